@@ -1,0 +1,144 @@
+"""Finding, reading and writing configuration files.
+
+A file is named by its path, or by its name inside the `configs/` that travels with the package.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from dsp_gym.config.explain import explain
+from dsp_gym.config.kinds import KINDS, model_of
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.strict_yaml import parse_yaml
+from dsp_gym.errors import ConfigError, DspGymError, StorageError, did_you_mean
+
+__all__ = [
+    "configs_root",
+    "find",
+    "load",
+    "load_model",
+    "names",
+    "parse",
+    "read_yaml",
+    "write_atomic",
+]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def configs_root() -> Path:
+    """The folder of shipped configurations: inside an installed wheel, or beside the package."""
+    package = Path(__file__).resolve().parents[1]
+    for root in (package / "_configs", package.parent / "configs"):
+        if root.is_dir():
+            return root
+    raise ConfigError(
+        "the configurations shipped with dsp-gym are missing",
+        file=package / "_configs",
+        remedy="Install the package again: pip install --force-reinstall dsp-gym",
+    )
+
+
+def names(kind: str) -> list[str]:
+    """The names of the shipped configurations of one kind."""
+    if kind not in KINDS:
+        raise ConfigError(f"unknown kind '{kind}'", remedy=did_you_mean(kind, KINDS))
+    return sorted(path.stem for path in (configs_root() / kind).glob("*.yaml"))
+
+
+def find(kind: str, name: str | Path) -> Path:
+    """The file meant by a path, or by the name of a shipped configuration."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    is_path = path.suffix in {".yaml", ".yml"} or len(path.parts) > 1
+    known = names(kind)
+    if not is_path and str(name) in known:
+        return configs_root() / kind / f"{name}.yaml"
+    if not is_path:
+        message = f"there is no shipped configuration '{name}' of kind '{kind}'"
+        raise ConfigError(message, remedy=did_you_mean(str(name), known))
+    if path.is_dir():
+        raise ConfigError("is a folder, expected a YAML file", file=path)
+    remedy = (
+        f"Did you mean the shipped '{path.stem}'?"
+        if path.stem in known
+        else did_you_mean(path.stem, known)
+    )
+    raise ConfigError("there is no such file", file=path, remedy=remedy)
+
+
+def read_yaml(path: str | Path) -> object:
+    """The content of a YAML file; duplicate keys and broken syntax are refused with their line."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError("is not UTF-8 text", file=path, value=error.reason) from error
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=path) from error
+    return parse_yaml(text, file=str(path))
+
+
+def parse(model: type[Model], data: object, file: str | Path) -> Model:
+    """Builds a model from data read from a file, naming file, key and value when it is wrong."""
+    if not isinstance(data, dict):
+        found = "nothing" if data is None else type(data).__name__
+        raise ConfigError(f"expected a mapping of keys, found {found}", file=file)
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, model, data, str(file)) from None
+    except DspGymError as error:
+        raise error.in_file(file) from None
+
+
+def load_model(model: type[Model], kind: str, name: str | Path) -> Model:
+    """Reads the configuration of one kind, given by name or path, into a model."""
+    path = find(kind, name)
+    return parse(model, read_yaml(path), path)
+
+
+def load(kind: str, name: str | Path) -> ConfigModel:
+    """Reads the configuration of one kind, given by name or path, into the model of that kind."""
+    return load_model(model_of(kind), kind, name)
+
+
+def write_atomic(path: str | Path, content: str | bytes) -> Path:
+    """Writes a file whole or not at all, creating its folder.
+
+    The content goes to a temporary file beside the target, is synced, then takes its place.
+    """
+    target = Path(path)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    temporary: str | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes private files; a result is as readable as any other file of the user.
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise StorageError(
+            f"cannot be written: {error.strerror or error}; nothing was left half-written",
+            file=target,
+            remedy="Free some space, or choose a folder that can be written to.",
+        ) from error
+    return target
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,153 @@
+"""Every error this project raises on purpose.
+
+    DspGymError
+    ├── ConfigError            a configuration file, key or name is wrong
+    │   └── GraphError         the vertices of a job do not form a usable DAG
+    ├── LoadError              a load or its trace cannot be used
+    ├── PolicyError            a policy, or its folder, cannot be used
+    ├── MetricsError           a metrics snapshot contradicts itself
+    ├── SchemaError            a document has a version or shape this release does not read
+    ├── MissingExtraError      an optional dependency is not installed
+    ├── RegistryError          a model registry has no such name, or cannot be reached
+    └── StorageError           a file or folder cannot be written or read
+
+Each one says what was wrong, where, its value, what would be right, and the next step. The command
+line prints the message and ends with exit code 2; library users catch `DspGymError`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "ConfigError",
+    "DspGymError",
+    "GraphError",
+    "LoadError",
+    "MetricsError",
+    "MissingExtraError",
+    "PolicyError",
+    "RegistryError",
+    "SchemaError",
+    "StorageError",
+    "did_you_mean",
+]
+
+
+class DspGymError(Exception):
+    """Something the user can put right; the message says where and how.
+
+    Args:
+        message: What is wrong and what would be right.
+        file: The file it was found in.
+        key: The dotted key inside that file, such as ``vertices[2].state.keys``.
+        value: The offending value; shown unless it is None.
+        remedy: The next step, a full sentence.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | Path | None = None,
+        key: str | None = None,
+        value: object = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = None if file is None else str(file)
+        self.key = key
+        self.value = value
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        where = [] if self.file is None else [self.file]
+        if self.key is not None:
+            where.append(f"key '{self.key}'")
+        if self.value is not None:
+            where.append(f"value {_shortened(self.value)}")
+        text = ": ".join([*where, self.message])
+        if self.remedy is None:
+            return text
+        return f"{text}{'' if text.endswith(('.', '?', '!')) else '.'} {self.remedy}"
+
+    def in_file(self, file: str | Path) -> DspGymError:
+        """Names the file the error was found in, unless one is named already."""
+        if self.file is None:
+            self.file = str(file)
+        return self
+
+
+class ConfigError(DspGymError):
+    """A configuration file, one of its keys, or a name given by the user is wrong."""
+
+
+class GraphError(ConfigError):
+    """The vertices of a job do not form a usable DAG."""
+
+
+class LoadError(DspGymError):
+    """A load, or the trace it is made from, cannot be used."""
+
+
+class PolicyError(DspGymError):
+    """A policy, or the folder it is stored in, cannot be used."""
+
+
+class MetricsError(DspGymError):
+    """A metrics snapshot contradicts itself."""
+
+
+class SchemaError(DspGymError):
+    """A document has a version or a shape that this release does not read."""
+
+
+class RegistryError(DspGymError):
+    """A model registry has no such name, or cannot be reached."""
+
+
+class StorageError(DspGymError):
+    """A file or folder cannot be written or read."""
+
+
+class MissingExtraError(DspGymError):
+    """An optional dependency is not installed.
+
+    >>> str(MissingExtraError("train", "training an agent"))
+    "training an agent needs the extra 'train'. Install it: pip install 'dsp-gym[train]'"
+    """
+
+    def __init__(self, extra: str, purpose: str = "this") -> None:
+        super().__init__(
+            f"{purpose} needs the extra '{extra}'",
+            remedy=f"Install it: pip install 'dsp-gym[{extra}]'",
+        )
+        self.extra = extra
+        self.purpose = purpose
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.extra, self.purpose)
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """The sentence that offers the nearest choice, or lists the choices when none is near.
+
+    >>> did_you_mean("metric_window_s", ["metrics_window_s", "interval_s"])
+    "Did you mean 'metrics_window_s'?"
+    >>> did_you_mean("x", ["ds2", "static"])
+    'Choose from: ds2, static.'
+    """
+    known = sorted(set(choices))
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean '{near[0]}'?"
+    return f"Choose from: {', '.join(known)}." if known else "There is none to choose from."
+
+
+def _shortened(value: object, limit: int = 120) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
