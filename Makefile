@@ -1,0 +1,70 @@
+# The same targets on a laptop and in CI. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# The CPU build of torch is a fraction of the default one and enough for networks of this size.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+JOBS ?= 2
+EXPERIMENT ?= configs/experiments/q11-quickstart.yaml
+
+.PHONY: help install quickstart check test docs wheel golden bench reproduce validate clean
+
+help:  ## List the targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## Make .venv and install everything into it, torch first (CPU build).
+
+$(STAMP): pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer is needed; none was found." \
+		"Name one: make install PYTHON=/path/to/python3" >&2; exit 2; fi
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+		--extra-index-url $(TORCH_INDEX) --retries 1 torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	@touch $(STAMP)
+
+quickstart: $(STAMP)  ## Train a small agent on Nexmark Q11 and compare it with the baselines (minutes).
+	$(BIN)/dsp-gym train $(EXPERIMENT)
+	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --policy runs/$(basename $(notdir $(EXPERIMENT)))/policy
+
+check: $(STAMP)  ## Format, lint, types, import layers and the fast tests (about a minute).
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m 'not slow' -x -n $(JOBS) -q
+
+test: $(STAMP)  ## Run every test.
+	$(BIN)/python -m pytest -n $(JOBS)
+
+docs: $(STAMP)  ## Build the documentation into site/, refusing broken links.
+	$(BIN)/mkdocs build --strict
+
+wheel: $(STAMP)  ## Build the wheel and the source distribution into dist/.
+	$(BIN)/python -m build --no-isolation
+
+golden: $(STAMP)  ## Rewrite the recorded trajectories; review the diff.
+	$(BIN)/python -m pytest tests/golden --rewrite-golden
+	git diff --stat -- tests/golden
+
+bench: $(STAMP)  ## Measure the speed of the environment, alone and with learning.
+	$(BIN)/dsp-gym bench env
+
+reproduce: $(STAMP)  ## Recompute the published numbers the model is held to.
+	$(BIN)/dsp-gym reproduce
+
+validate: $(STAMP)  ## Run what takes long: the published numbers and the WorldCup experiment.
+	$(BIN)/dsp-gym reproduce
+	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml
+	$(BIN)/dsp-gym evaluate configs/experiments/q11-worldcup.yaml
+
+clean:  ## Remove what was built, and the caches; the environment and runs stay.
+	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Pipelines that turn recordings, journals and rollouts into datasets."""
