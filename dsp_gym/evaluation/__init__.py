@@ -1,0 +1,1 @@
+"""Evaluation: what policies cost and miss on the same loads, with intervals."""

@@ -1,0 +1,233 @@
+"""Aggregates and bootstrap intervals for scores over loads and seeds.
+
+After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
+NeurIPS 2021 (rliable): interquartile means, stratified bootstrap, probability of improvement.
+Scores stand in arrays of shape (loads, seeds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "Interval",
+    "PairedDifference",
+    "Statistic",
+    "interquartile_mean",
+    "mean",
+    "paired_difference",
+    "probability_of_improvement",
+    "probability_of_improvement_interval",
+    "stratified_bootstrap",
+]
+
+Array = NDArray[np.float64]
+Statistic = Callable[[Array], Array]
+"""Reduces the last axis of an array."""
+
+_TRIM = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A two-sided percentile interval."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """How much higher the first of two policies scores on the same loads.
+
+    Attributes:
+        estimate: The difference in the scores as they are.
+        interval: Two-sided interval.
+        lower: One-sided bound: the difference is at least this, at the stated confidence.
+        upper: One-sided bound: the difference is at most this, at the stated confidence.
+        confidence: Of the interval, and of each bound taken alone.
+    """
+
+    estimate: float
+    interval: Interval
+    lower: float
+    upper: float
+    confidence: float
+
+    def is_below(self, margin: float) -> bool:
+        """Whether the difference is below the margin, one-sided, at the stated confidence."""
+        return self.upper < margin
+
+    def is_above(self, margin: float) -> bool:
+        """Whether the difference is above the margin, one-sided, at the stated confidence."""
+        return self.lower > margin
+
+
+def mean(values: ArrayLike) -> Array:
+    """The mean over the last axis."""
+    return np.asarray(np.mean(_checked(values), axis=-1))
+
+
+def interquartile_mean(values: ArrayLike) -> Array:
+    """The mean of the middle half over the last axis.
+
+    A quarter of the scores, rounded down, is left out at each end, as rliable does.
+
+    >>> float(interquartile_mean([1, 2, 3, 4, 5, 6, 7, 1000]))
+    4.5
+    """
+    scores = _checked(values)
+    count = scores.shape[-1]
+    cut = int(_TRIM * count)
+    if cut:
+        scores = np.partition(scores, (cut, count - cut - 1), axis=-1)
+    return np.asarray(scores[..., cut : count - cut].mean(axis=-1))
+
+
+def stratified_bootstrap(
+    values: ArrayLike,
+    statistic: Statistic = interquartile_mean,
+    *,
+    n: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """A percentile interval of a statistic over all scores, seeds resampled within each load.
+
+    The loads are taken as given, their seeds as drawn at random (Agarwal et al., section 3).
+
+    Args:
+        values: Scores of shape (loads, seeds).
+        statistic: What is estimated.
+        n: Resamples; 2,000 puts the ends of a 95 % interval within about 3 % of its width.
+        confidence: Share of intervals that hold the true value.
+        seed: Seed of the resampling.
+    """
+    scores = _checked(values, dimensions=2)
+    loads, seeds = scores.shape
+    stream = np.random.Generator(np.random.Philox(seed))
+    drawn = stream.integers(seeds, size=(n, loads, seeds))
+    resampled = scores[np.arange(loads)[:, None], drawn]
+    return _interval(statistic(resampled.reshape(n, -1)), confidence)
+
+
+def paired_difference(
+    first: ArrayLike,
+    second: ArrayLike,
+    statistic: Statistic = mean,
+    *,
+    relative: bool = False,
+    seeds: Literal["crossed", "nested"] = "crossed",
+    n: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> PairedDifference:
+    """Bootstrap of the difference of two policies that met the same loads.
+
+    Loads and seeds are both resampled, and both policies get the same ones, so what makes a load
+    hard for everyone cancels. Columns of one seed that mean the same in all loads, such as the
+    training seed of a policy, are ``crossed``: whole columns are drawn (the pigeonhole bootstrap,
+    Owen, Annals of Applied Statistics 2007). Seeds that differ by load are ``nested``.
+
+    Args:
+        first: Scores of shape (loads, seeds).
+        second: The same, or (loads, 1) for a policy that has no seeds.
+        statistic: Taken of each policy's resampled scores, before the difference.
+        relative: Divide the difference by the second policy's statistic: -0.1 is 10 % less.
+        seeds: How columns are resampled.
+        n: Resamples.
+        confidence: Of the two-sided interval, and of each one-sided bound.
+        seed: Seed of the resampling.
+    """
+    one, other = _checked(first, dimensions=2), _checked(second, dimensions=2)
+    if one.shape[0] != other.shape[0]:
+        raise ValueError(f"scores of {one.shape[0]} and {other.shape[0]} loads cannot be paired")
+    shape = np.broadcast_shapes(one.shape, other.shape)
+    one, other = np.broadcast_to(one, shape), np.broadcast_to(other, shape)
+    loads, columns = shape
+    stream = np.random.Generator(np.random.Philox(seed))
+    rows = stream.integers(loads, size=(n, loads, 1))
+    size = (n, 1, columns) if seeds == "crossed" else (n, loads, columns)
+    drawn = stream.integers(columns, size=size)
+
+    def difference(a: Array, b: Array) -> Array:
+        of_a, of_b = statistic(a), statistic(b)
+        return (of_a - of_b) / of_b if relative else of_a - of_b
+
+    draws = difference(
+        one[rows, drawn].reshape(n, -1),
+        other[rows, drawn].reshape(n, -1),
+    )
+    return PairedDifference(
+        estimate=float(difference(one.reshape(-1), other.reshape(-1))),
+        interval=_interval(draws, confidence),
+        lower=float(np.quantile(draws, 1 - confidence)),
+        upper=float(np.quantile(draws, confidence)),
+        confidence=confidence,
+    )
+
+
+def probability_of_improvement(
+    first: ArrayLike, second: ArrayLike, *, better: Literal["higher", "lower"]
+) -> float:
+    """The chance that a run of the first policy beats one of the second, averaged over loads.
+
+    Ties count half (Agarwal et al., section 4.3: the Mann-Whitney statistic over runs).
+
+    >>> probability_of_improvement([[1.0, 2.0]], [[2.0, 3.0]], better="lower")
+    0.875
+    """
+    return float(_wins(first, second, better).mean())
+
+
+def probability_of_improvement_interval(
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    better: Literal["higher", "lower"],
+    n: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """The interval of `probability_of_improvement`, runs of both resampled within each load."""
+    wins = _wins(first, second, better)
+    loads, runs, other_runs = wins.shape
+    stream = np.random.Generator(np.random.Philox(seed))
+    # How often each run is drawn stands for the drawn runs: no array of all pairs of draws.
+    drawn = stream.multinomial(runs, np.full(runs, 1 / runs), size=(n, loads))
+    other = stream.multinomial(other_runs, np.full(other_runs, 1 / other_runs), size=(n, loads))
+    won = np.einsum("nla,lab,nlb->n", drawn, wins, other, optimize=True)
+    return _interval(won / (loads * runs * other_runs), confidence)
+
+
+def _wins(first: ArrayLike, second: ArrayLike, better: Literal["higher", "lower"]) -> Array:
+    one, other = _checked(first, dimensions=2), _checked(second, dimensions=2)
+    if one.shape[0] != other.shape[0]:
+        raise ValueError(f"scores of {one.shape[0]} and {other.shape[0]} loads cannot be compared")
+    margin = one[:, :, None] - other[:, None, :]
+    return np.heaviside(margin if better == "higher" else -margin, 0.5)
+
+
+def _interval(draws: Array, confidence: float) -> Interval:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence:g}, expected between 0 and 1")
+    low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(low), float(high))
+
+
+def _checked(values: ArrayLike, dimensions: int | None = None) -> Array:
+    scores = np.asarray(values, dtype=np.float64)
+    if scores.size == 0 or scores.ndim == 0 or dimensions not in (None, scores.ndim):
+        expected = "(loads, seeds)" if dimensions == 2 else "(..., scores)"
+        raise ValueError(f"scores have shape {scores.shape}, expected {expected}, not empty")
+    if np.isnan(scores).any():
+        raise ValueError("scores hold NaN: a run without a result must be left out, or named")
+    return scores

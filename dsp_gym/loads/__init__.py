@@ -1,0 +1,25 @@
+"""Loads: how many records arrive, over time and by seed, and which of them train or test."""
+
+from __future__ import annotations
+
+from dsp_gym.loads.generate import rates
+from dsp_gym.loads.sampler import LoadCell, LoadSampler
+from dsp_gym.loads.spec import LoadConfig, LoadSpec
+from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange, SplitName, WeightedLoad
+from dsp_gym.loads.traces import Trace, TraceLibrary, read_trace
+
+__all__ = [
+    "LoadCell",
+    "LoadConfig",
+    "LoadSampler",
+    "LoadSet",
+    "LoadSpec",
+    "LoadSplit",
+    "SeedRange",
+    "SplitName",
+    "Trace",
+    "TraceLibrary",
+    "WeightedLoad",
+    "rates",
+    "read_trace",
+]
