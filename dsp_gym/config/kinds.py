@@ -16,7 +16,7 @@ __all__ = ["KINDS", "kind_of", "model_of"]
 
 KINDS: dict[str, str] = {
     "jobs": "dsp_gym.job.spec:JobSpec",
-    "loads": "dsp_gym.loads.spec:LoadSpec",
+    "loads": "dsp_gym.loads.spec:LoadConfig",
     "policies": "dsp_gym.policies.config:PolicyConfig",
     "guardrails": "dsp_gym.guardrails.config:GuardrailsConfig",
     "experiments": "dsp_gym.experiment:ExperimentConfig",
