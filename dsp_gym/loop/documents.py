@@ -1,0 +1,154 @@
+"""The shape of `dsp-gym/snapshot/1` and `dsp-gym/decision/1`, as models with units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field, create_model
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.job.spec import Input, Memory, Prices, Rescale, Slo, Source, TaskManager
+from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
+
+__all__ = [
+    "DECISION_SCHEMA",
+    "JOB_METRICS",
+    "METRICS",
+    "SNAPSHOT_SCHEMA",
+    "VERTEX_METRICS",
+    "DecisionDocument",
+    "SnapshotDocument",
+    "VertexDocument",
+]
+
+SNAPSHOT_SCHEMA = "dsp-gym/snapshot/1"
+DECISION_SCHEMA = "dsp-gym/decision/1"
+
+METRICS: dict[str, str] = {
+    "running_since_s": "t_s at which the job last became RUNNING",
+    "window_s": "configured length of the metrics window",
+    "window_fill": "share of the window covered since the last restart, 0..1",
+    "latency_p95_s": "end-to-end record latency, window residence left out",
+    "outage_s": "duration of the last rescale's outage",
+    "tm_count": "TaskManagers running",
+    "tm_cpu_load": "CPU load, 0..1, mean over TaskManagers",
+    "tm_heap_used_mib": "heap used, mean over TaskManagers",
+    "tm_heap_max_mib": "heap limit of one TaskManager",
+    "tm_gc_ms_per_s": "garbage collection time, mean over TaskManagers",
+    "tm_managed_used_mib": "managed memory used, mean over TaskManagers",
+    "tm_metaspace_used_mib": "metaspace used, mean over TaskManagers",
+    "records_in_total": "records received since the last restart",
+    "records_out_total": "records sent since the last restart",
+    "cache_hits_total": "block cache hits since the last restart",
+    "cache_misses_total": "block cache misses since the last restart",
+    "pending_records": "source: backlog of all partitions",
+    "pending_records_max_subtask": "source: backlog of the subtask that has most",
+    "pending_partitions_max_subtask": "source: partitions of that subtask",
+    "state_mib": "live state of all subtasks",
+    "busy_now_ms_per_s": "60 s gauge at t_s, mean over subtasks, 0..1000",
+    "backpressured_now_ms_per_s": "60 s gauge at t_s, mean over subtasks, 0..1000",
+    "records_in_per_s": "window mean, summed over subtasks",
+    "records_out_per_s": "window mean, summed over subtasks",
+    "busy_ms_per_s": "window mean, mean over subtasks, 0..1000",
+    "busy_max_ms_per_s": "window mean, hottest subtask, 0..1000",
+    "busy_accumulated_ms_per_s": "window mean, summed over subtasks",
+    "backpressured_ms_per_s": "window mean, mean over subtasks, 0..1000",
+    "idle_ms_per_s": "window mean, mean over subtasks, 0..1000",
+    "cache_hit_rate": "window mean, 0..1",
+    "state_read_latency_ms": "window mean of one state read",
+    "state_write_latency_ms": "window mean of one state write",
+    "pending_growth_per_s": "source: growth of the backlog over the window",
+}
+"""What each measured value is, for the JSON Schema and the documentation."""
+
+_CONFIGURATION = ("parallelism", "memory_level")
+JOB_METRICS = tuple(name for name in PER_JOB if name not in ("t_s", "status"))
+VERTEX_METRICS = tuple(name for name in PER_VERTEX if name not in _CONFIGURATION)
+
+
+def _metrics_model(model: str, names: Sequence[str], doc: str) -> type[ConfigModel]:
+    fields: dict[str, Any] = {
+        name: (float | None, Field(None, description=METRICS[name])) for name in names
+    }
+    return create_model(model, __base__=ConfigModel, __doc__=doc, **fields)
+
+
+_JobMetrics = _metrics_model("JobMetrics", JOB_METRICS, "Metrics of the job; null is unknown.")
+_VertexMetrics = _metrics_model(
+    "VertexMetrics", VERTEX_METRICS, "Metrics of one vertex; null is unknown."
+)
+
+
+class VertexDocument(ConfigModel):
+    """One vertex: fixed facts, the configuration seen running, and metrics."""
+
+    name: str = Field(min_length=1, description="unique within the job")
+    kind: Literal["source", "operator", "sink"] = Field("operator", description="role in the graph")
+    inputs: tuple[Input, ...] = Field((), description="upstream edges with Flink's ship strategy")
+    stateful: bool = Field(False, description="whether it uses managed memory for keyed state")
+    scalable: bool = Field(True, description="false: its parallelism is fixed")
+    max_parallelism: int = Field(128, ge=1, le=32768, description="key groups")
+    partitions: int | None = Field(None, ge=1, description="source: partitions of its log")
+    slot_sharing_group: str | None = Field(
+        None, description="Flink's slot sharing group; none: a group of its own"
+    )
+    parallelism: int = Field(ge=0, description="subtasks running")
+    memory_level: int = Field(-1, ge=-1, description="memory level running; -1: no managed memory")
+    metrics: _VertexMetrics = Field(description="metrics; null is unknown")  # type: ignore[valid-type]
+
+
+class SnapshotDocument(ConfigModel):
+    """One job as seen at one moment."""
+
+    schema_: Literal["dsp-gym/snapshot/1"] = Field(alias="schema", description="schema and version")
+    job: str = Field(min_length=1, description="which job; lines of one job are its history")
+    t_s: float = Field(description="seconds on the collector's clock")
+    status: Literal["RUNNING", "SAVEPOINTING", "RESTARTING", "FAILED"] = Field(
+        description="job status"
+    )
+    source: Source = Field(
+        default_factory=lambda: Source(rate_per_s=1.0),
+        description="reference rate; 1 where there is no job file to know it",
+    )
+    memory: Memory = Field(default_factory=Memory, description="memory of one slot, and its levels")
+    taskmanager: TaskManager = Field(default_factory=TaskManager, description="one TaskManager")
+    max_parallelism_per_vertex: int = Field(
+        24, ge=1, le=2048, description="highest parallelism a policy may choose (quota)"
+    )
+    buffer_records: float = Field(2000.0, gt=0, description="records in one subtask's buffers")
+    rescale: Rescale = Field(default_factory=Rescale, description="what a rescale costs")
+    slo: Slo = Field(default_factory=Slo, description="service level objective")
+    prices: Prices = Field(default_factory=Prices, description="money per hour")
+    metrics: _JobMetrics = Field(description="metrics of the job")  # type: ignore[valid-type]
+    vertices: tuple[VertexDocument, ...] = Field(min_length=2, description="the graph, any order")
+
+
+class VertexDecision(ConfigModel):
+    """The configuration of one vertex."""
+
+    name: str = Field(min_length=1, description="vertex")
+    parallelism: int = Field(ge=0, description="subtasks")
+    memory_level: int = Field(ge=-1, description="-1: no managed memory")
+
+
+class InterventionDocument(ConfigModel):
+    """One thing a guardrail changed."""
+
+    guardrail: str = Field(description="which guardrail")
+    reason: str = Field(description="what it changed and why, in words")
+
+
+class DecisionDocument(ConfigModel):
+    """What one job should run, and how that came about."""
+
+    schema_: Literal["dsp-gym/decision/1"] = Field(alias="schema", description="schema and version")
+    job: str = Field(min_length=1, description="the job of the snapshot that was answered")
+    t_s: float = Field(description="t_s of that snapshot")
+    changed: bool = Field(description="whether this differs from what is running")
+    reason: str = Field(description="the policy's reason")
+    vertices: tuple[VertexDecision, ...] = Field(description="the allowed configuration")
+    proposed: tuple[VertexDecision, ...] | None = Field(
+        None, description="what the policy wanted; null where no guardrail was asked"
+    )
+    interventions: tuple[InterventionDocument, ...] = Field((), description="guardrails' changes")

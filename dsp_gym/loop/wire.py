@@ -1,0 +1,306 @@
+"""Snapshots and decisions as JSON: `dsp-gym/snapshot/1` and `dsp-gym/decision/1`.
+
+One document is one job at one moment. It carries the fixed facts a policy needs (graph, bounds,
+memory levels, TaskManagers) beside the metrics, so that whoever sends it needs no job file.
+Unknown is null or left out. A document of another version is refused, never guessed at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.config.files import parse
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import DspGymError, SchemaError
+from dsp_gym.job.spec import JobSpec, State, Vertex
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.documents import (
+    DECISION_SCHEMA,
+    JOB_METRICS,
+    METRICS,
+    SNAPSHOT_SCHEMA,
+    VERTEX_METRICS,
+    DecisionDocument,
+    SnapshotDocument,
+    VertexDocument,
+)
+from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, JobSnapshot, MetricsSnapshot, Status
+from dsp_gym.loop.topology import Topology
+
+__all__ = [
+    "DECISION_SCHEMA",
+    "METRICS",
+    "SNAPSHOT_SCHEMA",
+    "DecisionDocument",
+    "SnapshotDocument",
+    "decision_from_json",
+    "decision_to_json",
+    "json_schema",
+    "snapshot_from_json",
+    "snapshot_to_json",
+]
+
+Document = dict[str, Any]
+
+_DOCUMENTS: dict[str, type[ConfigModel]] = {
+    SNAPSHOT_SCHEMA: SnapshotDocument,
+    DECISION_SCHEMA: DecisionDocument,
+}
+
+
+def json_schema(schema: str) -> Document:
+    """JSON Schema of one kind of document, named as in its `schema` key."""
+    if schema not in _DOCUMENTS:
+        raise _refusal(schema, _DOCUMENTS)
+    body = _DOCUMENTS[schema].model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": schema, **body}
+
+
+def snapshot_to_json(job: JobSnapshot, key: str | None = None) -> Document:
+    """The document of one job of a snapshot.
+
+    Args:
+        job: The job.
+        key: What the job is called on the wire; by default its name in the job file. Rows of one
+            batch that run the same job file need different keys.
+    """
+    batch, row = job.batch, job.index
+    spec = batch.topology.spec(row)
+    return {
+        "schema": SNAPSHOT_SCHEMA,
+        "job": key or spec.job,
+        "t_s": float(batch.t_s[row]),
+        "status": job.status.name,
+        "source": spec.source.model_dump(),
+        "memory": spec.memory.model_dump(),
+        "taskmanager": spec.taskmanager.model_dump(),
+        "max_parallelism_per_vertex": spec.max_parallelism_per_vertex,
+        "buffer_records": spec.buffer_records,
+        "rescale": spec.rescale.model_dump(mode="json"),
+        "slo": spec.slo.model_dump(),
+        "prices": spec.prices.model_dump(),
+        "metrics": {name: _known(getattr(batch, name)[row]) for name in JOB_METRICS},
+        "vertices": [
+            _vertex_to_json(batch, row, column, vertex, shared=spec.slot_sharing)
+            for column, vertex in enumerate(spec.topological_order())
+        ],
+    }
+
+
+def snapshot_from_json(
+    documents: Sequence[Mapping[str, Any]], where: str = "snapshot"
+) -> MetricsSnapshot:
+    """A batch from one document per job; `where` names their origin in errors."""
+    if not documents:
+        raise SchemaError("there is no snapshot to read", file=where)
+    messages = [_read(SnapshotDocument, SNAPSHOT_SCHEMA, d, where) for d in documents]
+    topology = _topology([_skeleton(message, where) for message in messages])
+    shape = (len(messages), topology.max_vertices)
+    values: dict[str, NDArray[Any]] = {name: np.full(len(messages), np.nan) for name in PER_JOB}
+    values |= {name: np.full(shape, np.nan) for name in PER_VERTEX}
+    values["status"] = np.zeros(len(messages), dtype=np.int64)
+    values["parallelism"] = np.zeros(shape, dtype=np.int64)
+    values["memory_level"] = np.full(shape, -1, dtype=np.int64)
+    for row, message in enumerate(messages):
+        values["t_s"][row], values["status"][row] = message.t_s, Status[message.status]
+        _fill(values, row, JOB_METRICS, message.metrics)
+        by_name = {vertex.name: vertex for vertex in message.vertices}
+        for column, name in enumerate(topology.names(row)):
+            vertex = by_name[name]
+            values["parallelism"][row, column] = vertex.parallelism
+            values["memory_level"][row, column] = vertex.memory_level
+            _fill(values, (row, column), VERTEX_METRICS, vertex.metrics)
+    return MetricsSnapshot(topology=topology, **values)
+
+
+def decision_to_json(
+    decision: ScalingDecision | GuardedDecision, job: JobSnapshot, key: str | None = None
+) -> Document:
+    """The document that answers one job of a snapshot with its row of a decision."""
+    row, batch = job.index, job.batch
+    proposed = decision.proposed if isinstance(decision, GuardedDecision) else None
+    wanted = decision if isinstance(decision, ScalingDecision) else decision.proposed
+    n = len(job.vertices)
+    changed = np.any(decision.parallelism[row, :n] != batch.parallelism[row, :n]) or np.any(
+        decision.memory_level[row, :n] != batch.memory_level[row, :n]
+    )
+    return {
+        "schema": DECISION_SCHEMA,
+        "job": key or batch.topology.spec(row).job,
+        "t_s": float(batch.t_s[row]),
+        "changed": bool(changed),
+        "reason": wanted.reasons[row],
+        "vertices": _configuration(decision, job),
+        "proposed": None if proposed is None else _configuration(proposed, job),
+        "interventions": [
+            {"guardrail": found.guardrail, "reason": found.reason}
+            for found in (getattr(decision, "interventions", ()))
+            if found.job == row
+        ],
+    }
+
+
+def decision_from_json(
+    documents: Sequence[Mapping[str, Any]], topology: Topology, where: str = "decision"
+) -> ScalingDecision:
+    """The allowed configurations of a batch, one document per row of the topology."""
+    if len(documents) != len(topology):
+        raise SchemaError(
+            f"{len(documents)} decisions for {len(topology)} jobs",
+            file=where,
+            remedy="Give one decision per job, in the order of the jobs.",
+        )
+    shape = (len(topology), topology.max_vertices)
+    parallelism, level = np.zeros(shape, np.int64), np.full(shape, -1, np.int64)
+    reasons = []
+    for row, document in enumerate(documents):
+        message = _read(DecisionDocument, DECISION_SCHEMA, document, where)
+        by_name = {vertex.name: vertex for vertex in message.vertices}
+        names = topology.names(row)
+        if set(by_name) != set(names) or len(by_name) != len(message.vertices):
+            raise SchemaError(
+                f"decides on {', '.join(v.name for v in message.vertices)}; "
+                f"job '{message.job}' has {', '.join(names)}",
+                file=where,
+                key="vertices",
+                remedy="Name each vertex once.",
+            )
+        for column, name in enumerate(names):
+            parallelism[row, column] = by_name[name].parallelism
+            level[row, column] = by_name[name].memory_level
+        reasons.append(message.reason)
+    return ScalingDecision(parallelism, level, tuple(reasons))
+
+
+def _read(model: type[Any], schema: str, document: Mapping[str, Any], where: str) -> Any:
+    """The document as a model; its version is looked at before anything else."""
+    if not isinstance(document, Mapping):
+        raise SchemaError(f"expected a JSON object, found {type(document).__name__}", file=where)
+    if document.get("schema") != schema:
+        raise _refusal(document.get("schema"), [schema], where)
+    try:
+        return parse(model, dict(document), where)
+    except SchemaError:
+        raise
+    except DspGymError as error:
+        raise SchemaError(
+            error.message, file=where, key=error.key, value=error.value, remedy=error.remedy
+        ) from None
+
+
+def _refusal(found: object, read: Iterable[str], where: str | None = None) -> SchemaError:
+    known = " and ".join(f"'{name}'" for name in read)
+    return SchemaError(
+        "the key 'schema' is missing" if found is None else "this version is not read here",
+        file=where,
+        key=None if found is None else "schema",
+        value=found,
+        remedy=f"This release of dsp-gym reads {known}.",
+    )
+
+
+def _skeleton(message: SnapshotDocument, where: str) -> JobSpec:
+    """A job file with the facts of the message; what only a model knows keeps a neutral value."""
+    groups = [vertex.slot_sharing_group for vertex in message.vertices]
+    try:
+        for vertex in message.vertices:
+            if vertex.memory_level >= message.memory.levels:
+                raise SchemaError(
+                    f"vertex '{vertex.name}' runs level {vertex.memory_level}, "
+                    f"the job has levels -1..{message.memory.levels - 1}",
+                    key="vertices",
+                )
+        spec: JobSpec = parse(
+            JobSpec,
+            {
+                "job": message.job,
+                "source": message.source,
+                "vertices": [_skeleton_vertex(message, vertex) for vertex in message.vertices],
+                "memory": message.memory,
+                "taskmanager": message.taskmanager,
+                # Every vertex in one named group shares slots; anything else does not.
+                "slot_sharing": None not in groups and len(set(groups)) == 1,
+                "max_parallelism_per_vertex": message.max_parallelism_per_vertex,
+                "buffer_records": message.buffer_records,
+                "rescale": message.rescale,
+                "slo": message.slo,
+                "prices": message.prices,
+            },
+            where,
+        )
+    except DspGymError as error:
+        raise SchemaError(
+            error.message, file=where, key=error.key, value=error.value, remedy=error.remedy
+        ) from None
+    return spec
+
+
+def _skeleton_vertex(message: SnapshotDocument, vertex: VertexDocument) -> Vertex:
+    # Sources and fixed vertices stay as they are; for others this is only where a job would begin.
+    fixed = vertex.kind == "source" or not vertex.scalable
+    quota = vertex.max_parallelism if fixed else message.max_parallelism_per_vertex
+    highest = min(vertex.max_parallelism, quota)
+    return Vertex(
+        name=vertex.name,
+        kind=vertex.kind,
+        inputs=vertex.inputs,
+        cpu_us_per_record=1.0,
+        state=State(keys=1.0, value_bytes=1.0) if vertex.stateful else None,
+        max_parallelism=vertex.max_parallelism,
+        partitions=vertex.partitions,
+        parallelism=min(max(vertex.parallelism, 1), highest),
+        scalable=vertex.scalable,
+    )
+
+
+def _topology(specs: list[JobSpec]) -> Topology:
+    """Equal jobs are compiled once."""
+    distinct = {spec: row for row, spec in enumerate(dict.fromkeys(specs))}
+    return Topology.of(list(distinct), [distinct[spec] for spec in specs])
+
+
+def _vertex_to_json(
+    batch: MetricsSnapshot, row: int, column: int, vertex: Vertex, *, shared: bool
+) -> Document:
+    return {
+        "name": vertex.name,
+        "kind": vertex.kind,
+        "inputs": [edge.model_dump(by_alias=True) for edge in vertex.inputs],
+        "stateful": vertex.state is not None,
+        "scalable": vertex.scalable,
+        "max_parallelism": vertex.max_parallelism,
+        "partitions": vertex.partitions,
+        "slot_sharing_group": "default" if shared else None,
+        "parallelism": int(batch.parallelism[row, column]),
+        "memory_level": int(batch.memory_level[row, column]),
+        "metrics": {name: _known(getattr(batch, name)[row, column]) for name in VERTEX_METRICS},
+    }
+
+
+def _configuration(decision: ScalingDecision | GuardedDecision, job: JobSnapshot) -> list[Document]:
+    return [
+        {
+            "name": name,
+            "parallelism": int(decision.parallelism[job.index, column]),
+            "memory_level": int(decision.memory_level[job.index, column]),
+        }
+        for column, name in enumerate(job.vertices)
+    ]
+
+
+def _fill(values: dict[str, NDArray[Any]], at: Any, names: Sequence[str], metrics: Any) -> None:
+    for name in names:
+        value = getattr(metrics, name)
+        if value is not None:
+            values[name][at] = value
+
+
+def _known(value: Any) -> float | None:
+    """JSON has neither NaN nor infinity: both are unknown on the wire."""
+    number = float(value)
+    return number if math.isfinite(number) else None
