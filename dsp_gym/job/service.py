@@ -13,15 +13,17 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["compiled", "entries", "hit_rate", "service_s", "working_set_mib"]
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _compiled(function: _F) -> _F:
+def compiled(function: _F) -> _F:
     """Compiles on first call and keeps the machine code on disk."""
     return cast(_F, numba.njit(cache=True, nogil=True)(function))
 
 
-@_compiled
+@compiled
 def entries(keys: float, content: float, panes: float, prefilled: bool) -> float:
     """State entries over all subtasks.
 
@@ -38,7 +40,7 @@ def entries(keys: float, content: float, panes: float, prefilled: bool) -> float
     return keys * -math.expm1(-content / keys) * panes
 
 
-@_compiled
+@compiled
 def hit_rate(hit_curve_row: NDArray[np.float64], cache_mib: float, working_set_mib: float) -> float:
     """Share of reads served from the block cache, linear between the points of the hit curve."""
     if working_set_mib <= cache_mib:
@@ -52,7 +54,7 @@ def hit_rate(hit_curve_row: NDArray[np.float64], cache_mib: float, working_set_m
     return float(hit_curve_row[left] * (1.0 - right_share) + hit_curve_row[left + 1] * right_share)
 
 
-@_compiled
+@compiled
 def working_set_mib(
     entry_count: float, entry_mib: float, unshared_mib: float, parallelism: float
 ) -> float:
@@ -60,7 +62,7 @@ def working_set_mib(
     return unshared_mib + entry_count * entry_mib / parallelism
 
 
-@_compiled
+@compiled
 def service_s(
     cpu_s: float,
     reads: float,

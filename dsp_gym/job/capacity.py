@@ -1,0 +1,239 @@
+"""How much load a configuration can carry for ever: the maximal sustainable throughput (MST).
+
+The analytic counterpart of the simulation: the same tables, the same service time. A vertex with p
+subtasks carries
+
+    capacity = useful(p) / hot(p) / service time * (1 - contention * (slots in use - 1))
+
+records/s, where "slots in use" are those of the fullest TaskManager. Service time depends on the
+cache hit rate, and the working set of a windowed state grows with the load, so the MST is the
+largest load that every vertex can carry, found by bisection. Windows are taken at their fullest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.job.service import compiled, entries, hit_rate, service_s, working_set_mib
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import NO_WINDOW, SOURCE, JobTables, compile_jobs
+
+__all__ = [
+    "MstResult",
+    "VertexLoad",
+    "mst",
+    "mst_per_s",
+    "slots_in_use",
+    "starting_configuration",
+    "vertex_capacity",
+]
+
+_RATE_STEPS = 60
+"""Halvings of the load interval: below 1e-15 of its width."""
+
+
+@dataclass(frozen=True, slots=True)
+class VertexLoad:
+    """One vertex at the job's MST."""
+
+    name: str
+    parallelism: int
+    memory_level: int
+    capacity_per_s: float  # records/s it could process at that load
+    utilization: float  # input rate / capacity, 1 at the bottleneck
+    hit_rate: float | None  # None: stateless
+
+
+@dataclass(frozen=True, slots=True)
+class MstResult:
+    """What a configuration sustains."""
+
+    rate_per_s: float
+    bottleneck: str
+    vertices: tuple[VertexLoad, ...]
+
+
+@compiled
+def vertex_capacity(
+    tables: JobTables, k: int, v: int, parallelism: int, level: int, input_per_s: float
+) -> tuple[float, float]:
+    """Records/s a vertex can process, contention left out, and its hit rate.
+
+    Args:
+        tables: compiled jobs.
+        k: row of the job.
+        v: column of the vertex.
+        parallelism: its subtasks.
+        level: its memory level, -1 for none.
+        input_per_s: records/s that arrive, which fill its window.
+    """
+    hit = 1.0
+    if tables.stateful[k, v] == 1:
+        content = math.inf
+        if tables.window[k, v] != NO_WINDOW:
+            content = input_per_s * tables.length_s[k, v]
+        count = entries(tables.keys[k, v], content, tables.panes[k, v], tables.prefilled[k, v] == 1)
+        working = working_set_mib(
+            count, tables.entry_mib[k, v], tables.unshared_mib[k, v], float(parallelism)
+        )
+        hit = hit_rate(tables.hit[k, v], tables.cache_mib[k, v, level + 1], working)
+    seconds = service_s(
+        tables.cpu_s[k, v],
+        tables.reads[k, v],
+        tables.read_hit_s[k, v],
+        tables.read_miss_s[k, v],
+        tables.writes[k, v],
+        tables.write_s[k, v],
+        tables.write_factor[k, v, level + 1],
+        hit,
+    )
+    tasks = tables.useful[k, v, parallelism] / tables.hot[k, v, parallelism]
+    return tasks / seconds, hit
+
+
+@compiled
+def slots_in_use(tables: JobTables, k: int, parallelism: NDArray[np.int64]) -> int:
+    """Slots in use on the fullest TaskManager; sources stand on TaskManagers of their own."""
+    total = 0
+    for v in range(tables.n[k]):
+        if tables.kind[k, v] == SOURCE:
+            continue
+        if tables.slot_sharing[k] == 1:
+            total = max(total, parallelism[v])
+        else:
+            total += parallelism[v]
+    return int(max(1, min(total, tables.slots[k])))
+
+
+@compiled
+def mst_per_s(
+    tables: JobTables, k: int, parallelism: NDArray[np.int64], levels: NDArray[np.int64]
+) -> float:
+    """Largest load, records/s over all sources, that every vertex can carry."""
+    crowd = 1.0 - tables.contention[k] * (slots_in_use(tables, k, parallelism) - 1)
+    low, high = 0.0, math.inf
+    for v in range(tables.n[k]):  # an empty window is the best case
+        ratio = tables.ratio[k, v]
+        if ratio > 0:
+            factor = 1.0 if tables.kind[k, v] == SOURCE else crowd
+            free, _ = vertex_capacity(tables, k, v, parallelism[v], levels[v], 0.0)
+            high = min(high, free * factor / ratio)
+    for _ in range(_RATE_STEPS):
+        rate = 0.5 * (low + high)
+        carried = True
+        for v in range(tables.n[k]):
+            needed = rate * tables.ratio[k, v]
+            factor = 1.0 if tables.kind[k, v] == SOURCE else crowd
+            capacity, _ = vertex_capacity(tables, k, v, parallelism[v], levels[v], needed)
+            if capacity * factor < needed:
+                carried = False
+                break
+        if carried:
+            low = rate
+        else:
+            high = rate
+    return 0.5 * (low + high)
+
+
+def starting_configuration(spec: JobSpec) -> tuple[dict[str, int], dict[str, int]]:
+    """Parallelism and memory level by vertex name that the job file starts with."""
+    return (
+        {vertex.name: vertex.parallelism for vertex in spec.vertices},
+        {vertex.name: spec.memory.start_level for vertex in spec.vertices},
+    )
+
+
+def mst(
+    spec: JobSpec,
+    parallelism: Mapping[str, int] | None = None,
+    levels: Mapping[str, int] | None = None,
+    tables: JobTables | None = None,
+) -> MstResult:
+    """Maximal sustainable throughput of a configuration.
+
+    Args:
+        spec: the job.
+        parallelism: subtasks by vertex name; vertices left out keep the job file's.
+        levels: memory level by vertex name, -1 for none; vertices left out keep the job file's.
+        tables: the compiled job, if at hand (its only row).
+
+    Raises:
+        ConfigError: A vertex is unknown, or a number is outside its bounds.
+    """
+    start_p, start_level = starting_configuration(spec)
+    p_of = start_p | _checked(spec, dict(parallelism or {}), _check_parallelism)
+    level_of = start_level | _checked(spec, dict(levels or {}), _check_level)
+    order = spec.topological_order()
+    tables = compile_jobs([spec]) if tables is None else tables
+    p = np.array([p_of[vertex.name] for vertex in order])
+    level = np.array([level_of[vertex.name] for vertex in order])
+    rate = mst_per_s(tables, 0, p, level)
+    crowd = 1.0 - tables.contention[0] * (slots_in_use(tables, 0, p) - 1)
+    loads = []
+    for v, vertex in enumerate(order):
+        needed = rate * tables.ratio[0, v]
+        capacity, hit = vertex_capacity(tables, 0, v, p[v], level[v], needed)
+        capacity *= 1.0 if vertex.kind == "source" else crowd
+        loads.append(
+            VertexLoad(
+                vertex.name,
+                int(p[v]),
+                int(level[v]),
+                float(capacity),
+                float(needed / capacity),
+                float(hit) if vertex.state is not None else None,
+            )
+        )
+    bottleneck = max(loads, key=lambda load: load.utilization)
+    return MstResult(float(rate), bottleneck.name, tuple(loads))
+
+
+def _checked(
+    spec: JobSpec, given: dict[str, int], check: Callable[[JobSpec, str, int], None]
+) -> dict[str, int]:
+    names = [vertex.name for vertex in spec.vertices]
+    for name, value in given.items():
+        if name not in names:
+            raise ConfigError(
+                f"job '{spec.job}' has no vertex '{name}'", remedy=did_you_mean(name, names)
+            )
+        check(spec, name, value)
+    return given
+
+
+def _check_parallelism(spec: JobSpec, name: str, value: int) -> None:
+    vertex = spec.vertex(name)
+    if vertex.kind == "source" or not vertex.scalable:
+        if value != vertex.parallelism:
+            raise ConfigError(
+                f"vertex '{name}' of job '{spec.job}' stays at parallelism {vertex.parallelism}",
+                value=value,
+                remedy="Leave it out.",
+            )
+        return
+    cap = min(vertex.max_parallelism, spec.max_parallelism_per_vertex)
+    if not 1 <= value <= cap:
+        why = (
+            f"its key groups ({vertex.max_parallelism})"
+            if cap == vertex.max_parallelism
+            else f"max_parallelism_per_vertex ({cap})"
+        )
+        raise ConfigError(
+            f"parallelism of vertex '{name}' of job '{spec.job}' must be between 1 and {why}",
+            value=value,
+        )
+
+
+def _check_level(spec: JobSpec, name: str, value: int) -> None:
+    if not -1 <= value < spec.memory.levels:
+        raise ConfigError(
+            f"memory level of vertex '{name}' of job '{spec.job}' must be between -1 (none) "
+            f"and {spec.memory.levels - 1}",
+            value=value,
+        )

@@ -1,0 +1,159 @@
+"""Which parallelism makes the most of a number of task slots.
+
+A small exact search: for a load, each vertex needs a smallest parallelism whatever the others do,
+so the load fits if those add up to at most the slots; the largest load that fits is found by
+bisection. It solves the integer program of StreamBed's BIDS2 (max s; s * ratio_i <= capacity_i;
+sum p_i <= P; sources left out, sinks counted) for capacities that are not linear in p.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.errors import ConfigError
+from dsp_gym.job.capacity import MstResult, mst, vertex_capacity
+from dsp_gym.job.memory import managed_mib_per_slot
+from dsp_gym.job.service import compiled
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import SOURCE, JobTables, compile_jobs
+
+__all__ = ["Placement", "needed_parallelism", "place", "with_slot_memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The configuration that carries the most on so many slots."""
+
+    slots: int  # in use, sources left out
+    result: MstResult
+
+
+@compiled
+def needed_parallelism(
+    tables: JobTables, k: int, levels: NDArray[np.int64], rate_per_s: float, crowd: float
+) -> NDArray[np.int64]:
+    """Smallest parallelism per vertex that carries the load; 0 where none does.
+
+    Args:
+        tables: compiled jobs.
+        k: row of the job.
+        levels: memory level per vertex.
+        rate_per_s: load of the job.
+        crowd: share of its rate a subtask keeps beside the others on its TaskManager.
+    """
+    needed = np.zeros(tables.n[k], np.int64)
+    for v in range(tables.n[k]):
+        inflow = rate_per_s * tables.ratio[k, v]
+        factor = 1.0 if tables.kind[k, v] == SOURCE else crowd
+        for p in range(tables.min_parallelism[k, v], tables.max_parallelism[k, v] + 1):
+            capacity, _ = vertex_capacity(tables, k, v, p, levels[v], inflow)
+            if capacity * factor >= inflow:
+                needed[v] = p
+                break
+    return needed
+
+
+@compiled
+def _largest_rate(
+    tables: JobTables, k: int, levels: NDArray[np.int64], slots: int, crowd: float, bound: float
+) -> float:
+    low, high = 0.0, bound
+    for _ in range(60):
+        rate = 0.5 * (low + high)
+        needed = needed_parallelism(tables, k, levels, rate, crowd)
+        total = 0
+        fits = True
+        for v in range(tables.n[k]):
+            fits = fits and needed[v] > 0
+            if tables.kind[k, v] != SOURCE:
+                total += needed[v]
+        if fits and total <= slots:
+            low = rate
+        else:
+            high = rate
+    return low
+
+
+def place(spec: JobSpec, slots: int, level: int | None = None) -> Placement:
+    """The parallelism that carries the most load on `slots` slots.
+
+    Slots without sources, with sinks; every vertex in slots of its own (with slot sharing, all
+    vertices share one parallelism at most `slots`).
+
+    Args:
+        spec: the job.
+        slots: slots that may be used.
+        level: memory level of every stateful vertex; None: the job file's.
+
+    Raises:
+        ConfigError: Fewer slots than vertices.
+    """
+    tables = compile_jobs([spec])
+    order = spec.topological_order()
+    level = spec.memory.start_level if level is None else level
+    levels = np.full(len(order), level)
+    least = sum(int(tables.min_parallelism[0, v]) for v in range(len(order))
+                if tables.kind[0, v] != SOURCE)  # fmt: skip
+    if not spec.slot_sharing and slots < least:
+        raise ConfigError(
+            f"job '{spec.job}' needs at least {least} slots, one per subtask without the sources",
+            value=slots,
+        )
+    if spec.slot_sharing:
+        p = {vertex.name: _shared(tables, v, slots) for v, vertex in enumerate(order)}
+        result = mst(spec, p, {vertex.name: level for vertex in order}, tables)
+        return Placement(slots, result)
+    bound = _bound_per_s(tables, levels)
+    best: tuple[float, int, float] | None = None
+    # Fewer slots on a TaskManager run faster: each number of slots in use is tried.
+    for crowded in range(min(least, int(tables.slots[0])), min(slots, int(tables.slots[0])) + 1):
+        budget = slots if crowded == tables.slots[0] else crowded
+        crowd = 1.0 - tables.contention[0] * (crowded - 1)
+        rate = _largest_rate(tables, 0, levels, budget, crowd, bound)
+        if best is None or rate > best[0]:
+            best = (rate, crowded, crowd)
+    assert best is not None  # the range above is never empty
+    needed = needed_parallelism(tables, 0, levels, best[0], best[2])
+    p = {vertex.name: int(needed[v]) for v, vertex in enumerate(order)}
+    used = sum(p[vertex.name] for vertex in order if vertex.kind != "source")
+    return Placement(used, mst(spec, p, {vertex.name: level for vertex in order}, tables))
+
+
+def with_slot_memory(spec: JobSpec, slot_memory_mib: float) -> JobSpec:
+    """The job with level 0 holding the managed memory of slots of that size.
+
+    Args:
+        spec: the job.
+        slot_memory_mib: TaskManager process memory / slots.
+    """
+    managed = managed_mib_per_slot(slot_memory_mib, spec.taskmanager.slots)
+    if not math.isfinite(managed) or managed <= 0:
+        raise ConfigError(
+            "slot memory leaves no managed memory after JVM overhead and metaspace",
+            value=slot_memory_mib,
+            remedy="Give more MiB per slot, for instance 512.",
+        )
+    memory = spec.memory.model_copy(update={"base_mib": managed, "levels": 1, "start_level": 0})
+    return spec.model_copy(update={"memory": memory})
+
+
+def _shared(tables: JobTables, v: int, slots: int) -> int:
+    return int(np.clip(slots, tables.min_parallelism[0, v], tables.max_parallelism[0, v]))
+
+
+def _bound_per_s(tables: JobTables, levels: NDArray[np.int64]) -> float:
+    """A load no parallelism within the bounds can carry."""
+    bound = math.inf
+    for v in range(int(tables.n[0])):
+        if tables.ratio[0, v] > 0:
+            low, high = tables.min_parallelism[0, v], tables.max_parallelism[0, v]
+            best = max(
+                vertex_capacity(tables, 0, v, p, levels[v], 0.0)[0]
+                for p in range(int(low), int(high) + 1)
+            )
+            bound = min(bound, best / tables.ratio[0, v])
+    return bound
