@@ -93,10 +93,9 @@ def _fields_at(model: type[BaseModel], location: Location) -> set[str]:
 
 def _description(model: type[BaseModel], location: Location) -> str | None:
     """What the model says about the field, as a hint."""
-    for step in (s for s in reversed(location[-1:]) if isinstance(s, str)):
-        for found in _models(_walk(model, location[:-1])):
-            field = found.model_fields.get(step)
-            if field is not None and field.description:
+    for found in _models(_walk(model, location[:-1])):
+        for name, field in found.model_fields.items():
+            if location[-1] in (name, field.alias) and field.description:
                 return f"It is: {field.description.rstrip('.')}."
     return None
 
@@ -110,7 +109,12 @@ def _walk(annotation: Any, location: Location) -> list[Any]:
 
 
 def _step(here: list[Any], step: int | str) -> list[Any]:
-    fields = [m.model_fields[step] for m in _models(here) if step in m.model_fields]
+    fields = [
+        field
+        for model in _models(here)
+        for name, field in model.model_fields.items()
+        if step in (name, field.alias)
+    ]
     if fields:
         return [field.annotation for field in fields]
     items: list[Any] = []

@@ -38,6 +38,8 @@ def kind_of(file: Path) -> str:
     for folder in reversed(file.absolute().parent.parts):
         if folder in KINDS:
             return folder
+    if not file.exists():
+        raise ConfigError("there is no such file", file=file)
     raise ConfigError(
         f"its kind is unknown: no folder above it is named {', '.join(KINDS)}",
         file=file,

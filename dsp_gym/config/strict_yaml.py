@@ -29,7 +29,7 @@ _REPLACED = {tag for tag, _, _ in _CORE_SCALARS} | {"tag:yaml.org,2002:timestamp
 
 
 class _StrictLoader(yaml.SafeLoader):
-    yaml_implicit_resolvers = {
+    yaml_implicit_resolvers = {  # noqa: RUF012  # as PyYAML declares it, which mypy holds us to
         first: [(tag, regexp) for tag, regexp in resolvers if tag not in _REPLACED]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }

@@ -1,0 +1,73 @@
+"""The command line: each command is a module of its own and imports what it needs when run."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated
+
+import typer
+
+from dsp_gym.cli.errors import Commands
+
+__all__ = ["app", "main"]
+
+_MODULES: tuple[str, ...] = (
+    "jobs",
+    "policies",
+    "envs",
+    "config",
+    "doctor",
+)
+"""Modules of this package in the order of `--help`; each has ``register(app)`` and imports fast."""
+
+_HELP = "Train, compare and safely deploy autoscaling policies for Apache Flink jobs."
+_EXAMPLES = """
+Examples:
+
+  dsp-gym jobs                                     what there is to scale
+
+  dsp-gym config check configs/jobs/nexmark-q11.yaml
+
+  dsp-gym doctor                                   is everything installed?
+"""
+
+app = typer.Typer(
+    name="dsp-gym",
+    cls=Commands,
+    help=_HELP,
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from dsp_gym import __version__
+
+        typer.echo(f"dsp-gym {__version__}")
+        raise typer.Exit
+
+
+@app.callback(help=_HELP)
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; works anywhere.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    """Both options act elsewhere: `debug` in `Commands`, `version` in its callback."""
+
+
+for _module in _MODULES:
+    importlib.import_module(f"dsp_gym.cli.{_module}").register(app)
+
+
+def main() -> None:
+    """Runs the command line: the entry point of `dsp-gym`."""
+    app()

@@ -1,0 +1,40 @@
+"""`dsp-gym doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(epilog="Examples:\n\n  dsp-gym doctor\n\n  dsp-gym doctor --json")(doctor)
+
+
+def doctor(as_json: Annotated[bool, JSON_OPTION] = False) -> None:
+    """Show versions, extras, Java, caches and name clashes; exit code 1 when something is wrong."""
+    from dsp_gym.doctor import diagnose, has_problems
+
+    findings = diagnose()
+    if as_json:
+        print_json(findings)
+    else:
+        print_table(
+            ["", "what", "found", "to do"],
+            [
+                [
+                    finding.status,
+                    f"{finding.subject}: {finding.name}",
+                    finding.detail,
+                    finding.remedy,
+                ]
+                for finding in findings
+            ],
+        )
+    if has_problems(findings):
+        raise typer.Exit(1)

@@ -1,0 +1,58 @@
+"""`dsp-gym envs`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+__all__ = ["list_envs", "register"]
+
+NAMESPACE = "dsp_gym"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(epilog="Examples:\n\n  dsp-gym envs\n\n  dsp-gym envs --json")(envs)
+
+
+def list_envs() -> list[dict[str, object]]:
+    """Every registered environment of this project."""
+    import gymnasium
+
+    import dsp_gym  # noqa: F401  # registers the ids
+
+    return [
+        {
+            "id": spec.id,
+            "version": spec.version,
+            "max_episode_steps": spec.max_episode_steps,
+            "vectorized": spec.vector_entry_point is not None,
+            "kwargs": dict(spec.kwargs),
+        }
+        for spec in sorted(gymnasium.registry.values(), key=lambda spec: spec.id)
+        if spec.namespace == NAMESPACE
+    ]
+
+
+def envs(as_json: Annotated[bool, JSON_OPTION] = False) -> None:
+    """List the environments that gymnasium.make and make_vec know."""
+    found = list_envs()
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ["id", "episode steps", "vectorized", "arguments"],
+        [
+            [
+                row["id"],
+                row["max_episode_steps"],
+                "yes" if row["vectorized"] else "no",
+                ", ".join(f"{key}={value}" for key, value in dict(row["kwargs"]).items()),  # type: ignore[call-overload]
+            ]
+            for row in found
+        ],
+        right=["episode steps"],
+    )

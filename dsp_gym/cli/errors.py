@@ -1,0 +1,90 @@
+"""What happens to an error on the command line: one screen on stderr, and an exit code.
+
+2: something the user can put right. 130: interrupted. 1: a fault of ours.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from dsp_gym.errors import DspGymError, MissingExtraError, StorageError
+
+__all__ = ["Commands", "as_user_error"]
+
+USER_ERROR, OWN_FAULT, INTERRUPTED = 2, 1, 130
+
+_EXTRA_OF_MODULE = {
+    "mlflow": "registry",
+    "pandas": "registry",
+    "matplotlib": "train",
+    "sb3_contrib": "train",
+    "stable_baselines3": "train",
+    "torch": "train",
+}
+
+_STORAGE_REMEDIES = {
+    errno.ENOSPC: "Free some space on that disk.",
+    errno.EDQUOT: "Free some of your quota on that disk.",
+    errno.EROFS: "Choose a folder on a disk that can be written to.",
+    errno.EACCES: "Choose a folder you may use, or change its permissions.",
+    errno.EPERM: "Choose a folder you may use, or change its permissions.",
+    errno.EIO: "Check that disk.",
+}
+
+
+class Commands(TyperGroup):
+    """The group of all commands, which turns errors into messages."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer's own context class is private
+        """Lets `--debug` stand anywhere, as people add it to the end of a line that failed."""
+        if "--debug" in args:
+            args = ["--debug", *(arg for arg in args if arg != "--debug")]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # as above
+        """Runs the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("Interrupted; what was finished before is kept.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            if ctx.params.get("debug") or _belongs_to_typer(error):
+                raise
+            known = as_user_error(error)
+            if known is not None:
+                typer.echo(f"{type(known).__name__}: {known}", err=True)
+                raise typer.Exit(USER_ERROR) from None
+            typer.echo(
+                f"{type(error).__name__}: {error}\n"
+                "This is a fault of dsp-gym. Run the same line with --debug for the traceback.",
+                err=True,
+            )
+            raise typer.Exit(OWN_FAULT) from None
+
+
+def as_user_error(error: Exception) -> DspGymError | None:
+    """The error as one the user can put right, or None when it is a fault of ours."""
+    if isinstance(error, DspGymError):
+        return error
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        extra = _EXTRA_OF_MODULE.get(error.name.partition(".")[0])
+        return None if extra is None else MissingExtraError(extra, "this command")
+    if isinstance(error, OSError) and error.errno in _STORAGE_REMEDIES:
+        return StorageError(
+            error.strerror or str(error),
+            file=error.filename,
+            remedy=_STORAGE_REMEDIES[error.errno],
+        )
+    return None
+
+
+def _belongs_to_typer(error: Exception) -> bool:
+    """Usage errors, exits and a closed pipe are shown by typer itself."""
+    if isinstance(error, OSError):
+        return error.errno == errno.EPIPE
+    return type(error).__module__.partition(".")[0] == "typer"

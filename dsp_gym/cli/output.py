@@ -1,0 +1,76 @@
+"""What the commands print: JSON for programs, tables for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+__all__ = ["JSON_OPTION", "plain", "print_json", "print_table"]
+
+JSON_OPTION = typer.Option("--json", help="Print JSON instead of a table.")
+"""Use as ``as_json: Annotated[bool, JSON_OPTION] = False``."""
+
+_PIPED_WIDTH = 160
+"""Columns of a table that is not shown on a terminal: wide enough not to cut names."""
+
+
+def print_json(value: object) -> None:
+    """Prints one JSON document; numbers that are not finite become null, as on the wire."""
+    typer.echo(json.dumps(plain(value), indent=2, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """The value made of what JSON knows: dataclasses, models, arrays and paths are taken apart.
+
+    >>> plain({"path": Path("a/b"), "rates": (1.0, float("nan"))})
+    {'path': 'a/b', 'rates': [1.0, None]}
+    """
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Path):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    if hasattr(value, "model_dump"):
+        return plain(value.model_dump(mode="json"))
+    if hasattr(value, "tolist"):  # NumPy scalars and arrays
+        return plain(value.tolist())
+    if isinstance(value, Iterable):
+        return [plain(item) for item in value]
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    right: Sequence[str] = (),
+) -> None:
+    """Prints a table; None shows as a dash, and the columns named in `right` align right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        # Text, because square brackets in a value are no markup.
+        table.add_row(*(Text("–" if cell is None else str(cell)) for cell in row))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPED_WIDTH)
+    console.print(table)

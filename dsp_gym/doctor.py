@@ -1,0 +1,224 @@
+"""Is everything there? Versions, extras, Java, caches, threads, names and data.
+
+Nothing heavy is imported: what is installed is read from its metadata.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["Finding", "diagnose", "has_problems", "other_owners"]
+
+DISTRIBUTION = "dsp-gym"
+SHARED_NAMES = ("agents", "baselines")
+"""Import names of ours that other distributions use too."""
+
+Status = Literal["ok", "missing", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `missing` is optional, a `problem` has to be put right."""
+
+    subject: str
+    name: str
+    status: Status
+    detail: str
+    remedy: str | None = None
+
+
+def diagnose() -> list[Finding]:
+    """Looks at everything, in the order a reader would ask."""
+    return [
+        *_versions(),
+        *_extras(),
+        _java(),
+        _compiled_code_cache(),
+        _threads(),
+        *_names(),
+        _data(),
+    ]
+
+
+def has_problems(findings: list[Finding]) -> bool:
+    """Whether anything found has to be put right."""
+    return any(finding.status == "problem" for finding in findings)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _requirements() -> Iterator[tuple[str, str | None]]:
+    """Each requirement of ours, as the distribution's name and the extra it belongs to."""
+    try:
+        lines = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return
+    for line in lines:
+        name = re.match(r"[A-Za-z0-9._-]+", line)
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
+        if name is not None and name[0] != DISTRIBUTION:
+            yield name[0], extra[1] if extra else None
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("version", "python", "ok", platform.python_version())
+    own = _version(DISTRIBUTION)
+    if own is None:
+        yield Finding(
+            "version",
+            DISTRIBUTION,
+            "problem",
+            "runs from a folder without being installed: policies are not found by name",
+            "pip install -e .",
+        )
+        return
+    yield Finding("version", DISTRIBUTION, "ok", own)
+    for name, extra in _requirements():
+        if extra is None:
+            found = _version(name)
+            status: Status = "problem" if found is None else "ok"
+            remedy = f"pip install {name}" if found is None else None
+            yield Finding("version", name, status, found or "not installed", remedy)
+
+
+def _extras() -> Iterator[Finding]:
+    extras: dict[str, list[str]] = {}
+    for name, extra in _requirements():
+        if extra is not None:
+            extras.setdefault(extra, []).append(name)
+    for extra, needed in sorted(extras.items()):
+        absent = [name for name in needed if _version(name) is None]
+        if absent:
+            yield Finding(
+                "extra",
+                extra,
+                "missing",
+                f"not installed: {', '.join(absent)}",
+                f"pip install 'dsp-gym[{extra}]'",
+            )
+        else:
+            found = ", ".join(f"{name} {_version(name)}" for name in needed)
+            yield Finding("extra", extra, "ok", found)
+
+
+def _java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    unneeded = "not found; nothing in this release needs it"
+    if java is None or not Path(java).exists():
+        return Finding("java", "java", "missing", unneeded)
+    try:
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("java", "java", "missing", f"{java} does not run: {error}")
+    lines = (answer.stderr or answer.stdout).splitlines()
+    return Finding("java", "java", "ok", f"{java}: {lines[0] if lines else 'version unknown'}")
+
+
+def _compiled_code_cache() -> Finding:
+    """Numba keeps compiled code beside the source, else in the user's cache folder."""
+    beside = Path(__file__).parent / "simulation" / "__pycache__"
+    user = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "numba"
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    candidates = [Path(named)] if named else [beside, user]
+    for folder in candidates:
+        if _is_writable(folder):
+            return Finding("cache", "compiled code", "ok", str(folder))
+    return Finding(
+        "cache",
+        "compiled code",
+        "problem",
+        f"cannot be written: {', '.join(map(str, candidates))}; every start compiles anew",
+        "export NUMBA_CACHE_DIR=/a/folder/you/can/write",
+    )
+
+
+def _is_writable(folder: Path) -> bool:
+    """Tries it, in the folder or the nearest one above it: permissions alone do not tell."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return True
+    except OSError:
+        return False
+
+
+def _threads() -> Finding:
+    affinity = getattr(os, "sched_getaffinity", None)
+    usable = len(affinity(0)) if affinity else os.cpu_count() or 1
+    named = [
+        f"{name}={os.environ[name]}"
+        for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS")
+        if name in os.environ
+    ]
+    return Finding("threads", "usable cores", "ok", ", ".join([str(usable), *named]))
+
+
+def _names() -> Iterator[Finding]:
+    owners = metadata.packages_distributions()
+    for name in SHARED_NAMES:
+        others = other_owners(name, owners)
+        if others:
+            yield Finding(
+                "names",
+                name,
+                "problem",
+                f"also installed by {', '.join(others)}; which one is imported is up to luck",
+                f"pip uninstall {' '.join(others)}",
+            )
+            continue
+        where = _location(name)
+        if where is None:
+            yield Finding("names", name, "problem", "cannot be imported", "pip install dsp-gym")
+        elif where.parent != Path(__file__).resolve().parents[1]:
+            detail = f"comes from {where}, not from dsp-gym"
+            yield Finding("names", name, "problem", detail, "Start from another folder.")
+        else:
+            yield Finding("names", name, "ok", str(where))
+
+
+def other_owners(name: str, owners: Mapping[str, list[str]]) -> list[str]:
+    """The other distributions that ship a top-level package of this name.
+
+    >>> other_owners("agents", {"agents": ["dsp_gym", "openai-agents"]})
+    ['openai-agents']
+    """
+    found = owners.get(name, [])
+    return sorted({owner for owner in found if owner.lower().replace("_", "-") != DISTRIBUTION})
+
+
+def _location(name: str) -> Path | None:
+    spec = importlib.util.find_spec(name)
+    places = list(spec.submodule_search_locations or []) if spec else []
+    return Path(places[0]).resolve() if places else None
+
+
+def _data() -> Finding:
+    variable = "DSP_GYM_DATA"
+    folder = os.environ.get(variable)
+    if folder is None:
+        detail = f"{variable} is not set: recorded traces are found by full path only"
+        return Finding("data", variable, "missing", detail, f"export {variable}=/path/to/data")
+    if not Path(folder).is_dir():
+        return Finding(
+            "data", variable, "problem", f"{folder} is no folder", f"export {variable}=/path"
+        )
+    return Finding("data", variable, "ok", folder)

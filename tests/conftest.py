@@ -1,0 +1,96 @@
+"""What every test shares: seeds, one thread per library, golden files and the data folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+# Before anything imports NumPy or torch: tests run side by side, and their pools would fight.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import hypothesis
+import numpy as np
+import pytest
+
+hypothesis.settings.register_profile(
+    "repeatable",
+    deadline=None,  # the first example compiles
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("repeatable")
+
+ROOT = Path(__file__).resolve().parents[1]
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-golden",
+        action="store_true",
+        help="write what the golden tests see to tests/golden instead of comparing",
+    )
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    """Global generators belong to third parties only; they start alike in every test."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002  # as above
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002  # as above
+    yield
+    random.setstate(python_state)
+    np.random.set_state(numpy_state)  # noqa: NPY002  # as above
+
+
+@pytest.fixture(autouse=True)
+def _outside_settings_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracking server named in the caller's shell must not receive what tests log."""
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def data_folder() -> Path:
+    """The folder of recorded data; tests that need it are skipped where there is none."""
+    folder = Path(os.environ.get("DSP_GYM_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no recorded data: DSP_GYM_DATA names no folder ({folder})")
+    return folder
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """``golden(name, value)`` compares with ``tests/golden/NAME.json``, floats within `rel`."""
+
+    def compare(name: str, value: Any, *, rel: float = 1e-9) -> None:
+        path = GOLDEN / f"{name}.json"
+        if request.config.getoption("--rewrite-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+            return
+        assert path.exists(), f"{path} is missing; write it with: make golden"
+        _same(json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(value)), rel, "")
+
+    return compare
+
+
+def _same(expected: Any, found: Any, rel: float, where: str) -> None:
+    assert type(expected) is type(found), f"{where}: {expected!r} became {found!r}"
+    if isinstance(expected, dict):
+        assert list(expected) == list(found), f"{where}: keys changed"
+        for key in expected:
+            _same(expected[key], found[key], rel, f"{where}.{key}")
+    elif isinstance(expected, list):
+        assert len(expected) == len(found), f"{where}: {len(expected)} became {len(found)} items"
+        for position, (old, new) in enumerate(zip(expected, found, strict=True)):
+            _same(old, new, rel, f"{where}[{position}]")
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=rel, nan_ok=True), f"{where} moved"
+    else:
+        assert expected == found, f"{where}: {expected!r} became {found!r}"

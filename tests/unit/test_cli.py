@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dsp_gym.cli import app
+from dsp_gym.cli.errors import Commands
+from dsp_gym.cli.output import plain, print_table
+from dsp_gym.errors import ConfigError
+
+JOB = """
+job: tiny
+description: two vertices
+source: {rate_per_s: 1e3}
+vertices:
+- {name: source, kind: source, cpu_us_per_record: 1}
+- {name: sink, kind: sink, cpu_us_per_record: 1, inputs: [{from: source}]}
+"""
+
+
+def failing(error: BaseException) -> typer.Typer:
+    """A command line of our kind with one command that ends like this."""
+    group = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
+
+    @group.callback()
+    def _options(debug: bool = typer.Option(False, "--debug")) -> None:
+        pass
+
+    @group.command()
+    def fail() -> None:
+        raise error
+
+    return group
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "expected"),
+    [
+        (ConfigError("is wrong", file="a.yaml"), 2, "ConfigError: a.yaml: is wrong\n"),
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/a"),
+            2,
+            "StorageError: runs/a: No space left on device. Free some space on that disk.\n",
+        ),
+        (
+            OSError(errno.EROFS, os.strerror(errno.EROFS), "runs/a"),
+            2,
+            "StorageError: runs/a: Read-only file system. Choose a folder on a disk that can be "
+            "written to.\n",
+        ),
+        (
+            ModuleNotFoundError("No module named 'torch'", name="torch"),
+            2,
+            "MissingExtraError: this command needs the extra 'train'. Install it: pip install "
+            "'dsp-gym[train]'\n",
+        ),
+        (KeyboardInterrupt(), 130, "Interrupted; what was finished before is kept.\n"),
+        (
+            ZeroDivisionError("division by zero"),
+            1,
+            "ZeroDivisionError: division by zero\nThis is a fault of dsp-gym. Run the same line "
+            "with --debug for the traceback.\n",
+        ),
+    ],
+)
+def test_an_error_ends_as_one_message_and_an_exit_code(
+    error: BaseException, code: int, expected: str
+) -> None:
+    result = CliRunner().invoke(failing(error), ["fail"])
+    assert result.exit_code == code
+    assert result.stderr == expected
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("line", [["--debug", "fail"], ["fail", "--debug"]])
+def test_debug_lets_the_traceback_through_wherever_it_stands(line: list[str]) -> None:
+    error = ConfigError("is wrong")
+    assert CliRunner().invoke(failing(error), line).exception is error
+
+
+def test_a_misspelt_command_is_a_usage_error() -> None:
+    result = CliRunner().invoke(app, ["jobz"])
+    assert result.exit_code == 2
+    assert "Did you mean 'jobs'?" in result.stderr
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    commands = [["config", "check"], ["config", "schema"]]
+    commands += [[info.name or info.callback.__name__] for info in app.registered_commands]  # type: ignore[union-attr]
+    for command in commands:
+        result = CliRunner().invoke(app, [*command, "--help"])
+        assert result.exit_code == 0, command
+        assert f"dsp-gym {' '.join(command)}" in result.output.partition("Example")[2], command
+
+
+def test_version_is_shown() -> None:
+    import dsp_gym
+
+    assert CliRunner().invoke(app, ["--version"]).output == f"dsp-gym {dsp_gym.__version__}\n"
+
+
+def test_config_check_accepts_and_refuses(tmp_path: Path) -> None:
+    good, bad = tmp_path / "jobs" / "good.yaml", tmp_path / "jobs" / "bad.yaml"
+    good.parent.mkdir()
+    good.write_text(JOB)
+    bad.write_text(JOB + "sorce: {}\n")
+    result = CliRunner().invoke(app, ["config", "check", str(good)])
+    assert (result.exit_code, result.stdout) == (0, f"{good}: fine, kind 'jobs'\n")
+
+    result = CliRunner().invoke(app, ["config", "check", str(good), str(bad)])
+    assert result.exit_code == 2
+    assert result.stderr == (f"ConfigError: {bad}: unknown key 'sorce'. Did you mean 'source'?\n")
+
+    result = CliRunner().invoke(app, ["config", "check", str(good), str(bad), "--json"])
+    assert result.exit_code == 2
+    assert [entry["ok"] for entry in json.loads(result.stdout)] == [True, False]
+
+
+def test_config_check_needs_a_kind_where_the_folder_does_not_tell(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(JOB)
+    result = CliRunner().invoke(app, ["config", "check", str(file)])
+    assert result.exit_code == 2
+    assert "--kind KIND" in result.stderr
+    assert CliRunner().invoke(app, ["config", "check", str(file), "--kind", "jobs"]).exit_code == 0
+
+
+def test_config_schema_is_a_json_schema_that_refuses_unknown_keys() -> None:
+    document = json.loads(CliRunner().invoke(app, ["config", "schema", "jobs"]).stdout)
+    assert document["type"] == "object"
+    assert document["additionalProperties"] is False
+    assert "vertices" in document["required"]
+
+
+@pytest.mark.parametrize("command", ["jobs", "policies", "envs"])
+def test_lists_agree_as_table_and_as_json(command: str) -> None:
+    rows = json.loads(CliRunner().invoke(app, [command, "--json"]).stdout)
+    table = CliRunner().invoke(app, [command]).stdout
+    assert rows
+    for row in rows:
+        assert row.get("name", row.get("id")) in table
+
+
+def test_policies_names_every_entry_point_with_what_it_is() -> None:
+    rows = json.loads(CliRunner().invoke(app, ["policies", "--json"]).stdout)
+    by_name = {row["name"]: row for row in rows}
+    assert {"static", "hpa-cpu", "ds2", "justin-paper", "justin-artifact"} <= by_name.keys()
+    assert not [row for row in rows if str(row["about"]).startswith("cannot be loaded")]
+
+
+def test_json_has_no_number_that_json_does_not_know() -> None:
+    import numpy as np
+
+    value = {"nan": float("nan"), "array": np.array([1.5, np.inf]), 3: np.int64(4), "p": Path("a")}
+    assert plain(value) == {"nan": None, "array": [1.5, None], "3": 4, "p": "a"}
+    with pytest.raises(TypeError, match="object cannot be written"):
+        plain(object())
+
+
+def test_a_table_shows_brackets_and_absent_values(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["name", "value"], [["[bold]", None]])
+    assert capsys.readouterr().out.split() == ["name", "value", "[bold]", "–"]
+
+
+def test_help_starts_without_anything_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from dsp_gym.cli import app\n"
+        "heavy = {'torch', 'mlflow', 'matplotlib', 'scipy', 'pandas', 'numba', 'sb3_contrib'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

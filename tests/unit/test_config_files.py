@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field, model_validator
+
+from dsp_gym.config import (
+    ConfigModel,
+    configs_root,
+    find,
+    names,
+    parse,
+    read_yaml,
+    write_atomic,
+)
+from dsp_gym.config.kinds import KINDS, kind_of, model_of
+from dsp_gym.errors import ConfigError, GraphError, StorageError
+
+
+class Linear(ConfigModel):
+    form: Literal["linear"] = "linear"
+
+
+class Power(ConfigModel):
+    form: Literal["power"]
+    exponent: float = Field(description="fitted, no unit", gt=0)
+
+
+class Edge(ConfigModel):
+    from_: str = Field(alias="from")
+
+
+class Node(ConfigModel):
+    name: str
+    curve: Annotated[Linear | Power, Field(discriminator="form")] = Linear()
+    window: Power | None = None
+    inputs: list[Edge] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _reads_others_only(self) -> Node:
+        if self.name in [edge.from_ for edge in self.inputs]:
+            raise GraphError(f"vertex '{self.name}' reads from itself")
+        if not self.name.islower():
+            raise ValueError(f"name '{self.name}' is expected in lower case")
+        return self
+
+
+class Graph(ConfigModel):
+    nodes: list[Node]
+    named: dict[str, Power] = Field(default_factory=dict)
+    metrics_window_s: float = Field(120.0, gt=0, description="window of the metrics, seconds")
+
+
+def message(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "g.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        parse(Graph, read_yaml(path), path)
+    assert caught.value.file == str(path)
+    return str(caught.value).removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nodes: []\nmetric_window_s: 1", "unknown key 'metric_window_s'. Did you mean 'metrics"),
+        (
+            "nodes: [{name: a, curve: {form: power, exponent: 1, exponnt: 2}}]",
+            "unknown key 'nodes[0].curve.exponnt'. Did you mean 'exponent'?",
+        ),
+        ("nodes: []\nnamed: {x: {form: power, exponent: 1, frm: a}}", "Did you mean 'form'?"),
+        ("nodes: [{name: a, inputs: [{form: b}]}]", "Did you mean 'from'?"),
+        (
+            "nodes: [{name: a, curve: {form: power, exponent: fast}}]",
+            "key 'nodes[0].curve.exponent': value 'fast': expected a valid number",
+        ),
+        ("nodes: []\nmetrics_window_s: -1e3", "value -1000.0: expected greater than 0. It is: win"),
+        ("nodes: []\nmetrics_window_s: .nan", "value nan: expected a finite number"),
+        ("nodes: []\nmetrics_window_s: .inf", "value inf: expected a finite number"),
+        ("metrics_window_s: 5", "the key 'nodes' is missing"),
+        ("nodes: [{window: {form: power}, name: a}]", "key 'nodes[0].window': the key 'exponent'"),
+        ("nodes: [{name: A}]", "key 'nodes[0]': name 'A' is expected in lower case"),
+        ("nodes: [{name: a, inputs: [{from: a}]}]", "vertex 'a' reads from itself"),
+        ("nodes: []\nmetrics_window_s: 1\nnodes: []", "key 'nodes': line 3: already given in li"),
+        ("nodes: [}", "line 1, column 9: is not valid YAML"),
+        ("nodes: !!python/object:os.system []", "line 1, column 8: is not valid YAML"),
+        ("- 1", "expected a mapping of keys, found list"),
+        ("", "expected a mapping of keys, found nothing"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_key_value_and_remedy(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    assert expected in message(tmp_path, text)
+
+
+def test_an_error_of_ours_raised_while_validating_keeps_its_type(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"^g\.yaml: vertex 'a' reads from itself$"):
+        parse(Graph, {"nodes": [{"name": "a", "inputs": [{"from": "a"}]}]}, "g.yaml")
+
+
+def test_several_faults_are_told_at_once_but_fit_a_screen(tmp_path: Path) -> None:
+    nodes = "\n".join(f"- {{name: a, nam: {i}}}" for i in range(40))
+    lines = message(tmp_path, f"nodes:\n{nodes}").splitlines()
+    assert lines[0] == "40 things are wrong:"
+    assert lines[-1] == "  and 35 more"
+    assert len(lines) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e6", 1e6),
+        ("2.25e6", 2.25e6),
+        (".5", 0.5),
+        ("-3", -3),
+        ("1_000", 1000),
+        ("010", 10),
+        ("off", "off"),
+        ("true", True),
+        ("12:30", "12:30"),
+        ("2020-01-01", "2020-01-01"),
+        ("1.5.0", "1.5.0"),
+        ("null", None),
+        ("~", None),
+    ],
+)
+def test_scalars_mean_what_they_look_like(tmp_path: Path, text: str, value: object) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(f"x: {text}", encoding="utf-8")
+    found = read_yaml(path)
+    assert found == {"x": value}
+    assert isinstance(found, dict)
+    assert type(found["x"]) is type(value)
+
+
+def test_merged_keys_may_be_overridden(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n", encoding="utf-8")
+    assert read_yaml(path) == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}}
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        read_yaml(path)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "configs"
+    (root / "jobs").mkdir(parents=True)
+    (root / "jobs" / "nexmark-q11.yaml").write_text("job: q11\n", encoding="utf-8")
+    monkeypatch.setattr("dsp_gym.config.files.configs_root", lambda: root)
+    return root
+
+
+def test_a_configuration_is_found_by_name_and_by_path(shipped: Path, tmp_path: Path) -> None:
+    assert names("jobs") == ["nexmark-q11"]
+    assert find("jobs", "nexmark-q11") == shipped / "jobs" / "nexmark-q11.yaml"
+    own = tmp_path / "mine.yaml"
+    own.write_text("job: mine\n", encoding="utf-8")
+    assert find("jobs", own) == own
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nexmark-q12", "there is no shipped configuration 'nexmark-q12' of kind 'jobs'. Did you"),
+        ("elsewhere/nexmark-q11.yaml", "no such file. Did you mean the shipped 'nexmark-q11'?"),
+        ("elsewhere/zzz.yaml", "no such file. Choose from: nexmark-q11."),
+    ],
+)
+def test_an_unknown_name_offers_what_there_is(shipped: Path, name: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find("jobs", name)
+    assert expected in str(caught.value)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown kind 'job'"):
+        names("job")
+    with pytest.raises(ConfigError, match="unknown kind 'job'"):
+        model_of("job")
+
+
+def test_the_nearest_folder_tells_the_kind() -> None:
+    assert kind_of(Path("configs/jobs/a.yaml")) == "jobs"
+    assert kind_of(Path("jobs/loads/a.yaml")) == "loads"
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_has_a_frozen_model_whose_fields_are_described(kind: str) -> None:
+    model = model_of(kind)
+    assert issubclass(model, ConfigModel)
+    assert model.model_config["frozen"]
+    assert model.model_config["extra"] == "forbid"
+    bare = [name for name, field in model.model_fields.items() if not field.description]
+    assert not bare
+
+
+def test_shipped_configurations_stand_in_folders_of_known_kinds() -> None:
+    folders = {path.parent.name for path in configs_root().rglob("*.yaml")}
+    assert folders <= set(KINDS)
+
+
+def test_a_file_is_written_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "a.txt"
+    write_atomic(target, "one")
+    write_atomic(target, b"two")
+    assert target.read_bytes() == b"two"
+    assert os.listdir(target.parent) == ["a.txt"]
+    assert target.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "a.txt"
+    write_atomic(target, "old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match=r"a\.txt: cannot be written: No space left on device"):
+        write_atomic(target, "new")
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_atomic(tmp_path / "a" / "b.txt", "new")
