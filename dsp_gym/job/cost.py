@@ -1,0 +1,46 @@
+"""What a configuration costs: requested by the job, and provisioned in whole TaskManagers.
+
+`requested` leaves sources out, as DS2 and Justin do, and counts every other subtask with one core
+and heap + network + managed memory of its level; this reproduces Justin's published savings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dsp_gym.job.memory import level_mib
+from dsp_gym.job.spec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Cores and memory in use at one moment."""
+
+    cores: float
+    memory_mib: float
+
+    def money_per_hour(self, spec: JobSpec) -> float:
+        """Price of holding these for an hour, in the job file's currency."""
+        return self.cores * spec.prices.core_hour + self.memory_mib / 1024 * spec.prices.gib_hour
+
+
+def requested(
+    spec: JobSpec, parallelism: Mapping[str, int], levels: Mapping[str, int]
+) -> Resources:
+    """Resources the job asks for, sources left out.
+
+    Args:
+        spec: the job.
+        parallelism: subtasks by vertex name.
+        levels: memory level by vertex name (-1: no managed memory).
+    """
+    cores = memory = 0.0
+    for vertex in spec.vertices:
+        if vertex.kind == "source":
+            continue
+        tasks = parallelism[vertex.name]
+        managed = level_mib(spec.memory.base_mib, levels[vertex.name])
+        cores += tasks
+        memory += tasks * (spec.memory.heap_mib + spec.memory.network_mib + managed)
+    return Resources(cores, memory)

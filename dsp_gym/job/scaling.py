@@ -1,0 +1,58 @@
+"""How a vertex's rate grows with parallelism: efficiency, and the hottest subtask."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.job.spec import Efficiency, Vertex
+
+
+def efficiency(form: Efficiency, p: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Share of linear scaling kept at parallelism p; 1 at p = 1, never increasing.
+
+    >>> efficiency(Efficiency(form="power", a=0.5), np.array([1, 4])).tolist()
+    [1.0, 0.5]
+    """
+    q = p.astype(np.float64)
+    if form.form == "power":
+        return np.asarray(q**-form.a)
+    if form.form == "contention":
+        return np.asarray(form.b + (1 - form.b) / (1 + form.a * (q - 1)))
+    if form.form == "usl":
+        return np.asarray(1 / (1 + form.a * (q - 1) + form.b * q * (q - 1)))
+    return np.ones_like(q)
+
+
+def useful_tasks(form: Efficiency, p: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Linear-equivalent tasks p * e(p), made non-decreasing (more tasks are never slower)."""
+    return np.asarray(np.maximum.accumulate(p * efficiency(form, p)))
+
+
+def hottest_share(vertex: Vertex, p: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Load of the hottest subtask over the mean at parallelism p, at least 1.
+
+    Key groups are spread as Flink spreads them: a subtask holds ceil or floor of
+    groups / p. The most popular key of a Zipf law, or few distinct keys, bound it further: one
+    key is always on one subtask.
+    """
+    groups = vertex.max_parallelism
+    q = np.minimum(p, groups).astype(np.float64)
+    share = np.ceil(groups / q) / groups  # of the whole load, on the fullest subtask
+    if vertex.distinct_keys is not None:
+        share = np.maximum(share, np.ceil(vertex.distinct_keys / q) / vertex.distinct_keys)
+    if vertex.state is not None and vertex.state.popularity.form == "zipf":
+        share = np.maximum(share, _top_key(vertex.state.keys, vertex.state.popularity.exponent))
+    return np.asarray(np.maximum(1.0, share * p))
+
+
+def _top_key(keys: float, exponent: float) -> float:
+    """Share of all accesses that go to the most popular key of a Zipf law."""
+    n = np.arange(1, int(min(keys, 1e5)) + 1, dtype=np.float64)
+    harmonic = float(np.sum(n**-exponent))
+    if keys > n[-1]:  # integral of the tail
+        tail = np.log(keys / n[-1]) if exponent == 1 else (
+            (keys ** (1 - exponent) - n[-1] ** (1 - exponent)) / (1 - exponent)
+        )  # fmt: skip
+        harmonic += float(tail)
+    return 1 / harmonic

@@ -1,0 +1,299 @@
+"""What a job file says: vertices, state, memory, TaskManagers, rescale cost, SLO and prices.
+
+A number is bare or `{value, source, ci}`; the source is kept beside the value in `sources`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from dsp_gym.config.model import ConfigModel
+
+MAX_INPUTS = 4
+"""Inputs of one vertex the simulation has room for (Nexmark and word count need two)."""
+
+
+class Sourced(ConfigModel):
+    """A number with where it came from."""
+
+    value: float = Field(description="the number itself")
+    source: str = Field(description="paper, table, file or fit the number comes from")
+    ci: tuple[float, float] | None = Field(None, description="confidence interval, where fitted")
+
+
+def _bare(value: Any) -> Any:
+    """The value of `{value, source, ci}`; anything else unchanged."""
+    if isinstance(value, dict) and "value" in value:
+        return Sourced.model_validate(value).value
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_bare)]
+Count = Annotated[int, BeforeValidator(_bare)]
+
+
+class Input(ConfigModel):
+    """One incoming edge."""
+
+    from_: str = Field(alias="from", description="name of the upstream vertex")
+    ship: Literal["FORWARD", "HASH", "REBALANCE"] = Field(
+        "HASH", description="Flink's ship strategy; only HASH is exposed to key skew"
+    )
+
+
+class Efficiency(ConfigModel):
+    """Share of linear scaling a vertex keeps at parallelism p: e(1) = 1, never increasing."""
+
+    form: Literal["linear", "power", "contention", "usl"] = Field(
+        "linear",
+        description="linear: 1; power: p^-a; contention: floor + (1-floor)/(1+a(p-1)); "
+        "usl: 1/(1+a(p-1)+b p(p-1)), Gunther's universal scalability law, cut where p*e(p) peaks",
+    )
+    a: Number = Field(0.0, ge=0, le=1, description="first parameter of the form, dimensionless")
+    b: Number = Field(0.0, ge=0, le=1, description="second parameter of the form, dimensionless")
+
+
+class Window(ConfigModel):
+    """A window over the vertex's input; results leave when it fires."""
+
+    kind: Literal["tumbling", "sliding", "session"] = Field(description="Flink's window kind")
+    length_s: Number = Field(gt=0, description="window length; for a session its gap, in seconds")
+    slide_s: Number | None = Field(None, gt=0, description="sliding only: seconds between firings")
+
+    @model_validator(mode="after")
+    def _slide_fits(self) -> Window:
+        if (self.kind == "sliding") != (self.slide_s is not None):
+            raise ValueError("slide_s belongs to sliding windows, and they need it")
+        if self.slide_s is not None and self.slide_s > self.length_s:
+            raise ValueError("slide_s must not exceed length_s")
+        return self
+
+
+class Popularity(ConfigModel):
+    """How often each key is asked for."""
+
+    form: Literal["uniform", "zipf"] = Field("uniform", description="popularity law of the keys")
+    exponent: Number = Field(0.0, ge=0, le=2, description="Zipf exponent; 0 is uniform")
+
+
+class State(ConfigModel):
+    """Keyed state in RocksDB: what a record reads and writes, and how large it grows."""
+
+    reads: Number = Field(0.0, ge=0, description="state reads per record")
+    writes: Number = Field(0.0, ge=0, description="state writes per record")
+    keys: Number = Field(ge=1, description="distinct keys over all subtasks")
+    value_bytes: Number = Field(
+        gt=0, description="payload bytes per key, or per record in a window"
+    )
+    popularity: Popularity = Field(default_factory=Popularity, description="key popularity")
+    window: Window | None = Field(None, description="none: state stays until overwritten")
+    prefilled: bool = Field(True, description="every key already has a value when the job starts")
+    space_factor: Number = Field(
+        1.0, gt=0, description="bytes stored and cached over payload bytes (fitted, declared)"
+    )
+    unshared_mib: Number = Field(
+        0.0,
+        ge=0,
+        description="part of a subtask's working set that does not shrink with parallelism: "
+        "index and filter blocks, timers, compaction reads (fitted, declared)",
+    )
+    read_hit_us: Number = Field(
+        10.0, gt=0, description="microseconds of a read served by MemTable or block cache"
+    )
+    read_miss_us: Number = Field(
+        100.0, gt=0, description="extra microseconds of a read that goes to an SST file"
+    )
+    write_us: Number = Field(10.0, gt=0, description="microseconds of a write with a full MemTable")
+    small_memtable_penalty: Number = Field(
+        0.03,
+        ge=0,
+        le=1,
+        description="relative extra write cost with a MemTable of half its full size "
+        "(Justin, section 3: (1;128) slightly below (1;256))",
+    )
+
+
+class Vertex(ConfigModel):
+    """What Flink scales: one job vertex, possibly several chained operators."""
+
+    name: str = Field(min_length=1, description="unique within the job")
+    kind: Literal["source", "operator", "sink"] = Field("operator", description="role in the graph")
+    inputs: tuple[Input, ...] = Field((), description="upstream edges; empty for a source")
+    share: Number | None = Field(
+        None, gt=0, le=1, description="source only: its share of the job's rate; default: equal"
+    )
+    selectivity: Number = Field(1.0, ge=0, description="records out per record in")
+    cpu_us_per_record: Number = Field(gt=0, description="CPU microseconds per record of one task")
+    efficiency: Efficiency = Field(default_factory=Efficiency, description="loss with parallelism")
+    state: State | None = Field(None, description="absent: stateless")
+    max_parallelism: Count = Field(
+        128, ge=1, le=32768, description="key groups: Flink's hard upper bound of parallelism"
+    )
+    distinct_keys: Count | None = Field(
+        None,
+        ge=1,
+        description="keys active at one time when they are few (grouping by window end): "
+        "more subtasks than keys bring nothing",
+    )
+    partitions: Count | None = Field(None, ge=1, description="source only: partitions of its log")
+    parallelism: Count = Field(1, ge=1, description="parallelism the job starts with")
+    scalable: bool = Field(True, description="false: parallelism is fixed (a sink of one task)")
+
+
+class Memory(ConfigModel):
+    """Memory of one task slot. MiB everywhere (what the papers print as MB)."""
+
+    base_mib: Number = Field(158.0, gt=0, description="managed memory of level 0 per subtask")
+    levels: Count = Field(3, ge=1, le=8, description="number of levels; level x has base*2^x MiB")
+    heap_mib: Number = Field(134.0, ge=0, description="task heap per subtask (Justin's profile)")
+    network_mib: Number = Field(39.0, ge=0, description="network memory per subtask (Justin)")
+    split: Literal["flink", "justin"] = Field(
+        "flink",
+        description="flink: block cache 5/6 of managed memory; justin: MemTable <= 64 MiB, rest cache",
+    )
+    start_level: Count = Field(0, ge=-1, description="level every vertex starts with")
+
+
+class TaskManager(ConfigModel):
+    """One TaskManager process."""
+
+    slots: Count = Field(4, ge=1, description="task slots per TaskManager")
+    cores: Number = Field(4.0, gt=0, description="CPU cores per TaskManager")
+    memory_mib: Number = Field(2048.0, gt=0, description="process memory per TaskManager")
+    contention: Number = Field(
+        0.0,
+        ge=0,
+        lt=0.5,
+        description="rate lost per further slot in use on the same TaskManager (fitted)",
+    )
+
+
+class Rescale(ConfigModel):
+    """What a change of configuration costs."""
+
+    mode: Literal["redeploy", "in_place"] = Field("redeploy", description="how Flink rescales")
+    outage_s: tuple[float, float, float] = Field(
+        (56.0, 76.0, 93.0),
+        description="seconds without processing, p10/p50/p90, restore of state excluded "
+        "(demeter_cars_outages.csv: redeploy 56/76/93, reactive 6/10/20)",
+    )
+    savepoint_mib_per_s: Number = Field(
+        105.0, gt=0, description="savepoint rate to shared storage (Varga et al.: EFS 105 MB/s)"
+    )
+    restore_mib_per_s: Number = Field(105.0, gt=0, description="restore rate, total state")
+
+    @model_validator(mode="after")
+    def _quantiles_rise(self) -> Rescale:
+        if not 0 <= self.outage_s[0] <= self.outage_s[1] <= self.outage_s[2]:
+            raise ValueError("outage_s must be p10 <= p50 <= p90, none negative")
+        return self
+
+
+class Slo(ConfigModel):
+    """The service level objective."""
+
+    latency_s: Number = Field(2.0, gt=0, description="bound on p95 end-to-end latency, seconds")
+
+
+class Prices(ConfigModel):
+    """Money per hour."""
+
+    core_hour: Number = Field(0.04048, ge=0, description="per core and hour (cloud list price)")
+    gib_hour: Number = Field(0.004445, ge=0, description="per GiB and hour (cloud list price)")
+
+
+class Source(ConfigModel):
+    """The job's offered load."""
+
+    rate_per_s: Number = Field(gt=0, description="reference records/s over all sources (load 1.0)")
+    pending_visible: bool = Field(
+        True, description="false: a generator without a log, no pendingRecords metric (Justin's)"
+    )
+
+
+class JobSpec(ConfigModel):
+    """One job file."""
+
+    job: str = Field(min_length=1, description="name, as used by `dsp-gym` and environment ids")
+    description: str = Field("", description="one sentence for lists")
+    used_in_fit: tuple[str, ...] = Field(
+        (), description="published numbers this file's parameters were fitted to"
+    )
+    fit_script: str | None = Field(None, description="command that reproduces the fitted values")
+    source: Source = Field(description="offered load")
+    vertices: tuple[Vertex, ...] = Field(min_length=2, description="the graph, any order")
+    memory: Memory = Field(default_factory=Memory, description="memory of one slot")
+    taskmanager: TaskManager = Field(default_factory=TaskManager, description="one TaskManager")
+    slot_sharing: bool = Field(
+        False,
+        description="true: subtasks of different vertices share slots (Flink's default group)",
+    )
+    max_parallelism_per_vertex: Count = Field(
+        24,
+        ge=1,
+        le=2048,
+        description="highest parallelism any policy may choose (quota of the job)",
+    )
+    buffer_records: Number = Field(
+        2000.0,
+        gt=0,
+        description="records one subtask's input buffers hold (10 buffers of 32 KiB, ~160 B each)",
+    )
+    rescale: Rescale = Field(default_factory=Rescale, description="what a rescale costs")
+    slo: Slo = Field(default_factory=Slo, description="service level objective")
+    prices: Prices = Field(default_factory=Prices, description="money per hour")
+
+    @model_validator(mode="after")
+    def _graph_is_sound(self) -> JobSpec:
+        names = [vertex.name for vertex in self.vertices]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two vertices are named {twice[0]!r}; names must be unique")
+        for vertex in self.vertices:
+            if (vertex.kind == "source") != (not vertex.inputs):
+                raise ValueError(
+                    f"vertex {vertex.name!r} is a {vertex.kind} with {len(vertex.inputs)} inputs; "
+                    "sources have none, all others at least one"
+                )
+            if len(vertex.inputs) > MAX_INPUTS:
+                raise ValueError(f"vertex {vertex.name!r} has more than {MAX_INPUTS} inputs")
+            for edge in vertex.inputs:
+                if edge.from_ not in names:
+                    raise ValueError(
+                        f"vertex {vertex.name!r} reads from unknown vertex {edge.from_!r}; "
+                        f"known: {', '.join(names)}"
+                    )
+            cap = min(vertex.max_parallelism, self.max_parallelism_per_vertex)
+            if vertex.parallelism > vertex.max_parallelism:
+                raise ValueError(
+                    f"vertex {vertex.name!r}: parallelism {vertex.parallelism} is above its "
+                    f"{vertex.max_parallelism} key groups (max_parallelism)"
+                )
+            if vertex.parallelism > cap and vertex.kind == "operator":
+                raise ValueError(
+                    f"vertex {vertex.name!r}: parallelism {vertex.parallelism} is above "
+                    f"max_parallelism_per_vertex {self.max_parallelism_per_vertex}"
+                )
+        if len(self.topological_order()) < len(self.vertices):
+            raise ValueError("the graph has a cycle; a Flink job is a directed acyclic graph")
+        if self.memory.start_level >= self.memory.levels:
+            raise ValueError("memory.start_level must be below memory.levels")
+        return self
+
+    def topological_order(self) -> tuple[Vertex, ...]:
+        """Vertices such that every one stands after its inputs; shorter if there is a cycle."""
+        done: dict[str, Vertex] = {}
+        waiting = list(self.vertices)
+        while waiting:
+            ready = [v for v in waiting if all(edge.from_ in done for edge in v.inputs)]
+            if not ready:
+                break
+            done |= {vertex.name: vertex for vertex in ready}
+            waiting = [v for v in waiting if v.name not in done]
+        return tuple(done.values())
+
+    def vertex(self, name: str) -> Vertex:
+        """The vertex of that name; KeyError if there is none."""
+        return next(v for v in self.vertices if v.name == name)

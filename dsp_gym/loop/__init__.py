@@ -1,0 +1,1 @@
+"""The loop's three values, its protocols, and the loop itself."""

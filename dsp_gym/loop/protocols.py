@@ -1,0 +1,90 @@
+"""The seams: policy, guardrail, collector, actuator. Protocols, not base classes.
+
+All of them work on a batch of J jobs, and a batch of n gives what n batches of 1 give. Nothing
+reads the wall clock: time is `t_s` of the snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+State = dict[str, Any]
+"""JSON-able state of a policy or guardrail."""
+
+Mask = NDArray[np.bool_]
+
+IDLE, PENDING, REACHED, REFUSED, TIMED_OUT = 0, 1, 2, 3, 4
+"""Actuator status per job: nothing asked; under way; done; failed; gave up."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Decides a configuration from what was seen.
+
+    History comes from the configuration observed running in the snapshot, never from what was
+    asked for.
+    """
+
+    name: str
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        """Start anew on these jobs; with a mask only the rows where it is True."""
+
+    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        """The wanted configuration of every job."""
+
+    def state(self) -> State:
+        """Everything the next decision depends on, as JSON values."""
+
+    def restore(self, state: State) -> None:
+        """Go on from `state()`."""
+
+
+@runtime_checkable
+class Guardrail(Protocol):
+    """Turns a decision into one that is allowed. Idempotent; pure within a tick."""
+
+    name: str
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        """Start anew on these jobs; with a mask only the rows where it is True."""
+
+    def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
+        """The nearest allowed decision, every change named and explained."""
+
+    def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
+        """The decision that was taken: advance counters."""
+
+    def state(self) -> State:
+        """Everything the next call depends on, as JSON values."""
+
+    def restore(self, state: State) -> None:
+        """Go on from `state()`."""
+
+
+@runtime_checkable
+class Collector(Protocol):
+    """Gives snapshots of a batch of jobs."""
+
+    topology: Topology
+
+    def snapshot(self) -> MetricsSnapshot:
+        """What is seen now."""
+
+
+@runtime_checkable
+class Actuator(Protocol):
+    """Takes decisions; returns at once."""
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Ask for the guarded configuration."""
+
+    def status(self) -> NDArray[np.int64]:
+        """IDLE, PENDING, REACHED, REFUSED or TIMED_OUT per job."""

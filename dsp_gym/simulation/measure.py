@@ -1,0 +1,187 @@
+"""What a collector sees of simulated jobs: window means of 5 s samples, late and noisy."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dsp_gym.job.tables import SOURCE, JobTables
+from dsp_gym.loop.snapshot import PER_VERTEX, MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
+from dsp_gym.simulation.state import (
+    GAUGE_SAMPLES,
+    S_BACK,
+    S_BUSY,
+    S_BUSY_MAX,
+    S_HITS,
+    S_IN,
+    S_MISSES,
+    S_OUT,
+    S_PENDING,
+    S_READ,
+    S_WRITE,
+    SAMPLE_COLUMNS,
+    X_CACHED,
+    X_HITS,
+    X_IN,
+    X_MISSES,
+    X_OUT,
+    X_PENDING,
+    X_STATE,
+    SimulationState,
+)
+
+HEAP_BASE_SHARE, HEAP_PER_BUSY = 0.35, 0.35
+"""Heap in use: a third at rest, up to 70 % when every slot is busy (G1 defaults, a plain JVM)."""
+
+GC_MS_PER_BUSY = 20.0
+"""Garbage collection time of a fully busy TaskManager, ms per second."""
+
+METASPACE_MIB = 80.0
+"""Metaspace of a job of this size."""
+
+VERTEX_FLOATS = tuple(n for n in PER_VERTEX if n not in ("parallelism", "memory_level"))
+(V_IN_TOTAL, V_OUT_TOTAL, V_HITS, V_MISSES, V_PENDING, V_PENDING_MAX, V_PARTITIONS_MAX, V_STATE,
+ V_BUSY_NOW, V_BACK_NOW, V_IN, V_OUT, V_BUSY, V_BUSY_MAX, V_BUSY_SUM, V_BACK, V_IDLE, V_HIT_RATE,
+ V_READ_MS, V_WRITE_MS, V_GROWTH) = range(21)  # fmt: skip
+assert len(VERTEX_FLOATS) == 21
+
+JOB_FLOATS = (
+    "t_s", "running_since_s", "window_s", "window_fill", "latency_p95_s", "outage_s", "tm_count",
+    "tm_cpu_load", "tm_heap_used_mib", "tm_heap_max_mib", "tm_gc_ms_per_s", "tm_managed_used_mib",
+    "tm_metaspace_used_mib",
+)  # fmt: skip
+(J_T, J_SINCE, J_WINDOW, J_FILL, J_LATENCY, J_OUTAGE, J_TMS, J_CPU, J_HEAP, J_HEAP_MAX, J_GC,
+ J_MANAGED, J_META) = range(13)  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def observe(
+    t: JobTables, row: NDArray[np.int64], s: SimulationState, window_s: int, stabilization_s: int,
+    delay_s: int, low: int, high: int, job: NDArray[np.float64], vertex: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Fill job (J, 13) and vertex (21, J, V) with what is seen; NaN where nothing is."""
+    window, delay = window_s // SAMPLE_S, delay_s // SAMPLE_S
+    ring = s.samples.shape[1]
+    total = np.zeros(SAMPLE_COLUMNS)
+    for j in range(low, high):
+        k = row[j]
+        newest = s.samples_taken[j] - delay  # samples since the restart that have arrived
+        settled = newest - stabilization_s // SAMPLE_S
+        count = min(window, max(0, settled))
+        known = 0
+        latency = 0.0
+        for i in range(newest - count, newest):
+            if s.sample_known[j, i % ring]:
+                known += 1
+                latency += s.latency_samples[j, i % ring]
+        job[j, J_T], job[j, J_SINCE] = s.tick[j], s.running_since[j]
+        job[j, J_WINDOW], job[j, J_FILL] = window_s, known / window
+        job[j, J_LATENCY] = latency / known if known else np.nan
+        job[j, J_OUTAGE], job[j, J_TMS] = s.outage_s[j], s.tm_count[j]
+        busy_tasks = managed = 0.0
+        for v in range(t.n[k]):
+            p = s.parallelism[j, v]
+            out = vertex[:, j, v]
+            out[:] = np.nan
+            stateful = t.stateful[k, v] == 1
+            is_source = t.kind[k, v] == SOURCE
+            out[V_IN_TOTAL], out[V_OUT_TOTAL] = s.vertex[j, v, X_IN], s.vertex[j, v, X_OUT]
+            if is_source and t.pending_visible[k]:
+                out[V_PENDING] = s.vertex[j, v, X_PENDING]
+                if t.partitions[k, v] > 0:
+                    on_fullest = np.ceil(t.partitions[k, v] / p)
+                    out[V_PARTITIONS_MAX] = on_fullest
+                    out[V_PENDING_MAX] = s.vertex[j, v, X_PENDING] * on_fullest / t.partitions[k, v]
+            if stateful:
+                out[V_HITS], out[V_MISSES] = s.vertex[j, v, X_HITS], s.vertex[j, v, X_MISSES]
+                out[V_STATE] = s.vertex[j, v, X_STATE]
+                managed += s.vertex[j, v, X_CACHED] * p
+            if known == 0:
+                continue
+            for m in range(SAMPLE_COLUMNS):
+                total[m] = 0.0
+            first_pending = last_pending = busy = top = back = 0.0
+            first_at = last_at = -1
+            gauge_busy = gauge_top = gauge_back = 0.0
+            gauge_n = 0
+            start = max(0, newest - count - GAUGE_SAMPLES + 1)
+            for i in range(start, newest):
+                sample = s.samples[j, i % ring, v]
+                gauge_busy += sample[S_BUSY]
+                gauge_top += sample[S_BUSY_MAX]
+                gauge_back += sample[S_BACK]
+                gauge_n += 1
+                if gauge_n > GAUGE_SAMPLES:
+                    old = s.samples[j, (i - GAUGE_SAMPLES) % ring, v]
+                    gauge_busy -= old[S_BUSY]
+                    gauge_top -= old[S_BUSY_MAX]
+                    gauge_back -= old[S_BACK]
+                    gauge_n -= 1
+                if i < newest - count or s.sample_known[j, i % ring] == 0:
+                    continue
+                busy += gauge_busy / gauge_n
+                top += gauge_top / gauge_n
+                back += gauge_back / gauge_n
+                total[S_IN] += sample[S_IN]
+                total[S_OUT] += sample[S_OUT]
+                total[S_HITS] += sample[S_HITS]
+                total[S_MISSES] += sample[S_MISSES]
+                total[S_READ] += sample[S_READ]
+                total[S_WRITE] += sample[S_WRITE]
+                last_pending, last_at = sample[S_PENDING], i
+                if first_at < 0:
+                    first_pending, first_at = sample[S_PENDING], i
+            seconds = known * SAMPLE_S
+            busy, top, back = busy / known, top / known, back / known
+            out[V_BUSY_NOW] = 1000.0 * min(1.0, gauge_busy / gauge_n)
+            out[V_BACK_NOW] = 1000.0 * min(1.0, gauge_back / gauge_n)
+            out[V_IN], out[V_OUT] = total[S_IN] / seconds, total[S_OUT] / seconds
+            busy, back = min(busy, 1.0), min(back, 1.0 - min(busy, 1.0))
+            out[V_BUSY], out[V_BUSY_MAX] = 1000.0 * busy, 1000.0 * min(1.0, max(top, busy))
+            out[V_BUSY_SUM] = 1000.0 * busy * p
+            out[V_BACK] = 1000.0 * back
+            out[V_IDLE] = 1000.0 - out[V_BUSY] - out[V_BACK]
+            busy_tasks += busy * p
+            if is_source and t.pending_visible[k]:
+                span = (last_at - first_at) * SAMPLE_S
+                out[V_GROWTH] = (last_pending - first_pending) / span if span > 0 else 0.0
+            if stateful:
+                asked = total[S_HITS] + total[S_MISSES]
+                if asked > 0.0:
+                    out[V_HIT_RATE] = total[S_HITS] / asked
+                if t.reads[k, v] > 0.0:
+                    out[V_READ_MS] = 1000.0 * total[S_READ] / known
+                if t.writes[k, v] > 0.0:
+                    out[V_WRITE_MS] = 1000.0 * total[S_WRITE] / known
+        tms = max(1.0, float(s.tm_count[j]))
+        load = min(1.0, busy_tasks / (tms * t.tm_cores[k]))
+        heap = t.slots[k] * (t.subtask_mib[k, 0])
+        job[j, J_CPU] = load if known else np.nan
+        job[j, J_HEAP_MAX] = heap
+        job[j, J_HEAP] = heap * (HEAP_BASE_SHARE + HEAP_PER_BUSY * load)
+        job[j, J_GC] = GC_MS_PER_BUSY * load
+        job[j, J_MANAGED] = managed / tms
+        job[j, J_META] = METASPACE_MIB
+
+
+def snapshot(
+    topology: Topology, state: SimulationState, options: SimulationOptions
+) -> MetricsSnapshot:
+    """The snapshot of a batch of simulated jobs as of now."""
+    jobs, size_v = len(topology), topology.max_vertices
+    job = np.full((jobs, len(JOB_FLOATS)), np.nan)
+    vertex = np.full((len(VERTEX_FLOATS), jobs, size_v), np.nan)
+    measured = options.measurement
+    observe(
+        topology.tables, topology.row, state, measured.window_s, measured.stabilization_s,
+        measured.delay_s, 0, jobs, job, vertex,
+    )  # fmt: skip
+    per_job = {name: job[:, i] for i, name in enumerate(JOB_FLOATS)}
+    per_vertex = {name: vertex[i] for i, name in enumerate(VERTEX_FLOATS)}
+    return MetricsSnapshot(
+        topology=topology, status=state.status.copy(), parallelism=state.parallelism.copy(),
+        memory_level=state.level.copy(), **per_job, **per_vertex,
+    )  # fmt: skip

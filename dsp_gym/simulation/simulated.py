@@ -1,0 +1,195 @@
+"""A batch of simulated jobs: collector and actuator in one."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.errors import MetricsError
+from dsp_gym.job.tables import Mechanisms, compile_jobs
+from dsp_gym.loop.decision import GuardedDecision
+from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
+from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation import kernel, measure
+from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.simulation.outcome import Outcome
+from dsp_gym.simulation.state import (
+    O_RESCALES,
+    OUTCOME_COLUMNS,
+    TRACE_COLUMNS,
+    SimulationState,
+    allocate,
+    fixed_columns,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class SimulatedJobs:
+    """J jobs of a topology, advanced together.
+
+    Same seeds, rates and decisions, same trajectory, whatever the batch size and threads.
+    """
+
+    def __init__(
+        self, topology: Topology, options: SimulationOptions = SimulationOptions()
+    ) -> None:
+        on = options.mechanisms
+        tables = compile_jobs(
+            topology.specs, Mechanisms(on.efficiency, on.cache, on.skew, on.windows, on.contention)
+        )
+        self.topology = Topology(topology.specs, tables, topology.row)
+        self.options = options
+        self.parameters = _parameters(options)
+        self._fixed = fixed_columns(tables)
+        self.state = allocate(tables, len(topology), options)
+        self.rates: Floats = np.zeros((len(topology), 1))
+        self.trace: Floats = np.zeros((len(topology), 0, TRACE_COLUMNS))
+        self._outcome: Floats = np.zeros((len(topology), OUTCOME_COLUMNS))
+        self._asked: Ints = np.zeros(len(topology), np.int64)
+
+    def __len__(self) -> int:
+        return len(self.topology)
+
+    def reset(
+        self,
+        seeds: Ints,
+        rates: Floats,
+        *,
+        parallelism: Ints | None = None,
+        memory_level: Ints | None = None,
+        service_factor: Floats | None = None,
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Start jobs anew, running, with empty windows and cold caches.
+
+        Args:
+            seeds: (J,) one per job; equal seeds give equal jobs wherever they stand.
+            rates: (J, T) records/s offered to the whole job in each second; the last one holds on.
+            parallelism: (J, V) to start with; default what the job files say.
+            memory_level: (J, V) likewise.
+            service_factor: (J,) scales CPU times, 1 = as the job file says.
+            mask: (J,) rows to start anew; default all.
+        """
+        jobs, tables, row = len(self), self.topology.tables, self.topology.row
+        if rates.ndim != 2 or len(rates) != jobs:
+            raise MetricsError(f"rates have shape {rates.shape}, expected ({jobs}, seconds)")
+        if not np.all(np.isfinite(rates)) or rates.min(initial=0.0) < 0:
+            raise MetricsError("rates must be finite and not negative")
+        rows = np.arange(jobs) if mask is None else np.flatnonzero(mask)
+        if mask is None or self.rates.shape[1] != rates.shape[1]:
+            self.rates = np.array(rates, dtype=np.float64)
+        else:
+            self.rates[rows] = rates[rows]
+        if self.options.trace and (mask is None or self.trace.shape[1] != rates.shape[1]):
+            self.trace = np.full((jobs, rates.shape[1], TRACE_COLUMNS), np.nan)
+        state = self.state
+        for array in state:
+            array[rows] = 0
+        state.seed[rows] = seeds[rows]
+        start = tables.start_parallelism[row] if parallelism is None else parallelism
+        level = tables.start_level[row] if memory_level is None else memory_level
+        low, high = tables.min_parallelism[row], tables.max_parallelism[row]
+        state.next_parallelism[rows] = np.clip(start, low, high)[rows]
+        state.next_level[rows] = np.clip(level, -1, tables.levels[row][:, None] - 1)[rows]
+        state.service_factor[rows] = 1.0 if service_factor is None else service_factor[rows]
+        self._asked[rows] = 0
+        for j in rows:
+            kernel.restart(tables, state, row[j], j)
+            kernel.renew(tables, state, self._fixed, row[j], j, self.parameters)
+        state.outage_s[rows] = np.nan
+
+    def advance(self, seconds: int) -> Outcome:
+        """Let the jobs run for whole seconds; returns what happened since the last call."""
+        columns, self._outcome = self._outcome, np.zeros((len(self), OUTCOME_COLUMNS))
+        arguments = (self.topology.tables, self._fixed, self.topology.row, self.state,
+                     self.parameters, self.rates, seconds)  # fmt: skip
+        threads = self.options.thread_count(len(self))
+        if threads == 1:
+            kernel.advance(*arguments, 0, len(self), columns, self.trace)
+        else:
+            edges = np.linspace(0, len(self), threads + 1).astype(int)
+            parts = zip(edges[:-1], edges[1:], strict=True)
+            work = [
+                _pool(threads).submit(kernel.advance, *arguments, a, b, columns, self.trace)
+                for a, b in parts
+            ]
+            for part in work:
+                part.result()
+        return Outcome.of(columns)
+
+    def snapshot(self) -> MetricsSnapshot:
+        """What is seen now."""
+        return measure.snapshot(self.topology, self.state, self.options)
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Start rescaling the jobs whose configuration should change; returns at once."""
+        started = self._outcome[:, O_RESCALES]
+        answer = np.zeros(len(self), np.int64)
+        kernel.ask(
+            self.topology.tables, self.topology.row, self.state, self.parameters,
+            guarded.parallelism, guarded.memory_level, answer, started,
+        )  # fmt: skip
+        self._asked = np.where(answer != 0, answer, self._asked)
+
+    def status(self) -> Ints:
+        """IDLE, PENDING, REACHED or REFUSED of the last request of each job."""
+        done = self.state.status == Status.RUNNING
+        failed = self.state.rescale_failed == 1
+        reached = np.where(failed, REFUSED, REACHED)
+        return np.select(
+            [self._asked == 0, self._asked == REFUSED, done], [IDLE, REFUSED, reached], PENDING
+        ).astype(np.int64)
+
+    def save(self) -> dict[str, NDArray[np.generic]]:
+        """Everything the future depends on; `load` of it continues exactly."""
+        arrays: dict[str, NDArray[np.generic]] = {
+            name: array.copy() for name, array in self.state._asdict().items()
+        }
+        return arrays | {
+            "rates": self.rates.copy(),
+            "trace": self.trace.copy(),
+            "outcome": self._outcome.copy(),
+            "asked": self._asked.copy(),
+        }
+
+    def load(self, saved: dict[str, NDArray[np.generic]]) -> None:
+        """Go on from `save()`."""
+        self.state = SimulationState(**{name: saved[name].copy() for name in self.state._fields})
+        self.rates = np.array(saved["rates"], dtype=np.float64)
+        self.trace = np.array(saved["trace"], dtype=np.float64)
+        self._outcome = np.array(saved["outcome"], dtype=np.float64)
+        self._asked = np.array(saved["asked"], dtype=np.int64)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that run the kernel, which holds no interpreter lock."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="dsp-gym")
+
+
+def _parameters(options: SimulationOptions) -> Floats:
+    """The kernel's numbers, in its order."""
+    on, faults = options.mechanisms, options.faults
+    return np.array(
+        [
+            options.service_cv if on.service_noise else 0.0,
+            options.measurement.noise_cv,
+            options.measurement.missing_probability,
+            faults.failures_per_hour,
+            faults.recovery_s,
+            faults.slow_nodes_per_hour,
+            faults.slow_factor,
+            faults.slow_s,
+            faults.metric_gaps_per_hour,
+            faults.gap_s,
+            faults.failed_rescale_probability,
+            float(on.warm_up),
+            float(on.rescale),
+        ]
+    )
