@@ -1,0 +1,302 @@
+"""MLflow: runs and the model registry. The only module that opens it.
+
+The store is SQLite by default; MLflow 3 refuses its old file store. A policy is registered as the
+folder it is, without pickle: a model version whose source is the run's copy of the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
+from dsp_gym.trackers import flatten
+
+__all__ = ["MlflowTracker", "RunRecord", "fetch_run", "is_model_uri", "pull"]
+
+DEFAULT_URI = "sqlite:///mlflow.db"
+
+_BATCH = 1000
+"""MLflow takes at most so many metrics in one call; single calls are 30 times slower."""
+_PARAMS_BATCH, _PARAM_LENGTH = 100, 6000
+_MODEL_URI = re.compile(r"^models:/(?P<name>[^@/]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))$")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What was recorded of a run, its files in a local folder."""
+
+    run_id: str
+    name: str
+    params: dict[str, str]
+    metrics: dict[str, float]
+    tags: dict[str, str]
+    folder: Path
+
+
+class MlflowTracker:
+    """Records a run in MLflow."""
+
+    def __init__(self, uri: str = DEFAULT_URI, experiment: str = "dsp-gym") -> None:
+        self.run_id: str | None = None
+        self._uri = uri
+        self._pending: list[Any] = []
+        with _mlflow_errors(uri):
+            self._client = _client(uri)
+            found = self._client.get_experiment_by_name(experiment)
+            self._experiment = (
+                self._client.create_experiment(experiment, _artifact_root(uri, experiment))
+                if found is None
+                else found.experiment_id
+            )
+
+    def start(self, name: str, tags: Mapping[str, str]) -> None:
+        with _mlflow_errors(self._uri):
+            run = self._client.create_run(self._experiment, run_name=name, tags=dict(tags))
+        self.run_id = run.info.run_id
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        params = [
+            Param(key, _as_text(value)[:_PARAM_LENGTH]) for key, value in flatten(values).items()
+        ]
+        for start in range(0, len(params), _PARAMS_BATCH):
+            with _mlflow_errors(self._uri):
+                self._client.log_batch(self._run, params=params[start : start + _PARAMS_BATCH])
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        from mlflow.entities import Metric
+
+        # The time of a metric is not read back; it is there because MLflow's tables ask for it.
+        now_ms = int(time.time() * 1000)
+        self._pending += [
+            Metric(key, float(value), now_ms, step)
+            for key, value in values.items()
+            if math.isfinite(value)
+        ]
+        if len(self._pending) >= _BATCH:
+            self._flush()
+
+    def artifact(self, path: Path, folder: str = "") -> None:
+        with _mlflow_errors(self._uri):
+            if path.is_dir():
+                self._client.log_artifacts(self._run, str(path), folder or None)
+            else:
+                self._client.log_artifact(self._run, str(path), folder or None)
+
+    def register(self, folder: Path, model: str, alias: str | None) -> str | None:
+        from mlflow.exceptions import MlflowException
+
+        self.artifact(folder, "policy")
+        with _mlflow_errors(self._uri):
+            source = f"{self._client.get_run(self._run).info.artifact_uri}/policy"
+            try:
+                self._client.get_registered_model(model)
+            except MlflowException:
+                self._client.create_registered_model(model)
+            version = self._client.create_model_version(model, source, run_id=self._run).version
+            if alias is None:
+                return f"models:/{model}/{version}"
+            self._client.set_registered_model_alias(model, alias, version)
+        return f"models:/{model}@{alias}"
+
+    def end(self, status: str = "FINISHED") -> None:
+        if self.run_id is None:
+            return
+        self._flush()
+        with _mlflow_errors(self._uri):
+            self._client.set_terminated(self.run_id, status)
+
+    @property
+    def _run(self) -> str:
+        if self.run_id is None:
+            raise RegistryError("the run has not been started", remedy="Call start() first.")
+        return self.run_id
+
+    def _flush(self) -> None:
+        for start in range(0, len(self._pending), _BATCH):
+            with _mlflow_errors(self._uri):
+                self._client.log_batch(self._run, metrics=self._pending[start : start + _BATCH])
+        self._pending = []
+
+
+def is_model_uri(text: str) -> bool:
+    """True for an address in the model registry, such as ``models:/q11@champion``."""
+    return text.startswith("models:/")
+
+
+def pull(address: str, into: Path, uri: str = DEFAULT_URI) -> Path:
+    """Fetches a registered policy folder.
+
+    Args:
+        address: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``.
+        into: The folder to make; it must not exist, or be empty.
+        uri: The registry.
+
+    Raises:
+        RegistryError: The address is malformed, or there is no such model, alias or version.
+    """
+    match = _MODEL_URI.match(address)
+    if match is None:
+        raise RegistryError(
+            "is not an address in the registry",
+            value=address,
+            remedy="Write models:/NAME@ALIAS or models:/NAME/VERSION.",
+        )
+    if into.exists() and (not into.is_dir() or any(into.iterdir())):
+        raise StorageError(
+            "is there already", file=into, remedy="Choose a folder that does not exist yet."
+        )
+    _refuse_missing_store(uri)
+    with _mlflow_errors(uri):
+        client = _client(uri)
+        source = _version(client, match["name"], match["alias"], match["version"]).source
+    _download(str(source), into, uri)
+    return into
+
+
+def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> RunRecord:
+    """Fetches the record of a run, with all its files, into a folder that does not exist yet."""
+    from mlflow.exceptions import MlflowException
+
+    _refuse_missing_store(uri)
+    with _mlflow_errors(uri):
+        client = _client(uri)
+        try:
+            run = client.get_run(run_id)
+        except MlflowException as error:
+            raise RegistryError(
+                "there is no such run", value=run_id, remedy=f"List them: mlflow ui, store {uri}."
+            ) from error
+    _download(run.info.artifact_uri, into, uri)
+    data = run.data
+    return RunRecord(
+        run_id, run.info.run_name, dict(data.params), dict(data.metrics), dict(data.tags), into
+    )
+
+
+def _version(client: Any, name: str, alias: str | None, version: str | None) -> Any:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        model = client.get_registered_model(name)
+    except MlflowException as error:
+        known = [found.name for found in client.search_registered_models()]
+        raise RegistryError(
+            f"there is no registered model '{name}'", remedy=did_you_mean(name, known)
+        ) from error
+    try:
+        if alias is not None:
+            return client.get_model_version_by_alias(name, alias)
+        return client.get_model_version(name, version)
+    except MlflowException as error:
+        if alias is not None:
+            message, remedy = (
+                f"the model '{name}' has no alias '{alias}'",
+                did_you_mean(alias, model.aliases),
+            )
+        else:
+            versions = [str(v.version) for v in client.search_model_versions(f"name='{name}'")]
+            message, remedy = (
+                f"the model '{name}' has no version {version}",
+                did_you_mean(str(version), versions),
+            )
+        raise RegistryError(message, remedy=remedy) from error
+
+
+def _download(source: str, into: Path, uri: str) -> None:
+    """Copies artifacts aside, then puts them in place whole."""
+    import mlflow.artifacts
+
+    try:
+        into.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name}."))
+    except OSError as error:
+        raise StorageError(f"cannot be written: {error.strerror}", file=into) from error
+    try:
+        with _mlflow_errors(uri):
+            mlflow.artifacts.download_artifacts(
+                artifact_uri=source, dst_path=str(aside / "download"), tracking_uri=uri
+            )
+        found = aside / "download"
+        inner = found / Path(source).name
+        if into.is_dir():
+            into.rmdir()
+        (inner if inner.is_dir() else found).rename(into)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _client(uri: str) -> Any:
+    # MLflow reports its use over the network unless told not to; a user may still ask for it.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # One line per migration of a new database, and a progress bar per copied file.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    try:
+        from mlflow import MlflowClient
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("registry", "recording runs and pulling policies") from error
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def _refuse_missing_store(uri: str) -> None:
+    """Reading must not make an empty database."""
+    path = _sqlite_path(uri)
+    if path is not None and not path.is_file():
+        raise RegistryError(
+            "there is no such store",
+            value=uri,
+            remedy="Name the store of your runs with --uri, or run dsp-gym train first.",
+        )
+
+
+def _sqlite_path(uri: str) -> Path | None:
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+def _artifact_root(uri: str, experiment: str) -> str | None:
+    """Files stay beside the database, wherever it is later opened from."""
+    path = _sqlite_path(uri)
+    if path is None:
+        return None
+    return (path.absolute().parent / "mlartifacts" / experiment).as_uri()
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+@contextmanager
+def _mlflow_errors(uri: str) -> Iterator[None]:
+    """Turns failures of the store into ours, and hides warnings that concern MLflow itself."""
+    try:
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("registry", "recording runs and pulling policies") from error
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"mlflow\.")
+        warnings.filterwarnings("ignore", module=r"(sqlalchemy|starlette|pydantic|alembic)\.")
+        try:
+            yield
+        except (MlflowException, SQLAlchemyError) as error:
+            raise RegistryError(
+                f"the MLflow store failed: {str(error).splitlines()[0]}",
+                value=uri,
+                remedy="Check that the store exists and can be written to.",
+            ) from error

@@ -1,0 +1,84 @@
+"""The MLflow tracker against a real SQLite store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mlflow")
+from dsp_gym.errors import RegistryError, StorageError
+from dsp_gym.trackers import Tracker
+from dsp_gym.trackers.mlflow import MlflowTracker, fetch_run, pull
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> tuple[str, str, Path]:
+    """A store with one finished run that registered a policy twice."""
+    root = tmp_path_factory.mktemp("mlflow")
+    uri = f"sqlite:///{root}/mlflow.db"
+    policy = root / "policy"
+    policy.mkdir()
+    (policy / "policy.json").write_text('{"schema": "dsp-gym/policy/1"}')
+    tracker = MlflowTracker(uri, "q11")
+    tracker.start("first", {"kind": "train"})
+    tracker.params({"agent": {"gamma": 0.97, "seeds": [0, 1]}, "jobs": ["nexmark-q11"]})
+    for step in range(1200):
+        tracker.metrics({"reward": float(step), "broken": float("nan")}, step)
+    tracker.register(policy, "q11", "champion")
+    assert tracker.register(policy, "q11", None) == "models:/q11/2"
+    tracker.end()
+    assert tracker.run_id is not None
+    return uri, tracker.run_id, root
+
+
+def test_it_is_a_tracker(store):
+    assert isinstance(MlflowTracker(store[0], "q11"), Tracker)
+
+
+def test_a_run_is_read_back_as_it_was_recorded(store, tmp_path):
+    uri, run_id, _ = store
+    record = fetch_run(run_id, tmp_path / "run", uri)
+    assert record.params["agent.gamma"] == "0.97"
+    assert record.params["agent.seeds"] == "[0, 1]"
+    assert record.metrics == {"reward": 1199.0}
+    assert record.tags["kind"] == "train"
+    assert (record.folder / "policy" / "policy.json").is_file()
+
+
+@pytest.mark.parametrize("address", ["models:/q11@champion", "models:/q11/1"])
+def test_a_registered_policy_is_pulled_by_alias_and_by_version(store, tmp_path, address):
+    folder = pull(address, tmp_path / "pulled", store[0])
+    assert [file.name for file in folder.iterdir()] == ["policy.json"]
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("models:/q12@champion", "no registered model 'q12'.*Did you mean 'q11'"),
+        ("models:/q11@champoin", "no alias 'champoin'.*Did you mean 'champion'"),
+        ("models:/q11/7", "no version 7"),
+        ("models:/q11", "models:/NAME@ALIAS"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_refused_and_leaves_nothing(store, tmp_path, address, says):
+    with pytest.raises(RegistryError, match=says):
+        pull(address, tmp_path / "pulled", store[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_a_store_that_is_not_there_does_not_make_one(tmp_path):
+    with pytest.raises(RegistryError, match="no such store"):
+        pull("models:/q11@champion", tmp_path / "pulled", f"sqlite:///{tmp_path}/none.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_content_is_never_overwritten(store, tmp_path):
+    (tmp_path / "mine").write_text("keep")
+    with pytest.raises(StorageError, match="is there already"):
+        pull("models:/q11@champion", tmp_path, store[0])
+
+
+def test_an_unknown_run_is_named(store, tmp_path):
+    with pytest.raises(RegistryError, match="no such run"):
+        fetch_run("0" * 32, tmp_path / "run", store[0])
