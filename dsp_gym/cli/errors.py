@@ -27,6 +27,9 @@ _EXTRA_OF_MODULE = {
 }
 
 _STORAGE_REMEDIES = {
+    errno.ENOENT: "Check the path.",
+    errno.EISDIR: "Name a file, not a folder.",
+    errno.ENOTDIR: "Name a folder, not a file.",
     errno.ENOSPC: "Free some space on that disk.",
     errno.EDQUOT: "Free some of your quota on that disk.",
     errno.EROFS: "Choose a folder on a disk that can be written to.",

@@ -57,6 +57,11 @@ def failing(error: BaseException) -> typer.Typer:
             "written to.\n",
         ),
         (
+            FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "a.jsonl"),
+            2,
+            "StorageError: a.jsonl: No such file or directory. Check the path.\n",
+        ),
+        (
             ModuleNotFoundError("No module named 'torch'", name="torch"),
             2,
             "MissingExtraError: this command needs the extra 'train'. Install it: pip install "
