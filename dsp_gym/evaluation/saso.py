@@ -1,0 +1,75 @@
+"""Settling time and overshoot after a change of load.
+
+Two of the SASO properties (stability, accuracy, settling time, overshoot) by which DS2 judges a
+controller (Kalavri et al., OSDI 2018, section 3), measured on what a policy did, one job at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["load_changes", "overshoot", "settling_s"]
+
+Floats = NDArray[np.float64]
+
+CHANGE = 0.2
+"""Share by which the load must have moved: more than noise, less than what needs no answer."""
+
+
+def load_changes(rates: Floats, threshold: float = CHANGE) -> list[int]:
+    """Intervals at which the load has left the one before by more than a share; the first is one.
+
+    >>> load_changes(np.array([100, 110, 119, 121, 121, 90]))
+    [0, 3, 5]
+    """
+    changes, reference = [0], rates[0]
+    for k, rate in enumerate(rates):
+        if abs(rate - reference) > threshold * reference:
+            changes.append(k)
+            reference = rate
+    return changes
+
+
+def settling_s(changes: list[int], rescales: Floats, slo_s: Floats, interval_s: int) -> float:
+    """Seconds from a change until the job keeps its bound and is rescaled no more, mean.
+
+    Args:
+        changes: Intervals at which the load changed.
+        rescales: Rescales started in each interval.
+        slo_s: SLO seconds of each interval.
+        interval_s: Length of an interval.
+
+    Returns:
+        The mean over changes. A job that has not settled when the next change comes counts with
+        all the time it had.
+    """
+    times = []
+    for begin, end in _segments(changes, len(slo_s)):
+        moved = np.flatnonzero(rescales[begin:end])
+        last = int(moved[-1]) if len(moved) else 0
+        good = np.flatnonzero(slo_s[begin + last : end] == 0)
+        times.append(last + int(good[0]) if len(good) else end - begin)
+    return float(np.mean(times)) * interval_s
+
+
+def overshoot(changes: list[int], rescales: Floats, subtasks: Floats) -> float:
+    """Most subtasks a rescale took after a change over those at the end, mean over changes.
+
+    1 is no overshoot. What ran when the load changed does not count: it answered another load.
+
+    Args:
+        changes: Intervals at which the load changed.
+        rescales: Rescales started in each interval.
+        subtasks: Subtasks decided on for each interval.
+    """
+    ratios = []
+    for begin, end in _segments(changes, len(subtasks)):
+        taken = subtasks[begin:end][rescales[begin:end] > 0]
+        final = float(subtasks[end - 1])
+        ratios.append(max(float(taken.max()) / final, 1.0) if len(taken) and final else 1.0)
+    return float(np.mean(ratios))
+
+
+def _segments(changes: list[int], end: int) -> list[tuple[int, int]]:
+    return list(zip(changes, [*changes[1:], end], strict=True))

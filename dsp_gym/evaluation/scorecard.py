@@ -1,0 +1,279 @@
+"""The scorecard: every run, and per policy and job what they add up to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from dsp_gym.config.files import parse
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import SchemaError
+from dsp_gym.evaluation.statistics import (
+    interquartile_mean,
+    mean,
+    paired_difference,
+    stratified_bootstrap,
+)
+
+__all__ = [
+    "METRICS",
+    "RELATIVE",
+    "SCHEMA",
+    "Cell",
+    "Difference",
+    "Estimate",
+    "Row",
+    "Scorecard",
+    "Timeline",
+    "score",
+]
+
+SCHEMA = "dsp-gym/scorecard/1"
+
+METRICS: dict[str, str] = {
+    "slo_s": "seconds in which p95 latency exceeded the bound, or the job was down",
+    "slo_share": "the same as a share of the episode",
+    "latency_p50_s": "median over the episode's seconds of end-to-end p95 latency",
+    "latency_p95_s": "95th percentile of the same",
+    "latency_p99_s": "99th percentile of the same",
+    "lag_s": "backlog over the episode's mean arrival rate, mean over decisions",
+    "core_h": "core-hours requested, sources left out",
+    "gib_h": "GiB-hours requested, sources left out",
+    "cost": "price of what was requested",
+    "cost_provisioned": "price of the TaskManagers that ran",
+    "rescales": "rescales started",
+    "down_s": "seconds in which the job processed nothing",
+    "settling_s": "seconds from a load change above 20 % (or the start) to a steady configuration "
+    "that keeps the bound, mean over changes",
+    "overshoot": "most subtasks taken after a load change over those kept in the end, mean",
+    "interventions": "decisions that guardrails changed, all guardrails",
+}
+"""Every measured value of an episode: less is better in all of them."""
+
+RELATIVE = ("core_h", "gib_h", "cost", "cost_provisioned")
+"""Values that are never 0, so that a difference makes sense in per cent."""
+
+
+class Cell(ConfigModel):
+    """One policy on one job under one load with one seed."""
+
+    policy: str = Field(description="label of the policy")
+    job: str = Field(description="name of the job")
+    load: str = Field(description="name of the load")
+    seed: int = Field(description="seed of the load")
+    metrics: dict[str, float] = Field(description="by name, see METRICS")
+    trips: dict[str, int] = Field(description="interventions by guardrail")
+
+
+class Estimate(ConfigModel):
+    """An interquartile mean over loads and seeds with its bootstrap interval."""
+
+    value: float = Field(description="interquartile mean")
+    low: float = Field(description="lower end of the interval")
+    high: float = Field(description="upper end of the interval")
+
+
+class Difference(ConfigModel):
+    """Mean of one policy minus mean of the reference, on the same loads and seeds."""
+
+    estimate: float = Field(description="difference of means")
+    low: float = Field(description="lower end of the two-sided interval")
+    high: float = Field(description="upper end of the two-sided interval")
+    lower: float = Field(description="one-sided: at least this")
+    upper: float = Field(description="one-sided: at most this")
+
+
+class Row(ConfigModel):
+    """One policy on one job."""
+
+    policy: str = Field(description="label of the policy")
+    job: str = Field(description="name of the job")
+    metrics: dict[str, Estimate] = Field(description="by name, see METRICS")
+    trips: dict[str, float] = Field(description="interventions per episode by guardrail, mean")
+    differences: dict[str, Difference] = Field(description="against the reference, in units")
+    relative: dict[str, Difference] = Field(description="against the reference, as a share of it")
+
+
+class Timeline(ConfigModel):
+    """One run, decision by decision, as it is drawn."""
+
+    policy: str = Field(description="label of the policy")
+    job: str = Field(description="name of the job")
+    load: str = Field(description="name of the load")
+    seed: int = Field(description="seed of the load")
+    t_s: tuple[float, ...] = Field(description="end of each interval")
+    target_per_s: tuple[float, ...] = Field(description="records that arrived per second")
+    rate_per_s: tuple[float, ...] = Field(description="records processed per second at the sources")
+    cores: tuple[float, ...] = Field(description="requested cores, mean over the interval")
+    memory_mib: tuple[float, ...] = Field(description="requested memory, mean over the interval")
+    latency_p95_s: tuple[float, ...] = Field(description="mean over the interval's seconds")
+    slo_latency_s: float = Field(description="the bound")
+
+
+class Scorecard(ConfigModel):
+    """The result of a benchmark; the same benchmark gives the same bytes."""
+
+    schema_: Literal["dsp-gym/scorecard/1"] = Field(
+        "dsp-gym/scorecard/1", alias="schema", description="schema and version"
+    )
+    reference: str | None = Field(description="the policy the others are compared with")
+    config: dict[str, Any] = Field(description="the benchmark as it was run, defaults included")
+    versions: dict[str, str] = Field(description="of what the numbers depend on")
+    rows: tuple[Row, ...] = Field(description="one per policy and job, in the benchmark's order")
+    cells: tuple[Cell, ...] = Field(description="every run")
+    timelines: tuple[Timeline, ...] = Field((), description="one run per policy and job")
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Labels in the benchmark's order."""
+        return tuple(dict.fromkeys(row.policy for row in self.rows))
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """Names in the benchmark's order."""
+        return tuple(dict.fromkeys(row.job for row in self.rows))
+
+    def row(self, policy: str, job: str) -> Row:
+        """The row of one policy and job; KeyError if there is none."""
+        for row in self.rows:
+            if (row.policy, row.job) == (policy, job):
+                return row
+        raise KeyError((policy, job))
+
+    def to_json(self) -> str:
+        """One JSON document, keys sorted, a newline at its end."""
+        document = self.model_dump(mode="json", by_alias=True)
+        return json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, file: str = "scorecard") -> Scorecard:
+        """Reads what `to_json` wrote; refuses another version."""
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise SchemaError(f"is not valid JSON: {error}", file=file) from None
+        found = document.get("schema") if isinstance(document, dict) else None
+        if found != SCHEMA:
+            raise SchemaError(
+                "is no scorecard of a version read here",
+                file=file,
+                key="schema",
+                value=found,
+                remedy=f"This release of dsp-gym reads '{SCHEMA}'.",
+            )
+        return parse(cls, document, file)
+
+    def to_csv(self) -> str:
+        """Every run as one line, interventions by guardrail in columns `trips.NAME`."""
+        guardrails = sorted({name for cell in self.cells for name in cell.trips})
+        header = ["policy", "job", "load", "seed", *METRICS, *(f"trips.{g}" for g in guardrails)]
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        for cell in self.cells:
+            values = [repr(cell.metrics[name]) for name in METRICS]
+            trips = [cell.trips.get(name, 0) for name in guardrails]
+            writer.writerow([cell.policy, cell.job, cell.load, cell.seed, *values, *trips])
+        return stream.getvalue()
+
+
+class _Resampling(NamedTuple):
+    n: int
+    confidence: float
+
+
+def score(
+    cells: Sequence[Cell],
+    *,
+    reference: str | None,
+    confidence: float,
+    resamples: int,
+) -> tuple[Row, ...]:
+    """One row per policy and job, policies side by side within a job.
+
+    Args:
+        cells: Every policy on the same jobs, loads and seeds.
+        reference: The policy to compare with, or None.
+        confidence: Of intervals and bounds.
+        resamples: Of the bootstrap.
+    """
+    how = _Resampling(resamples, confidence)
+    policies = dict.fromkeys(cell.policy for cell in cells)
+    rows = []
+    for job in dict.fromkeys(cell.job for cell in cells):
+        tables = {policy: _tables(cells, policy, job) for policy in policies}
+        for policy, table in tables.items():
+            other = None if reference in (None, policy) else tables[str(reference)]
+            rows.append(
+                Row(
+                    policy=policy,
+                    job=job,
+                    metrics={name: _estimate(table[name], how) for name in METRICS},
+                    trips=_mean_trips([c for c in cells if (c.policy, c.job) == (policy, job)]),
+                    differences=_differences(table, other, METRICS, how),
+                    relative=_differences(table, other, RELATIVE, how, relative=True),
+                )
+            )
+    return tuple(rows)
+
+
+def _tables(cells: Sequence[Cell], policy: str, job: str) -> dict[str, NDArray[np.float64]]:
+    """Every metric of one policy and job as an array of shape (loads, seeds)."""
+    by_load: dict[str, list[Mapping[str, float]]] = {}
+    for cell in cells:
+        if (cell.policy, cell.job) == (policy, job):
+            by_load.setdefault(cell.load, []).append(cell.metrics)
+    return {
+        name: np.array([[run[name] for run in runs] for runs in by_load.values()])
+        for name in METRICS
+    }
+
+
+def _estimate(scores: NDArray[np.float64], how: _Resampling) -> Estimate:
+    interval = stratified_bootstrap(scores, interquartile_mean, n=how.n, confidence=how.confidence)
+    value = float(interquartile_mean(scores.reshape(-1)))
+    return Estimate(value=value, low=interval.low, high=interval.high)
+
+
+def _differences(
+    mine: Mapping[str, NDArray[np.float64]],
+    other: Mapping[str, NDArray[np.float64]] | None,
+    names: Iterable[str],
+    how: _Resampling,
+    *,
+    relative: bool = False,
+) -> dict[str, Difference]:
+    if other is None:
+        return {}
+    differences = {}
+    for name in names:
+        # A seed draws other noise in each load, so seeds are nested in loads.
+        found = paired_difference(
+            mine[name],
+            other[name],
+            mean,
+            relative=relative,
+            seeds="nested",
+            n=how.n,
+            confidence=how.confidence,
+        )
+        differences[name] = Difference(
+            estimate=found.estimate,
+            low=found.interval.low,
+            high=found.interval.high,
+            lower=found.lower,
+            upper=found.upper,
+        )
+    return differences
+
+
+def _mean_trips(cells: Sequence[Cell]) -> dict[str, float]:
+    names = sorted({name for cell in cells for name in cell.trips})
+    return {name: sum(cell.trips.get(name, 0) for cell in cells) / len(cells) for name in names}

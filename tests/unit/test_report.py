@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from dsp_gym.errors import MissingExtraError, StorageError
+from dsp_gym.evaluation.report import number, render_html, summary, write_report
+from dsp_gym.evaluation.scorecard import METRICS, Cell, Scorecard, Timeline, score
+
+pytest.importorskip("matplotlib", reason="figures need the extra 'train'")
+
+
+def card(*, job: str = "q11", description: str = "A test") -> Scorecard:
+    cells = [
+        Cell(
+            policy=policy,
+            job=job,
+            load="calm",
+            seed=seed,
+            metrics=dict.fromkeys(METRICS, 2.0) | {"cost": cost + seed, "slo_s": 0.0},
+            trips={"cool-down": seed},
+        )
+        for policy, cost in (("ds2", 10.0), ("ours", 8.0))
+        for seed in range(3)
+    ]
+    timelines = [
+        Timeline(
+            policy=policy, job=job, load="calm", seed=0, t_s=(60.0, 120.0),
+            target_per_s=(100.0, 120.0), rate_per_s=(90.0, 130.0), cores=(3.0, 4.0),
+            memory_mib=(900.0, 1200.0), latency_p95_s=(0.0, 3.0), slo_latency_s=2.0,
+        )
+        for policy in ("ds2", "ours")
+    ]  # fmt: skip
+    return Scorecard(
+        reference="ds2",
+        config={"description": description},
+        versions={"dsp-gym": "0"},
+        rows=score(cells, reference="ds2", confidence=0.9, resamples=100),
+        cells=tuple(cells),
+        timelines=tuple(timelines),
+    )
+
+
+class Page(HTMLParser):
+    """Collects tags, and everything that would be fetched."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href") and not value.startswith("#"):
+                self.fetched.append(value)
+
+
+def test_the_report_is_one_page_that_fetches_nothing():
+    page = Page(render_html(card()))
+    assert page.fetched == []
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+    assert page.tags.count("svg") == 2  # bars and timelines of one job
+
+
+def test_figures_share_a_page_without_sharing_clip_paths():
+    text = render_html(card())
+    clips = re.findall(r'<clipPath id="([^"]+)"', text)
+    assert clips
+    assert len(clips) == len(set(clips))
+
+
+def test_the_same_scorecard_gives_the_same_page():
+    assert render_html(card()) == render_html(card())
+
+
+def test_names_are_text_in_the_page_not_markup():
+    text = render_html(card(job="<q&11>", description="<b>"))
+    assert "<q&11>" not in text
+    assert "&lt;q&amp;11&gt;" in text
+    assert "<b>" not in text
+
+
+def test_the_page_shows_policies_metrics_and_what_was_run():
+    text = render_html(card(description="Nightly"))
+    for shown in (
+        "<h1>Nightly</h1>",
+        "<th>ours</th>",
+        "cost against ds2",
+        "cool-down",
+        "Load calm",
+    ):
+        assert shown in text
+
+
+def test_differences_stand_with_their_intervals():
+    table = summary(card(), "q11")
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert table.columns == ("", "ds2", "ours")
+    assert rows["SLO seconds"] == ("0", "0")
+    assert rows["cost against ds2"][0] == "–"
+    assert re.fullmatch(r"-18\.2 \[-\d+\.\d, -\d+\.\d\] %", rows["cost against ds2"][1])
+    assert rows["  by cool-down"] == ("1", "1")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0, "0"), (1234567.0, "1,234,567"), (-0.5, "-0.5"), (99.96, "100")]
+)
+def test_numbers_have_three_digits_that_matter(value, shown):
+    assert number(value) == shown
+
+
+def test_all_three_files_are_written(tmp_path):
+    written = write_report(card(), tmp_path / "out")
+    assert sorted(path.name for path in written.values()) == [
+        "cells.csv",
+        "report.html",
+        "scorecard.json",
+    ]
+    assert Scorecard.from_json(written["json"].read_text()) == card()
+
+
+def test_without_matplotlib_the_numbers_are_still_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"dsp-gym\[train\]"):
+        render_html(card())
+    assert sorted(write_report(card(), tmp_path)) == ["csv", "json"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file"):
+        write_report(card(), tmp_path / "file" / "out")
