@@ -1,0 +1,40 @@
+"""What the README shows works as shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dsp_gym.cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_make_target_it_names_is_there() -> None:
+    targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`?make ([a-z]+)", README))
+    assert {"quickstart", "test"} <= named
+    assert named <= targets
+
+
+def commands() -> list[str]:
+    """The commands of the table, the first words of each line of code in its first column."""
+    rows = re.findall(r"^\| (`dsp-gym .*?) \| ", README, re.MULTILINE)
+    spans = [span for row in rows for span in re.findall(r"`([^`]*)`", row)]
+    words = [span.removeprefix("dsp-gym ").split() for span in spans]
+    group = [" ".join(w[:2] if w[0] in {"config", "policy", "bench"} else w[:1]) for w in words]
+    return sorted(set(group))
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_it_names_is_there(command: str) -> None:
+    assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
+def test_its_python_runs(block: str) -> None:
+    exec(compile(block, "README.md", "exec"), {})
