@@ -93,7 +93,10 @@ class VertexDocument(ConfigModel):
     slot_sharing_group: str | None = Field(
         None, description="Flink's slot sharing group; none: a group of its own"
     )
-    parallelism: int = Field(ge=0, description="subtasks running")
+    start_parallelism: int | None = Field(
+        None, ge=1, description="subtasks the job was submitted with; none: what runs"
+    )
+    parallelism: int = Field(ge=1, description="subtasks running")
     memory_level: int = Field(-1, ge=-1, description="memory level running; -1: no managed memory")
     metrics: _VertexMetrics = Field(description="metrics; null is unknown")  # type: ignore[valid-type]
 
@@ -128,7 +131,7 @@ class VertexDecision(ConfigModel):
     """The configuration of one vertex."""
 
     name: str = Field(min_length=1, description="vertex")
-    parallelism: int = Field(ge=0, description="subtasks")
+    parallelism: int = Field(ge=1, description="subtasks")
     memory_level: int = Field(ge=-1, description="-1: no managed memory")
 
 

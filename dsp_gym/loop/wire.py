@@ -209,12 +209,7 @@ def _skeleton(message: SnapshotDocument, where: str) -> JobSpec:
     groups = [vertex.slot_sharing_group for vertex in message.vertices]
     try:
         for vertex in message.vertices:
-            if vertex.memory_level >= message.memory.levels:
-                raise SchemaError(
-                    f"vertex '{vertex.name}' runs level {vertex.memory_level}, "
-                    f"the job has levels -1..{message.memory.levels - 1}",
-                    key="vertices",
-                )
+            _check_bounds(message, vertex)
         spec: JobSpec = parse(
             JobSpec,
             {
@@ -240,11 +235,32 @@ def _skeleton(message: SnapshotDocument, where: str) -> JobSpec:
     return spec
 
 
-def _skeleton_vertex(message: SnapshotDocument, vertex: VertexDocument) -> Vertex:
-    # Sources and fixed vertices stay as they are; for others this is only where a job would begin.
+def _check_bounds(message: SnapshotDocument, vertex: VertexDocument) -> None:
+    """What runs must be among what the job's facts allow: policies look it up in tables."""
+    highest = _highest(message, vertex)
+    if vertex.parallelism > highest:
+        raise SchemaError(
+            f"vertex '{vertex.name}' runs {vertex.parallelism} subtasks, the highest is {highest}",
+            key="vertices",
+            remedy="Raise max_parallelism_per_vertex (quota) or max_parallelism (key groups).",
+        )
+    if vertex.memory_level >= message.memory.levels:
+        raise SchemaError(
+            f"vertex '{vertex.name}' runs level {vertex.memory_level}, the job has levels "
+            f"-1..{message.memory.levels - 1}",
+            key="vertices",
+            remedy="Give the job's number of levels in memory.levels.",
+        )
+
+
+def _highest(message: SnapshotDocument, vertex: VertexDocument) -> int:
     fixed = vertex.kind == "source" or not vertex.scalable
     quota = vertex.max_parallelism if fixed else message.max_parallelism_per_vertex
-    highest = min(vertex.max_parallelism, quota)
+    return min(vertex.max_parallelism, quota)
+
+
+def _skeleton_vertex(message: SnapshotDocument, vertex: VertexDocument) -> Vertex:
+    start = vertex.start_parallelism or vertex.parallelism
     return Vertex(
         name=vertex.name,
         kind=vertex.kind,
@@ -253,7 +269,7 @@ def _skeleton_vertex(message: SnapshotDocument, vertex: VertexDocument) -> Verte
         state=State(keys=1.0, value_bytes=1.0) if vertex.stateful else None,
         max_parallelism=vertex.max_parallelism,
         partitions=vertex.partitions,
-        parallelism=min(max(vertex.parallelism, 1), highest),
+        parallelism=min(start, _highest(message, vertex)),
         scalable=vertex.scalable,
     )
 
@@ -276,6 +292,7 @@ def _vertex_to_json(
         "max_parallelism": vertex.max_parallelism,
         "partitions": vertex.partitions,
         "slot_sharing_group": "default" if shared else None,
+        "start_parallelism": vertex.parallelism,
         "parallelism": int(batch.parallelism[row, column]),
         "memory_level": int(batch.memory_level[row, column]),
         "metrics": {name: _known(getattr(batch, name)[row, column]) for name in VERTEX_METRICS},

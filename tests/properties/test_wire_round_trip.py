@@ -38,6 +38,7 @@ def jobs(draw: st.DrawFn) -> JobSpec:
                 "inputs": [{"from": source, "ship": ship} for source in upstream],
                 "cpu_us_per_record": 5,
                 "max_parallelism": draw(st.sampled_from([16, 128])),
+                "parallelism": draw(st.integers(1, 16)),
                 "state": {"keys": 10, "value_bytes": 8} if draw(st.booleans()) else None,
             }
         )
@@ -71,7 +72,7 @@ def snapshots(draw: st.DrawFn) -> MetricsSnapshot:
     values["status"] = rng.integers(0, 4, len(topology))
     # A source's parallelism is a fixed fact; that of the others is what was seen running.
     start = topology.tables.start_parallelism[topology.row]
-    seen = np.where(topology.tables.kind[topology.row] == 0, start, rng.integers(0, 25, mask.shape))
+    seen = np.where(topology.tables.kind[topology.row] == 0, start, rng.integers(1, 17, mask.shape))
     values["parallelism"] = np.where(mask, seen, 0)
     values["memory_level"] = np.where(mask, rng.integers(-1, 3, mask.shape), -1)
     return MetricsSnapshot(topology=topology, **values)
@@ -87,7 +88,8 @@ def test_a_snapshot_survives_the_wire_exactly(snapshot):
     for row in range(len(snapshot)):
         assert back.topology.names(row) == snapshot.topology.names(row)
         for fact in ("kind", "upstream", "min_parallelism", "max_parallelism", "stateful",
-                     "key_groups", "partitions"):  # fmt: skip
+                     "key_groups", "partitions",
+                     "start_parallelism", "start_level"):  # fmt: skip
             ours = getattr(snapshot.topology.tables, fact)[snapshot.topology.row[row]]
             theirs = getattr(back.topology.tables, fact)[back.topology.row[row]]
             np.testing.assert_array_equal(theirs, ours, err_msg=fact)

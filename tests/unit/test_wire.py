@@ -128,6 +128,19 @@ def test_a_level_the_job_does_not_have_is_refused():
         wire.snapshot_from_json([changed])
 
 
+def test_more_subtasks_than_the_quota_allows_are_refused():
+    changed = document(max_parallelism_per_vertex=2)
+    with pytest.raises(SchemaError, match="'sum' runs 3 subtasks, the highest is 2"):
+        wire.snapshot_from_json([changed])
+
+
+def test_a_job_begins_with_what_it_was_submitted_with_or_with_what_runs():
+    changed = document()
+    changed["vertices"][0]["start_parallelism"] = 5
+    tables = wire.snapshot_from_json([changed]).topology.tables
+    assert tables.start_parallelism.tolist() == [[2, 5]]
+
+
 def guarded(snapshot: MetricsSnapshot) -> GuardedDecision:
     proposed = ScalingDecision(np.array([[2, 9]]), np.array([[-1, 1]]), ("demand rose",))
     return GuardedDecision(
