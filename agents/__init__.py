@@ -1,0 +1,1 @@
+"""Learned policies: training, the policy folder, and inference without torch."""

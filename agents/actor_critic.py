@@ -1,0 +1,132 @@
+"""Stable-Baselines3 policies around the networks of `agents.extractor`.
+
+Stable-Baselines3 keeps one torch distribution per action dimension. With two dimensions per vertex
+that is most of the time of an update, so all vertices share two tensors here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sb3_contrib.common.maskable.distributions import MaskableDistribution, MaybeMasks
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import Schedule
+from torch import Tensor, nn
+
+from agents.extractor import network_class
+from agents.network import FORBIDDEN, NetworkShape
+from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
+
+__all__ = ["MaskableVertexPolicy", "VertexActions", "VertexPolicy", "policy_arguments"]
+
+
+class VertexActions(MaskableDistribution):
+    """Independent moves of every vertex, as two categorical blocks (B, V, 7) and (B, V, 3)."""
+
+    def __init__(self, vertices: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # theirs has no types
+        self.vertices = vertices
+
+    def proba_distribution_net(self, *args: Any, **kwargs: Any) -> nn.Module:
+        return nn.Identity()
+
+    def proba_distribution(self, action_logits: Tensor) -> VertexActions:
+        self.logits = action_logits.view(-1, self.vertices, LOGITS)
+        self._normalise(self.logits)
+        return self
+
+    def apply_masking(self, masks: MaybeMasks) -> None:
+        if masks is None:
+            self._normalise(self.logits)
+            return
+        allowed = torch.as_tensor(masks).view(-1, self.vertices, LOGITS) > 0
+        self._normalise(torch.where(allowed, self.logits, float(FORBIDDEN)))
+
+    def _normalise(self, logits: Tensor) -> None:
+        self.blocks = tuple(
+            torch.log_softmax(block, dim=2)
+            for block in torch.split(logits, [MOVES, MEMORY_MOVES], dim=2)
+        )
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        chosen = actions.view(-1, self.vertices, 2).long()
+        move, memory = (
+            block.gather(2, chosen[:, :, i : i + 1]) for i, block in enumerate(self.blocks)
+        )
+        return (move + memory).sum(dim=(1, 2))
+
+    def entropy(self) -> Tensor:
+        # exp(-1e8) is exactly 0, and 0 * -1e8 is 0: forbidden moves add nothing.
+        move, memory = (-(block.exp() * block).sum(dim=(1, 2)) for block in self.blocks)
+        return move + memory
+
+    def sample(self) -> Tensor:
+        # Gumbel's trick: the largest of log-probability plus Gumbel noise is a sample.
+        noisy = [
+            (block - torch.empty_like(block).exponential_().log_()).argmax(dim=2)
+            for block in self.blocks
+        ]
+        return torch.stack(noisy, dim=2).flatten(1)
+
+    def mode(self) -> Tensor:
+        return torch.stack([block.argmax(dim=2) for block in self.blocks], dim=2).flatten(1)
+
+    def actions_from_params(self, action_logits: Tensor, deterministic: bool = False) -> Tensor:
+        return self.proba_distribution(action_logits).get_actions(deterministic=deterministic)
+
+    def log_prob_from_params(self, action_logits: Tensor) -> tuple[Tensor, Tensor]:
+        actions = self.actions_from_params(action_logits)
+        return actions, self.log_prob(actions)
+
+
+class _Columns(nn.Module):
+    """Some columns of the network's output."""
+
+    def __init__(self, columns: slice) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features[:, self.columns]
+
+
+class _VertexPolicy:
+    """The part both policies share: the network is the features extractor, heads are columns."""
+
+    def _build(self: Any, lr_schedule: Schedule) -> None:
+        logits = self.features_dim - 1
+        self._build_mlp_extractor()
+        self.action_dist = VertexActions(logits // LOGITS)
+        self.action_net = _Columns(slice(0, logits))
+        self.value_net = _Columns(slice(logits, None))
+        self.optimizer = self.optimizer_class(
+            self.parameters(),
+            lr=lr_schedule(1),
+            **self.optimizer_kwargs,
+        )
+
+    def _get_action_dist_from_latent(self: Any, latent_pi: Tensor) -> VertexActions:
+        distribution: VertexActions = self.action_dist.proba_distribution(
+            self.action_net(latent_pi)
+        )
+        return distribution
+
+
+class VertexPolicy(_VertexPolicy, ActorCriticPolicy):  # type: ignore[misc]  # heads replaced
+    """For PPO: bounds are left to the environment, padding is masked by the network."""
+
+
+class MaskableVertexPolicy(_VertexPolicy, MaskableActorCriticPolicy):  # type: ignore[misc]
+    """For MaskablePPO: moves that cannot be made have probability 0."""
+
+
+def policy_arguments(shape: NetworkShape) -> dict[str, Any]:
+    """`policy_kwargs` for either policy."""
+    return {
+        "features_extractor_class": network_class(shape),
+        "features_extractor_kwargs": {"shape": shape},
+        "net_arch": [],
+        "ortho_init": False,
+    }

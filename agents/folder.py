@@ -1,0 +1,204 @@
+"""The folder a learned policy is stored in: `dsp-gym/policy/1`.
+
+`policy.json` says what the weights mean, `weights.safetensors` holds them, `config.yaml` is the
+resolved experiment, `card.md` is for people. Nothing in it is executed when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from agents.network import NetworkShape
+from dsp_gym.config.explain import explain
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import ConfigError, PolicyError, StorageError
+
+__all__ = [
+    "ActionDocument",
+    "ObservationDocument",
+    "PolicyDocument",
+    "describe",
+    "read_folder",
+    "replace_folder",
+    "write_folder",
+]
+
+SCHEMA = "dsp-gym/policy/1"
+POLICY, WEIGHTS, CONFIG, CARD = "policy.json", "weights.safetensors", "config.yaml", "card.md"
+
+Weights = dict[str, NDArray[np.float32]]
+Range = tuple[float, float]
+
+
+class ObservationDocument(ConfigModel):
+    """What the network reads."""
+
+    vertex_features: tuple[str, ...] = Field(description="names per vertex, in order")
+    job_features: tuple[str, ...] = Field(description="names per job, in order")
+    normalisation: Literal["(x - shift) * scale, cut at +-10"] = Field(
+        "(x - shift) * scale, cut at +-10",
+        description="shift and scale stand among the weights, fixed before training",
+    )
+    quantiles: dict[str, Range] = Field(
+        description="0.1 % and 99.9 % of each feature in training, before normalisation; what "
+        "lies outside is out of distribution"
+    )
+
+
+class ActionDocument(ConfigModel):
+    """What the network's logits mean."""
+
+    moves: tuple[str, ...] = Field(description="parallelism moves of a vertex, in order")
+    memory_moves: tuple[str, ...] = Field(description="memory moves of a vertex, in order")
+    masked: bool = Field(description="whether moves that cannot be made were masked in training")
+
+
+class PolicyDocument(ConfigModel):
+    """Content of `policy.json`."""
+
+    schema_: Literal["dsp-gym/policy/1"] = Field(alias="schema", description="format")
+    name: str = Field(description="the experiment it came from")
+    algorithm: str = Field(description="how it was trained")
+    network: NetworkShape = Field(description="shape of the network")
+    observation: ObservationDocument = Field(description="what it reads")
+    action: ActionDocument = Field(description="what it answers")
+    interval_s: float = Field(gt=0, description="seconds between decisions in training")
+    jobs: dict[str, str] = Field(description="jobs it was trained on, with the hash of each")
+    data: dict[str, str] = Field(description="recorded loads it was trained on, with their hashes")
+    seed: int = Field(description="seed of this agent")
+    seeds: tuple[int, ...] = Field(description="seeds that were trained; this one was the best")
+    steps: int = Field(description="decisions it had learned from when it was the best")
+    validation: dict[str, float] = Field(description="figures on the validation loads")
+    versions: dict[str, str] = Field(description="packages it was trained with")
+    weights_sha256: str = Field(description="hash of the weights file")
+
+
+def write_folder(
+    target: Path, document: PolicyDocument, weights: Weights, config: str, card: str
+) -> Path:
+    """Writes the folder aside and puts it in place whole; an older one there is replaced."""
+    packed = save_tensors({key: np.ascontiguousarray(value) for key, value in weights.items()})
+    document = document.model_copy(update={"weights_sha256": hashlib.sha256(packed).hexdigest()})
+    body = json.dumps(document.model_dump(mode="json", by_alias=True), indent=2, allow_nan=False)
+    contents = {
+        POLICY: f"{body}\n".encode(),
+        WEIGHTS: packed,
+        CONFIG: config.encode(),
+        CARD: card.encode(),
+    }
+    return replace_folder(target, contents)
+
+
+def replace_folder(target: Path, contents: Mapping[str, bytes]) -> Path:
+    """Writes files into a folder aside and puts it in place whole; an older one is replaced."""
+    aside: Path | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        fresh = aside / "new"
+        fresh.mkdir()
+        for name, content in contents.items():
+            with (fresh / name).open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        if target.exists():
+            target.rename(aside / "old")
+        fresh.rename(target)
+    except OSError as error:
+        raise StorageError(
+            f"cannot be written: {error.strerror or error}; nothing was left half-written",
+            file=target,
+            remedy="Free some space, or choose a folder that can be written to with --out.",
+        ) from error
+    finally:
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+    return target
+
+
+def read_folder(folder: Path) -> tuple[PolicyDocument, Weights]:
+    """The document and the weights of a policy folder.
+
+    Raises:
+        PolicyError: A file is missing or damaged, or is of another schema.
+    """
+    document = _read_document(folder / POLICY)
+    file = folder / WEIGHTS
+    try:
+        packed = file.read_bytes()
+    except OSError as error:
+        raise PolicyError(
+            f"cannot be read: {error.strerror}",
+            file=file,
+            remedy="A policy folder has policy.json and weights.safetensors.",
+        ) from error
+    if hashlib.sha256(packed).hexdigest() != document.weights_sha256:
+        raise PolicyError(
+            "is not the file that policy.json describes (weights_sha256 differs)",
+            file=file,
+            remedy="Export or pull the policy again.",
+        )
+    try:
+        weights = load_tensors(packed)
+    except SafetensorError as error:
+        raise PolicyError(f"is not a safetensors file: {error}", file=file) from error
+    return document, weights
+
+
+def _read_document(file: Path) -> PolicyDocument:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PolicyError(
+            f"cannot be read: {error.strerror}",
+            file=file,
+            remedy="Name the folder of a policy: dsp-gym train makes one.",
+        ) from error
+    except ValueError as error:
+        raise PolicyError(f"is not JSON: {error}", file=file) from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise PolicyError(
+            f"expected '{SCHEMA}', which is what this release reads",
+            file=file,
+            key="schema",
+            value="nothing" if schema is None else schema,
+            remedy="Train the policy again with this release, or use the release that made it.",
+        )
+    try:
+        return PolicyDocument.model_validate(data)
+    except ValidationError as error:
+        found: ConfigError = explain(error, PolicyDocument, data, str(file))
+        raise PolicyError(
+            found.message, file=file, key=found.key, value=found.value, remedy=found.remedy
+        ) from None
+
+
+def describe(document: PolicyDocument) -> Mapping[str, object]:
+    """The facts of a policy that people ask for first."""
+    network = document.network
+    return {
+        "name": document.name,
+        "algorithm": document.algorithm,
+        "network": f"{network.encoder} {'x'.join(map(str, network.hidden))}",
+        "interval_s": document.interval_s,
+        "jobs": ", ".join(document.jobs),
+        "seed": document.seed,
+        "steps": document.steps,
+        **{f"validation {key}": value for key, value in document.validation.items()},
+    }

@@ -1,0 +1,129 @@
+"""The policy network in NumPy: what a deployed policy runs.
+
+`agents.extractor` holds the same two networks in torch, with the same parameter names; a test holds
+their logits together. Padding contributes exactly zero: a job gets the same logits however many
+columns its batch is padded to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from dsp_gym.envs.action import LOGITS, MOVES
+from dsp_gym.experiment import NetworkConfig
+
+__all__ = [
+    "FORBIDDEN",
+    "NetworkShape",
+    "logits",
+    "split_observation",
+]
+
+Floats = NDArray[np.float32]
+Weights = Mapping[str, Floats]
+
+FORBIDDEN = np.float32(-1e8)
+"""Logit of a move that is not allowed; its probability is exactly 0 in float32."""
+
+OBSERVATION_LIMIT = np.float32(10.0)
+"""Normalised observations are cut here, so that one wild metric cannot drown the others."""
+
+
+class NetworkShape(NetworkConfig):
+    """Everything needed to build the network again from its weights."""
+
+    vertices: int = Field(ge=1, description="columns it was trained with; only mlp is bound to it")
+    vertex_features: int = Field(ge=1, description="features per vertex")
+    job_features: int = Field(ge=1, description="features per job")
+
+    def for_vertices(self, vertices: int) -> NetworkShape:
+        """The same network over a batch with another number of columns."""
+        return self.model_copy(update={"vertices": vertices})
+
+    @property
+    def observation_size(self) -> int:
+        """Length of the flat observation."""
+        v = self.vertices
+        return v * self.vertex_features + self.job_features + v + v * v
+
+
+def split_observation(
+    shape: NetworkShape, observation: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Vertex features (B, V, Fv), job features (B, Fj), mask (B, V), adjacency (B, V, V).
+
+    `adjacency[b, d, u]` is 1 where vertex `d` reads from vertex `u`.
+    """
+    b, v = len(observation), shape.vertices
+    job = v * shape.vertex_features
+    mask = job + shape.job_features
+    edges = mask + v
+    return (
+        observation[:, :job].reshape(b, v, shape.vertex_features),
+        observation[:, job:mask],
+        observation[:, mask:edges],
+        observation[:, edges:].reshape(b, v, v),
+    )
+
+
+def logits(weights: Weights, shape: NetworkShape, observation: Floats) -> Floats:
+    """Logits (B, V * 10) of all moves of all vertices; padded vertices can only stay."""
+    x, job, mask, adjacency = split_observation(shape, observation.astype(np.float32))
+    x = _normalised(x, weights["vertex_shift"], weights["vertex_scale"]) * mask[..., None]
+    job = _normalised(job, weights["job_shift"], weights["job_scale"])
+    act: Callable[[Floats], Floats] = np.tanh if shape.activation == "tanh" else _relu
+    network = _graph if shape.encoder == "graph" else _mlp
+    values = network(weights, shape, act, x, job, mask, adjacency)
+    stay = np.full(LOGITS, FORBIDDEN, dtype=np.float32)
+    stay[[0, MOVES]] = 0.0
+    values = np.where(mask[..., None] > 0, values, stay)
+    flat: Floats = values.reshape(len(observation), -1)
+    return flat
+
+
+def _graph(
+    w: Weights, shape: NetworkShape, act: Callable[[Floats], Floats],
+    x: Floats, job: Floats, mask: Floats, adjacency: Floats,
+) -> Floats:  # fmt: skip
+    h = act(_linear(w, "encode", x) + _linear(w, "encode_job", job)[:, None])
+    upstream = adjacency / np.maximum(adjacency.sum(axis=2, keepdims=True), 1)
+    downstream = adjacency.transpose(0, 2, 1)
+    downstream = downstream / np.maximum(downstream.sum(axis=2, keepdims=True), 1)
+    for k in range(shape.rounds):
+        message = _linear(w, f"say.{k}", h)
+        heard = np.concatenate([upstream @ message, downstream @ message], axis=2)
+        h = h + act(_linear(w, f"hear.{k}", heard))
+    share = mask / np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    mean = (share[:, None] @ h)[:, 0]
+    top = np.where(mask[..., None] > 0, h, FORBIDDEN).max(axis=1)
+    pooled = act(_linear(w, "pool", np.concatenate([mean, top, job], axis=1)))
+    head = act(_linear(w, "actor_vertex", h) + _linear(w, "actor_pool", pooled)[:, None])
+    return _linear(w, "actor_out", head)
+
+
+def _mlp(
+    w: Weights, shape: NetworkShape, act: Callable[[Floats], Floats],
+    x: Floats, job: Floats, mask: Floats, adjacency: Floats,
+) -> Floats:  # fmt: skip
+    h = np.concatenate([x.reshape(len(x), -1), job, mask], axis=1)
+    for k in range(len(shape.hidden)):
+        h = act(_linear(w, f"actor.{k}", h))
+    return _linear(w, "actor_out", h).reshape(len(x), shape.vertices, LOGITS)
+
+
+def _linear(weights: Weights, name: str, x: Floats) -> Floats:
+    y: Floats = x @ weights[f"{name}.weight"].T
+    bias = weights.get(f"{name}.bias")
+    return y if bias is None else y + bias
+
+
+def _normalised(x: Floats, shift: Floats, scale: Floats) -> Floats:
+    return np.clip((x - shift) * scale, -OBSERVATION_LIMIT, OBSERVATION_LIMIT)
+
+
+def _relu(x: Floats) -> Floats:
+    return np.maximum(x, np.float32(0))

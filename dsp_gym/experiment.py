@@ -1,0 +1,221 @@
+"""An experiment: jobs, loads, environment, agent and evaluation in one file.
+
+`dsp-gym train` reads it, and writes it whole, defaults resolved, beside the policy it trained.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.loads.splits import LoadSet, SplitName
+
+__all__ = [
+    "AgentConfig",
+    "EvaluationConfig",
+    "ExperimentConfig",
+    "NetworkConfig",
+    "TrackingConfig",
+    "WarmStartConfig",
+]
+
+
+class NetworkConfig(ConfigModel):
+    """The network of an agent."""
+
+    encoder: Literal["graph", "mlp"] = Field(
+        "graph",
+        description="graph: one encoder shared by all vertices and messages along the edges, acts "
+        "on jobs of any shape; mlp: plain, three times faster, bound to the number of vertices it "
+        "was trained with",
+    )
+    hidden: tuple[int, ...] = Field(
+        (64, 64),
+        min_length=1,
+        max_length=4,
+        description="widths of the hidden layers; graph: the first is the width of a vertex's "
+        "embedding, the last that of the heads. 64 learns the Nexmark jobs in minutes on 2 cores",
+    )
+    rounds: int = Field(
+        2,
+        ge=0,
+        le=8,
+        description="rounds of message passing (graph); 2 lets a vertex see its neighbours' "
+        "neighbours, enough for the Nexmark jobs",
+    )
+    activation: Literal["tanh", "relu"] = Field(
+        "tanh", description="nonlinearity; tanh is the usual choice for PPO on vectors"
+    )
+
+    @field_validator("hidden")
+    @classmethod
+    def _check_widths(cls, hidden: tuple[int, ...]) -> tuple[int, ...]:
+        if any(not 1 <= width <= 1024 for width in hidden):
+            raise ValueError(f"widths are 1 to 1024, found {list(hidden)}")
+        return hidden
+
+
+class WarmStartConfig(ConfigModel):
+    """Behaviour cloning of a teacher before the agent learns for itself."""
+
+    teacher: str = Field(
+        min_length=1, description="the policy to imitate: a name, or a file in configs/policies"
+    )
+    decisions: int = Field(
+        65_536, ge=256, description="decisions of the teacher to learn from, one per job and step"
+    )
+    epochs: int = Field(
+        10, ge=1, le=1000, description="passes over them; the loss is flat after about ten"
+    )
+    batch_size: int = Field(2048, ge=1, description="decisions per gradient step")
+    learning_rate: float = Field(1e-3, gt=0, description="Adam's, during the imitation only")
+
+
+class AgentConfig(ConfigModel):
+    """How the agent learns. Names as in Stable-Baselines3."""
+
+    algorithm: Literal["ppo", "maskable-ppo"] = Field(
+        "maskable-ppo",
+        description="maskable-ppo never tries a move that bounds forbid, which saves it learning "
+        "them; ppo leaves them to the environment",
+    )
+    network: NetworkConfig = Field(
+        default_factory=lambda: NetworkConfig(), description="the network"
+    )
+    n_envs: int = Field(
+        512, ge=1, description="jobs stepped together; hundreds, so that the batch fills the cores"
+    )
+    n_steps: int = Field(
+        32, ge=1, description="decisions per job between updates; half an hour at 60 s"
+    )
+    batch_size: int = Field(
+        8192, ge=1, description="decisions per gradient step; large because updates are the ceiling"
+    )
+    n_epochs: int = Field(4, ge=1, description="passes over each rollout")
+    learning_rate: float = Field(1e-3, gt=0, description="Adam's, at the start; high for the batch")
+    schedule: Literal["constant", "linear"] = Field(
+        "linear", description="of the learning rate; linear goes to 0 at total_steps"
+    )
+    gamma: float = Field(
+        0.97,
+        gt=0,
+        le=1,
+        description="discount per decision; 0.97 looks half an hour ahead at 60 s, longer than any "
+        "outage and catch-up",
+    )
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="bias against variance of advantages")
+    clip_range: float = Field(0.2, gt=0, description="PPO's limit on the change of a probability")
+    ent_coef: float = Field(
+        0.002, ge=0, description="weight of the entropy; small, it is summed over all vertices"
+    )
+    vf_coef: float = Field(0.5, ge=0, description="weight of the critic's loss")
+    max_grad_norm: float = Field(0.5, gt=0, description="limit on the gradient's norm")
+    total_steps: int = Field(
+        2_000_000, ge=1, description="decisions to learn from, over all jobs, per seed"
+    )
+    seeds: tuple[int, ...] = Field(
+        (0,), min_length=1, description="one agent is trained per seed, the best is exported"
+    )
+    warm_start: WarmStartConfig | None = Field(
+        None, description="imitate a teacher first; none: learn from scratch"
+    )
+    checkpoint_every: int = Field(
+        500_000, ge=1, description="decisions between checkpoints; about a minute on 2 cores"
+    )
+    eval_every: int = Field(
+        250_000, ge=1, description="decisions between evaluations on the validation loads"
+    )
+    eval_episodes: int = Field(
+        64, ge=1, description="episodes of such an evaluation; the best agent is chosen by them"
+    )
+    threads: int = Field(
+        1,
+        ge=1,
+        description="torch threads; 1 because two collapse when anything else runs, and the "
+        "simulation uses the other cores",
+    )
+
+    @field_validator("seeds")
+    @classmethod
+    def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**31 for seed in seeds):
+            raise ValueError(f"seeds are different and 0 to 2^31 - 1, found {list(seeds)}")
+        return seeds
+
+    @model_validator(mode="after")
+    def _check_batch(self) -> AgentConfig:
+        rollout = self.n_envs * self.n_steps
+        if self.batch_size > rollout:
+            raise ValueError(
+                f"batch_size is {self.batch_size}, but a rollout has only n_envs * n_steps = "
+                f"{rollout} decisions"
+            )
+        return self
+
+
+class EvaluationConfig(ConfigModel):
+    """What the trained policy is compared with."""
+
+    policies: tuple[str, ...] = Field(
+        ("static", "hpa-cpu", "ds2", "justin-paper", "justin-artifact"),
+        description="names of policies, or files in configs/policies; the trained one is added",
+    )
+    seeds: int = Field(20, ge=1, description="seeds of each load of the split, the first ones")
+    split: SplitName = Field("test", description="which loads; test: never seen in training")
+
+
+class TrackingConfig(ConfigModel):
+    """Where the run is recorded."""
+
+    enabled: bool = Field(True, description="record the run with MLflow, when it is installed")
+    uri: str = Field(
+        "sqlite:///mlflow.db",
+        description="MLflow tracking and registry store; SQLite in the current folder by default",
+    )
+    experiment: str | None = Field(
+        None, description="MLflow experiment; none: the experiment's name"
+    )
+    model: str | None = Field(
+        None, description="name in the model registry; none: the experiment's name"
+    )
+    alias: str | None = Field(
+        "champion", description="alias the new version gets; none: registered without one"
+    )
+
+
+class ExperimentConfig(ConfigModel):
+    """An experiment."""
+
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]*$", description="name of its folder, run and model"
+    )
+    description: str = Field("", description="one sentence for the policy's card")
+    jobs: tuple[str, ...] = Field(
+        min_length=1, description="jobs trained on: names, or files; the batch is spread over them"
+    )
+    loads: LoadSet = Field(description="train, validation and test loads, apart from each other")
+    env: EnvConfig = Field(
+        default_factory=lambda: EnvConfig(), description="the environment, guardrails inside it"
+    )
+    agent: AgentConfig = Field(default_factory=lambda: AgentConfig(), description="the learner")
+    evaluation: EvaluationConfig = Field(
+        default_factory=lambda: EvaluationConfig(), description="the comparison"
+    )
+    tracking: TrackingConfig = Field(
+        default_factory=lambda: TrackingConfig(), description="the record"
+    )
+
+    @model_validator(mode="after")
+    def _check_jobs(self) -> ExperimentConfig:
+        repeated = sorted({job for job in self.jobs if self.jobs.count(job) > 1})
+        if repeated:
+            raise ValueError(f"the job '{repeated[0]}' is given twice in jobs")
+        if self.agent.n_envs < len(self.jobs):
+            raise ValueError(
+                f"agent.n_envs is {self.agent.n_envs}, expected at least one per job "
+                f"({len(self.jobs)})"
+            )
+        return self
