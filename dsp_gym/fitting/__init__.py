@@ -1,0 +1,1 @@
+"""Fits of job files to published measurements, each a command anyone can rerun."""
