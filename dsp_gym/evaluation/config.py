@@ -1,0 +1,124 @@
+"""What a benchmark is: policies, jobs, loads and seeds, and how each episode runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import did_you_mean
+from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.loads.splits import LoadSet
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.simulation.options import SimulationOptions
+
+__all__ = ["BenchmarkConfig", "Entrant"]
+
+
+class Entrant(ConfigModel):
+    """One policy of a benchmark; written as a name alone, it runs without guardrails."""
+
+    policy: str | PolicyConfig = Field(
+        description="a policy's name, a folder or YAML file of one, or {policy, params}"
+    )
+    name: str = Field(min_length=1, description="label in results; the policy's name if not given")
+    guardrails: str | GuardrailsConfig | None = Field(
+        None, description="shipped guardrails, a file of them, or in place; none: decisions go "
+        "through as made"
+    )  # fmt: skip
+
+    @model_validator(mode="before")
+    @classmethod
+    def _labelled(cls, data: Any) -> Any:
+        entry = {"policy": data} if isinstance(data, str | PolicyConfig) else data
+        if not isinstance(entry, dict):
+            return entry
+        if "policy" in entry and "params" in entry:
+            chosen = {key: entry[key] for key in ("policy", "params")}
+            entry = {key: entry[key] for key in entry if key not in chosen} | {"policy": chosen}
+        policy = entry.get("policy")
+        if isinstance(policy, dict):
+            policy = policy.get("policy")
+        elif isinstance(policy, PolicyConfig):
+            policy = policy.policy
+        return {"name": _label(policy), **entry} if isinstance(policy, str) and policy else entry
+
+
+def _label(policy: str) -> str:
+    path = Path(policy)
+    return path.stem if path.suffix in {".yaml", ".yml"} else path.name
+
+
+class BenchmarkConfig(ConfigModel):
+    """Policies, each run on every job under every load with every seed."""
+
+    description: str = Field("", description="what this benchmark is for, for lists")
+    policies: tuple[Entrant, ...] = Field(min_length=1, description="what is compared")
+    reference: str | None = Field(
+        "ds2",
+        description="label of the policy the others are compared with, pair by pair; ds2 because "
+        "it is the baseline of the field; null: no comparison",
+    )
+    jobs: tuple[str, ...] = Field(min_length=1, description="shipped jobs, or paths of job files")
+    loads: LoadSet = Field(description="loads by split; evaluation uses one split")
+    split: Literal["train", "validation", "test"] = Field(
+        "test", description="which split is run; test is what no policy has seen"
+    )
+    seeds: int | None = Field(
+        None, ge=1, description="how many of the split's seeds are run, the first ones; none: all"
+    )
+    episode_s: int = Field(
+        7200, ge=60, le=7 * 86_400, description="seconds of load per episode; two hours"
+    )
+    interval_s: int = Field(
+        60,
+        ge=5,
+        le=3600,
+        description="seconds between decisions; the operator's reconcile interval",
+    )
+    start: Literal["job", "sized"] = Field(
+        "sized",
+        description="configuration every policy starts from: job = as the job file says; sized = "
+        "carries the first rate of the load",
+    )
+    start_headroom: float = Field(
+        0.7, gt=0, le=1, description="utilization a sized start aims at (the operator's 0.7 target)"
+    )
+    slo_latency_s: float | None = Field(
+        None, gt=0, description="bound on p95 latency for every job, s; none: the job file's"
+    )
+    simulation: SimulationOptions = Field(
+        default_factory=SimulationOptions, description="how jobs are measured, and faults"
+    )
+    bootstrap: int = Field(
+        2000, ge=100, le=100_000, description="resamples behind each interval; 2,000 fix its ends "
+        "to about 3 % of its width"
+    )  # fmt: skip
+    confidence: float = Field(
+        0.95, gt=0.5, lt=1, description="of the intervals, and of one-sided bounds taken alone"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> BenchmarkConfig:
+        labels = [entrant.name for entrant in self.policies]
+        repeated = sorted({label for label in labels if labels.count(label) > 1})
+        if repeated:
+            raise ValueError(f"two policies are named '{repeated[0]}'; give each its own name")
+        repeated = sorted({job for job in self.jobs if self.jobs.count(job) > 1})
+        if repeated:
+            raise ValueError(f"the job '{repeated[0]}' is listed twice")
+        if self.episode_s % self.interval_s:
+            raise ValueError(
+                f"episode_s {self.episode_s} is no multiple of interval_s {self.interval_s}"
+            )
+        known = [name for name, _ in self.loads.splits()]
+        if self.split not in known:
+            raise ValueError(f"there is no {self.split} split. {did_you_mean(self.split, known)}")
+        if self.reference is not None and self.reference not in labels:
+            raise ValueError(
+                f"the reference '{self.reference}' is none of the policies. "
+                f"{did_you_mean(self.reference, labels)}"
+            )
+        return self

@@ -1,0 +1,271 @@
+"""Running a benchmark: every policy on the same jobs, loads and seeds.
+
+All runs of one policy are one batch. Loads, seeds and the simulation's random numbers are the same
+for every policy, so that differences are the policies' own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym import __version__
+from dsp_gym.config.files import load_model
+from dsp_gym.envs.sizing import sized
+from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
+from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
+from dsp_gym.evaluation.scorecard import Cell, Scorecard, Timeline, score
+from dsp_gym.guardrails.chain import Chain, build
+from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec, Slo
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loads.sampler import LoadCell, LoadSampler
+from dsp_gym.loop.control import ControlLoop, Step
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.registry import make
+from dsp_gym.simulation.outcome import Outcome, histogram_quantile
+from dsp_gym.simulation.simulated import SimulatedJobs
+
+__all__ = ["Observer", "evaluate", "simulation_seed"]
+
+Observer = Callable[[str, int, int, Step], None]
+"""Told of each step: the policy's label, decisions taken, decisions in all, and the step."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """The rows of a batch: every job under every load with every seed."""
+
+    specs: tuple[JobSpec, ...]
+    job: NDArray[np.int64]  # (J,) index into specs
+    loads: tuple[LoadCell, ...]  # (J,)
+    seeds: NDArray[np.int64]  # (J,) of the simulation
+    rates: Floats  # (J, T) records/s
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+
+def evaluate(
+    config: BenchmarkConfig,
+    *,
+    base_dir: str | Path | None = None,
+    observer: Observer | None = None,
+) -> Scorecard:
+    """Runs a benchmark.
+
+    Args:
+        config: The benchmark.
+        base_dir: Folder that relative trace paths start from.
+        observer: Told of each step.
+
+    Returns:
+        The scorecard; the same config gives the same one to the last bit.
+    """
+    runs = _runs(config, base_dir)
+    # Everything that can be wrong about a policy is found before the first one runs.
+    entrants = [(entrant, make(entrant.policy), _chain(entrant)) for entrant in config.policies]
+    cells: list[Cell] = []
+    timelines: list[Timeline] = []
+    for entrant, policy, chain in entrants:
+        jobs = SimulatedJobs(Topology.of(runs.specs, runs.job.tolist()), config.simulation)
+        jobs.reset(runs.seeds, runs.rates, parallelism=_start(jobs.topology, runs, config))
+        loop = ControlLoop(jobs, policy, chain, config.interval_s)
+        loop.reset(runs.seeds)
+        record = _Record.of(_play(loop, config, entrant.name, observer), jobs)
+        names = chain.names if chain is not None else ()
+        cells += [_cell(entrant.name, runs, row, record, names, config) for row in range(len(runs))]
+        timelines += [
+            _timeline(entrant.name, runs, row, record, config) for row in _representative(runs)
+        ]
+    rows = score(
+        cells,
+        reference=config.reference,
+        confidence=config.confidence,
+        resamples=config.bootstrap,
+    )
+    return Scorecard(
+        reference=config.reference,
+        config=config.model_dump(mode="json", by_alias=True),
+        versions=_versions(runs.specs),
+        rows=rows,
+        cells=tuple(cells),
+        timelines=tuple(timelines),
+    )
+
+
+def _play(
+    loop: ControlLoop, config: BenchmarkConfig, label: str, observer: Observer | None
+) -> Iterator[Step]:
+    """One episode, step by step."""
+    steps = config.episode_s // config.interval_s
+    for k in range(steps):
+        step = loop.step()
+        if observer is not None:
+            observer(label, k + 1, steps, step)
+        yield step
+
+
+def simulation_seed(cell: LoadCell) -> int:
+    """The seed of outages, noise and faults under a load: its own for each load and seed."""
+    sequence = np.random.SeedSequence([cell.seed, zlib.crc32(cell.name.encode())])
+    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _runs(config: BenchmarkConfig, base_dir: str | Path | None) -> _Runs:
+    specs = tuple(_job(name, config.slo_latency_s) for name in config.jobs)
+    sampler = LoadSampler(config.loads, base_dir)
+    loads = [cell for row in sampler.cells(config.split, config.seeds) for cell in row]
+    shapes = np.array([sampler.rates(cell, config.episode_s) for cell in loads])
+    reference = np.array([spec.source.rate_per_s for spec in specs])
+    seeds = [simulation_seed(cell) for cell in loads]
+    return _Runs(
+        specs=specs,
+        job=np.repeat(np.arange(len(specs)), len(loads)),
+        loads=tuple(loads) * len(specs),
+        seeds=np.array(seeds * len(specs), dtype=np.int64),
+        rates=(reference[:, None, None] * shapes).reshape(-1, config.episode_s),
+    )
+
+
+def _start(topology: Topology, runs: _Runs, config: BenchmarkConfig) -> NDArray[np.int64] | None:
+    """Parallelism to start with, the same for every policy; None: what the job files say."""
+    if config.start == "job":
+        return None
+    tables, row = topology.tables, topology.row
+    level = tables.start_level[row]
+    return sized(tables, row, runs.rates[:, 0], config.start_headroom, np.ones(len(runs)), level)
+
+
+def _job(name: str, slo_latency_s: float | None) -> JobSpec:
+    spec = load_job(name)
+    if slo_latency_s is None:
+        return spec
+    return spec.model_copy(update={"slo": Slo(latency_s=slo_latency_s)})
+
+
+def _chain(entrant: Entrant) -> Chain | None:
+    if entrant.guardrails is None:
+        return None
+    rules = entrant.guardrails
+    return build(
+        load_model(GuardrailsConfig, "guardrails", rules) if isinstance(rules, str) else rules
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What happened in each of K intervals to each of J runs, (K, J)."""
+
+    outcome: dict[str, Floats]
+    subtasks: Floats  # decided on, sources left out
+    trips: NDArray[np.bool_]  # (K, J, guardrails)
+    latency: dict[str, Floats]  # (J,) by metric
+
+    @classmethod
+    def of(cls, steps: Iterator[Step], jobs: SimulatedJobs) -> _Record:
+        tables, row = jobs.topology.tables, jobs.topology.row
+        scaled = (tables.kind[row] >= 0) & (tables.kind[row] != SOURCE)
+        outcomes, subtasks, trips = [], [], []
+        for step in steps:
+            outcomes.append(cast(Outcome, step.outcome))
+            subtasks.append(np.where(scaled, step.guarded.parallelism, 0).sum(axis=1))
+            trips.append(step.guarded.trips)
+        names = [field.name for field in fields(Outcome)]
+        return cls(
+            outcome={name: np.array([getattr(o, name) for o in outcomes]) for name in names},
+            subtasks=np.array(subtasks, dtype=np.float64),
+            trips=np.array(trips, dtype=bool),
+            latency={
+                f"latency_p{percent}_s": histogram_quantile(jobs.state.histogram, percent / 100)
+                for percent in (50, 95, 99)
+            },
+        )
+
+
+def _cell(
+    label: str,
+    runs: _Runs,
+    row: int,
+    record: _Record,
+    guardrails: tuple[str, ...],
+    config: BenchmarkConfig,
+) -> Cell:
+    series = {name: values[:, row] for name, values in record.outcome.items()}
+    # Summed in the order of time, so that the result does not depend on the batch.
+    total = {name: float(np.cumsum(values)[-1]) for name, values in series.items()}
+    arrival_per_s = total["arrived"] / total["seconds"]
+    changes = load_changes(series["arrived"])
+    trips = record.trips[:, row]
+    return Cell(
+        policy=label,
+        job=runs.specs[runs.job[row]].job,
+        load=runs.loads[row].name,
+        seed=runs.loads[row].seed,
+        metrics={
+            "slo_s": total["slo_s"],
+            "slo_share": total["slo_s"] / total["seconds"],
+            **{name: float(values[row]) for name, values in record.latency.items()},
+            "lag_s": float(np.mean(series["pending"])) / max(arrival_per_s, 1e-9),
+            "core_h": total["core_s"] / 3600,
+            "gib_h": total["mib_s"] / 1024 / 3600,
+            "cost": total["cost"],
+            "cost_provisioned": total["cost_provisioned"],
+            "rescales": total["rescales"],
+            "down_s": total["down_s"],
+            "settling_s": settling_s(
+                changes, series["rescales"], series["slo_s"], config.interval_s
+            ),
+            "overshoot": overshoot(changes, series["rescales"], record.subtasks[:, row]),
+            "interventions": float(trips.any(axis=1).sum()),
+        },
+        trips={name: int(trips[:, g].sum()) for g, name in enumerate(guardrails)},
+    )
+
+
+def _representative(runs: _Runs) -> list[int]:
+    """The first load with its first seed, for each job: chosen before any result is known."""
+    return [int(np.flatnonzero(runs.job == k)[0]) for k in range(len(runs.specs))]
+
+
+def _timeline(
+    label: str, runs: _Runs, row: int, record: _Record, config: BenchmarkConfig
+) -> Timeline:
+    series = {name: values[:, row] for name, values in record.outcome.items()}
+    seconds = series["seconds"]
+    spec = runs.specs[runs.job[row]]
+    return Timeline(
+        policy=label,
+        job=spec.job,
+        load=runs.loads[row].name,
+        seed=runs.loads[row].seed,
+        t_s=tuple(np.cumsum(seconds).tolist()),
+        target_per_s=tuple((series["arrived"] / seconds).tolist()),
+        rate_per_s=tuple((series["processed"] / seconds).tolist()),
+        cores=tuple((series["core_s"] / seconds).tolist()),
+        memory_mib=tuple((series["mib_s"] / seconds).tolist()),
+        latency_p95_s=tuple(series["latency_p95_s"].tolist()),
+        slo_latency_s=spec.slo.latency_s,
+    )
+
+
+def _versions(specs: tuple[JobSpec, ...]) -> dict[str, str]:
+    """What the numbers depend on beside the config."""
+    found = {"dsp-gym": __version__, "python": platform.python_version()}
+    found |= {package: version(package) for package in ("numba", "numpy")}
+    for spec in specs:
+        content = spec.model_dump_json(by_alias=True).encode()
+        found[f"job {spec.job}"] = hashlib.sha256(content).hexdigest()[:16]
+    return found
