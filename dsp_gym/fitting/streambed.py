@@ -10,29 +10,37 @@ aborted. Prints how well each cell is predicted by a fit that has not seen its s
 
 from __future__ import annotations
 
-import csv
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
-from dsp_gym.errors import ConfigError, MissingExtraError
+from dsp_gym.errors import MissingExtraError
 from dsp_gym.fitting.fitted_values import fitted_values, with_values
+from dsp_gym.fitting.streambed_data import ENOUGH_MIB, Cell, Run, cells, read_runs
 from dsp_gym.job.capacity import mst_per_s
 from dsp_gym.job.placement import place, with_slot_memory
 from dsp_gym.job.scaling import useful_tasks
 from dsp_gym.job.spec import Efficiency, JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
 
-__all__ = ["QUERIES", "Cell", "Prediction", "Run", "fit", "leave_one_out", "main", "read_runs"]
+__all__ = [
+    "CROWDED_MIB",
+    "QUERIES",
+    "Prediction",
+    "Query",
+    "fit",
+    "fit_miss",
+    "leave_one_out",
+    "main",
+]
 
-ENOUGH_MIB = 2048
-"""Memory per slot from which it has no effect on any query."""
 CROWDED_MIB = (512, 1024)
 """Memory per slot at which the state of q5 does not fit."""
 MST_NOISE = 0.05
@@ -91,34 +99,6 @@ QUERIES: dict[str, Query] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One measured configuration."""
-
-    query: str
-    memory_mib: int
-    slots: int
-    mst_per_s: float
-    parallelism: tuple[int, ...]  # by op_index
-    input_ratio: tuple[float, ...]
-    true_rate: tuple[float, ...]  # records/s of one task, NaN where not defined
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Repeats of one (query, memory, slot budget)."""
-
-    query: str
-    memory_mib: int
-    slots: int
-    runs: tuple[Run, ...]
-
-    @property
-    def mst_per_s(self) -> float:
-        """Median of the repeats."""
-        return statistics.median(run.mst_per_s for run in self.runs)
-
-
-@dataclass(frozen=True, slots=True)
 class Prediction:
     """A cell, and what a fit that had not seen its slot budget says."""
 
@@ -137,42 +117,6 @@ class Prediction:
         return self.placed_per_s / self.cell.mst_per_s - 1
 
 
-def read_runs(data: Path) -> list[Run]:
-    """Grid runs of the data folder, without aborted and single-task ones."""
-    operators: dict[str, list[dict[str, str]]] = {}
-    for row in _rows(data / "streambed_operator_rates.csv"):
-        operators.setdefault(row["run_id"], []).append(row)
-    runs = []
-    for row in _rows(data / "streambed_mst.csv"):
-        if row["suspect"] == "1" or row["single_task"] == "1":
-            continue
-        ops = sorted(operators[row["run_id"]], key=lambda op: int(op["op_index"]))
-        runs.append(
-            Run(
-                row["query"],
-                int(row["slot_memory_mb"]),
-                int(row["slot_budget"]),
-                float(row["mst_events_per_s"]),
-                tuple(int(op["parallelism"]) for op in ops),
-                tuple(float(op["input_ratio_to_source"]) for op in ops),
-                tuple(float(op["true_rate_per_task_events_per_s"] or "nan") for op in ops),
-            )
-        )
-    return runs
-
-
-def cells(runs: Sequence[Run], query: str, memories: Sequence[int] = ()) -> list[Cell]:
-    """The runs of a query gathered by cell; without memories, those of 2 GB per slot and more."""
-    keys = sorted({(r.memory_mib, r.slots) for r in runs if r.query == query})
-    return [
-        Cell(query, memory, slots, tuple(
-            r for r in runs if (r.query, r.memory_mib, r.slots) == (query, memory, slots)
-        ))
-        for memory, slots in keys
-        if (memory in memories if memories else memory >= ENOUGH_MIB)
-    ]  # fmt: skip
-
-
 def fit(query: Query, training: Sequence[Cell], text: str) -> str:
     """The job file with its numbers fitted to the training cells."""
     text = with_values(text, _from_operator_rates(query, training, text))
@@ -186,7 +130,7 @@ def fit(query: Query, training: Sequence[Cell], text: str) -> str:
             return 1e6
         model.set(values)
         unlikely = sum(((values[name] - mean) / sd) ** 2 for name, mean, sd in query.prior)
-        return sum(model.loss(cell) for cell in training) + unlikely
+        return float(sum(model.loss(cell) for cell in training) + unlikely)
 
     best = _minimize(loss, len(names))
     return with_values(text, dict(zip(names, start * np.exp(best), strict=True)))
@@ -199,7 +143,7 @@ def fit_miss(query: Query, crowded: Sequence[Cell], text: str) -> str:
 
     def loss(scale: NDArray[np.float64]) -> float:
         model.set({"join_miss_us": start * float(np.exp(scale[0]))})
-        return sum(abs(np.log(model.predict(cell) / cell.mst_per_s)) for cell in crowded)
+        return float(sum(abs(np.log(model.predict(c) / c.mst_per_s)) for c in crowded))
 
     return with_values(text, {"join_miss_us": start * float(np.exp(_minimize(loss, 1)[0]))})
 
@@ -299,7 +243,7 @@ def _from_operator_rates(query: Query, training: Sequence[Cell], text: str) -> d
     return values
 
 
-def _minimize(loss: object, size: int) -> NDArray[np.float64]:
+def _minimize(loss: Callable[[NDArray[np.float64]], float], size: int) -> NDArray[np.float64]:
     try:
         from scipy.optimize import minimize
     except ModuleNotFoundError:
@@ -315,18 +259,6 @@ def _spec(query: Query, text: str) -> JobSpec:
     return files.parse(JobSpec, parse_yaml(text, file=name), name)
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot be read: {error.strerror}",
-            file=path,
-            remedy="Name the folder of measured data: --data FOLDER, or DSP_GYM_DATA.",
-        ) from error
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     import argparse
@@ -339,9 +271,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for query in QUERIES.values():
         path = files.find("jobs", f"streambed-{query.name}")
         text = path.read_text(encoding="utf-8")
-        print(f"streambed-{query.name}: left out, measured, predicted (error), placed by itself")
+        typer.echo(
+            f"streambed-{query.name}: left out, measured, predicted (error), placed by itself"
+        )
         for p in leave_one_out(query, runs, text):
-            print(
+            typer.echo(
                 f"  {p.cell.memory_mib:5d} MiB {p.cell.slots:3d} slots"
                 f" {p.cell.mst_per_s:12,.0f} {p.published_per_s:12,.0f} ({p.error:+6.1%})"
                 f" {p.placed_per_s:12,.0f} ({p.placed_error:+6.1%})"
@@ -349,9 +283,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text = fit(query, cells(runs, query.name), text)
         if "join_miss_us" in fitted_values(text):
             text = fit_miss(query, cells(runs, query.name, CROWDED_MIB), text)
-        print("  " + ", ".join(f"{k} {v:g}" for k, v in fitted_values(text).items()))
+        typer.echo("  " + ", ".join(f"{k} {v:g}" for k, v in fitted_values(text).items()))
         if options.write:
-            print(f"  written: {files.write_atomic(path, text)}")
+            typer.echo(f"  written: {files.write_atomic(path, text)}")
 
 
 if __name__ == "__main__":
