@@ -116,7 +116,7 @@ def random_snapshot(
     unknown: float = 0.05,
     previous: MetricsSnapshot | None = None,
 ) -> MetricsSnapshot:
-    """Any metrics at all, a share of them unknown; half the jobs keep the previous configuration."""
+    """Any metrics, some unknown; half the jobs keep the previous configuration."""
     jobs, size = len(topology), topology.max_vertices
     shape = (jobs, size)
     parallelism, level = random_configuration(rng, topology)

@@ -1,0 +1,1 @@
+"""Published autoscalers as policies, with their real defaults."""

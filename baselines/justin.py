@@ -1,0 +1,303 @@
+"""Justin: DS2's parallelism or more memory, whichever the cache metrics call for.
+
+`justin-paper` is Algorithm 1 of "Justin: Hybrid CPU/Memory Elastic Scaling for Distributed Stream
+Processing" (DAIS 2025) as written; `justin-artifact` is what the released code does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from pydantic import Field
+
+from baselines import reasons
+from baselines.ds2 import Ds2, Ds2Config
+from baselines.history import ConfigurationHistory, Previous, state_latency_ms
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.rates import Ds2Rates, ds2_rates
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.requirement import Requirement
+
+__all__ = [
+    "JustinArtifact",
+    "JustinArtifactConfig",
+    "JustinPaper",
+    "JustinPaperConfig",
+    "justin_ds2",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+def justin_ds2() -> Ds2Config:
+    """DS2 with the settings of Justin's artifact: `configs/policies/ds2-justin.yaml`."""
+    return Ds2Config(
+        target_utilization=0.5,
+        utilization_band=(0.2, 0.8),
+        warm_up_s=60.0,
+        max_parallelism=24,
+        source_rate="observed",
+        min_down=1,
+        restart_s=60.0,
+        catch_up_s=1800.0,
+    )
+
+
+class JustinPaperConfig(ConfigModel):
+    """Parameters of Algorithm 1."""
+
+    ds2: Ds2Config = Field(
+        default_factory=justin_ds2, description="the DS2 inside: its trigger and its parallelism"
+    )
+    hit_rate_threshold: float = Field(
+        0.8, ge=0, le=1, description="cache hit rate below which memory may help (Algorithm 1)"
+    )
+    latency_threshold_ms: float = Field(
+        1.0, gt=0, description="state access latency above which memory may help, ms (Algorithm 1)"
+    )
+    max_level: int = Field(
+        3, ge=1, description="exclusive bound of the memory level (Algorithm 1: levels 0..2)"
+    )
+    min_improvement: float = Field(
+        0.0, ge=0, description="share by which hit rate or latency must improve (0: strict order)"
+    )
+
+
+class JustinArtifactConfig(ConfigModel):
+    """Parameters of the released code, with the values of its Nexmark runs."""
+
+    ds2: Ds2Config = Field(
+        default_factory=justin_ds2, description="the DS2 inside: its trigger and its parallelism"
+    )
+    hit_rate_threshold: float = Field(
+        0.8, ge=0, le=1, description="cache-hit-rate.min.threshold (code default 0.7)"
+    )
+    hit_rate_enough: float = Field(
+        0.95, ge=0, le=1, description="cache-hit-rate.max.threshold: no memory is added above it"
+    )
+    hit_rate_gain: float = Field(
+        0.05, ge=0, le=1, description="cache-hit-rate.improved.threshold, absolute"
+    )
+    throughput_gain: float = Field(
+        0.05, ge=0, description="min-improved-throughput, share of the true processing rate"
+    )
+    max_level: int = Field(2, ge=1, description="exclusive bound of the level, a constant there")
+    zero_is_stateless: bool = Field(
+        True,
+        description="a hit rate of exactly 0 counts as stateless, as in the code, where a cache "
+        "without misses or without accesses reads 0 and loses its memory",
+    )
+
+
+class _Justin:
+    """What both share: an inner DS2, the history, and the reasons."""
+
+    def __init__(self, name: str, ds2: Ds2Config) -> None:
+        self.name = name
+        self.explain = True
+        self._ds2 = Ds2(ds2)
+        self._history = ConfigurationHistory()
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        self._ds2.reset(jobs, seeds, mask)
+        self._history.reset(jobs, mask)
+
+    def state(self) -> State:
+        return {"ds2": self._ds2.state(), "history": self._history.state()}
+
+    def restore(self, state: State) -> None:
+        self._ds2.restore(state["ds2"])
+        self._history.restore(state["history"])
+
+    def observe(self, snapshot: MetricsSnapshot) -> None:
+        """Remember the configuration running and the metrics under it."""
+        self._observe(snapshot, ds2_rates(snapshot, self._ds2.config.source_rate))
+
+    def required(self, snapshot: MetricsSnapshot) -> Requirement:
+        horizontal = self._ds2.required(snapshot).parallelism
+        rates = ds2_rates(snapshot, self._ds2.config.source_rate)
+        every = np.ones(len(snapshot), dtype=bool)
+        parallelism, level = self._arbitrate(snapshot, rates, horizontal, every)
+        return Requirement(parallelism, level, horizontal)
+
+    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        horizontal, due, rates = self._ds2.trigger(snapshot)
+        parallelism, level = self._arbitrate(snapshot, rates, horizontal, due)
+        self._observe(snapshot, rates)
+        why = self._why(snapshot, rates, parallelism, level, horizontal) if self.explain else None
+        return reasons.decision(snapshot, parallelism, level, why)
+
+    def _observe(self, snapshot: MetricsSnapshot, rates: Ds2Rates) -> None:
+        whole = rates.true_rate_per_task * snapshot.parallelism
+        self._history.observe(snapshot, state_latency_ms(snapshot), whole)
+
+    def _arbitrate(
+        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Flags
+    ) -> tuple[Ints, Ints]:
+        """Parallelism and level of the rows due, from DS2's parallelism."""
+        raise NotImplementedError
+
+    def _why(
+        self, snapshot: MetricsSnapshot, rates: Ds2Rates, p: Ints, level: Ints, horizontal: Ints
+    ) -> reasons.Why:
+        by_rate = self._ds2.why(rates)
+
+        def reason(job: int, v: int) -> str:
+            hit, before = snapshot.cache_hit_rate[job, v], snapshot.memory_level[job, v]
+            if level[job, v] < 0 and before >= 0:
+                return "no cache in use: managed memory taken away"
+            if level[job, v] > before:
+                instead = f" instead of {horizontal[job, v]} tasks"
+                return f"cache hit rate {hit:.2f}: memory first,{instead}"
+            if level[job, v] < before:
+                return f"cache hit rate {hit:.2f}: memory given back; {by_rate(job, v)}"
+            return by_rate(job, v)
+
+        return reason
+
+
+class JustinPaper(_Justin):
+    """Justin, Algorithm 1 as written: memory before tasks while the cache gains from it."""
+
+    Config = JustinPaperConfig
+
+    def __init__(self, config: JustinPaperConfig | None = None) -> None:
+        self.config = config or JustinPaperConfig()
+        super().__init__("justin-paper", self.config.ds2)
+
+    def _arbitrate(
+        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Flags
+    ) -> tuple[Ints, Ints]:
+        c, tables = self.config, snapshot.topology.tables
+        parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
+        _algorithm_1(
+            snapshot.topology.row, tables.kind, tables.levels, due, snapshot.parallelism,
+            np.ascontiguousarray(snapshot.cache_hit_rate), state_latency_ms(snapshot),
+            self._history.previous(snapshot), c.hit_rate_threshold, c.latency_threshold_ms,
+            c.max_level, c.min_improvement, parallelism, level,
+        )  # fmt: skip
+        return parallelism, level
+
+
+class JustinArtifact(_Justin):
+    """Justin as its released code decides: levels 0 and 1, on the cache hit rate alone."""
+
+    Config = JustinArtifactConfig
+
+    def __init__(self, config: JustinArtifactConfig | None = None) -> None:
+        self.config = config or JustinArtifactConfig()
+        super().__init__("justin-artifact", self.config.ds2)
+
+    def _arbitrate(
+        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Flags
+    ) -> tuple[Ints, Ints]:
+        c, tables = self.config, snapshot.topology.tables
+        parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
+        _released_code(
+            snapshot.topology.row, tables.kind, tables.levels, due, snapshot.parallelism,
+            np.ascontiguousarray(snapshot.cache_hit_rate),
+            rates.true_rate_per_task * snapshot.parallelism, self._history.previous(snapshot),
+            c.hit_rate_threshold, c.hit_rate_enough, c.hit_rate_gain, 1 + c.throughput_gain,
+            c.max_level, c.zero_is_stateless, tables.min_parallelism, tables.max_parallelism,
+            parallelism, level,
+        )  # fmt: skip
+        return parallelism, level
+
+
+@njit(cache=True, nogil=True)
+def _algorithm_1(
+    row: Ints, kind: Ints, levels: Ints, due: Flags, running: Ints, hit: Floats, latency: Floats,
+    previous: Previous, hit_threshold: float, latency_threshold: float, max_level: int,
+    hysteresis: float, p: Ints, m: Ints,
+) -> None:  # fmt: skip
+    """Turns DS2's parallelism `p` and the running level `m` into Justin's; line numbers are his."""
+    exists, _, level_then, hit_then, latency_then, _ = previous
+    jobs, vertices = running.shape
+    for j in range(jobs):
+        if not due[j]:
+            continue
+        top = min(max_level, levels[row[j]])
+        for v in range(vertices):
+            if kind[row[j], v] < 0:
+                continue
+            if np.isnan(hit[j, v]):  # 3: no recorded RocksDB access
+                m[j, v] = -1
+                continue
+            if p[j, v] == running[j, v]:  # 6: capacity is sufficient
+                continue
+            can_scale_up = m[j, v] + 1 < top  # 9, 16
+            if exists[j] and m[j, v] > level_then[j, v]:  # 7: vertical scaling used last time
+                better = hit[j, v] > hit_then[j, v] * (1 + hysteresis) or latency[j, v] < (
+                    latency_then[j, v] * (1 - hysteresis)
+                )
+                if not better:  # 12: roll back, with DS2's parallelism
+                    m[j, v] = max(0, m[j, v] - 1)
+                elif can_scale_up:  # 9
+                    p[j, v] = running[j, v]
+                    m[j, v] += 1
+            elif can_scale_up and (
+                hit[j, v] < hit_threshold or latency[j, v] > latency_threshold
+            ):  # 16
+                p[j, v] = running[j, v]
+                m[j, v] += 1
+
+
+@njit(cache=True, nogil=True)
+def _released_code(
+    row: Ints, kind: Ints, levels: Ints, due: Flags, running: Ints, hit: Floats, rate: Floats,
+    previous: Previous, hit_threshold: float, hit_enough: float, hit_gain: float,
+    rate_gain: float, max_level: int, zero_is_stateless: bool, low: Ints, high: Ints,
+    p: Ints, m: Ints,
+) -> None:  # fmt: skip
+    """ScalingExecutor.policy() of the artifact, branch by branch.
+
+    State latency never reaches it (the evaluated metrics lack it), so no branch asks for it.
+    """
+    exists, _, level_then, hit_then, _, rate_then = previous
+    jobs, vertices = running.shape
+    for j in range(jobs):
+        if not due[j]:
+            continue
+        k = row[j]
+        top = min(max_level, levels[k])
+        for v in range(vertices):
+            if kind[k, v] < 0:
+                continue
+            if np.isnan(hit[j, v]) or (zero_is_stateless and hit[j, v] == 0.0):
+                m[j, v] = -1
+                continue
+            level = m[j, v]
+            can_scale_up = level + 1 < top
+            if not exists[j]:
+                # The first decision assumes a start with one task.
+                if (
+                    p[j, v] != 1
+                    and hit[j, v] < hit_threshold
+                    and top > 1
+                    and low[k, v] < high[k, v]
+                ):
+                    p[j, v], m[j, v] = 1, 1
+                else:
+                    m[j, v] = 0
+            elif p[j, v] == running[j, v]:
+                # Nothing is set, so the level falls back to the constructor's.
+                m[j, v] = 0
+            elif level > level_then[j, v]:
+                if not hit[j, v] - hit_then[j, v] > hit_gain:
+                    m[j, v] = max(0, level - 1)
+                elif (
+                    rate[j, v] > rate_gain * rate_then[j, v]
+                    and hit[j, v] < hit_enough
+                    and (can_scale_up)
+                ):
+                    p[j, v] = running[j, v]
+                    m[j, v] = level + 1
+            elif hit[j, v] < hit_threshold and can_scale_up:
+                p[j, v] = running[j, v]
+                m[j, v] = level + 1

@@ -1,0 +1,51 @@
+"""Reasons in words, written only for the jobs that change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+__all__ = ["Why", "decision"]
+
+Ints = NDArray[np.int64]
+HOLD = "hold"
+
+Why = Callable[[int, int], str]
+"""The reason for a change, for a job and a column."""
+
+
+def decision(
+    snapshot: MetricsSnapshot,
+    parallelism: Ints,
+    memory_level: Ints,
+    why: Why | None,
+) -> ScalingDecision:
+    """The decision, with `vertex 2 -> 3 (why)` for every vertex that changes.
+
+    Args:
+        why: the part in brackets; None leaves all reasons empty, which is
+            what a large batch wants.
+    """
+    if why is None:
+        return ScalingDecision(parallelism, memory_level, ("",) * len(snapshot))
+    differs = (parallelism != snapshot.parallelism) | (memory_level != snapshot.memory_level)
+    differs &= snapshot.topology.mask
+    reasons = [HOLD] * len(snapshot)
+    for job in np.flatnonzero(differs.any(axis=1)).tolist():
+        names = snapshot.topology.names(job)
+        moves = []
+        for v in np.flatnonzero(differs[job]).tolist():
+            before = _written(snapshot.parallelism[job, v], snapshot.memory_level[job, v])
+            after = _written(parallelism[job, v], memory_level[job, v])
+            moves.append(f"{names[v]} {before} -> {after} ({why(job, v)})")
+        reasons[job] = "; ".join(moves)
+    return ScalingDecision(parallelism, memory_level, tuple(reasons))
+
+
+def _written(parallelism: int, level: int) -> str:
+    return f"{parallelism} at {'no memory' if level < 0 else f'level {level}'}"

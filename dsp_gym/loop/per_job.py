@@ -1,0 +1,82 @@
+"""Policies written for one job, lifted to the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.errors import PolicyError, did_you_mean
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["PerJobPolicy", "VertexConfiguration", "per_job"]
+
+VertexConfiguration = int | tuple[int, int]
+"""Wanted parallelism of a vertex, or parallelism and memory level."""
+
+JobFunction = Callable[[JobSnapshot], Mapping[str, VertexConfiguration]]
+
+
+class PerJobPolicy:
+    """A policy from a function of one job; vertices it does not name stay as they run."""
+
+    function: ClassVar[JobFunction]
+    name: str = "per-job"
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        """A function of one snapshot remembers nothing."""
+
+    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        parallelism, level = snapshot.parallelism.copy(), snapshot.memory_level.copy()
+        reasons = []
+        for index in range(len(snapshot)):
+            job = snapshot.job(index)
+            wanted = type(self).function(job)
+            for vertex, value in wanted.items():
+                column = _column(self.name, job, vertex)
+                if isinstance(value, tuple):
+                    parallelism[index, column], level[index, column] = value
+                else:
+                    parallelism[index, column] = value
+            reasons.append(self.name)
+        return ScalingDecision(parallelism, level, tuple(reasons))
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        pass
+
+
+def per_job(function: JobFunction) -> type[PerJobPolicy]:
+    """A policy class from a function that looks at one job.
+
+    >>> @per_job
+    ... def one_more(job: JobSnapshot) -> dict[str, int]:
+    ...     return {v: int(job.vertex(v, "parallelism") or 1) + 1 for v in job.vertices}
+    >>> one_more().name
+    'one-more'
+    """
+    name = function.__name__.replace("_", "-")
+    members = {
+        "__doc__": function.__doc__,
+        "__module__": function.__module__,
+        "function": staticmethod(function),
+        "name": name,
+    }
+    return type(function.__name__, (PerJobPolicy,), members)
+
+
+def _column(policy: str, job: JobSnapshot, vertex: str) -> int:
+    if vertex not in job.vertices:
+        raise PolicyError(
+            f"policy '{policy}' decides for a vertex that the job does not have",
+            value=vertex,
+            remedy=did_you_mean(vertex, job.vertices),
+        )
+    return job.vertices.index(vertex)

@@ -1,0 +1,76 @@
+"""What a policy or guardrail remembers: named arrays with one row per job, as JSON when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.errors import SchemaError
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["Per", "RowMemory"]
+
+Per = Literal["job", "vertex"]
+_DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}
+
+
+class RowMemory:
+    """Named arrays of shape (J,), (J, V) or (J, n), with the value each starts with.
+
+    Args:
+        fields: name -> (per "job" or "vertex", first value). The type of the first value is the
+            type of the array; a float NaN is `null` in JSON.
+        depth: number of values kept per row; 1 keeps no extra axis.
+    """
+
+    def __init__(
+        self, fields: Mapping[str, tuple[Per, bool | int | float]], *, depth: int = 1
+    ) -> None:
+        self._fields = dict(fields)
+        self._depth = depth
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._arrays[name]
+
+    def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
+        """Starts anew; with a mask only the rows where it is True."""
+        shapes = {"job": (len(jobs),), "vertex": (len(jobs), jobs.max_vertices)}
+        for name, (per, first) in self._fields.items():
+            shape = shapes[per] if self._depth == 1 else (*shapes[per], self._depth)
+            old = self._arrays.get(name)
+            if mask is None or old is None or old.shape != shape:
+                self._arrays[name] = np.full(shape, first, _DTYPES[type(first)])
+            else:
+                old[mask] = first
+
+    def state(self) -> State:
+        """The arrays as lists; NaN is None."""
+        return {name: _listed(array) for name, array in self._arrays.items()}
+
+    def restore(self, state: State) -> None:
+        """Goes on from `state()`."""
+        if set(state) - set(self._fields):
+            unknown = ", ".join(sorted(set(state) - set(self._fields)))
+            raise SchemaError(
+                f"the saved state holds {unknown}, which this release does not keep",
+                remedy="Restore it with the release that wrote it, or start anew.",
+            )
+        for name, values in state.items():
+            dtype = _DTYPES[type(self._fields[name][1])]
+            filled = np.array(values, dtype=object)
+            if dtype is np.float64:
+                filled[filled == None] = np.nan  # noqa: E711  # element by element
+            self._arrays[name] = filled.astype(dtype)
+
+
+def _listed(array: NDArray[Any]) -> Any:
+    if array.dtype != np.float64 or not np.isnan(array).any():
+        return array.tolist()
+    boxed = array.astype(object)
+    boxed[np.isnan(array)] = None
+    return boxed.tolist()

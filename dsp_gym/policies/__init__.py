@@ -1,0 +1,9 @@
+"""Policies by name: what they are, how they are configured, how they are made."""
+
+from __future__ import annotations
+
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.registry import available, make
+from dsp_gym.policies.requirement import CapacityModel, Requirement
+
+__all__ = ["CapacityModel", "PolicyConfig", "Requirement", "available", "make"]

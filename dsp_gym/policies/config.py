@@ -1,0 +1,21 @@
+"""How a policy is named in a configuration file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from dsp_gym.config.model import ConfigModel
+
+__all__ = ["PolicyConfig"]
+
+
+class PolicyConfig(ConfigModel):
+    """A policy and the parameters that differ from its defaults."""
+
+    policy: str = Field(min_length=1, description="name of an installed policy: `dsp-gym policies`")
+    params: dict[str, Any] = Field(
+        default_factory=dict,
+        description="parameters of that policy; its own configuration model checks them",
+    )

@@ -1,0 +1,105 @@
+"""Policies by name, through the entry points of installed distributions.
+
+The library imports no policy: `baselines` and `agents` offer theirs in the group
+`dsp_gym.policies`, and so can anyone else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.config import files
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
+from dsp_gym.loop.protocols import Policy
+from dsp_gym.policies.config import PolicyConfig
+
+__all__ = ["GROUP", "available", "load_class", "make", "resolve"]
+
+GROUP = "dsp_gym.policies"
+"""Entry-point group under which a distribution offers policies."""
+
+POLICY_FILE = "policy.json"
+"""What makes a folder a learned policy."""
+
+
+def make(policy: str | Path | PolicyConfig) -> Policy:
+    """The policy of a name, a YAML file, the folder of a learned policy, or a configuration.
+
+    >>> make("ds2-justin").name
+    'ds2-justin'
+
+    Raises:
+        ConfigError: There is no such policy, or its parameters are wrong.
+        PolicyError: The policy cannot be loaded.
+    """
+    name, config, where = resolve(policy)
+    cls = load_class(config.policy)
+    model: type[ConfigModel] = cls.Config
+    made: Policy = cls(files.parse(model, config.params, where))
+    made.name = name
+    return made
+
+
+def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
+    """Name, configuration, and where the configuration stands for errors."""
+    if isinstance(policy, PolicyConfig):
+        return policy.policy, policy, f"parameters of policy '{policy.policy}'"
+    path = Path(policy)
+    if (path / POLICY_FILE).is_file():
+        config = PolicyConfig(policy="learned", params={"path": str(path)})
+        return path.resolve().name, config, str(path)
+    text = str(policy)
+    if text in _entries() and text not in files.names("policies"):
+        return text, PolicyConfig(policy=text), f"parameters of policy '{text}'"
+    try:
+        found = files.find("policies", policy)
+    except ConfigError as error:
+        known = [*_entries(), *files.names("policies")]
+        raise ConfigError(
+            f"there is no policy '{policy}'", file=error.file, remedy=did_you_mean(text, known)
+        ) from None
+    config = files.load_model(PolicyConfig, "policies", found)
+    return found.stem, config, f"{found}: params"
+
+
+def available() -> dict[str, str]:
+    """Every installed policy and shipped configuration, with a sentence each."""
+    about = {name: _about(entry) for name, entry in _entries().items()}
+    for name in files.names("policies"):
+        config = files.load_model(PolicyConfig, "policies", name)
+        about.setdefault(name, f"{config.policy} with the parameters of configs/policies/{name}")
+    return dict(sorted(about.items()))
+
+
+def load_class(name: str) -> Any:
+    """The class behind a policy's name."""
+    entries = _entries()
+    if name not in entries:
+        raise ConfigError(
+            f"there is no policy '{name}'", key="policy", remedy=did_you_mean(name, entries)
+        )
+    try:
+        return entries[name].load()
+    except (ImportError, AttributeError) as error:
+        raise PolicyError(
+            f"policy '{name}' cannot be loaded from '{entries[name].value}': {error}",
+            remedy="See what is installed: dsp-gym doctor",
+        ) from error
+
+
+@cache
+def _entries() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in sorted(entry_points(group=GROUP))}
+
+
+def _about(entry: EntryPoint) -> str:
+    try:
+        text = inspect.getdoc(entry.load()) or ""
+    except (ImportError, AttributeError) as error:
+        return f"cannot be loaded: {error}"
+    return text.partition("\n")[0]

@@ -1,0 +1,144 @@
+"""What every policy keeps: a batch is its jobs, state continues, bounds hold, inputs stay."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dsp_gym.loop.protocols import Policy
+from dsp_gym.policies import PolicyConfig, available, make
+from tests.strategies import random_snapshot, random_topology
+
+POLICIES = {
+    "static": {},
+    "static-given": {"policy": "static", "params": {"parallelism": 3, "memory_level": 1}},
+    "hpa-cpu": {},
+    "hpa-job": {"policy": "hpa-cpu", "params": {"per_vertex": False}},
+    "ds2": {},
+    "ds2-justin": {},
+    "ds2-careful": {
+        "policy": "ds2",
+        "params": {
+            "activation": 2,
+            "activation_rule": "unchanged",
+            "target_rate_ratio": 1.0,
+            "roll_back": True,
+            "warm_up_s": 30,
+        },
+    },
+    "justin-paper": {},
+    "justin-artifact": {},
+}
+
+
+def made(name: str) -> Policy:
+    given = POLICIES[name]
+    policy = make(PolicyConfig(**given) if given else name)
+    return policy
+
+
+@pytest.fixture(params=POLICIES)
+def name(request):
+    return request.param
+
+
+def snapshots(seed: int, jobs: int, steps: int = 6):
+    rng = np.random.default_rng(seed)
+    topology = random_topology(rng, jobs)
+    previous = None
+    for step in range(steps):
+        previous = random_snapshot(rng, topology, 600.0 + 60.0 * step, previous=previous)
+        yield previous
+
+
+def decisions(policy: Policy, taken, seed: int = 0):
+    taken = list(taken)
+    policy.reset(taken[0].topology, np.arange(len(taken[0])) + seed)
+    return [policy.decide(snapshot) for snapshot in taken]
+
+
+def test_it_is_a_policy(name):
+    assert isinstance(made(name), Policy)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_gives_what_its_jobs_give_alone(name, seed):
+    taken = list(snapshots(seed, 5))
+    together = decisions(made(name), taken)
+    for job in range(5):
+        rows = np.array([job])
+        alone = decisions(made(name), [snapshot.take(rows) for snapshot in taken])
+        for whole, one in zip(together, alone, strict=True):
+            np.testing.assert_array_equal(whole.parallelism[job], one.parallelism[0])
+            np.testing.assert_array_equal(whole.memory_level[job], one.memory_level[0])
+            assert whole.reasons[job] == one.reasons[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_its_state_as_json_continues_where_it_stopped(name, seed):
+    taken = list(snapshots(seed, 4))
+    first = made(name)
+    expected = decisions(first, taken)
+    half = made(name)
+    decisions(half, taken[:3])
+    saved = json.loads(json.dumps(half.state(), allow_nan=False))
+    other = made(name)
+    other.reset(taken[0].topology, np.arange(4))
+    other.restore(saved)
+    for snapshot, wanted in zip(taken[3:], expected[3:], strict=True):
+        decision = other.decide(snapshot)
+        np.testing.assert_array_equal(decision.parallelism, wanted.parallelism)
+        np.testing.assert_array_equal(decision.memory_level, wanted.memory_level)
+
+
+def test_reset_of_some_rows_starts_those_anew(name):
+    taken = list(snapshots(5, 4))
+    policy = made(name)
+    decisions(policy, taken[:4])
+    mask = np.array([True, False, True, False])
+    policy.reset(taken[0].topology, np.arange(4), mask)
+    fresh, old = made(name), made(name)
+    fresh.reset(taken[0].topology, np.arange(4))
+    decisions(old, taken[:4])
+    decision, anew, kept = (p.decide(taken[4]) for p in (policy, fresh, old))
+    np.testing.assert_array_equal(decision.parallelism[mask], anew.parallelism[mask])
+    np.testing.assert_array_equal(decision.parallelism[~mask], kept.parallelism[~mask])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_keeps_the_bounds_of_the_job(name, seed):
+    for snapshot, decision in zip(
+        snapshots(seed, 6), decisions(made(name), snapshots(seed, 6)), strict=True
+    ):
+        tables, row = snapshot.topology.tables, snapshot.topology.row
+        mask = snapshot.topology.mask
+        assert np.all((decision.parallelism >= tables.min_parallelism[row])[mask])
+        assert np.all((decision.parallelism <= tables.max_parallelism[row])[mask])
+        assert np.all((decision.memory_level < tables.levels[row][:, None])[mask])
+
+
+def test_it_does_not_write_into_the_snapshot(name):
+    taken = list(snapshots(6, 5))
+    before = [(s.parallelism.copy(), s.memory_level.copy()) for s in taken]
+    for decision, snapshot in zip(decisions(made(name), taken), taken, strict=True):
+        assert decision.parallelism is not snapshot.parallelism
+    for snapshot, (parallelism, level) in zip(taken, before, strict=True):
+        np.testing.assert_array_equal(snapshot.parallelism, parallelism)
+        np.testing.assert_array_equal(snapshot.memory_level, level)
+
+
+def test_without_explanations_it_decides_the_same(name):
+    silent = made(name)
+    silent.explain = False
+    taken = list(snapshots(7, 5))
+    for quiet, loud in zip(decisions(silent, taken), decisions(made(name), taken), strict=True):
+        assert quiet.reasons == ("",) * 5
+        np.testing.assert_array_equal(quiet.parallelism, loud.parallelism)
+
+
+def test_every_shipped_policy_says_what_it_is():
+    about = available()
+    assert {"static", "hpa-cpu", "ds2", "ds2-justin", "justin-paper"} <= set(about)
+    assert about["ds2"].startswith("DS2")
