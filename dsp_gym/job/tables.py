@@ -91,8 +91,9 @@ class JobTables(NamedTuple):
     gib_hour: Floats  # (K,)
 
 
-def compile_jobs(specs: Sequence[JobSpec], mechanisms: Mechanisms = Mechanisms()) -> JobTables:
+def compile_jobs(specs: Sequence[JobSpec], mechanisms: Mechanisms | None = None) -> JobTables:
     """Arrays of the given jobs, padded to the largest."""
+    mechanisms = mechanisms or Mechanisms()
     orders = [spec.topological_order() for spec in specs]
     size_v = max(len(order) for order in orders)
     size_p = max(_cap(spec, vertex) for spec in specs for vertex in spec.vertices)

@@ -133,7 +133,8 @@ def renew_capacity(
         if par[P_SERVICE_CV] > 0:
             word, _ = rng.philox(seed, rng.SERVICE, tick, v)
             base *= max(0.5, 1.0 + par[P_SERVICE_CV] * rng.normal(word))
-        x[v, col.X_SERVICE] = base / speed
+        # Sources stand on TaskManagers of their own.
+        x[v, col.X_SERVICE] = base if c[v, col.C_KIND] == SOURCE else base / speed
         x[v, col.X_BUSY_PER] = x[v, col.X_SERVICE] / x[v, col.X_USEFUL]
         x[v, col.X_LOAD_PER] = x[v, col.X_BUSY_PER] * x[v, col.X_HOT]
         x[v, col.X_CAPACITY] = 1.0 / x[v, col.X_LOAD_PER]

@@ -1,7 +1,7 @@
 """Counter-based random numbers: the same draw whatever the batch size, thread or order.
 
-Philox4x32-7 (Salmon et al., SC 2011, Crush-resistant from 7 rounds), keyed by (seed, job, mechanism): a job's seed is its own,
-so its place in the batch does not matter.
+Philox4x32-7 (Salmon et al., SC 2011, Crush-resistant from 7 rounds), keyed by (seed, job,
+mechanism): a job's seed is its own, so its place in the batch does not matter.
 """
 
 from __future__ import annotations

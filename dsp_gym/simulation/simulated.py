@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -37,8 +38,9 @@ class SimulatedJobs:
     """
 
     def __init__(
-        self, topology: Topology, options: SimulationOptions = SimulationOptions()
+        self, topology: Topology, options: SimulationOptions | None = None
     ) -> None:
+        options = options or SimulationOptions()
         on = options.mechanisms
         tables = compile_jobs(
             topology.specs, Mechanisms(on.efficiency, on.cache, on.skew, on.windows, on.contention)
@@ -114,7 +116,7 @@ class SimulatedJobs:
             kernel.advance(*arguments, 0, len(self), columns, self.trace)
         else:
             edges = np.linspace(0, len(self), threads + 1).astype(int)
-            parts = zip(edges[:-1], edges[1:], strict=True)
+            parts = itertools.pairwise(edges)
             work = [
                 _pool(threads).submit(kernel.advance, *arguments, a, b, columns, self.trace)
                 for a, b in parts

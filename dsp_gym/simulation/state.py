@@ -48,15 +48,17 @@ SAMPLE_COLUMNS = 10
 VERTEX_COLUMNS = 36
 
 # columns of a vertex: what the job file fixes
-(C_KIND, C_SHARE, C_SELECTIVITY, C_CPU, C_READS, C_WRITES, C_READ_HIT, C_READ_MISS, C_WRITE, C_KEYS,
- C_ENTRY, C_UNSHARED, C_PANES, C_PREFILLED, C_STATEFUL, C_WINDOW, C_LENGTH, C_SLIDE) = range(18)  # fmt: skip
+(C_KIND, C_SHARE, C_SELECTIVITY, C_CPU, C_READS, C_WRITES, C_READ_HIT, C_READ_MISS, C_WRITE,
+ C_KEYS, C_ENTRY, C_UNSHARED, C_PANES, C_PREFILLED, C_STATEFUL, C_WINDOW, C_LENGTH,
+ C_SLIDE) = range(18)  # fmt: skip
 FIXED = ("kind", "source_share", "selectivity", "cpu_s", "reads", "writes", "read_hit_s",
          "read_miss_s", "write_s", "keys", "entry_mib", "unshared_mib", "panes", "prefilled",
          "stateful", "window", "length_s", "slide_s")  # fmt: skip
 
 # columns of an outcome, per job
-(O_SECONDS, O_SLO, O_DOWN, O_LATENCY, O_LATENCY_MAX, O_ARRIVED, O_PROCESSED, O_PENDING, O_PENDING_S,
- O_CORE_S, O_MIB_S, O_TM_S, O_COST, O_COST_PROVISIONED, O_RESCALES, O_FAILURES) = range(16)  # fmt: skip
+(O_SECONDS, O_SLO, O_DOWN, O_LATENCY, O_LATENCY_MAX, O_ARRIVED, O_PROCESSED, O_PENDING,
+ O_PENDING_S, O_CORE_S, O_MIB_S, O_TM_S, O_COST, O_COST_PROVISIONED, O_RESCALES,
+ O_FAILURES) = range(16)  # fmt: skip
 OUTCOME_COLUMNS = 16
 
 # columns of a trace, per job and second

@@ -1,0 +1,1 @@
+"""The job as a Gymnasium environment: observation, action, reward, and a batch of jobs."""

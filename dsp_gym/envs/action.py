@@ -1,0 +1,105 @@
+"""The action: per vertex a move of parallelism and a move of memory.
+
+Moves of parallelism: hold, -25 %, -1, +1, +25 %, x2, what DS2 says. Moves of memory: keep, -1, +1.
+Invalid moves are masked: bounds, memory a vertex cannot have, vertices that are padding or fixed,
+and everything but holding while the job is not running or nothing has been measured yet.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.rates import optimal_parallelism
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+HOLD, MINUS_QUARTER, MINUS_ONE, PLUS_ONE, PLUS_QUARTER, DOUBLE, DS2 = range(7)
+KEEP, LEVEL_DOWN, LEVEL_UP = range(3)
+MOVES, MEMORY_MOVES = 7, 3
+LOGITS = MOVES + MEMORY_MOVES
+MOVE_NAMES = ("hold", "-25 %", "-1", "+1", "+25 %", "x2", "what DS2 says")
+MEMORY_NAMES = ("keep", "-1", "+1")
+
+
+def targets(snapshot: MetricsSnapshot, ds2_utilization: float) -> tuple[Ints, Ints]:
+    """What every move leads to.
+
+    Returns:
+        Parallelism after each move, (J, V, 7), and level after each memory move, (J, V, 3); an
+        invalid move leads where holding does.
+    """
+    tables, row = snapshot.topology.tables, snapshot.topology.row
+    shape = snapshot.parallelism.shape
+    parallelism = np.empty((*shape, MOVES), np.int64)
+    level = np.empty((*shape, MEMORY_MOVES), np.int64)
+    _targets(
+        row, tables.kind, tables.min_parallelism, tables.max_parallelism, tables.levels,
+        snapshot.parallelism, snapshot.memory_level, snapshot.cache_hits_total,
+        optimal_parallelism(snapshot) / ds2_utilization,
+        (snapshot.status == 0) & (snapshot.window_fill > 0), parallelism, level,
+    )  # fmt: skip
+    return parallelism, level
+
+
+def masks(parallelism: Ints, level: Ints) -> Bools:
+    """Valid moves, (J, V * 10): for each vertex 7 moves, then 3 of memory. Holding is valid."""
+    jobs, vertices, _ = parallelism.shape
+    valid = np.empty((jobs, vertices, LOGITS), dtype=bool)
+    valid[..., :MOVES] = parallelism != parallelism[..., :1]
+    valid[..., MOVES:] = level != level[..., :1]
+    valid[..., HOLD] = valid[..., MOVES] = True
+    return valid.reshape(jobs, vertices * LOGITS)
+
+
+def decode(actions: Ints, parallelism: Ints, level: Ints) -> ScalingDecision:
+    """The decision that actions (J, V * 2) mean, given `targets`. An invalid move holds."""
+    jobs, vertices, _ = parallelism.shape
+    pairs = actions.reshape(jobs, vertices, 2)
+    wanted = np.take_along_axis(parallelism, pairs[..., :1], axis=2)[..., 0]
+    memory = np.take_along_axis(level, pairs[..., 1:], axis=2)[..., 0]
+    return ScalingDecision(wanted, memory, ("",) * jobs)
+
+
+def encode(decision: ScalingDecision, parallelism: Ints, level: Ints) -> Ints:
+    """The valid action nearest to a decision, (J, V * 2): what a teacher's decision looks like."""
+    near = np.abs(np.log2(parallelism) - np.log2(np.maximum(decision.parallelism, 1))[..., None])
+    memory = np.abs(level - decision.memory_level[..., None])
+    pairs = np.stack([near.argmin(axis=2), memory.argmin(axis=2)], axis=2)
+    return pairs.reshape(len(decision), -1)
+
+
+@njit(cache=True, nogil=True)
+def _targets(
+    row: Ints, kind: Ints, low: Ints, high: Ints, levels: Ints, p_now: Ints, x_now: Ints,
+    hits: Floats, optimal: Floats, free: Bools, parallelism: Ints, level: Ints,
+) -> None:  # fmt: skip
+    for j in range(p_now.shape[0]):
+        k = row[j]
+        for v in range(p_now.shape[1]):
+            p, x = p_now[j, v], x_now[j, v]
+            to, up = parallelism[j, v], level[j, v]
+            to[:], up[:] = p, x
+            if kind[k, v] < 1 or not free[j]:  # padding and sources hold
+                continue
+            if low[k, v] < high[k, v]:
+                to[MINUS_QUARTER] = min(p - 1, int(np.floor(p * 0.75)))
+                to[MINUS_ONE] = p - 1
+                to[PLUS_ONE] = p + 1
+                to[PLUS_QUARTER] = max(p + 1, int(np.ceil(p * 1.25)))
+                to[DOUBLE] = 2 * p
+                if not np.isnan(optimal[j, v]):
+                    to[DS2] = int(np.ceil(min(optimal[j, v], 1e6) - 1e-9))
+                for m in range(MOVES):
+                    to[m] = min(max(to[m], low[k, v]), high[k, v])
+            if np.isnan(hits[j, v]):  # no RocksDB: memory is of no use
+                up[LEVEL_DOWN] = -1
+                up[LEVEL_UP] = min(max(x, 0), levels[k] - 1)
+            else:
+                up[LEVEL_DOWN] = max(x - 1, 0)
+                up[LEVEL_UP] = min(x + 1, levels[k] - 1)

@@ -1,0 +1,109 @@
+"""The registered scenarios: one id per shipped Nexmark job, and one built from a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dsp_gym.config import files
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.guardrails.chain import build
+from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loads.splits import LoadSet
+from dsp_gym.loop.protocols import Guardrail
+
+BACKENDS = ("simulated",)
+"""Backends of this release; a replay, a local Flink and Kubernetes are other collectors."""
+
+PLANNED_BACKENDS = ("replay", "flink", "kubernetes")
+
+DEFAULT_LOADS: dict[str, Any] = {
+    "train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 4096}},
+    "validation": {"loads": ["diurnal-bursts"], "seeds": {"from": 4096, "to": 4352}},
+    "test": {"loads": ["diurnal-bursts"], "seeds": {"from": 4352, "to": 4608}},
+}
+"""What a scenario is driven by when nothing else is asked for."""
+
+
+class Scenario(NamedTuple):
+    """Everything an environment is built from."""
+
+    specs: tuple[JobSpec, ...]
+    loads: LoadSet
+    env: EnvConfig
+    guardrails: Guardrail | None
+    base_dir: Path | None
+
+
+def scenario(
+    job: str | None = None,
+    config: str | Path | Mapping[str, Any] | None = None,
+    backend: str = "simulated",
+    guardrails: str | None = None,
+) -> Scenario:
+    """A scenario from the name of a job, or from an experiment's config.
+
+    Args:
+        job: name or path of a job file; its default is what the config says.
+        config: name, path or content of an experiment config.
+        backend: what stands behind the environment.
+        guardrails: name or path of a guardrails config; overrides the config's.
+
+    Raises:
+        ConfigError: The backend is not built, or a name or config is wrong.
+    """
+    _check_backend(backend)
+    if config is None:
+        if job is None:
+            raise ConfigError(
+                "neither a job nor a config was given",
+                key="config",
+                remedy="Pass config='q11' (an experiment) or job='nexmark-q11'.",
+            )
+        loads = files.parse(LoadSet, DEFAULT_LOADS, "default loads")
+        return Scenario((load_job(job),), loads, EnvConfig(), _chain(guardrails), None)
+    from dsp_gym.experiment import ExperimentConfig
+
+    if isinstance(config, Mapping):
+        experiment = files.parse(ExperimentConfig, dict(config), "config")
+        base_dir = None
+    else:
+        path = files.find("experiments", config)
+        experiment = files.load_model(ExperimentConfig, "experiments", path)
+        base_dir = path.parent
+    names = (job,) if job is not None else experiment.jobs
+    return Scenario(
+        tuple(load_job(name) for name in names),
+        experiment.loads,
+        experiment.env,
+        _chain(guardrails or experiment.guardrails),
+        base_dir,
+    )
+
+
+def _chain(name: str | None) -> Guardrail | None:
+    if name is None:
+        return None
+    chain = build(files.load_model(GuardrailsConfig, "guardrails", name))
+    return chain if chain.names else None
+
+
+def _check_backend(backend: str) -> None:
+    if backend in BACKENDS:
+        return
+    known = ", ".join(BACKENDS)
+    if backend in PLANNED_BACKENDS:
+        raise ConfigError(
+            f"the backend '{backend}' is not part of this release",
+            key="backend",
+            remedy=f"Use one of: {known}.",
+        )
+    raise ConfigError(
+        f"there is no backend '{backend}'",
+        key="backend",
+        remedy=did_you_mean(backend, BACKENDS),
+    )

@@ -1,0 +1,129 @@
+"""One job as a Gymnasium environment: a batch of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from dsp_gym.envs import action
+from dsp_gym.envs.batch import AutoscaleBatch, BatchStep
+from dsp_gym.envs.observation import LIMIT
+from dsp_gym.envs.scenarios import scenario
+from dsp_gym.loads.splits import SplitName
+
+Observation = NDArray[np.float32]
+
+
+def observation_space(size: int) -> spaces.Box:
+    """The flat observation."""
+    return spaces.Box(-LIMIT, LIMIT, (size,), np.float32)
+
+
+def action_space(vertices: int) -> spaces.MultiDiscrete:
+    """A move and a memory move per vertex."""
+    return spaces.MultiDiscrete([action.MOVES, action.MEMORY_MOVES] * vertices)
+
+
+class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
+    """A Flink job whose vertices are scaled once per decision interval.
+
+    Args:
+        job: name or path of a job file.
+        config: an experiment's name, path or content; its env, loads and guardrails are used.
+        backend: "simulated".
+        split: part of the loads episodes are drawn from.
+        guardrails: name or path of a guardrails config.
+        render_mode: "ansi" prints the running configuration and the last metrics.
+    """
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012 - Gymnasium's own attribute
+
+    def __init__(
+        self,
+        job: str | None = None,
+        config: str | Path | dict[str, Any] | None = None,
+        backend: str = "simulated",
+        split: SplitName = "train",
+        guardrails: str | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        made = scenario(job, config, backend, guardrails)
+        self.batch = AutoscaleBatch(
+            made.specs[:1], [0], made.loads, split, made.env, made.guardrails,
+            base_dir=made.base_dir,
+        )  # fmt: skip
+        self.render_mode = render_mode
+        self.observation_space = observation_space(self.batch.encoder.layout.size)
+        self.action_space = action_space(self.batch.vertices)
+        self.batch.seed(self.np_random.integers(0, 2**31, 1))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode; with a seed, the first of the stream of that seed."""
+        super().reset(seed=seed)
+        if seed is not None:
+            self.batch.seed(np.array([seed]))
+        observation = self.batch.reset()[0]
+        return observation, {"load": self.batch.load_labels[0], "action_mask": self.action_masks()}
+
+    def step(
+        self, action: NDArray[np.int64]
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """One decision; the job then runs for one interval."""
+        step = self.batch.step(np.asarray(action, dtype=np.int64)[None, :])
+        info = info_of(step, 0) | {"action_mask": self.action_masks()}
+        return (
+            step.observation[0],
+            float(step.reward[0]),
+            bool(step.terminated[0]),
+            bool(step.truncated[0]),
+            info,
+        )
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Valid actions, (V * 10,), as sb3-contrib's MaskablePPO asks for them."""
+        return np.asarray(self.batch.action_masks()[0])
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything the future depends on, for what-if questions."""
+        return self.batch.save()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from `get_state()`."""
+        self.batch.load(state)
+
+    def render(self) -> str | None:  # type: ignore[override]  # ansi only: text, never a frame
+        """The running configuration and the last metrics as text."""
+        if self.render_mode != "ansi":
+            return None
+        seen = self.batch.snapshot.job(0)
+        lines = [f"t = {seen.get('t_s'):.0f} s, {seen.status.name}"]
+        for name in seen.vertices:
+            busy = seen.vertex(name, "busy_ms_per_s")
+            share = "unknown" if busy is None else f"{busy:.0f} ms/s"
+            lines.append(
+                f"{name}: parallelism {seen.vertex(name, 'parallelism'):.0f}, "
+                f"level {seen.vertex(name, 'memory_level'):.0f}, busy {share}"
+            )
+        return "\n".join(lines)
+
+
+def info_of(step: BatchStep, job: int) -> dict[str, Any]:
+    """What one step tells beside observation and reward."""
+    interventions = step.guarded.trips[job]
+    return {
+        "reward_terms": {n: float(v[job]) for n, v in step.terms._asdict().items()},
+        "reward_source": "outcome",
+        "enacted": True,
+        "interventions": np.flatnonzero(interventions),
+        "slo_s": float(step.outcome.slo_s[job]),
+        "cost": float(step.outcome.cost[job]),
+        "down_s": float(step.outcome.down_s[job]),
+        "pending_s": float(step.outcome.pending_s[job]),
+    }

@@ -1,0 +1,60 @@
+"""The smallest configuration that carries a load, for starts and as the unit of cost."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dsp_gym.job.capacity import vertex_capacity
+from dsp_gym.job.tables import SOURCE, JobTables
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@njit(cache=True, nogil=True)
+def sized(
+    t: JobTables, row: Ints, rate_per_s: Floats, utilization: float, service_factor: Floats,
+    level: Ints,
+) -> Ints:  # fmt: skip
+    """Smallest parallelism (J, V) at which no vertex is busier than `utilization`.
+
+    Full TaskManagers are assumed. Where not even the largest suffices, the largest.
+
+    Args:
+        t: compiled jobs.
+        row: (J,) which job each row is.
+        rate_per_s: (J,) load of the whole job.
+        utilization: 0..1.
+        service_factor: (J,) scale of CPU times.
+        level: (J, V) memory levels.
+    """
+    parallelism = np.ones(level.shape, np.int64)
+    for j in range(row.shape[0]):
+        k = row[j]
+        crowd = 1.0 - t.contention[k] * (t.slots[k] - 1)
+        for v in range(t.n[k]):
+            needed = rate_per_s[j] * t.ratio[k, v]
+            p = t.min_parallelism[k, v]
+            while p < t.max_parallelism[k, v] and t.kind[k, v] != SOURCE:
+                capacity, _ = vertex_capacity(t, k, v, p, level[j, v], needed)
+                if capacity * crowd * utilization / service_factor[j] >= needed:
+                    break
+                p += 1
+            parallelism[j, v] = p
+    return parallelism
+
+
+@njit(cache=True, nogil=True)
+def cost_per_s(t: JobTables, row: Ints, parallelism: Ints, level: Ints) -> Floats:
+    """Money per second of requested resources, sources left out, (J,)."""
+    cost = np.zeros(row.shape[0])
+    for j in range(row.shape[0]):
+        k = row[j]
+        for v in range(t.n[k]):
+            if t.kind[k, v] != SOURCE:
+                gib = t.subtask_mib[k, level[j, v] + 1] / 1024.0
+                one = t.core_hour[k] + gib * t.gib_hour[k]
+                cost[j] += parallelism[j, v] * one / 3600.0
+    return cost

@@ -1,0 +1,97 @@
+"""Many jobs as one Gymnasium vector environment, advanced together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from dsp_gym.envs.batch import AutoscaleBatch, BatchStep
+from dsp_gym.envs.scenarios import scenario
+from dsp_gym.envs.single import Observation, action_space, observation_space
+from dsp_gym.loads.splits import SplitName
+
+
+class AutoscaleVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.float64]]):
+    """`num_envs` jobs; with several jobs in the config, environment i is job i modulo their number.
+
+    Environment i seeded with `seed` is the single environment seeded with `seed + i`. An episode
+    that ends is reset in the same step; its last observation is in `info["final_obs"]`.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        job: str | None = None,
+        config: str | Path | dict[str, Any] | None = None,
+        backend: str = "simulated",
+        split: SplitName = "train",
+        guardrails: str | None = None,
+    ) -> None:
+        made = scenario(job, config, backend, guardrails)
+        row = [i % len(made.specs) for i in range(num_envs)]
+        self.num_envs = num_envs
+        self.batch = AutoscaleBatch(
+            made.specs, row, made.loads, split, made.env, made.guardrails, base_dir=made.base_dir
+        )
+        self.single_observation_space = observation_space(self.batch.encoder.layout.size)
+        self.single_action_space = action_space(self.batch.vertices)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.batch.seed(self.np_random.integers(0, 2**31) + np.arange(num_envs))
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode everywhere, or where `options["reset_mask"]` is True."""
+        if isinstance(seed, int):
+            self.batch.seed(seed + np.arange(self.num_envs))
+        elif seed is not None:
+            given = [
+                b if s is None else s for s, b in zip(seed, self.batch.base_seeds, strict=True)
+            ]
+            self.batch.seed(np.array(given))
+        mask = None if options is None else options.get("reset_mask")
+        observation = self.batch.reset(mask)
+        return observation.copy(), {"action_mask": self.batch.action_masks()}
+
+    def step(
+        self, actions: NDArray[np.int64]
+    ) -> tuple[
+        Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
+    ]:
+        """One decision of every job."""
+        step = self.batch.step(np.asarray(actions, dtype=np.int64))
+        info = self._info(step)
+        observation, done = step.observation, step.terminated | step.truncated
+        if done.any():
+            info |= {"final_obs": observation.copy(), "_final_obs": done}
+            observation = self.batch.reset(done)
+        info["action_mask"] = self.batch.action_masks()
+        return observation.copy(), step.reward, step.terminated, step.truncated, info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Valid actions, (num_envs, V * 10)."""
+        return self.batch.action_masks()
+
+    def _info(self, step: BatchStep) -> dict[str, Any]:
+        return {
+            "reward_terms": step.terms._asdict(),
+            "reward_source": np.full(self.num_envs, "outcome"),
+            "enacted": np.ones(self.num_envs, dtype=bool),
+            "interventions": step.guarded.trips,
+            "slo_s": step.outcome.slo_s,
+            "cost": step.outcome.cost,
+            "down_s": step.outcome.down_s,
+            "pending_s": step.outcome.pending_s,
+        }
