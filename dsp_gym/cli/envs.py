@@ -32,7 +32,7 @@ def list_envs() -> list[dict[str, object]]:
             "vectorized": spec.vector_entry_point is not None,
             "kwargs": dict(spec.kwargs),
         }
-        for spec in sorted(gymnasium.registry.values(), key=lambda spec: spec.id)
+        for spec in gymnasium.registry.values()
         if spec.namespace == NAMESPACE
     ]
 
