@@ -294,11 +294,12 @@ def _manage(
                     continue
                 share = busy[j, v] / 1000.0
                 inside = band_low <= share <= band_high
-                if banded and not inside and not np.isnan(share):
-                    outside = True
                 if keep_inside and inside:
                     wanted[j, v] = running[j, v]
                 change = wanted[j, v] - running[j, v]
+                # A vertex that is idle and cannot shrink calls for nothing, as in Flink.
+                if banded and change != 0 and not inside and not np.isnan(share):
+                    outside = True
                 worth = worth or change >= min_up or -change >= min_down
                 same = same and wanted[j, v] == last[j, v]
                 last[j, v] = wanted[j, v]

@@ -58,7 +58,7 @@ def random_spec(rng: np.random.Generator, name: str = "random") -> JobSpec:
         name,
         *vertices,
         max_parallelism_per_vertex=int(rng.integers(2, 40)),
-        source={"rate_per_s": 1000.0, "pending_visible": bool(rng.integers(2))},
+        source={"rate_per_s": 1000.0, "log": bool(rng.integers(2))},
         memory={"levels": int(rng.integers(1, 4))},
     )
 

@@ -65,7 +65,7 @@ def scenario(
                 remedy="Pass config='q11' (an experiment) or job='nexmark-q11'.",
             )
         loads = files.parse(LoadSet, DEFAULT_LOADS, "default loads")
-        return Scenario((load_job(job),), loads, EnvConfig(), _chain(guardrails), None)
+        return Scenario((load_job(job),), loads, EnvConfig(), guardrail_chain(guardrails), None)
     from dsp_gym.experiment import ExperimentConfig
 
     if isinstance(config, Mapping):
@@ -80,16 +80,18 @@ def scenario(
         tuple(load_job(name) for name in names),
         experiment.loads,
         experiment.env,
-        _chain(guardrails or experiment.guardrails),
+        guardrail_chain(guardrails or experiment.env.guardrails),
         base_dir,
     )
 
 
-def _chain(name: str | None) -> Guardrail | None:
-    if name is None:
+def guardrail_chain(guardrails: str | GuardrailsConfig | None) -> Guardrail | None:
+    """The chain of a shipped name, a path or a config; None where it would be empty."""
+    if guardrails is None:
         return None
-    chain = build(files.load_model(GuardrailsConfig, "guardrails", name))
-    return chain if chain.names else None
+    if isinstance(guardrails, str):
+        guardrails = files.load_model(GuardrailsConfig, "guardrails", guardrails)
+    return build(guardrails) if guardrails.guardrails else None
 
 
 def _check_backend(backend: str) -> None:

@@ -208,8 +208,10 @@ class Source(ConfigModel):
     """The job's offered load."""
 
     rate_per_s: Number = Field(gt=0, description="reference records/s over all sources (load 1.0)")
-    pending_visible: bool = Field(
-        True, description="false: a generator without a log, no pendingRecords metric (Justin's)"
+    log: bool = Field(
+        True,
+        description="true: sources read a log, owe what they could not take, report "
+        "pendingRecords; false: a generator that emits less while it is held back",
     )
 
 

@@ -34,6 +34,7 @@ class Mechanisms(NamedTuple):
     skew: bool = True
     windows: bool = True
     contention: bool = True
+    backlog: bool = True
 
 
 class JobTables(NamedTuple):
@@ -81,7 +82,7 @@ class JobTables(NamedTuple):
     contention: Floats  # (K,)
     slot_sharing: Ints  # (K,)
     rate_per_s: Floats  # (K,)
-    pending_visible: Ints  # (K,)
+    has_log: Ints  # (K,)
     in_place: Ints  # (K,) rescale without redeploy
     outage_s: Floats  # (K, 3) p10, p50, p90
     savepoint_mib_s: Floats  # (K,)
@@ -124,7 +125,7 @@ def _blank(jobs: int, vertices: int, parallelism: int, levels: int) -> JobTables
     }
     per_job = {
         "n", "levels", "buffer_records", "slots", "tm_mib", "tm_cores", "contention",
-        "slot_sharing", "rate_per_s", "pending_visible", "savepoint_mib_s", "restore_mib_s",
+        "slot_sharing", "rate_per_s", "has_log", "savepoint_mib_s", "restore_mib_s",
         "slo_s", "core_hour", "gib_hour", "in_place",
     }  # fmt: skip
     filled = {"kind": -1, "upstream": -1, "start_level": -1}
@@ -157,7 +158,7 @@ def _fill_job(tables: JobTables, k: int, spec: JobSpec, on: Mechanisms) -> None:
     tables.contention[k] = tm.contention if on.contention else 0.0
     tables.slot_sharing[k] = spec.slot_sharing
     tables.rate_per_s[k] = spec.source.rate_per_s
-    tables.pending_visible[k] = spec.source.pending_visible
+    tables.has_log[k] = spec.source.log and on.backlog
     tables.outage_s[k] = rescale.outage_s
     tables.in_place[k] = rescale.mode == "in_place"
     tables.savepoint_mib_s[k] = rescale.savepoint_mib_per_s

@@ -51,7 +51,7 @@ def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") ->
         tables.upstream,
         tables.min_parallelism,
         tables.max_parallelism,
-        tables.pending_visible,
+        tables.has_log,
         source_rate == "offered",
         np.ascontiguousarray(snapshot.parallelism),
         np.ascontiguousarray(snapshot.records_in_per_s),
@@ -89,7 +89,7 @@ def _traverse(
     upstream: Ints,
     min_parallelism: Ints,
     max_parallelism: Ints,
-    pending_visible: Ints,
+    has_log: Ints,
     offered: bool,
     parallelism: Ints,
     records_in: Floats,
@@ -118,7 +118,7 @@ def _traverse(
                 selectivity[j, v] = leaving / arriving
             if kind[k, v] == _SOURCE:
                 read = arriving
-                if offered and pending_visible[k] == 1 and not np.isnan(growth[j, v]):
+                if offered and has_log[k] == 1 and not np.isnan(growth[j, v]):
                     read = max(0.0, arriving + growth[j, v])
                     emitted[v] = 0.0 if read == 0.0 else read * selectivity[j, v]
                 else:

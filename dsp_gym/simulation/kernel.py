@@ -310,6 +310,8 @@ def flow(
         before = 0.0
         if c[v, col.C_KIND] == SOURCE:
             offered = rate * c[v, col.C_SHARE]
+            if c[v, col.C_HAS_LOG] == 0.0:  # a generator that is held back emits less
+                offered = min(offered, x[v, col.X_ALLOWED])
             x[v, col.X_ARRIVED] += offered
             have = x[v, col.X_PENDING] + offered
             done = min(have, x[v, col.X_ALLOWED])
@@ -437,7 +439,7 @@ def advance(
             if s.status[j] >= RESTARTING:
                 backlog = 0.0
                 for v in range(n):
-                    arrived = rate * c[v, col.C_SHARE]
+                    arrived = rate * c[v, col.C_SHARE] * c[v, col.C_HAS_LOG]
                     x[v, col.X_ARRIVED] += arrived
                     x[v, col.X_PENDING] += arrived
                     backlog += x[v, col.X_PENDING]

@@ -89,7 +89,7 @@ def observe(
             stateful = t.stateful[k, v] == 1
             is_source = t.kind[k, v] == SOURCE
             out[V_IN_TOTAL], out[V_OUT_TOTAL] = s.vertex[j, v, X_IN], s.vertex[j, v, X_OUT]
-            if is_source and t.pending_visible[k]:
+            if is_source and t.has_log[k]:
                 out[V_PENDING] = s.vertex[j, v, X_PENDING]
                 if t.partitions[k, v] > 0:
                     on_fullest = np.ceil(t.partitions[k, v] / p)
@@ -145,7 +145,7 @@ def observe(
             out[V_BACK] = 1000.0 * back
             out[V_IDLE] = 1000.0 - out[V_BUSY] - out[V_BACK]
             busy_tasks += busy * p
-            if is_source and t.pending_visible[k]:
+            if is_source and t.has_log[k]:
                 span = (last_at - first_at) * SAMPLE_S
                 out[V_GROWTH] = (last_pending - first_pending) / span if span > 0 else 0.0
             if stateful:

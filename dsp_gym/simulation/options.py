@@ -51,6 +51,9 @@ class MechanismSwitches(ConfigModel):
     cache: bool = Field(True, description="block cache and its misses")
     warm_up: bool = Field(True, description="the cache is cold after a restart")
     skew: bool = Field(True, description="the hottest subtask limits a vertex")
+    backlog: bool = Field(
+        True, description="sources owe what they could not emit; off: a generator without a log"
+    )
     windows: bool = Field(True, description="windows hold records and fire in bursts")
     rescale: bool = Field(True, description="a rescale takes a savepoint and an outage")
     service_noise: bool = Field(True, description="service times vary")

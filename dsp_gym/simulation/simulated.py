@@ -42,9 +42,10 @@ class SimulatedJobs:
     ) -> None:
         options = options or SimulationOptions()
         on = options.mechanisms
-        tables = compile_jobs(
-            topology.specs, Mechanisms(on.efficiency, on.cache, on.skew, on.windows, on.contention)
+        switches = Mechanisms(
+            on.efficiency, on.cache, on.skew, on.windows, on.contention, on.backlog
         )
+        tables = compile_jobs(topology.specs, switches)
         self.topology = Topology(topology.specs, tables, topology.row)
         self.options = options
         self.parameters = _parameters(options)

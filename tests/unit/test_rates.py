@@ -28,8 +28,8 @@ def chain(**values):
         "records_out_per_s": [[100.0, 400.0, 400.0, 0.0]],
         "busy_ms_per_s": [[100.0, 1000.0, 500.0, 100.0]],
     }
-    pending = values.pop("pending_visible", True)
-    topology = Topology.of([chain_spec(source={"rate_per_s": 1.0, "pending_visible": pending})])
+    pending = values.pop("log", True)
+    topology = Topology.of([chain_spec(source={"rate_per_s": 1.0, "log": pending})])
     return blank_snapshot(topology, **(defaults | values))
 
 
@@ -65,7 +65,7 @@ def test_a_shrinking_backlog_is_not_demand():
 
 
 def test_a_generator_without_a_log_has_only_its_observed_rate():
-    snapshot = chain(pending_visible=False, pending_growth_per_s=[[60.0, NAN, NAN, NAN]])
+    snapshot = chain(log=False, pending_growth_per_s=[[60.0, NAN, NAN, NAN]])
     assert ds2_rates(snapshot, "offered").demand[0, 1] == pytest.approx(100.0)
 
 
