@@ -13,6 +13,11 @@ __all__ = ["app", "main"]
 
 _MODULES: tuple[str, ...] = (
     "jobs",
+    "simulate",
+    "evaluate",
+    "mst",
+    "reproduce",
+    "decide",
     "policies",
     "envs",
     "config",

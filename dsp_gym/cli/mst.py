@@ -1,0 +1,127 @@
+"""`dsp-gym mst`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dsp_gym.job.capacity import MstResult
+
+__all__ = ["register"]
+
+_EXAMPLES = """
+Examples:
+
+  dsp-gym mst justin-read --parallelism state=8 --level state=2
+
+  dsp-gym mst nexmark-q11 --parallelism session=6 --level session=1,sink=-1
+
+  dsp-gym mst streambed-q5 --slots 48 --slot-memory-mib 2048
+
+  dsp-gym mst my-job.yaml --slots 12 --json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(epilog=_EXAMPLES)(mst)
+
+
+def mst(
+    job: Annotated[str, typer.Argument(help="A shipped job, or the path of a job file.")],
+    parallelism: Annotated[
+        str | None,
+        typer.Option(help="VERTEX=P,...; vertices left out keep the job file's parallelism."),
+    ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(help="VERTEX=X,...: memory level, -1 for none; default: the job file's."),
+    ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Task slots without sources, with sinks, placed for the highest MST."
+        ),
+    ] = None,
+    slot_memory_mib: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            help="TaskManager process memory / slots, MiB; its managed memory (fraction 0.4) "
+            "becomes level 0.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Show the maximal sustainable throughput (MST) of a configuration of a job."""
+    from dsp_gym.job.capacity import mst as compute
+    from dsp_gym.job.catalog import load_job
+    from dsp_gym.job.placement import place, with_slot_memory
+
+    spec = load_job(job)
+    if slot_memory_mib is not None:
+        spec = with_slot_memory(spec, slot_memory_mib)
+    levels = assignments("--level", level)
+    if slots is None:
+        result = compute(spec, assignments("--parallelism", parallelism), levels)
+    elif parallelism is not None or level is not None:
+        raise ConfigError(
+            "--slots places the job by itself",
+            remedy="Leave out --parallelism and --level, or --slots.",
+        )
+    else:
+        result = place(spec, slots).result
+    if as_json:
+        used = sum(v.parallelism for v in result.vertices if _counts(spec.vertex(v.name).kind))
+        print_json({"job": spec.job, "slots": used, "mst": result})
+        return
+    _print(spec.job, result)
+
+
+def assignments(option: str, text: str | None) -> dict[str, int]:
+    """The pairs of `VERTEX=NUMBER,...`.
+
+    >>> assignments("--parallelism", "map=3,sink=1")
+    {'map': 3, 'sink': 1}
+    """
+    found: dict[str, int] = {}
+    for pair in text.split(",") if text else ():
+        name, equals, number = (part.strip() for part in pair.partition("="))
+        if not name or not equals or not number.removeprefix("-").isdecimal():
+            raise ConfigError(
+                f"{option} takes VERTEX=NUMBER,...",
+                value=pair,
+                remedy=f"For instance: {option} map=3,sink=1",
+            )
+        if name in found:
+            raise ConfigError(f"{option} names '{name}' twice", remedy="Keep one of the two.")
+        found[name] = int(number)
+    return found
+
+
+def _counts(kind: str) -> bool:
+    return kind != "source"
+
+
+def _print(job: str, result: MstResult) -> None:
+    typer.echo(f"{job}: {result.rate_per_s:,.0f} records/s, limited by '{result.bottleneck}'")
+    print_table(
+        ["vertex", "parallelism", "level", "capacity/s", "utilization", "hit rate"],
+        [
+            [
+                v.name,
+                v.parallelism,
+                "none" if v.memory_level == -1 else v.memory_level,
+                f"{v.capacity_per_s:,.0f}",
+                f"{v.utilization:.1%}",
+                None if v.hit_rate is None else f"{v.hit_rate:.1%}",
+            ]
+            for v in result.vertices
+        ],
+        right=["parallelism", "level", "capacity/s", "utilization", "hit rate"],
+    )

@@ -1,0 +1,75 @@
+"""`dsp-gym reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+__all__ = ["register"]
+
+_EXAMPLES = """
+Examples:
+
+  dsp-gym reproduce                   every study
+
+  dsp-gym reproduce justin-micro      one of them
+
+  dsp-gym reproduce --list            what there is
+
+  dsp-gym reproduce streambed --data ../shared/data --json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(epilog=_EXAMPLES)(reproduce)
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="One study; default: all of them.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of measured data; default: DSP_GYM_DATA.", file_okay=False),
+    ] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="List the studies.")] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Compare published numbers with ours; exit code 1 when a check fails."""
+    from dsp_gym.reproduce import registry
+
+    if list_only:
+        found = registry.studies()
+        if as_json:
+            print_json(found)
+        else:
+            print_table(["study", "about"], list(found.items()))
+        return
+    checks = registry.reproduce(name, data)
+    if as_json:
+        print_json(checks)
+    else:
+        print_table(
+            ["check", "claim", "published", "ours", "tolerance", "in fit", "result", "note"],
+            [
+                [
+                    check.name,
+                    check.claim,
+                    check.published,
+                    check.ours,
+                    check.tolerance,
+                    "yes" if check.used_in_fit else "no",
+                    {True: "ok", False: "FAILED", None: "–"}[check.passed],
+                    check.note or "",
+                ]
+                for check in checks
+            ],
+        )
+        failed = sum(check.failed for check in checks)
+        skipped = sum(check.passed is None for check in checks)
+        typer.echo(f"{len(checks)} checks, {failed} failed, {skipped} reported or skipped")
+    if any(check.failed for check in checks):
+        raise typer.Exit(1)

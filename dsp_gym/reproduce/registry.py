@@ -1,0 +1,72 @@
+"""The studies `dsp-gym reproduce` knows, each a function from the data folder to its checks."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.reproduce.check import Check
+
+__all__ = ["data_folder", "reproduce", "studies"]
+
+Study = Callable[[Path | None], list[Check]]
+
+STUDIES: dict[str, tuple[str, str]] = {
+    "justin-micro": (
+        "dsp_gym.reproduce.justin_micro:justin_micro",
+        "Justin, section 3: which tasks and memory sustain Read, Write and Update",
+    ),
+    "streambed": (
+        "dsp_gym.reproduce.streambed:streambed",
+        "StreamBed: throughput by slots and memory of q1, q5, q11, each slot count left out",
+    ),
+}
+"""Name to function (imported when run) and a sentence."""
+
+
+def studies() -> dict[str, str]:
+    """Name and sentence of every study."""
+    return {name: about for name, (_, about) in STUDIES.items()}
+
+
+def reproduce(name: str | None = None, data: Path | None = None) -> list[Check]:
+    """The checks of one study, or of all.
+
+    Args:
+        name: the study; None runs all of them.
+        data: folder of measured data; None takes `data_folder()`.
+
+    Raises:
+        ConfigError: There is no such study.
+    """
+    if name is not None and name not in STUDIES:
+        raise ConfigError(f"there is no study '{name}'", remedy=did_you_mean(name, STUDIES))
+    folder = data_folder() if data is None else data
+    checks = []
+    for study in STUDIES if name is None else (name,):
+        module, _, function = STUDIES[study][0].partition(":")
+        run: Study = getattr(importlib.import_module(module), function)
+        checks += run(folder)
+    return checks
+
+
+def data_folder() -> Path | None:
+    """The folder of measured data: the one DSP_GYM_DATA names, if it is there.
+
+    Raises:
+        ConfigError: DSP_GYM_DATA names something that is not a folder.
+    """
+    named = os.environ.get("DSP_GYM_DATA")
+    if named is None:
+        beside = Path("../shared/data")
+        return beside if beside.is_dir() else None
+    if not Path(named).is_dir():
+        raise ConfigError(
+            "DSP_GYM_DATA does not name a folder",
+            value=named,
+            remedy="Name the folder of measured data, or unset the variable.",
+        )
+    return Path(named)
