@@ -54,8 +54,8 @@ class ObservationDocument(ConfigModel):
         description="shift and scale stand among the weights, fixed before training",
     )
     quantiles: dict[str, Range] = Field(
-        description="0.1 % and 99.9 % of each feature in training, before normalisation; what "
-        "lies outside is out of distribution"
+        description="0.1 % and 99.9 % of each feature in training, before normalisation, widened "
+        "by a tenth: bounds for the out-of-distribution guardrail"
     )
 
 
@@ -77,6 +77,9 @@ class PolicyDocument(ConfigModel):
     observation: ObservationDocument = Field(description="what it reads")
     action: ActionDocument = Field(description="what it answers")
     interval_s: float = Field(gt=0, description="seconds between decisions in training")
+    ds2_utilization: float = Field(
+        gt=0, le=1, description="utilization the move 'what DS2 says' aimed at in training"
+    )
     jobs: dict[str, str] = Field(description="jobs it was trained on, with the hash of each")
     data: dict[str, str] = Field(description="recorded loads it was trained on, with their hashes")
     seed: int = Field(description="seed of this agent")

@@ -7,6 +7,7 @@ columns its batch is padded to.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "FORBIDDEN",
     "NetworkShape",
     "logits",
+    "parameters",
     "split_observation",
 ]
 
@@ -85,6 +87,33 @@ def logits(weights: Weights, shape: NetworkShape, observation: Floats) -> Floats
     return flat
 
 
+def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the actor's weights."""
+    fv, fj = shape.vertex_features, shape.job_features
+    wide, head = shape.hidden[0], shape.hidden[-1]
+    found: dict[str, tuple[int, ...]] = {
+        "vertex_shift": (fv,),
+        "vertex_scale": (fv,),
+        "job_shift": (fj,),
+        "job_scale": (fj,),
+    }
+    if shape.encoder == "mlp":
+        widths = [shape.vertices * (fv + 1) + fj, *shape.hidden]
+        for k, (a, b) in enumerate(itertools.pairwise(widths)):
+            found |= _dense(f"actor.{k}", a, b)
+        return found | _dense("actor_out", head, shape.vertices * LOGITS)
+    message = (wide + 1) // 2
+    found |= _dense("encode", fv, wide) | {"encode_job.weight": (wide, fj)}
+    for k in range(shape.rounds):
+        found |= _dense(f"say.{k}", wide, message) | _dense(f"hear.{k}", 2 * message, wide)
+    found |= _dense("pool", 2 * wide + fj, head) | _dense("actor_vertex", wide, head)
+    return found | {"actor_pool.weight": (head, head)} | _dense("actor_out", head, LOGITS)
+
+
+def _dense(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
 def _graph(
     w: Weights, shape: NetworkShape, act: Callable[[Floats], Floats],
     x: Floats, job: Floats, mask: Floats, adjacency: Floats,
@@ -122,7 +151,7 @@ def _linear(weights: Weights, name: str, x: Floats) -> Floats:
 
 
 def _normalised(x: Floats, shift: Floats, scale: Floats) -> Floats:
-    return np.clip((x - shift) * scale, -OBSERVATION_LIMIT, OBSERVATION_LIMIT)
+    return np.asarray(np.clip((x - shift) * scale, -OBSERVATION_LIMIT, OBSERVATION_LIMIT))
 
 
 def _relu(x: Floats) -> Floats:

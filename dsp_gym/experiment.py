@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.config import EnvConfig
+from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.loads.splits import LoadSet, SplitName
 
 __all__ = [
@@ -82,9 +84,7 @@ class AgentConfig(ConfigModel):
         description="maskable-ppo never tries a move that bounds forbid, which saves it learning "
         "them; ppo leaves them to the environment",
     )
-    network: NetworkConfig = Field(
-        default_factory=lambda: NetworkConfig(), description="the network"
-    )
+    network: NetworkConfig = Field(default_factory=NetworkConfig, description="the network")
     n_envs: int = Field(
         512, ge=1, description="jobs stepped together; hundreds, so that the batch fills the cores"
     )
@@ -102,7 +102,7 @@ class AgentConfig(ConfigModel):
     gamma: float = Field(
         0.97,
         gt=0,
-        le=1,
+        lt=1,
         description="discount per decision; 0.97 looks half an hour ahead at 60 s, longer than any "
         "outage and catch-up",
     )
@@ -159,10 +159,14 @@ class AgentConfig(ConfigModel):
 class EvaluationConfig(ConfigModel):
     """What the trained policy is compared with."""
 
-    policies: tuple[str, ...] = Field(
-        ("static", "hpa-cpu", "ds2", "justin-paper", "justin-artifact"),
-        description="names of policies, or files in configs/policies; the trained one is added",
+    policies: tuple[Entrant, ...] = Field(
+        tuple(
+            Entrant.model_validate(name)
+            for name in ("static", "hpa-cpu", "ds2", "justin-paper", "justin-artifact")
+        ),
+        description="policies beside the trained one",
     )
+    reference: str = Field("ds2", description="label of the policy the others are compared with")
     seeds: int = Field(20, ge=1, description="seeds of each load of the split, the first ones")
     split: SplitName = Field("test", description="which loads; test: never seen in training")
 
@@ -197,16 +201,17 @@ class ExperimentConfig(ConfigModel):
         min_length=1, description="jobs trained on: names, or files; the batch is spread over them"
     )
     loads: LoadSet = Field(description="train, validation and test loads, apart from each other")
-    env: EnvConfig = Field(
-        default_factory=lambda: EnvConfig(), description="the environment, guardrails inside it"
+    env: EnvConfig = Field(default_factory=EnvConfig, description="the environment")
+    guardrails: str | None = Field(
+        None,
+        description="guardrails inside the environment and around the trained policy when it is "
+        "evaluated: a shipped name, or a file; none: decisions go through as made",
     )
-    agent: AgentConfig = Field(default_factory=lambda: AgentConfig(), description="the learner")
+    agent: AgentConfig = Field(default_factory=AgentConfig, description="the learner")
     evaluation: EvaluationConfig = Field(
-        default_factory=lambda: EvaluationConfig(), description="the comparison"
+        default_factory=EvaluationConfig, description="the comparison"
     )
-    tracking: TrackingConfig = Field(
-        default_factory=lambda: TrackingConfig(), description="the record"
-    )
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="the record")
 
     @model_validator(mode="after")
     def _check_jobs(self) -> ExperimentConfig:
@@ -219,3 +224,23 @@ class ExperimentConfig(ConfigModel):
                 f"({len(self.jobs)})"
             )
         return self
+
+    def benchmark(self, trained: str | Path | None = None) -> BenchmarkConfig:
+        """The comparison this experiment asks for, with the trained policy when there is one."""
+        entrants = list(self.evaluation.policies)
+        if trained is not None:
+            entrants.append(
+                Entrant(policy=str(trained), name=self.name, guardrails=self.guardrails)
+            )
+        return BenchmarkConfig(
+            description=self.description,
+            policies=tuple(entrants),
+            reference=self.evaluation.reference,
+            jobs=self.jobs,
+            loads=self.loads,
+            split=self.evaluation.split,
+            seeds=self.evaluation.seeds,
+            episode_s=self.env.episode_s,
+            interval_s=self.env.interval_s,
+            simulation=self.env.simulation,
+        )

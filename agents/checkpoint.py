@@ -1,0 +1,110 @@
+"""Checkpoints: a folder with tensors and JSON, no pickle, written whole or not at all.
+
+Training goes on from one bit for bit: networks, optimiser, environments and random numbers are all
+in it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from agents.folder import replace_folder
+from dsp_gym.errors import ConfigError, SchemaError
+from dsp_gym.experiment import ExperimentConfig
+from dsp_gym.trackers import flatten
+
+__all__ = ["has_checkpoint", "read_checkpoint", "refuse_other_config", "write_checkpoint"]
+
+SCHEMA = "dsp-gym/checkpoint/1"
+STATE, TENSORS = "state.json", "tensors.safetensors"
+FREE_KEYS = ("description", "evaluation.", "tracking.", "agent.seeds", "agent.total_steps",
+             "agent.checkpoint_every", "agent.threads")  # fmt: skip
+"""What may differ when training goes on: what the next update does not depend on, and how long."""
+
+Tree = dict[str, Any]
+
+
+def write_checkpoint(folder: Path, tree: Tree) -> None:
+    """Writes nested dicts of arrays and JSON values."""
+    arrays: dict[str, NDArray[Any]] = {}
+    skeleton = _split(tree, "", arrays)
+    document = {"schema": SCHEMA, "tree": skeleton}
+    replace_folder(
+        folder,
+        {STATE: json.dumps(document).encode(), TENSORS: save_tensors(arrays)},
+    )
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """True where a checkpoint was written."""
+    return (folder / STATE).is_file()
+
+
+def read_checkpoint(folder: Path) -> Tree:
+    """What `write_checkpoint` was given."""
+    file = folder / STATE
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        arrays = load_tensors((folder / TENSORS).read_bytes())
+    except (OSError, ValueError, SafetensorError) as error:
+        raise SchemaError(
+            f"the checkpoint cannot be read: {error}",
+            file=folder,
+            remedy="Remove the folder and train from the start.",
+        ) from error
+    if document.get("schema") != SCHEMA:
+        raise SchemaError(
+            f"expected '{SCHEMA}'",
+            file=file,
+            key="schema",
+            value=document.get("schema"),
+            remedy="Go on with the release that wrote it, or train from the start.",
+        )
+    tree: Tree = _join(document["tree"], arrays)
+    return tree
+
+
+def refuse_other_config(folder: Path, saved: dict[str, Any], config: ExperimentConfig) -> None:
+    """A checkpoint continues the experiment it was made by."""
+    before, now = flatten(saved), flatten(config.model_dump(mode="json", by_alias=True))
+    for key in sorted(before.keys() | now.keys()):
+        if key.startswith(FREE_KEYS) or before.get(key) == now.get(key):
+            continue
+        raise ConfigError(
+            f"the checkpoint in {folder} was made with {before.get(key)!r}",
+            key=key,
+            value=now.get(key),
+            remedy="Give the value back, choose another --out, or leave --resume out.",
+        )
+
+
+def _split(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    if isinstance(value, np.ndarray):
+        # An empty or scalar array keeps its shape; safetensors wants contiguous memory.
+        arrays[path] = np.ascontiguousarray(value).reshape(value.shape)
+        return {"$array": path}
+    if isinstance(value, dict):
+        return {key: _split(item, f"{path}/{key}", arrays) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_split(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def _join(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"$array"}:
+            return arrays[value["$array"]]
+        return {key: _join(item, arrays) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_join(item, arrays) for item in value]
+    return value

@@ -1,0 +1,125 @@
+"""Behaviour cloning: an agent that begins where a teacher is.
+
+The teacher runs through the batch; its decisions become the nearest valid actions; the actor learns
+them by cross-entropy, the critic learns the teacher's discounted returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.experiment import AgentConfig, WarmStartConfig
+from dsp_gym.policies.registry import make
+
+__all__ = ["Demonstrations", "clone", "demonstrate"]
+
+Floats = NDArray[np.float32]
+
+
+class Demonstrations(NamedTuple):
+    """N decisions of a teacher."""
+
+    observations: Floats  # (N, size)
+    masks: NDArray[np.bool_]  # (N, V * 10)
+    actions: NDArray[np.int64]  # (N, V * 2)
+    returns: Floats  # (N,)
+
+
+def demonstrate(
+    batch: AutoscaleBatch, teacher: str, decisions: int, gamma: float
+) -> Demonstrations:
+    """Runs a teacher through the batch, which has been seeded."""
+    policy = make(teacher)
+    seeds = batch.base_seeds
+    observation = batch.reset()
+    policy.reset(batch.topology, seeds)
+    rows: list[tuple[Any, ...]] = []
+    for _ in range(-(-decisions // len(batch))):
+        actions = batch.encode_decision(policy.decide(batch.snapshot))
+        masks = batch.action_masks()
+        # The valid action, not the decision itself: what the agent could have done.
+        step = batch.step(actions)
+        done = step.terminated | step.truncated
+        rows.append((observation, masks, actions, step.reward.astype(np.float32)))
+        observation = step.observation
+        if done.any():
+            observation = batch.reset(done)
+            policy.reset(batch.topology, seeds, done)
+    observations, masks, actions, rewards = (np.stack(column) for column in zip(*rows, strict=True))
+    flat = observations.shape[0] * observations.shape[1]
+    return Demonstrations(
+        observations.reshape(flat, -1),
+        masks.reshape(flat, -1),
+        actions.reshape(flat, -1),
+        # As the learner sees rewards, in units of the discount: values are means of rewards.
+        (1 - gamma) * discounted(rewards, gamma).reshape(flat),
+    )
+
+
+def discounted(rewards: Floats, gamma: float) -> Floats:
+    """Discounted returns of (T, J) rewards.
+
+    Episodes end by the clock, so the future beyond the last one is taken to be like the mean.
+    """
+    future = np.full(rewards.shape[1], rewards.mean() / (1 - gamma), np.float32)
+    returns = np.empty_like(rewards)
+    for t in range(len(rewards) - 1, -1, -1):
+        future = rewards[t] + np.float32(gamma) * future
+        returns[t] = future
+    return returns
+
+
+def clone(
+    policy: Any,
+    shown: Demonstrations,
+    config: WarmStartConfig,
+    agent: AgentConfig,
+    progress: Callable[[int, float], None] | None = None,
+) -> float:
+    """Fits a policy to demonstrations; the share of moves it then gets right.
+
+    Args:
+        policy: One of the policies of `agents.actor_critic`.
+        shown: The demonstrations.
+        config: How long and how fast.
+        agent: Weight of the critic, and whether moves are masked.
+        progress: Told of each epoch: how many are done, and the loss.
+    """
+    masked = agent.algorithm == "maskable-ppo"
+    optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)
+    policy.set_training_mode(True)
+    size = len(shown.actions)
+    for epoch in range(config.epochs):
+        order = torch.randperm(size)
+        total = 0.0
+        for start in range(0, size, config.batch_size):
+            rows = order[start : start + config.batch_size].numpy()
+            arguments = {"action_masks": torch.from_numpy(shown.masks[rows])} if masked else {}
+            values, log_prob, _ = policy.evaluate_actions(
+                torch.from_numpy(shown.observations[rows]),
+                torch.from_numpy(shown.actions[rows]),
+                **arguments,
+            )
+            errors = values.flatten() - torch.from_numpy(shown.returns[rows])
+            loss = -log_prob.mean() + agent.vf_coef * errors.square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), agent.max_grad_norm)
+            optimizer.step()
+            total += float(loss.detach()) * len(rows)
+        if progress is not None:
+            progress(epoch + 1, total / size)
+    return _agreement(policy, shown, masked)
+
+
+def _agreement(policy: Any, shown: Demonstrations, masked: bool) -> float:
+    rows = slice(0, 8192)
+    arguments = {"action_masks": shown.masks[rows]} if masked else {}
+    chosen, _ = policy.predict(shown.observations[rows], deterministic=True, **arguments)
+    return float((chosen == shown.actions[rows]).mean())

@@ -1,0 +1,64 @@
+"""The batch of jobs an experiment trains or validates on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dsp_gym.config.files import load_model
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.config import Randomisation
+from dsp_gym.experiment import ExperimentConfig
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loop.protocols import Guardrail
+
+__all__ = ["training_batch", "validation_batch"]
+
+VALIDATION_SEED = 0x76616C
+"""First seed of the episodes that agents are chosen by; their loads are the split's own."""
+
+
+def training_batch(
+    config: ExperimentConfig, jobs: int, base_dir: str | Path | None = None
+) -> AutoscaleBatch:
+    """Jobs on training loads, the experiment's jobs in turn."""
+    specs = [load_job(name) for name in config.jobs]
+    rows = np.arange(jobs) % len(specs)
+    return AutoscaleBatch(
+        specs,
+        rows.tolist(),
+        config.loads,
+        "train",
+        config.env,
+        _guardrails(config),
+        base_dir=base_dir,
+    )
+
+
+def validation_batch(
+    config: ExperimentConfig, base_dir: str | Path | None = None
+) -> AutoscaleBatch:
+    """Jobs on validation loads; every reset after `seed` begins the same episodes."""
+    specs = [load_job(name) for name in config.jobs]
+    episodes = max(config.agent.eval_episodes, len(specs))
+    batch = AutoscaleBatch(
+        specs,
+        (np.arange(episodes) % len(specs)).tolist(),
+        config.loads,
+        "validation",
+        config.env.model_copy(update={"randomise": Randomisation()}),
+        _guardrails(config),
+        base_dir=base_dir,
+    )
+    batch.seed(VALIDATION_SEED + np.arange(episodes))
+    return batch
+
+
+def _guardrails(config: ExperimentConfig) -> Guardrail | None:
+    if config.guardrails is None:
+        return None
+    from dsp_gym.guardrails.chain import build
+    from dsp_gym.guardrails.config import GuardrailsConfig
+
+    return build(load_model(GuardrailsConfig, "guardrails", config.guardrails))

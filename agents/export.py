@@ -1,0 +1,163 @@
+"""From a trained agent to the folder that is deployed."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from agents.folder import (
+    SCHEMA,
+    ActionDocument,
+    ObservationDocument,
+    PolicyDocument,
+    Weights,
+    write_folder,
+)
+from agents.learner import Learner, by_feature
+from agents.network import parameters
+from dsp_gym import __version__
+from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
+from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
+from dsp_gym.experiment import ExperimentConfig
+from dsp_gym.guardrails.out_of_distribution import quantile_box
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loads.spec import TraceLoad, nodes
+from dsp_gym.loads.traces import TraceLibrary
+
+__all__ = ["config_text", "data_hashes", "export", "job_hashes", "versions"]
+
+
+def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -> Path:
+    """Writes the best agent of a learner."""
+    config, best = learner.config, learner.best
+    document = PolicyDocument(
+        schema=SCHEMA,
+        name=config.name,
+        algorithm=config.agent.algorithm,
+        network=learner.shape,
+        observation=ObservationDocument(
+            vertex_features=tuple(VERTEX_FEATURES),
+            job_features=tuple(JOB_FEATURES),
+            quantiles=_training_box(learner),
+        ),
+        action=ActionDocument(moves=MOVE_NAMES, memory_moves=MEMORY_NAMES, masked=learner.masked),
+        interval_s=config.env.interval_s,
+        ds2_utilization=config.env.ds2_utilization,
+        jobs=job_hashes(config),
+        data=data_hashes(config, base_dir),
+        seed=learner.seed,
+        seeds=config.agent.seeds,
+        steps=best.steps,
+        validation=best.figures,
+        versions=versions(),
+        weights_sha256="",
+    )
+    # The critic stays behind: a deployed policy only acts.
+    weights = actor_weights(best.weights, learner)
+    return write_folder(target, document, weights, config_text(config), card(document, config))
+
+
+def actor_weights(weights: dict[str, NDArray[Any]], learner: Learner) -> Weights:
+    """The weights that decide."""
+    return {name: weights[name] for name in parameters(learner.shape)}
+
+
+def config_text(config: ExperimentConfig) -> str:
+    """The resolved experiment as YAML that `dsp-gym train` reads."""
+    document = config.model_dump(mode="json", by_alias=True)
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def job_hashes(config: ExperimentConfig) -> dict[str, str]:
+    """The jobs by name, with a hash of everything their files say."""
+    return {
+        spec.job: _short_hash(spec.model_dump_json(by_alias=True).encode())
+        for spec in map(load_job, config.jobs)
+    }
+
+
+def data_hashes(config: ExperimentConfig, base_dir: str | Path | None = None) -> dict[str, str]:
+    """The recorded loads of all splits, with the hashes of their files."""
+    library = TraceLibrary(base_dir)
+    paths = {
+        node.path: library.find(node.path)
+        for _, split in config.loads.splits()
+        for entry in split.loads
+        for node in nodes(entry.load)
+        if isinstance(node, TraceLoad)
+    }
+    return {name: _short_hash(path.read_bytes()) for name, path in sorted(paths.items())}
+
+
+def versions() -> dict[str, str]:
+    """What the numbers depend on."""
+    packages = ("gymnasium", "numba", "numpy", "sb3-contrib", "stable-baselines3", "torch")
+    return {
+        "dsp-gym": __version__,
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+    }
+
+
+def card(document: PolicyDocument, config: ExperimentConfig) -> str:
+    """What people should know before they use the policy."""
+    network, figures = document.network, document.validation
+    loads = {name: [entry.name for entry in split.loads] for name, split in config.loads.splits()}
+    recorded = ", ".join(f"{name} ({value})" for name, value in document.data.items())
+    reach = (
+        "acts on jobs of any shape; anything but the jobs below is out of what it has seen"
+        if network.encoder == "graph"
+        else f"acts on jobs of at most {network.vertices} vertices only"
+    )
+    return "\n".join(
+        [
+            f"# {document.name}",
+            "",
+            config.description or "A learned autoscaling policy for Apache Flink jobs.",
+            "",
+            f"- Trained with {document.algorithm}, {document.steps:,} decisions, seed "
+            f"{document.seed} of {list(document.seeds)}, on the simulated jobs "
+            f"{', '.join(f'{name} ({value})' for name, value in document.jobs.items())}.",
+            f"- Loads: {', '.join(loads.get('train', []))}"
+            + (f"; recorded: {recorded}." if recorded else "."),
+            f"- Decides every {document.interval_s:g} s; trained "
+            + (f"under the guardrails `{config.guardrails}`." if config.guardrails
+               else "without guardrails."),
+            f"- Network: {network.encoder}, {' x '.join(map(str, network.hidden))}; {reach}.",
+            "",
+            "## On the validation loads",
+            "",
+            *(f"- {name}: {value:.4g}" for name, value in figures.items()),
+            "",
+            "These chose this agent among others, so they flatter it. Run `dsp-gym evaluate` for",
+            "figures on loads it has not been chosen by.",
+            "",
+            "## Limits",
+            "",
+            "- It learned from a model of the job, not from the job: see what the model leaves out",
+            "  in the documentation, and run it under guardrails.",
+            "- It knows the loads above. Bounds of each observation in training stand in",
+            "  `policy.json`; the guardrail `out_of_distribution` steps in beyond them.",
+            "",
+        ]
+    )  # fmt: skip
+
+
+def _training_box(learner: Learner) -> dict[str, tuple[float, float]]:
+    if not learner.samples:
+        return {}
+    vertex, job = by_feature(np.concatenate(learner.samples), learner.shape.vertices)
+    samples = {name: vertex[:, i] for i, name in enumerate(VERTEX_FEATURES)}
+    samples |= {name: job[:, i] for i, name in enumerate(JOB_FEATURES)}
+    return quantile_box(samples)
+
+
+def _short_hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,167 @@
+"""A trained agent as a policy: NumPy only, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from agents.folder import POLICY, PolicyDocument, read_folder
+from agents.network import logits, parameters
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.envs import action
+from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES, ObservationEncoder
+from dsp_gym.errors import PolicyError
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["LearnedConfig", "LearnedPolicy"]
+
+PRETRAINED = Path(__file__).resolve().parent / "pretrained"
+"""The small policy that travels with the package."""
+
+
+class LearnedConfig(ConfigModel):
+    """Which policy folder."""
+
+    path: str | None = Field(
+        None, description="folder of the policy, as `dsp-gym train` makes it; none: the shipped one"
+    )
+
+
+class LearnedPolicy:
+    """A trained agent, from its folder; always takes the move it finds best."""
+
+    Config = LearnedConfig
+
+    def __init__(self, config: LearnedConfig | None = None) -> None:
+        self.name = "learned"
+        self.config = config or LearnedConfig()
+        self.folder = PRETRAINED if self.config.path is None else Path(self.config.path)
+        self.document, self._weights = read_folder(self.folder)
+        _refuse_other_spaces(self.document, self._weights, self.folder / POLICY)
+        self._encoder: ObservationEncoder | None = None
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        if mask is not None and self._encoder is not None:
+            self._encoder.reset(mask)
+            return
+        network, vertices = self.document.network, jobs.max_vertices
+        if network.encoder == "mlp":
+            if vertices > network.vertices:
+                raise PolicyError(
+                    f"the policy was trained on jobs of at most {network.vertices} vertices and "
+                    f"its network (mlp) is bound to them; this job has {vertices}",
+                    file=self.folder,
+                    remedy="Train one with network.encoder: graph, which acts on any job.",
+                )
+            vertices = network.vertices
+        self._encoder = ObservationEncoder(jobs, vertices)
+
+    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        """The best valid move of every vertex."""
+        encoder = self._ready
+        scores = self._scores(encoder.encode(snapshot), encoder.layout.vertices)
+        columns = snapshot.topology.max_vertices
+        parallelism, level = action.targets(snapshot, self.document.ds2_utilization)
+        valid = action.masks(parallelism, level).reshape(len(snapshot), columns, action.LOGITS)
+        scores = np.where(valid, scores[:, :columns], -np.inf)
+        pairs = np.stack(
+            [scores[..., : action.MOVES].argmax(2), scores[..., action.MOVES :].argmax(2)], axis=2
+        )
+        wanted = action.decode(pairs.reshape(len(snapshot), -1), parallelism, level)
+        reasons = tuple(_reason(snapshot, pairs, job) for job in range(len(snapshot)))
+        return ScalingDecision(wanted.parallelism, wanted.memory_level, reasons)
+
+    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[Any]]:
+        """The observation by feature, (J, V) or (J,), for the out-of-distribution guardrail.
+
+        Leaves the memory of past snapshots as it is.
+        """
+        encoder = self._ready
+        memory = encoder.save()
+        observation = encoder.encode(snapshot)
+        encoder.load(dict(memory))
+        layout, columns = encoder.layout, snapshot.topology.max_vertices
+        vertex = observation[:, layout.vertex].reshape(len(snapshot), layout.vertices, -1)
+        job = observation[:, layout.job]
+        return {
+            **{name: vertex[:, :columns, i] for i, name in enumerate(VERTEX_FEATURES)},
+            **{name: job[:, i] for i, name in enumerate(JOB_FEATURES)},
+        }
+
+    def state(self) -> State:
+        return {} if self._encoder is None else self._encoder.state()
+
+    def restore(self, state: State) -> None:
+        if state:
+            self._ready.restore(state)
+
+    @property
+    def _ready(self) -> ObservationEncoder:
+        if self._encoder is None:
+            raise RuntimeError("reset() comes first")
+        return self._encoder
+
+    def _scores(self, observation: NDArray[np.float32], vertices: int) -> NDArray[np.float32]:
+        shape = self.document.network.for_vertices(vertices)
+        flat = logits(self._weights, shape, observation)
+        return flat.reshape(len(observation), vertices, action.LOGITS)
+
+
+def _reason(snapshot: MetricsSnapshot, pairs: NDArray[np.int64], job: int) -> str:
+    """The moves that are not holding, in words."""
+    if not pairs[job].any():
+        return "hold"
+    said = []
+    for v, name in enumerate(snapshot.topology.names(job)):
+        move, memory = pairs[job, v]
+        if move:
+            said.append(f"{name}: {action.MOVE_NAMES[move]}")
+        if memory:
+            said.append(f"{name}: memory {action.MEMORY_NAMES[memory]}")
+    return ", ".join(said)
+
+
+def _refuse_other_spaces(
+    document: PolicyDocument, weights: Mapping[str, NDArray[Any]], file: Path
+) -> None:
+    """A network must be fed what it was trained on, number by number."""
+    for key, found, expected in (
+        ("observation.vertex_features", document.observation.vertex_features, VERTEX_FEATURES),
+        ("observation.job_features", document.observation.job_features, JOB_FEATURES),
+        ("action.moves", document.action.moves, action.MOVE_NAMES),
+        ("action.memory_moves", document.action.memory_moves, action.MEMORY_NAMES),
+    ):
+        if tuple(found) == tuple(expected):
+            continue
+        here, there = set(expected), set(found)
+        parts = [
+            f"{what} {', '.join(sorted(names))}"
+            for what, names in (("it lacks", here - there), ("it alone has", there - here))
+            if names
+        ]
+        raise PolicyError(
+            f"the policy has other spaces than this release: {'; '.join(parts) or 'another order'}",
+            file=file,
+            key=key,
+            remedy="Train the policy again with this release, or use the release that made it.",
+        )
+    wrong = [
+        name
+        for name, shape in parameters(document.network).items()
+        if name not in weights or weights[name].shape != shape
+    ]
+    if wrong:
+        raise PolicyError(
+            f"the weights do not fit the network it describes: {', '.join(wrong)}",
+            file=file,
+            key="network",
+            remedy="Export or pull the policy again.",
+        )

@@ -1,0 +1,356 @@
+"""One agent of one seed: its environments, its network, and learning that can be interrupted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sb3_contrib import MaskablePPO
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import configure
+
+from agents.actor_critic import MaskableVertexPolicy, VertexPolicy, policy_arguments
+from agents.checkpoint import read_checkpoint, refuse_other_config, write_checkpoint
+from agents.cloning import clone, demonstrate
+from agents.environment import training_batch, validation_batch
+from agents.network import NetworkShape
+from agents.sb3_vec import Sb3VecEnv
+from agents.validation import validate
+from dsp_gym.envs.observation import FJ, FV, ObservationLayout
+from dsp_gym.experiment import AgentConfig, ExperimentConfig
+
+__all__ = ["Learner", "Progress", "TrainingInterrupted"]
+
+Floats = NDArray[np.float32]
+Progress = Callable[[str, int, int, dict[str, float]], None]
+"""Told of a stage ("imitate" or "learn"), what is done of it and in all, and the newest figures."""
+
+SAMPLE_ROWS, SAMPLES_KEPT = 256, 256
+"""Observations kept of each rollout, and of how many rollouts, for the training distribution."""
+
+CALIBRATION_STEPS = 32
+"""Decisions per job behind the normalisation of the observation."""
+
+SMALLEST_STD = 0.25
+"""Features that hardly vary in training are not blown up when they do elsewhere."""
+
+
+class TrainingInterrupted(Exception):
+    """Training was asked to stop, and did so after writing a checkpoint."""
+
+
+@dataclass
+class Best:
+    """The best weights so far by validation."""
+
+    steps: int = 0
+    figures: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class Learner:
+    """Trains one agent.
+
+    Args:
+        config: The experiment.
+        seed: Of network, exploration and environments.
+        folder: Where checkpoints are written.
+        progress: Told how far it is.
+        record: Told of figures and the step they belong to.
+        base_dir: Folder that relative trace paths start from.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        seed: int,
+        folder: Path,
+        *,
+        progress: Progress | None = None,
+        record: Callable[[dict[str, float], int], None] | None = None,
+        base_dir: str | Path | None = None,
+    ) -> None:
+        agent = config.agent
+        torch.set_num_threads(agent.threads)
+        self.config, self.seed = config, seed
+        self.checkpoint = folder / "checkpoint"
+        self.masked = agent.algorithm == "maskable-ppo"
+        self.best = Best()
+        self.samples: list[Floats] = []
+        self.stop = False
+        self._progress: Progress = progress or (lambda stage, done, of, figures: None)
+        self._record = record or (lambda figures, step: None)
+        self.batch = training_batch(config, agent.n_envs, base_dir)
+        self.validation = validation_batch(config, base_dir)
+        self.env = Sb3VecEnv(self.batch, agent.gamma)
+        self.shape = NetworkShape(
+            **agent.network.model_dump(),
+            vertices=self.batch.vertices,
+            vertex_features=FV,
+            job_features=FJ,
+        )
+        self.model = self._model()
+
+    def run(self, *, resume: bool = False) -> Best:
+        """Learns to the end, from the last checkpoint if asked.
+
+        Raises:
+            TrainingInterrupted: `stop` was set; a checkpoint has been written.
+        """
+        if resume:
+            self._restore()
+        else:
+            self._begin()
+        done = self.model.num_timesteps
+        callback = _Callback(self)
+        if done < self.config.agent.total_steps:
+            self.model.learn(
+                self.config.agent.total_steps - done,
+                callback=callback,
+                reset_num_timesteps=False,
+            )
+        self.evaluate()
+        return self.best
+
+    def evaluate(self) -> None:
+        """Runs the validation loads, and keeps the weights if they are the best so far."""
+        figures = validate(self.model.policy, self.validation, masked=self.masked)
+        steps = int(self.model.num_timesteps)
+        self._record({f"validation/{key}": value for key, value in figures.items()}, steps)
+        if not self.best.weights or figures["return"] > self.best.figures["return"]:
+            self.best = Best(steps, figures, self.weights())
+
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """The network's weights, by the names NumPy inference knows."""
+        network = self.model.policy.features_extractor
+        return {key: value.numpy().copy() for key, value in network.state_dict().items()}
+
+    def save(self) -> None:
+        """Writes a checkpoint from which training goes on bit for bit."""
+        model = self.model
+        optimizer = model.policy.optimizer.state_dict()["state"]
+        write_checkpoint(
+            self.checkpoint,
+            {
+                "config": self.config.model_dump(mode="json", by_alias=True),
+                "seed": self.seed,
+                "steps": int(model.num_timesteps),
+                "updates": int(model._n_updates),
+                "policy": self.weights(),
+                "optimizer": {
+                    str(key): {name: np.asarray(value) for name, value in entry.items()}
+                    for key, entry in optimizer.items()
+                },
+                "env": self.env.save(),
+                "observation": np.asarray(model._last_obs),
+                "starts": np.asarray(model._last_episode_starts),
+                "episodes": list(model.ep_info_buffer or ()),
+                "random": _random_state(),
+                "best": {
+                    "steps": self.best.steps,
+                    "figures": self.best.figures,
+                    "weights": self.best.weights,
+                },
+                "samples": list(self.samples),
+            },
+        )
+
+    def sample(self) -> None:
+        """Keeps some observations of the rollout, evenly over time and jobs."""
+        seen = self.model.rollout_buffer.observations
+        flat = seen.reshape(-1, seen.shape[-1])
+        stride = max(1, len(flat) // SAMPLE_ROWS)
+        # A stride prime to the number of jobs visits all of them.
+        self.samples.append(flat[:: stride | 1][:SAMPLE_ROWS].copy())
+        if len(self.samples) > SAMPLES_KEPT:
+            self.samples = self.samples[::2]
+
+    def tick(self, figures: dict[str, float]) -> None:
+        """Between two updates: report, evaluate, write, stop."""
+        steps, agent = int(self.model.num_timesteps), self.config.agent
+        rollout = agent.n_envs * agent.n_steps
+        if figures:
+            self._record(figures, steps)
+        if _due(steps, rollout, agent.eval_every):
+            self.evaluate()
+        self._progress(
+            "learn",
+            steps,
+            agent.total_steps,
+            {**figures, **{f"best_{key}": value for key, value in self.best.figures.items()}},
+        )
+        if self.stop or (steps and _due(steps, rollout, agent.checkpoint_every)):
+            self.save()
+        if self.stop:
+            raise TrainingInterrupted
+
+    def _model(self) -> Any:
+        agent = self.config.agent
+        algorithm, policy = (
+            (MaskablePPO, MaskableVertexPolicy) if self.masked else (PPO, VertexPolicy)
+        )
+        model = algorithm(
+            policy,  # type: ignore[arg-type]  # one of two, with its own algorithm
+            self.env,
+            learning_rate=_schedule(agent),
+            n_steps=agent.n_steps,
+            batch_size=agent.batch_size,
+            n_epochs=agent.n_epochs,
+            gamma=agent.gamma,
+            gae_lambda=agent.gae_lambda,
+            clip_range=agent.clip_range,
+            ent_coef=agent.ent_coef,
+            vf_coef=agent.vf_coef,
+            max_grad_norm=agent.max_grad_norm,
+            policy_kwargs=policy_arguments(self.shape),
+            seed=self.seed,
+            device="cpu",
+        )
+        model.set_logger(configure(None, []))
+        return model
+
+    def _begin(self) -> None:
+        agent, warm = self.config.agent, self.config.agent.warm_start
+        self.env.reset()
+        if warm is None:
+            self._normalise(_wander(self.batch))
+        else:
+            shown = demonstrate(self.batch, warm.teacher, warm.decisions, agent.gamma)
+            self._normalise(shown.observations)
+            agreement = clone(
+                self.model.policy,
+                shown,
+                warm,
+                agent,
+                lambda epoch, loss: self._progress(
+                    "imitate", epoch, warm.epochs, {"imitation_loss": loss}
+                ),
+            )
+            self._record({"warm_start/agreement": agreement}, 0)
+        # Learning begins on the first episodes of the seed's streams, whatever came before.
+        self.env.seed(self.seed)
+
+    def _normalise(self, observations: Floats) -> None:
+        """Fixes shift and scale of each feature from what is seen before learning."""
+        vertex, job = by_feature(observations, self.shape.vertices)
+        network = self.model.policy.features_extractor
+        for name, values in (("vertex", vertex), ("job", job)):
+            mean, std = values.mean(axis=0), values.std(axis=0)
+            # A feature that never varied is left alone: another job may have it.
+            varied = std > 1e-6
+            shift = np.where(varied, mean, 0.0)
+            scale = np.where(varied, 1 / np.maximum(std, SMALLEST_STD), 1.0)
+            getattr(network, f"{name}_shift").copy_(torch.from_numpy(shift))
+            getattr(network, f"{name}_scale").copy_(torch.from_numpy(scale))
+
+    def _restore(self) -> None:
+        saved = read_checkpoint(self.checkpoint)
+        refuse_other_config(self.checkpoint, saved["config"], self.config)
+        model = self.model
+        network = model.policy.features_extractor
+        network.load_state_dict({k: torch.from_numpy(v) for k, v in saved["policy"].items()})
+        groups = model.policy.optimizer.state_dict()["param_groups"]
+        state = {
+            int(key): {name: torch.from_numpy(value) for name, value in entry.items()}
+            for key, entry in saved["optimizer"].items()
+        }
+        model.policy.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.env.load(saved["env"])
+        model.num_timesteps, model._n_updates = saved["steps"], saved["updates"]
+        model._last_obs = saved["observation"]
+        model._last_episode_starts = saved["starts"]
+        model._setup_learn(0, reset_num_timesteps=False)
+        model.ep_info_buffer.extend(saved["episodes"])
+        best = saved["best"]
+        self.best = Best(best["steps"], best["figures"], best["weights"])
+        self.samples = list(saved["samples"])
+        _restore_random(saved["random"])
+
+
+class _Callback(BaseCallback):
+    """Between two updates everything is at rest: the place to evaluate, write and stop."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__()
+        self.learner = learner
+        self.resumed_at = int(learner.model.num_timesteps)
+
+    def _on_rollout_start(self) -> None:
+        steps = int(self.model.num_timesteps)
+        if steps == self.resumed_at > 0:
+            return  # what is due here was done before the checkpoint was written
+        figures = {
+            key: float(value)
+            for key, value in self.logger.name_to_value.items()
+            if key.startswith(("train/", "rollout/")) and isinstance(value, int | float | np.number)
+        }
+        self.learner.tick(figures)
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.learner.sample()
+
+
+def by_feature(observations: Floats, vertices: int) -> tuple[Floats, Floats]:
+    """Vertex features (rows, Fv), padding left out, and job features (rows, Fj)."""
+    layout = ObservationLayout(vertices)
+    vertex = observations[:, layout.vertex].reshape(-1, FV)
+    return vertex[observations[:, layout.mask].reshape(-1) > 0], observations[:, layout.job]
+
+
+def _wander(batch: Any) -> Floats:
+    """Observations of jobs under random valid moves."""
+    rng = np.random.Generator(np.random.Philox(key=int(batch.base_seeds[0])))
+    seen = []
+    for _ in range(CALIBRATION_STEPS):
+        actions = rng.integers(0, [7, 3] * batch.vertices, (len(batch), 2 * batch.vertices))
+        step = batch.step(actions)
+        seen.append(step.observation)
+        done = step.terminated | step.truncated
+        if done.any():
+            batch.reset(done)
+    return np.concatenate(seen)
+
+
+def _due(steps: int, rollout: int, every: int) -> bool:
+    """True at the first rest after each multiple of `every`, and at the start."""
+    return steps // every != (steps - rollout) // every
+
+
+def _schedule(agent: AgentConfig) -> float | Callable[[float], float]:
+    if agent.schedule == "constant":
+        return agent.learning_rate
+    rate = agent.learning_rate
+    return lambda remaining: rate * remaining
+
+
+def _random_state() -> dict[str, Any]:
+    """Stable-Baselines3 draws from the three global generators."""
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
+    version, internal, gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state().numpy(),
+        "numpy": {"kind": kind, "keys": np.asarray(keys), "position": int(position),
+                  "has_gauss": int(has_gauss), "cached": float(cached)},
+        "python": {"version": version, "internal": np.array(internal, dtype=np.uint32),
+                   "gauss": gauss},
+    }  # fmt: skip
+
+
+def _restore_random(saved: dict[str, Any]) -> None:
+    torch.set_rng_state(torch.from_numpy(saved["torch"]))
+    numpy, python = saved["numpy"], saved["python"]
+    np.random.set_state(  # noqa: NPY002
+        (numpy["kind"], numpy["keys"], numpy["position"], numpy["has_gauss"], numpy["cached"])
+    )
+    internal = tuple(int(value) for value in python["internal"])
+    random.setstate((python["version"], internal, python["gauss"]))

@@ -1,0 +1,132 @@
+"""The batch of jobs as Stable-Baselines3 wants it, without a Python loop over jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+
+from dsp_gym.envs.action import MEMORY_MOVES, MOVES
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.observation import LIMIT
+
+__all__ = ["Sb3VecEnv"]
+
+Floats = NDArray[np.float32]
+Infos = list[dict[str, Any]]
+
+
+class Sb3VecEnv(VecEnv):
+    """An `AutoscaleBatch` as a `VecEnv`; a job that ends starts anew within the same step.
+
+    Args:
+        batch: The jobs.
+        discount: Learn in units of this discount: rewards are multiplied by 1 - discount, so that
+            values are means of rewards, and a job that is given up is charged its last reward for
+            ever (all rewards are below zero, giving up must not end them). None: rewards as given.
+    """
+
+    def __init__(self, batch: AutoscaleBatch, discount: float | None = None) -> None:
+        self.batch = batch
+        self.discount = discount
+        jobs = len(batch)
+        self._infos: Infos = [{}] * jobs
+        self._returns = np.zeros(jobs)
+        self._lengths = np.zeros(jobs, dtype=np.int64)
+        self._actions = np.zeros((jobs, 2 * batch.vertices), dtype=np.int64)
+        super().__init__(
+            jobs,
+            spaces.Box(-LIMIT, LIMIT, (batch.encoder.layout.size,), np.float32),
+            spaces.MultiDiscrete([MOVES, MEMORY_MOVES] * batch.vertices),
+        )
+
+    def seed(self, seed: int | None = None) -> list[int | None]:
+        """Streams of episodes for the next reset; two seeds share none."""
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self._seeds = [seed * self.num_envs + row for row in range(self.num_envs)]
+        return self._seeds
+
+    def reset(self) -> Floats:
+        if None not in self._seeds:
+            self.batch.seed(np.array(self._seeds, dtype=np.int64))
+        self._reset_seeds()
+        self._reset_options()
+        self._returns[:] = 0
+        self._lengths[:] = 0
+        return self.batch.reset()
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        self._actions = np.asarray(actions, dtype=np.int64)
+
+    def step_wait(self) -> tuple[Floats, Floats, NDArray[np.bool_], Infos]:
+        step = self.batch.step(self._actions)
+        observation, infos = step.observation, self._infos
+        done = step.terminated | step.truncated
+        self._returns += step.reward
+        self._lengths += 1
+        if done.any():
+            infos = infos.copy()
+            for row in np.flatnonzero(done):
+                infos[row] = {
+                    "terminal_observation": observation[row].copy(),
+                    "TimeLimit.truncated": bool(step.truncated[row]),
+                    "episode": {
+                        "r": float(self._returns[row]),
+                        "l": int(self._lengths[row]),
+                    },
+                }
+            self._returns[done] = 0
+            self._lengths[done] = 0
+            observation = self.batch.reset(done)
+        return observation, self._learned_from(step.reward, step.terminated), done, infos
+
+    def close(self) -> None:
+        pass
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> Any:
+        # sb3-contrib stacks what comes back; the masks of all jobs are that stack already.
+        if method_name != "action_masks":
+            raise AttributeError(f"the jobs of a batch have no method '{method_name}'")
+        masks = self.batch.action_masks()
+        return masks if indices is None else masks[self._rows(indices)]
+
+    def has_attr(self, attr_name: str) -> bool:
+        return attr_name == "action_masks"
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        if attr_name != "render_mode":
+            raise AttributeError(f"the jobs of a batch have no attribute '{attr_name}'")
+        return [None] * len(self._rows(indices))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        raise AttributeError(f"'{attr_name}' cannot be set on single jobs of a batch")
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+        return [False] * len(self._rows(indices))
+
+    def save(self) -> dict[str, Any]:
+        """Everything the next step depends on, exact."""
+        return {
+            "batch": self.batch.save(),
+            "returns": self._returns.copy(),
+            "lengths": self._lengths.copy(),
+        }
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Goes on from `save()`."""
+        self.batch.load(saved["batch"])
+        self._returns[:] = saved["returns"]
+        self._lengths[:] = saved["lengths"]
+
+    def _learned_from(self, reward: NDArray[np.float64], terminated: NDArray[np.bool_]) -> Floats:
+        if self.discount is None:
+            return reward.astype(np.float32)
+        scale = 1.0 - self.discount
+        return (reward * np.where(terminated, 1.0, scale)).astype(np.float32)
+
+    def _rows(self, indices: Any) -> list[int]:
+        return list(self._get_indices(indices))
