@@ -11,7 +11,6 @@ from dsp_gym.loop.snapshot import PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
 from dsp_gym.simulation.state import (
-    GAUGE_SAMPLES,
     S_BACK,
     S_BUSY,
     S_BUSY_MAX,
@@ -60,10 +59,10 @@ JOB_FLOATS = (
 @njit(cache=True, nogil=True)
 def observe(
     t: JobTables, row: NDArray[np.int64], s: SimulationState, window_s: int, stabilization_s: int,
-    delay_s: int, low: int, high: int, job: NDArray[np.float64], vertex: NDArray[np.float64],
+    delay_s: int, gauge_s: int, low: int, high: int, job: NDArray[np.float64], vertex: NDArray[np.float64],
 ) -> None:  # fmt: skip
     """Fill job (J, 13) and vertex (21, J, V) with what is seen; NaN where nothing is."""
-    window, delay = window_s // SAMPLE_S, delay_s // SAMPLE_S
+    window, delay, gauge = window_s // SAMPLE_S, delay_s // SAMPLE_S, gauge_s // SAMPLE_S
     ring = s.samples.shape[1]
     total = np.zeros(SAMPLE_COLUMNS)
     for j in range(low, high):
@@ -107,15 +106,15 @@ def observe(
             first_at = last_at = -1
             gauge_busy = gauge_top = gauge_back = 0.0
             gauge_n = 0
-            start = max(0, newest - count - GAUGE_SAMPLES + 1)
+            start = max(0, newest - count - gauge + 1)
             for i in range(start, newest):
                 sample = s.samples[j, i % ring, v]
                 gauge_busy += sample[S_BUSY]
                 gauge_top += sample[S_BUSY_MAX]
                 gauge_back += sample[S_BACK]
                 gauge_n += 1
-                if gauge_n > GAUGE_SAMPLES:
-                    old = s.samples[j, (i - GAUGE_SAMPLES) % ring, v]
+                if gauge_n > gauge:
+                    old = s.samples[j, (i - gauge) % ring, v]
                     gauge_busy -= old[S_BUSY]
                     gauge_top -= old[S_BUSY_MAX]
                     gauge_back -= old[S_BACK]
@@ -177,7 +176,7 @@ def snapshot(
     measured = options.measurement
     observe(
         topology.tables, topology.row, state, measured.window_s, measured.stabilization_s,
-        measured.delay_s, 0, jobs, job, vertex,
+        measured.delay_s, measured.gauge_s, 0, jobs, job, vertex,
     )  # fmt: skip
     per_job = {name: job[:, i] for i, name in enumerate(JOB_FLOATS)}
     per_vertex = {name: vertex[i] for i, name in enumerate(VERTEX_FLOATS)}

@@ -19,6 +19,13 @@ class Measurement(ConfigModel):
     stabilization_s: int = Field(
         60, ge=0, le=3600, description="samples left out after a (re)start (Justin: 60 s)"
     )
+    gauge_s: int = Field(
+        60,
+        ge=SAMPLE_S,
+        le=600,
+        description="span of the time gauges busy, backpressured, idle (Flink: 60 s); an "
+        "instrumented system that counts useful time per epoch, as DS2's: 5 s",
+    )
     delay_s: int = Field(5, ge=0, le=300, description="age of the newest sample seen (one scrape)")
     noise_cv: float = Field(
         0.02, ge=0, le=0.5, description="relative noise of a 5 s sample of busyness and latency"

@@ -13,9 +13,6 @@ from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-GAUGE_SAMPLES = 60 // SAMPLE_S
-"""Flink's time gauges (busy, backpressured, idle) are means over 60 s."""
-
 LATENCY_BINS = 64
 LATENCY_MIN_S, LATENCY_MAX_S = 1e-3, 1e5
 
@@ -101,7 +98,7 @@ class SimulationState(NamedTuple):
 def ring_length(options: SimulationOptions) -> int:
     """Samples kept: window, the gauges' own 60 s before it, and the delay."""
     measured = options.measurement
-    return (measured.window_s + measured.delay_s) // SAMPLE_S + GAUGE_SAMPLES + 2
+    return (measured.window_s + measured.delay_s + measured.gauge_s) // SAMPLE_S + 2
 
 
 def allocate(tables: JobTables, jobs: int, options: SimulationOptions) -> SimulationState:
