@@ -1,0 +1,20 @@
+"""Justin (section 3, Figure 4): what Read, Write and Update sustain."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsp_gym.reproduce.justin_micro import justin_micro, rates_per_s
+
+
+@pytest.mark.parametrize("check", justin_micro(), ids=lambda check: check.name)
+def test_justin_section_3(check):
+    assert check.passed, f"{check.claim}: published {check.published}, ours {check.ours}"
+
+
+@pytest.mark.parametrize("workload", ["read", "write", "update"])
+def test_more_tasks_and_more_memory_never_hurt(workload):
+    rates, _ = rates_per_s(workload)
+    for (tasks, mib), rate in rates.items():
+        assert rates.get((2 * tasks, mib), rate) >= rate
+        assert rates.get((tasks, 2 * mib), rate) >= rate

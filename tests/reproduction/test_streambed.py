@@ -1,0 +1,26 @@
+"""StreamBed (streambed_mst.csv): throughput by slots and memory, each slot budget left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsp_gym.config.files import find
+from dsp_gym.fitting.fitted_values import fitted_values
+from dsp_gym.fitting.streambed import CROWDED_MIB, QUERIES, fit, fit_miss
+from dsp_gym.fitting.streambed_data import cells, read_runs
+from dsp_gym.reproduce.streambed import streambed
+
+
+def test_streambed_mst_is_predicted_for_slot_budgets_the_fit_has_not_seen(data_folder):
+    failed = [check for check in streambed(data_folder) if not check.passed]
+    assert not failed, "\n".join(f"{c.name}: {c.published} against {c.ours}" for c in failed)
+
+
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_the_shipped_files_are_what_the_fit_gives(name, data_folder):
+    runs = read_runs(data_folder)
+    text = find("jobs", f"streambed-{name}").read_text()
+    fitted = fit(QUERIES[name], cells(runs, name), text)
+    if "join_miss_us" in fitted_values(text):
+        fitted = fit_miss(QUERIES[name], cells(runs, name, CROWDED_MIB), fitted)
+    assert fitted_values(text) == pytest.approx(fitted_values(fitted), rel=2e-3)

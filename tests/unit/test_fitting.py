@@ -1,0 +1,66 @@
+"""Fitted numbers in job files, and the fit itself on data it must be able to recover."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsp_gym.config.files import find
+from dsp_gym.errors import ConfigError
+from dsp_gym.fitting.fitted_values import fitted_values, with_values
+from dsp_gym.fitting.streambed import QUERIES, fit
+from dsp_gym.fitting.streambed_data import Cell, Run, cells, read_runs
+
+LINE = "  cpu_us_per_record: {value: 0.5, source: fit} # fit: map_us"
+
+
+def test_only_the_number_of_a_fitted_line_changes():
+    text = f"# a comment\n{LINE}\n  other: {{value: 0.5, source: paper}}\n"
+    assert with_values(text, {"map_us": 1.23456}) == text.replace(
+        LINE, LINE.replace("0.5", "1.235")
+    )
+
+
+def test_a_number_that_is_not_fitted_is_refused():
+    with pytest.raises(ConfigError, match="Did you mean 'map_us'"):
+        with_values(LINE, {"mapp_us": 1.0})
+
+
+def test_every_searched_number_stands_in_its_job_file():
+    for name, query in QUERIES.items():
+        text = find("jobs", f"streambed-{name}").read_text()
+        assert {number for number, _ in query.by_mst} <= set(fitted_values(text))
+
+
+def made_up_q1(service_us, contention):
+    """Cells of a q1 whose map takes that long and loses that much per slot in use."""
+    made = []
+    for slots, tasks in ((3, 2), (6, 5), (11, 9), (16, 13)):
+        mst = tasks / (service_us * 1e-6) * (1 - contention * (slots - 1))
+        run = Run("q1", 2048, slots, mst, (64, tasks, slots - tasks), (1, 1, 0.92), (1e6, 1e6, 1e8))
+        made.append(Cell("q1", 2048, slots, (run,)))
+    return made
+
+
+def test_the_fit_recovers_what_made_the_data():
+    text = find("jobs", "streambed-q1").read_text()
+    fitted = fitted_values(fit(QUERIES["q1"], made_up_q1(0.8, 0.02), text))
+    assert fitted["filter_map_us"] == pytest.approx(0.8, rel=0.01)
+    assert fitted["contention"] == pytest.approx(0.02, rel=0.02)
+
+
+def test_aborted_and_single_task_runs_are_left_out(tmp_path):
+    (tmp_path / "streambed_mst.csv").write_text(
+        "run_id,query,slot_memory_mb,slot_budget,single_task,mst_events_per_s,suspect\n"
+        "1,q1,2048,3,0,100,0\n2,q1,2048,3,0,10,1\n3,q1,2048,3,1,90,0\n4,q1,2048,3,0,120,0\n"
+    )
+    rows = "".join(f"{run},{op},1,1.0,5\n" for run in (1, 4) for op in (0, 1, 2))
+    (tmp_path / "streambed_operator_rates.csv").write_text(
+        "run_id,op_index,parallelism,input_ratio_to_source,true_rate_per_task_events_per_s\n" + rows
+    )
+    (cell,) = cells(read_runs(tmp_path), "q1")
+    assert cell.mst_per_s == 110
+
+
+def test_a_folder_without_the_data_is_explained(tmp_path):
+    with pytest.raises(ConfigError, match="DSP_GYM_DATA"):
+        read_runs(tmp_path)
