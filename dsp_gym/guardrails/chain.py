@@ -1,0 +1,207 @@
+"""Guardrails one after the other, the same in training, evaluation, shadow and live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.config import files
+from dsp_gym.errors import SchemaError
+from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota, BoundsAndQuotaConfig
+from dsp_gym.guardrails.capacity_floor import CapacityFloor, CapacityFloorConfig
+from dsp_gym.guardrails.config import GuardrailConfig, GuardrailsConfig
+from dsp_gym.guardrails.cool_down import CoolDown, CoolDownConfig
+from dsp_gym.guardrails.excess_budget import ExcessBudget, ExcessBudgetConfig
+from dsp_gym.guardrails.fallback import Fallback, FallbackConfig
+from dsp_gym.guardrails.freeze import Freeze, FreezeConfig
+from dsp_gym.guardrails.out_of_distribution import (
+    Features,
+    OutOfDistribution,
+    OutOfDistributionConfig,
+)
+from dsp_gym.guardrails.restriction import Restriction
+from dsp_gym.guardrails.shadow import Shadows
+from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
+from dsp_gym.guardrails.step_limit import StepLimit, StepLimitConfig
+from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
+from dsp_gym.loop.protocols import Guardrail, Mask, State
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["ORDER", "Chain", "build"]
+
+ORDER = (
+    "step_limit",
+    "cool_down",
+    "out_of_distribution",
+    "capacity_floor",
+    "fallback",
+    "excess_budget",
+    "stale_metrics",
+    "freeze",
+    "bounds_and_quota",
+)
+"""What narrows the policy's own decision first, then who decides instead, then what nobody may do.
+
+The fallback's decisions are therefore not slowed down by limits meant for the policy, and hard
+bounds hold for all.
+"""
+
+PASSES = 4
+"""Passes until a chain with a quota is at rest: a quota may undo what an earlier guardrail did."""
+
+
+class Chain:
+    """A guardrail made of guardrails, in the order of `ORDER`; others act first, as given."""
+
+    def __init__(self, guardrails: Sequence[Guardrail] = (), *, explain: bool = True) -> None:
+        place = {name: position for position, name in enumerate(ORDER)}
+        self.guardrails: tuple[Guardrail, ...] = tuple(
+            sorted(guardrails, key=lambda guardrail: place.get(guardrail.name, -1))
+        )
+        self.name = "chain"
+        self.names = tuple(guardrail.name for guardrail in self.guardrails)
+        self.explain = explain
+        """Whether `allow` says in words what it changed; a large batch does without."""
+        self._passes = PASSES if any(getattr(g, "coupled", False) for g in self.guardrails) else 1
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        for guardrail in self.guardrails:
+            guardrail.reset(jobs, seeds, mask)
+
+    def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
+        return self._run(snapshot, decision, self.explain)
+
+    def explained(
+        self, snapshot: MetricsSnapshot, guarded: GuardedDecision
+    ) -> tuple[Intervention, ...]:
+        """The interventions of a decision in words; to be asked before it is committed."""
+        return self._run(snapshot, guarded.proposed, True).interventions
+
+    def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
+        for guardrail in self.guardrails:
+            guardrail.commit(snapshot, guarded)
+
+    def state(self) -> State:
+        return {guardrail.name: guardrail.state() for guardrail in self.guardrails}
+
+    def restore(self, state: State) -> None:
+        if set(state) != set(self.names):
+            raise SchemaError(
+                f"the saved state is of the guardrails {', '.join(sorted(state)) or 'none'}, "
+                f"this chain has {', '.join(self.names) or 'none'}",
+                remedy="Build the chain from the configuration the state was saved with.",
+            )
+        for guardrail in self.guardrails:
+            guardrail.restore(state[guardrail.name])
+
+    def _run(
+        self, snapshot: MetricsSnapshot, decision: ScalingDecision, explain: bool
+    ) -> GuardedDecision:
+        parallelism, level = decision.parallelism.copy(), decision.memory_level.copy()
+        trips = np.zeros((len(decision), len(self.guardrails)), dtype=bool)
+        at_work: NDArray[np.bool_] | None = None  # None: every job
+        for _ in range(self._passes):
+            undone = np.zeros(len(decision), dtype=bool)
+            for position, guardrail in enumerate(self.guardrails):
+                changed = _restrict(guardrail, snapshot, decision, parallelism, level)
+                # A job at rest comes out of another pass as it went in; what happens to it on the
+                # way is no intervention, and must not depend on its neighbours in the batch.
+                trips[:, position] |= changed if at_work is None else changed & at_work
+                if getattr(guardrail, "coupled", False):
+                    undone |= changed
+            if not undone.any():
+                break
+            at_work = undone if at_work is None else undone & at_work
+        said = self._words(snapshot, trips) if explain else ()
+        return GuardedDecision(parallelism, level, decision, trips, said)
+
+    def _words(
+        self, snapshot: MetricsSnapshot, trips: NDArray[np.bool_]
+    ) -> tuple[Intervention, ...]:
+        said = []
+        for job, position in np.argwhere(trips).tolist():
+            guardrail = self.guardrails[position]
+            reason = (
+                guardrail.reason(snapshot, job)
+                if isinstance(guardrail, Restriction)
+                else "changed the decision"
+            )
+            said.append(Intervention(job, guardrail.name, reason))
+        return tuple(said)
+
+
+def _restrict(
+    guardrail: Guardrail,
+    snapshot: MetricsSnapshot,
+    decision: ScalingDecision,
+    parallelism: NDArray[np.int64],
+    level: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    if isinstance(guardrail, Restriction):
+        return guardrail.restrict(snapshot, parallelism, level)
+    here = ScalingDecision(parallelism.copy(), level.copy(), decision.reasons)
+    allowed = guardrail.allow(snapshot, here)
+    parallelism[:], level[:] = allowed.parallelism, allowed.memory_level
+    return np.asarray(np.any(allowed.trips, axis=1))
+
+
+def build(
+    config: GuardrailsConfig | str | Path,
+    *,
+    features: Features | None = None,
+    explain: bool = True,
+) -> Chain:
+    """The chain of a configuration, given as such, by name (`default`, `none`) or by path.
+
+    Args:
+        config: what to build.
+        features: computes the features the out-of-distribution check looks at; without it the
+            bounds name snapshot metrics.
+        explain: whether `allow` says in words what was changed.
+    """
+    if not isinstance(config, GuardrailsConfig):
+        config = files.load_model(GuardrailsConfig, "guardrails", config)
+    shadows = Shadows()
+    plain = [
+        _make(part, shadows, features)
+        for part in config.guardrails
+        if not isinstance(part, FallbackConfig)
+    ]
+    asking = [
+        guardrail
+        for guardrail in plain
+        if isinstance(guardrail, StaleMetrics | OutOfDistribution)
+        and guardrail.config.action == "fallback"
+    ]
+    fallbacks = [
+        Fallback(part, shadows, asking)
+        for part in config.guardrails
+        if isinstance(part, FallbackConfig)
+    ]
+    return Chain([*plain, *fallbacks], explain=explain)
+
+
+def _make(part: GuardrailConfig, shadows: Shadows, features: Features | None) -> Restriction:
+    match part:
+        case BoundsAndQuotaConfig():
+            return BoundsAndQuota(part)
+        case CapacityFloorConfig():
+            return CapacityFloor(part, shadows)
+        case CoolDownConfig():
+            return CoolDown(part)
+        case ExcessBudgetConfig():
+            return ExcessBudget(part, shadows)
+        case FallbackConfig():
+            return Fallback(part, shadows)
+        case FreezeConfig():
+            return Freeze(part)
+        case OutOfDistributionConfig():
+            return OutOfDistribution(part, features)
+        case StaleMetricsConfig():
+            return StaleMetrics(part)
+        case StepLimitConfig():
+            return StepLimit(part)

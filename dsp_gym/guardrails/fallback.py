@@ -1,0 +1,88 @@
+"""A named policy decides where another guardrail asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.guardrails.restriction import Restriction, replace
+from dsp_gym.guardrails.shadow import Shadows
+from dsp_gym.loop.decision import GuardedDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies import PolicyConfig
+
+__all__ = ["Demanding", "Fallback", "FallbackConfig"]
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class Demanding(Protocol):
+    """A guardrail that can ask for the fallback."""
+
+    name: str
+
+    def demands(self, snapshot: MetricsSnapshot) -> Flags:
+        """True for the jobs it asks for, (J,)."""
+
+
+class FallbackConfig(ConfigModel):
+    """Who decides instead."""
+
+    kind: Literal["fallback"] = Field("fallback", description="this guardrail")
+    policy: str | PolicyConfig = Field(
+        "ds2", description="policy that decides where a guardrail with action fallback asks for it"
+    )
+
+
+class Fallback(Restriction):
+    """Lets the named policy decide for jobs where another guardrail asks for it."""
+
+    name = "fallback"
+
+    def __init__(
+        self,
+        config: FallbackConfig | None = None,
+        shadows: Shadows | None = None,
+        asking: Sequence[Demanding] = (),
+    ) -> None:
+        super().__init__()
+        self.config = config or FallbackConfig()
+        self._shadow = (shadows or Shadows()).of(self.config.policy, self.name)
+        self._asking = tuple(asking)
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        self._shadow.reset(jobs, seeds, mask)
+
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+        asked = np.zeros(len(parallelism), dtype=bool)
+        for guardrail in self._asking:
+            asked |= guardrail.demands(snapshot)
+        if not asked.any():
+            return asked
+        wanted = self._shadow.decided(snapshot)
+        return replace(snapshot, asked, wanted.parallelism, wanted.memory_level, parallelism, level)
+
+    def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
+        self._shadow.decided(snapshot)  # so that its memory is current when it is needed
+
+    def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
+        asking = [g for g in self._asking if g.demands(snapshot)[job]]
+        why = "; ".join(
+            f"{g.name} ({g.reason(snapshot, job)})" if isinstance(g, Restriction) else g.name
+            for g in asking
+        )
+        return f"{self._shadow.name} decides, asked for by {why}"
+
+    def state(self) -> State:
+        return {"policy": self._shadow.state()}
+
+    def restore(self, state: State) -> None:
+        self._shadow.restore(state["policy"])

@@ -1,0 +1,120 @@
+"""No learned decision on observations unlike those of the training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import MetricsError, did_you_mean
+from dsp_gym.guardrails.restriction import Restriction, hold
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+__all__ = ["Features", "OutOfDistribution", "OutOfDistributionConfig", "quantile_box"]
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+Features = Callable[[MetricsSnapshot], Mapping[str, NDArray[Any]]]
+"""Features by name from a snapshot, (J,) or (J, V); unknown is NaN."""
+
+
+class OutOfDistributionConfig(ConfigModel):
+    """The box seen in training."""
+
+    kind: Literal["out_of_distribution"] = Field(
+        "out_of_distribution", description="this guardrail"
+    )
+    bounds: dict[str, tuple[float, float]] = Field(
+        default_factory=dict,
+        description="lowest and highest value by feature, as `quantile_box` learns them; "
+        "without a feature hook the names are those of snapshot metrics",
+    )
+    tolerated: int = Field(
+        0, ge=0, description="features that may be outside their bounds at one time"
+    )
+    action: Literal["hold", "fallback"] = Field(
+        "fallback", description="hold the running configuration, or let the fallback decide"
+    )
+
+    @field_validator("bounds")
+    @classmethod
+    def _bounds_rise(cls, bounds: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        for name, (low, high) in bounds.items():
+            if low > high:
+                raise ValueError(f"bounds of {name!r} are {low:g}, {high:g}: lowest comes first")
+        return bounds
+
+
+class OutOfDistribution(Restriction):
+    """Steps in where features lie outside the box learned at training.
+
+    A feature of many vertices is outside if it is for one of them. Unknown values are not counted
+    here; that is what `stale_metrics` is for.
+    """
+
+    name = "out_of_distribution"
+
+    def __init__(
+        self, config: OutOfDistributionConfig | None = None, features: Features | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config or OutOfDistributionConfig()
+        self._features = features
+
+    def demands(self, snapshot: MetricsSnapshot) -> Flags:
+        """True where more features than tolerated are outside, (J,)."""
+        outside = np.zeros(len(snapshot), dtype=np.int64)
+        if self.config.bounds:
+            for flags in self._outside(snapshot).values():
+                outside += flags
+        return np.asarray(outside > self.config.tolerated)
+
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+        if self.config.action == "fallback" or not self.config.bounds:
+            return np.zeros(len(parallelism), dtype=bool)
+        return hold(snapshot, self.demands(snapshot), parallelism, level)
+
+    def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
+        names = [name for name, flags in self._outside(snapshot).items() if flags[job]]
+        return f"unlike anything seen in training: {', '.join(names)}"
+
+    def _outside(self, snapshot: MetricsSnapshot) -> dict[str, Flags]:
+        found = {} if self._features is None else self._features(snapshot)
+        outside = {}
+        for name, (low, high) in self.config.bounds.items():
+            values = found.get(name) if self._features else getattr(snapshot, name, None)
+            if not isinstance(values, np.ndarray):
+                known = found if self._features else MetricsSnapshot.__dataclass_fields__
+                raise MetricsError(
+                    f"guardrail 'out_of_distribution': there is no feature '{name}'",
+                    key=f"bounds.{name}",
+                    remedy=did_you_mean(name, known),
+                )
+            flags = (values < low) | (values > high)
+            outside[name] = (
+                np.any(flags & snapshot.topology.mask, axis=1) if flags.ndim == 2 else flags
+            )
+        return outside
+
+
+def quantile_box(
+    samples: Mapping[str, NDArray[Any]], tail: float = 0.001, widen: float = 0.1
+) -> dict[str, tuple[float, float]]:
+    """Bounds by feature that hold all but the tails of the samples, widened by a share.
+
+    >>> quantile_box({"busy_ms_per_s": np.array([0.0, 1000.0])}, tail=0.0)
+    {'busy_ms_per_s': (-100.0, 1100.0)}
+    """
+    box = {}
+    for name, values in samples.items():
+        known = values[np.isfinite(values)]
+        if known.size:
+            low, high = np.quantile(known, [tail, 1 - tail])
+            margin = widen * (high - low)
+            box[name] = (float(low - margin), float(high + margin))
+    return box

@@ -1,0 +1,99 @@
+"""What all guardrails share: a change made in place to a working copy, and the protocol around it.
+
+A guardrail only ever clamps a vertex to a range, or replaces a whole job by a configuration, and
+both the range and the choice follow from the snapshot and its own memory, not from the decision.
+Such steps, one after the other, change nothing when done again: a chain is idempotent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.row_memory import RowMemory
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["Restriction", "hold", "replace"]
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class Restriction:
+    """One guardrail. Subclasses say `restrict` and `reason`, and `commit` what they count."""
+
+    name: str = ""
+    coupled: bool = False
+    """True if what it does to one vertex depends on what is decided for another."""
+
+    def __init__(self, memory: RowMemory | None = None) -> None:
+        self._memory = memory or RowMemory({})
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        self._memory.reset(jobs, mask)
+
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+        """Changes the working copy in place; True for the jobs it changed, (J,)."""
+        raise NotImplementedError
+
+    def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
+        """Why it stepped in, asked for jobs it changed and before `commit`."""
+        raise NotImplementedError
+
+    def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
+        parallelism, level = decision.parallelism.copy(), decision.memory_level.copy()
+        trips = self.restrict(snapshot, parallelism, level)
+        said = tuple(
+            Intervention(job, self.name, self.reason(snapshot, job))
+            for job in np.flatnonzero(trips).tolist()
+        )
+        return GuardedDecision(parallelism, level, decision, trips[:, None], said)
+
+    def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
+        """Most guardrails count nothing."""
+
+    def state(self) -> State:
+        return self._memory.state()
+
+    def restore(self, state: State) -> None:
+        self._memory.restore(state)
+
+
+def hold(snapshot: MetricsSnapshot, rows: Flags, parallelism: Ints, level: Ints) -> Flags:
+    """Keeps the running configuration in the given rows; True where that changes something."""
+    return replace(snapshot, rows, snapshot.parallelism, snapshot.memory_level, parallelism, level)
+
+
+def replace(
+    snapshot: MetricsSnapshot,
+    rows: Flags,
+    wanted_parallelism: Ints,
+    wanted_level: Ints,
+    parallelism: Ints,
+    level: Ints,
+) -> Flags:
+    """Takes another configuration in the given rows; True where that changes something."""
+    trips = np.zeros(len(parallelism), dtype=bool)
+    _replace(
+        snapshot.topology.row, snapshot.topology.tables.n, rows, wanted_parallelism, wanted_level,
+        parallelism, level, trips,
+    )  # fmt: skip
+    return trips
+
+
+@njit(cache=True, nogil=True)
+def _replace(
+    row: Ints, n: Ints, rows: Flags, wanted_p: Ints, wanted_level: Ints, p: Ints, level: Ints,
+    trips: Flags,
+) -> None:  # fmt: skip
+    for j in range(p.shape[0]):
+        if not rows[j]:
+            continue
+        for v in range(n[row[j]]):
+            if p[j, v] != wanted_p[j, v] or level[j, v] != wanted_level[j, v]:
+                p[j, v], level[j, v] = wanted_p[j, v], wanted_level[j, v]
+                trips[j] = True

@@ -1,0 +1,98 @@
+"""A policy that runs alongside: asked on every tick, followed only when a guardrail says so."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.errors import ConfigError
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, Policy, State
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies import CapacityModel, PolicyConfig, Requirement, make
+
+__all__ = ["ShadowPolicy", "Shadows"]
+
+
+class ShadowPolicy:
+    """A policy made by name whose answer is kept for the tick.
+
+    A policy advances when it decides, and a guardrail may be asked several times in a tick; the
+    answer to a snapshot is therefore kept until the next one comes.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        if hasattr(policy, "explain"):
+            policy.explain = False
+        self._seen: MetricsSnapshot | None = None
+        self._decision: ScalingDecision | None = None
+        self._needed_for: MetricsSnapshot | None = None
+        self._needed: Requirement | None = None
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        self.policy.reset(jobs, seeds, mask)
+        self._seen = self._needed_for = None
+
+    def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        """What the policy decides on this snapshot."""
+        if self._decision is None or self._seen is not snapshot:
+            self._decision = self.policy.decide(snapshot)
+            self._seen = snapshot
+        return self._decision
+
+    def required(self, snapshot: MetricsSnapshot) -> Requirement | None:
+        """What its model requires now; None for a policy without one."""
+        if not isinstance(self.policy, CapacityModel):
+            return None
+        if self._needed is None or self._needed_for is not snapshot:
+            self._needed = self.policy.required(snapshot)
+            self._needed_for = snapshot
+        return self._needed
+
+    def observe(self, snapshot: MetricsSnapshot) -> None:
+        """Lets the model remember the snapshot without a decision."""
+        if isinstance(self.policy, CapacityModel) and self._seen is not snapshot:
+            self.policy.observe(snapshot)
+
+    def state(self) -> State:
+        return self.policy.state()
+
+    def restore(self, state: State) -> None:
+        self.policy.restore(state)
+        self._seen = self._needed_for = None
+
+
+class Shadows:
+    """Shadow policies of one chain; guardrails that name the same policy share it."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, ShadowPolicy] = {}
+
+    def of(
+        self, policy: str | PolicyConfig, guardrail: str, *, model: bool = False
+    ) -> ShadowPolicy:
+        """The shadow of a policy.
+
+        Args:
+            policy: its name, file or configuration.
+            guardrail: who asks, for errors.
+            model: whether it must be able to say what is required.
+        """
+        key = policy if isinstance(policy, str) else policy.model_dump_json()
+        if key not in self._made:
+            self._made[key] = ShadowPolicy(make(policy))
+        shadow = self._made[key]
+        if model and not isinstance(shadow.policy, CapacityModel):
+            raise ConfigError(
+                "computes no capacity, so it cannot be a floor",
+                key=f"{guardrail}.policy",
+                value=shadow.name,
+                remedy="Name ds2, justin-paper or justin-artifact.",
+            )
+        return shadow

@@ -1,0 +1,83 @@
+"""No decision on metrics that are too young or missing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import did_you_mean
+from dsp_gym.guardrails.restriction import Restriction, hold
+from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
+
+__all__ = ["StaleMetrics", "StaleMetricsConfig"]
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class StaleMetricsConfig(ConfigModel):
+    """What must be known to decide."""
+
+    kind: Literal["stale_metrics"] = Field("stale_metrics", description="this guardrail")
+    min_window_fill: float = Field(
+        1.0, ge=0, le=1, description="share of the metrics window that must be covered"
+    )
+    needed: tuple[str, ...] = Field(
+        ("records_in_per_s", "busy_ms_per_s"),
+        description="snapshot metrics that must be known for every vertex, or for the job",
+    )
+    action: Literal["hold", "fallback"] = Field(
+        "hold", description="hold the running configuration, or let the fallback decide"
+    )
+
+    @field_validator("needed")
+    @classmethod
+    def _are_metrics(cls, needed: tuple[str, ...]) -> tuple[str, ...]:
+        for name in needed:
+            if name not in PER_JOB and name not in PER_VERTEX:
+                hint = did_you_mean(name, [*PER_JOB, *PER_VERTEX])
+                raise ValueError(f"a snapshot has no metric {name!r}. {hint}")
+        return needed
+
+
+class StaleMetrics(Restriction):
+    """Holds while the metrics window is not filled or a needed metric is unknown."""
+
+    name = "stale_metrics"
+
+    def __init__(self, config: StaleMetricsConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or StaleMetricsConfig()
+
+    def demands(self, snapshot: MetricsSnapshot) -> Flags:
+        """True where the metrics cannot be relied on, (J,)."""
+        # Written so that an unknown fill counts as none.
+        stale = ~(snapshot.window_fill >= self.config.min_window_fill - 1e-9)
+        for name in self.config.needed:
+            unknown = np.isnan(getattr(snapshot, name))
+            if unknown.any():
+                if unknown.ndim == 2:
+                    unknown = np.any(unknown & snapshot.topology.mask, axis=1)
+                stale |= unknown
+        return np.asarray(stale)
+
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+        if self.config.action == "fallback":  # the fallback asks `demands` itself
+            return np.zeros(len(parallelism), dtype=bool)
+        return hold(snapshot, self.demands(snapshot), parallelism, level)
+
+    def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
+        fill = snapshot.window_fill[job]
+        if not fill >= self.config.min_window_fill - 1e-9:
+            return f"{100 * fill:.0f} % of the metrics window is covered"
+        mask = snapshot.topology.mask[job]
+        unknown = [
+            name
+            for name in self.config.needed
+            if np.isnan(np.atleast_1d(getattr(snapshot, name)[job])[..., : mask.sum()]).any()
+        ]
+        return f"unknown: {', '.join(unknown)}"

@@ -1,0 +1,79 @@
+"""How far one decision may go from the running configuration."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from pydantic import Field
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.guardrails.restriction import Restriction
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+__all__ = ["StepLimit", "StepLimitConfig"]
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class StepLimitConfig(ConfigModel):
+    """Largest step of one vertex in one decision."""
+
+    kind: Literal["step_limit"] = Field("step_limit", description="this guardrail")
+    up_factor: float = Field(
+        4.0, ge=1, description="largest growth of the parallelism, as a factor"
+    )
+    down_factor: float = Field(
+        0.5, ge=0, le=1, description="smallest share of the parallelism that must stay"
+    )
+    tasks: int = Field(
+        2, ge=1, description="tasks that may always come or go, whatever the factors say"
+    )
+    levels: int = Field(1, ge=1, description="memory levels that may come or go")
+
+
+class StepLimit(Restriction):
+    """Keeps every vertex near its running parallelism and memory level."""
+
+    name = "step_limit"
+
+    def __init__(self, config: StepLimitConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or StepLimitConfig()
+
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+        c, tables = self.config, snapshot.topology.tables
+        trips = np.zeros(len(parallelism), dtype=bool)
+        _limit(
+            snapshot.topology.row, tables.n, snapshot.parallelism, snapshot.memory_level,
+            c.up_factor, c.down_factor, c.tasks, c.levels, parallelism, level, trips,
+        )  # fmt: skip
+        return trips
+
+    def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
+        c = self.config
+        return (
+            f"one step goes from x{c.down_factor:g} to x{c.up_factor:g} of the tasks "
+            f"(or {c.tasks} of them) and {c.levels} memory level(s)"
+        )
+
+
+@njit(cache=True, nogil=True)
+def _limit(
+    row: Ints, n: Ints, running: Ints, running_level: Ints, up: float, down: float, tasks: int,
+    levels: int, p: Ints, level: Ints, trips: Flags,
+) -> None:  # fmt: skip
+    for j in range(p.shape[0]):
+        for v in range(n[row[j]]):
+            now = running[j, v]
+            most = max(now + tasks, int(np.floor(now * up + 1e-9)))
+            least = min(now - tasks, int(np.ceil(now * down - 1e-9)))
+            to_p = min(max(p[j, v], least), most)
+            now = running_level[j, v]
+            to_level = min(max(level[j, v], now - levels), now + levels)
+            if to_p != p[j, v] or to_level != level[j, v]:
+                p[j, v], level[j, v] = to_p, to_level
+                trips[j] = True
