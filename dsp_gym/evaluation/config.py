@@ -47,8 +47,15 @@ class Entrant(ConfigModel):
 
 
 def _label(policy: str) -> str:
+    """What a policy is called: a trained one stands in `runs/NAME/policy`.
+
+    >>> _label("ds2"), _label("configs/policies/ds2-justin.yaml"), _label("runs/q11/policy")
+    ('ds2', 'ds2-justin', 'q11')
+    """
     path = Path(policy)
-    return path.stem if path.suffix in {".yaml", ".yml"} else path.name
+    if path.suffix in {".yaml", ".yml"}:
+        return path.stem
+    return path.parent.name if path.name == "policy" and path.parent.name else path.name
 
 
 class BenchmarkConfig(ConfigModel):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dsp_gym import __version__
 from dsp_gym.config.files import load_model
 from dsp_gym.envs.sizing import sized
+from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.scorecard import Cell, Scorecard, Timeline, score
@@ -126,6 +127,15 @@ def simulation_seed(cell: LoadCell) -> int:
 
 def _runs(config: BenchmarkConfig, base_dir: str | Path | None) -> _Runs:
     specs = tuple(_job(name, config.slo_latency_s) for name in config.jobs)
+    names = [spec.job for spec in specs]
+    for spec, file in zip(specs, config.jobs, strict=True):
+        if names.count(spec.job) > 1:
+            raise ConfigError(
+                f"two jobs are called '{spec.job}'",
+                key="jobs",
+                value=file,
+                remedy="Give each job file its own 'job' name; results are told apart by it.",
+            )
     sampler = LoadSampler(config.loads, base_dir)
     loads = [cell for row in sampler.cells(config.split, config.seeds) for cell in row]
     shapes = np.array([sampler.rates(cell, config.episode_s) for cell in loads])

@@ -63,12 +63,19 @@ def overshoot(changes: list[int], rescales: Floats, subtasks: Floats) -> float:
         rescales: Rescales started in each interval.
         subtasks: Subtasks decided on for each interval.
     """
+    standing = _standing(rescales, subtasks)
     ratios = []
     for begin, end in _segments(changes, len(subtasks)):
         taken = subtasks[begin:end][rescales[begin:end] > 0]
-        final = float(subtasks[end - 1])
+        final = float(standing[end - 1])
         ratios.append(max(float(taken.max()) / final, 1.0) if len(taken) and final else 1.0)
     return float(np.mean(ratios))
+
+
+def _standing(rescales: Floats, subtasks: Floats) -> Floats:
+    """What was last asked for: while a job restarts, policies hold what they still see running."""
+    asked = np.where(rescales > 0, np.arange(len(rescales)), 0)
+    return subtasks[np.maximum.accumulate(asked)]
 
 
 def _segments(changes: list[int], end: int) -> list[tuple[int, int]]:

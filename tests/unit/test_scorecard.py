@@ -139,3 +139,9 @@ def test_shrinking_after_the_load_fell_is_no_overshoot():
     subtasks = np.array([12.0, 12.0, 6.0, 6.0])
     rescales = np.array([0.0, 0.0, 1.0, 0.0])
     assert overshoot([0, 1], rescales, subtasks) == 1.0
+
+
+def test_what_a_restarting_job_still_shows_is_not_what_was_kept():
+    subtasks = np.array([2.0, 4.0, 2.0, 4.0])  # the decision of interval 2 holds the old picture
+    rescales = np.array([0.0, 1.0, 0.0, 0.0])
+    assert overshoot([0, 3], rescales, subtasks) == 1.0

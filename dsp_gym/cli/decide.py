@@ -1,0 +1,191 @@
+"""`dsp-gym decide`: snapshots in, decisions out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsp_gym.cli.output import print_json
+
+if TYPE_CHECKING:
+    from dsp_gym.guardrails.chain import Chain
+    from dsp_gym.loop.protocols import Policy
+
+__all__ = ["answers", "register"]
+
+STANDARD_INPUT = "-"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog="Examples:\n\n"
+        "  dsp-gym decide --policy ds2 --input snapshots.jsonl\n\n"
+        "  dsp-gym decide --policy runs/q11/policy --guardrails default "
+        "--input snapshots.jsonl --output decisions.jsonl"
+    )(decide)
+
+
+def decide(
+    policy: Annotated[str, typer.Option(help="A policy's name, YAML file, or folder.")],
+    input: Annotated[  # the option is called --input
+        str, typer.Option("--input", metavar="FILE", help="Snapshots, one per line; - is stdin.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write decisions there, whole or not at all."),
+    ] = None,
+    guardrails: Annotated[
+        str | None, typer.Option(help="Guardrails the decisions pass: a name or YAML file.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of policies that draw.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead of lines.")
+    ] = False,
+) -> None:
+    """Decide on metrics snapshots: JSON Lines in, JSON Lines out.
+
+    Each line of the input is a `dsp-gym/snapshot/1` document. Lines of one job are its history, in
+    order; each job has its own copy of the policy. Each line of the output is the
+    `dsp-gym/decision/1` that answers the line of the input.
+    """
+    from dsp_gym.config.files import write_atomic
+
+    found = answers(_lines(input), _maker(policy, guardrails), seed)
+    if output is None and not as_json:
+        for document in found:
+            typer.echo(_line(document))
+        return
+    documents = list(found)
+    if output is None:
+        print_json(documents)
+        return
+    write_atomic(output, "".join(f"{_line(document)}\n" for document in documents))
+    changes = sum(document["changed"] for document in documents)
+    jobs = sorted({document["job"] for document in documents})
+    if as_json:
+        print_json({"decisions": len(documents), "changes": changes, "jobs": jobs,
+                    "output": output})  # fmt: skip
+    else:
+        typer.echo(
+            f"{len(documents)} decisions for {len(jobs)} jobs, {changes} of them changes: {output}"
+        )
+
+
+@dataclass(slots=True)
+class _History:
+    """One job: its policy and guardrails, and what was last seen of it."""
+
+    policy: Policy
+    chain: Chain | None
+    vertices: tuple[str, ...] = ()
+    t_s: float = float("-inf")
+
+
+def answers(
+    lines: Iterable[tuple[str, str]],
+    start: Callable[[], tuple[Policy, Chain | None]],
+    seed: int = 0,
+) -> Iterator[dict[str, Any]]:
+    """One decision per snapshot.
+
+    Args:
+        lines: Where each line stands, and its text.
+        start: Makes the policy, and the guardrails, of one job.
+        seed: Of policies that draw.
+    """
+    import numpy as np
+
+    from dsp_gym.errors import DspGymError, MetricsError
+    from dsp_gym.loop.wire import decision_to_json, snapshot_from_json
+
+    histories: dict[str, _History] = {}
+    for where, text in lines:
+        snapshot = snapshot_from_json([_parsed(text, where)], where)
+        job = snapshot.job(0)
+        key, t_s = snapshot.topology.spec(0).job, float(snapshot.t_s[0])
+        try:
+            history = histories.get(key)
+            if history is None:
+                policy, chain = start()
+                history = histories[key] = _History(policy, chain, job.vertices)
+                policy.reset(snapshot.topology, np.array([seed]))
+                if chain is not None:
+                    chain.reset(snapshot.topology, np.array([seed]))
+            if job.vertices != history.vertices:
+                raise MetricsError(
+                    f"job '{key}' had the vertices {', '.join(history.vertices)} before, now "
+                    f"{', '.join(job.vertices)}",
+                    remedy="A changed graph is another job: give it another 'job' key.",
+                )
+            if t_s <= history.t_s:
+                raise MetricsError(
+                    f"t_s {t_s:g} of job '{key}' does not follow {history.t_s:g}",
+                    remedy="Sort the lines of a job by t_s, without repeats.",
+                )
+            history.t_s = t_s
+            decision = history.policy.decide(snapshot)
+            if history.chain is None:
+                yield decision_to_json(decision, job)
+                continue
+            guarded = history.chain.allow(snapshot, decision)
+            history.chain.commit(snapshot, guarded)
+            yield decision_to_json(guarded, job)
+        except DspGymError as error:
+            raise error.in_file(where) from None
+
+
+def _maker(policy: str, guardrails: str | None) -> Callable[[], tuple[Policy, Chain | None]]:
+    from dsp_gym.config.files import load_model
+    from dsp_gym.guardrails.chain import build
+    from dsp_gym.guardrails.config import GuardrailsConfig
+    from dsp_gym.policies.registry import make
+
+    rules = None if guardrails is None else load_model(GuardrailsConfig, "guardrails", guardrails)
+    make(policy)  # a wrong name is refused before the first line is read
+    return lambda: (make(policy), None if rules is None else build(rules))
+
+
+def _lines(source: str) -> Iterator[tuple[str, str]]:
+    """Lines that are not blank, each with the file and number that errors name."""
+    from dsp_gym.errors import ConfigError
+
+    name = "standard input" if source == STANDARD_INPUT else source
+    try:
+        stream = sys.stdin if source == STANDARD_INPUT else open(source, encoding="utf-8")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be read: {error.strerror}",
+            file=source,
+            remedy="Give a file of snapshots, one JSON document per line, or - for stdin.",
+        ) from error
+    with stream:
+        try:
+            for number, line in enumerate(stream, start=1):
+                if line.strip():
+                    yield f"{name}, line {number}", line
+        except UnicodeDecodeError as error:
+            raise ConfigError("is not UTF-8 text", file=name, value=error.reason) from error
+
+
+def _parsed(text: str, where: str) -> Any:
+    from dsp_gym.errors import SchemaError
+
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SchemaError(
+            f"is not valid JSON: {error.msg} at column {error.colno}",
+            file=where,
+            remedy="Write one whole document per line.",
+        ) from None
+
+
+def _line(document: dict[str, Any]) -> str:
+    return json.dumps(document, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,244 @@
+"""`dsp-gym evaluate`: policies against each other, on the same loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsp_gym.cli.output import JSON_OPTION, print_table
+
+if TYPE_CHECKING:
+    from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.evaluation.run import Observer
+    from dsp_gym.evaluation.scorecard import Scorecard
+    from dsp_gym.experiment import ExperimentConfig
+
+__all__ = ["benchmark_of", "print_scorecard", "progress", "read_benchmark", "register"]
+
+DEFAULT_STORE = "sqlite:///mlflow.db"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog="Examples:\n\n"
+        "  dsp-gym evaluate quick\n\n"
+        "  dsp-gym evaluate configs/experiments/q11.yaml --policy runs/q11/policy\n\n"
+        "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     run it again, exactly"
+    )(evaluate)
+
+
+def evaluate(
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="A benchmark, an experiment, the folder of a trained policy, or a scorecard.json."
+        ),
+    ],
+    policy: Annotated[
+        list[str] | None, typer.Option(help="One more policy: name, YAML file or folder; repeat.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds per load; the config's if not given.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the results.  [default: runs/evaluations/NAME]"
+        ),
+    ] = None,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
+    ] = True,
+    uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
+) -> None:
+    """Compare policies on jobs and loads none of them has seen.
+
+    Every policy meets the same loads, seeds and faults. Prints a scorecard and writes it as JSON,
+    CSV (every run) and one HTML page.
+    """
+    from dsp_gym.evaluation.report import write_report
+    from dsp_gym.evaluation.run import evaluate as run
+
+    name, benchmark = read_benchmark(config, tuple(policy or ()))
+    if seeds is not None:
+        benchmark = benchmark.model_copy(update={"seeds": seeds})
+    with progress(len(benchmark.policies)) as observer:
+        scorecard = run(benchmark, observer=observer)
+    written = write_report(scorecard, out or Path("runs/evaluations") / name)
+    record = _record(name, scorecard, written, uri) if track else None
+    if as_json:
+        typer.echo(scorecard.to_json(), nl=False)
+        return
+    print_scorecard(scorecard)
+    for kind, path in written.items():
+        typer.echo(f"{kind:>6}  {path}")
+    if "html" not in written:
+        typer.echo("No HTML report without matplotlib: pip install 'dsp-gym[train]'", err=True)
+    if record is not None:
+        typer.echo(f"MLflow  run {record} in {uri}")
+
+
+def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, BenchmarkConfig]:
+    """The benchmark meant by a name or path, and what to call it.
+
+    Args:
+        config: A benchmark, an experiment, the folder of a trained policy, or the scorecard of an
+            earlier evaluation.
+        policies: Policies to add to it.
+    """
+    from dsp_gym.config.files import find, names, parse, read_yaml
+    from dsp_gym.errors import ConfigError, did_you_mean
+    from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.evaluation.scorecard import Scorecard
+    from dsp_gym.experiment import ExperimentConfig
+
+    path = Path(config)
+    if _is_trained(config):
+        file = path / "config.yaml"
+        experiment = parse(ExperimentConfig, read_yaml(file), file)
+        return experiment.name, benchmark_of(experiment, (config, *policies))
+    if path.suffix == ".json" and path.is_file():
+        card = Scorecard.from_json(path.read_text(encoding="utf-8"), config)
+        return path.absolute().parent.name, _with(
+            parse(BenchmarkConfig, card.config, config), policies
+        )
+    known = {kind: names(kind) for kind in ("benchmarks", "experiments")}
+    if len(path.parts) == 1 and not path.suffix and not path.exists():
+        found = [kind for kind, shipped in known.items() if config in shipped]
+        if not found:
+            raise ConfigError(
+                f"there is no benchmark or experiment '{config}'",
+                remedy=did_you_mean(config, [n for shipped in known.values() for n in shipped]),
+            )
+        file = find(found[0], config)
+    else:
+        file = find("benchmarks", path)
+    document = read_yaml(file)
+    if isinstance(document, dict) and document.keys() & {"agent", "env", "evaluation", "name"}:
+        experiment = parse(ExperimentConfig, document, file)
+        return experiment.name, benchmark_of(experiment, policies)
+    return file.stem, _with(parse(BenchmarkConfig, document, file), policies)
+
+
+def benchmark_of(experiment: ExperimentConfig, policies: tuple[str, ...] = ()) -> BenchmarkConfig:
+    """The comparison an experiment asks for.
+
+    Args:
+        experiment: The experiment.
+        policies: Policies to add. Trained ones run inside the experiment's guardrails; without
+            any, the one that `dsp-gym train` put into `runs/NAME/policy` is taken.
+    """
+    from dsp_gym.errors import ConfigError
+
+    trained = [name for name in policies if _is_trained(name)]
+    standard = str(Path("runs") / experiment.name / "policy")
+    if not policies and not _is_trained(standard):
+        raise ConfigError(
+            f"experiment '{experiment.name}' has no trained policy yet",
+            file=standard,
+            remedy="Run dsp-gym train first, or name a policy: --policy FOLDER.",
+        )
+    first = trained[0] if trained else None if policies else standard
+    benchmark = experiment.benchmark(first)
+    return _with(
+        benchmark, tuple(name for name in policies if name != first), experiment.guardrails
+    )
+
+
+def _is_trained(policy: str) -> bool:
+    return (Path(policy) / "policy.json").is_file()
+
+
+def _with(
+    benchmark: BenchmarkConfig, policies: tuple[str, ...], guardrails: str | None = None
+) -> BenchmarkConfig:
+    """The benchmark with further policies, trained ones inside the guardrails."""
+    from dsp_gym.config.files import parse
+    from dsp_gym.evaluation.config import BenchmarkConfig
+
+    labels = {entrant.name for entrant in benchmark.policies}
+    added = [
+        {"policy": policy, "guardrails": guardrails if _is_trained(policy) else None}
+        for policy in policies
+        if policy not in labels
+    ]
+    document = {name: getattr(benchmark, name) for name in BenchmarkConfig.model_fields}
+    document["policies"] = (*benchmark.policies, *added)
+    return parse(BenchmarkConfig, document, "--policy")
+
+
+def print_scorecard(scorecard: Scorecard) -> None:
+    """The scorecard as one table per job."""
+    from dsp_gym.evaluation.report import summary
+
+    for job in scorecard.jobs:
+        table = summary(scorecard, job)
+        print_table(table.columns, table.rows, title=job, right=table.columns[1:])
+        typer.echo()
+
+
+@contextmanager
+def progress(policies: int) -> Iterator[Observer]:
+    """A progress bar on stderr over the policies of a benchmark; none without a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None)
+        done: list[str] = []
+
+        def observe(label: str, taken: int, total: int, _step: Any) -> None:
+            if label not in done:
+                done.append(label)
+            completed = (len(done) - 1) * total + taken
+            bar.update(task, description=label, completed=completed, total=policies * total)
+
+        yield observe
+
+
+def _record(name: str, scorecard: Scorecard, written: dict[str, Path], uri: str) -> str | None:
+    """Keeps the scorecard in MLflow; None where MLflow is not installed."""
+    from dsp_gym.errors import MissingExtraError
+    from dsp_gym.trackers import open_tracker
+
+    try:
+        tracker = open_tracker(uri, "evaluations")
+    except MissingExtraError:
+        return None
+    tracker.start(name, {"kind": "evaluation", **scorecard.versions})
+    status = "FAILED"
+    try:
+        tracker.params(scorecard.config)
+        tracker.metrics(
+            {
+                f"{row.job}/{row.policy}/{metric}": estimate.value
+                for row in scorecard.rows
+                for metric, estimate in row.metrics.items()
+            },
+            step=0,
+        )
+        for path in written.values():
+            tracker.artifact(path)
+        for entrant in scorecard.config["policies"]:
+            policy = entrant["policy"]
+            if isinstance(policy, str) and _is_trained(policy):
+                tracker.artifact(Path(policy), f"policies/{entrant['name']}")
+        status = "FINISHED"
+    finally:
+        tracker.end(status)
+    return tracker.run_id

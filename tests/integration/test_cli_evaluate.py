@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import csv
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from dsp_gym.cli import app
+from dsp_gym.config import load, names
+from dsp_gym.evaluation.scorecard import METRICS, Scorecard
+
+BENCHMARK = """
+description: Two policies, two loads
+policies:
+  - {policy: static, params: {parallelism: {session: 6}}}
+  - ds2
+jobs: [nexmark-q11]
+loads:
+  test:
+    loads: [constant, flash-crowd]
+    seeds: {from: 900, to: 910}
+seeds: 2
+episode_s: 900
+bootstrap: 200
+"""
+
+
+@pytest.fixture
+def benchmark(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # results and records are written to the current folder
+    file = tmp_path / "small.yaml"
+    file.write_text(BENCHMARK)
+    return file
+
+
+def evaluate(*arguments: str):
+    return CliRunner().invoke(app, ["evaluate", *map(str, arguments), "--no-track"])
+
+
+def scorecard(*arguments: str) -> Scorecard:
+    result = evaluate(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return Scorecard.from_json(result.stdout)
+
+
+def test_every_policy_meets_every_load_and_seed(benchmark):
+    cells = scorecard(benchmark).cells
+    runs = {
+        policy: [(cell.job, cell.load, cell.seed) for cell in cells if cell.policy == policy]
+        for policy in ("static", "ds2")
+    }
+    assert runs["static"] == runs["ds2"]
+    assert [(load, seed) for _, load, seed in runs["ds2"]] == [
+        ("constant", 900),
+        ("constant", 901),
+        ("flash-crowd", 900),
+        ("flash-crowd", 901),
+    ]
+
+
+def test_the_same_config_gives_the_same_bytes(benchmark, tmp_path):
+    for out in ("one", "two"):
+        assert evaluate(benchmark, "--out", tmp_path / out).exit_code == 0
+    one, two = (tmp_path / out for out in ("one", "two"))
+    for file in ("scorecard.json", "cells.csv", "report.html"):
+        assert (one / file).read_bytes() == (two / file).read_bytes()
+
+
+def test_a_run_does_not_depend_on_what_runs_beside_it(benchmark):
+    together = scorecard(benchmark).cells
+    benchmark.write_text(BENCHMARK.replace("[constant, flash-crowd]", "[flash-crowd]"))
+    alone = scorecard(benchmark).cells
+    assert alone == tuple(cell for cell in together if cell.load == "flash-crowd")
+
+
+def test_a_scorecard_can_be_run_again_exactly(benchmark, tmp_path):
+    evaluate(benchmark, "--out", tmp_path / "first")
+    first = (tmp_path / "first" / "scorecard.json").read_text()
+    assert scorecard(tmp_path / "first" / "scorecard.json").to_json() == first
+
+
+def test_a_fixed_configuration_costs_what_it_costs(benchmark):
+    (cell, *_) = [c for c in scorecard(benchmark).cells if c.policy == "static"]
+    # 6 tasks and a sink of one, at the prices of the job file; the start adds its first minute.
+    memory_gib = (134 + 39 + 158) / 1024
+    hour = 7 * (0.04048 + memory_gib * 0.004445)
+    assert cell.metrics["cost"] == pytest.approx(hour * 900 / 3600, rel=0.05)
+    assert cell.metrics["rescales"] <= 1
+    assert set(cell.metrics) == set(METRICS)
+
+
+def test_results_are_printed_and_written(benchmark, tmp_path):
+    result = evaluate(benchmark)
+    assert result.exit_code == 0
+    out = tmp_path / "runs" / "evaluations" / "small"
+    assert "cost against ds2" in result.stdout
+    assert "scorecard.json" in result.stdout
+    lines = list(csv.DictReader((out / "cells.csv").read_text().splitlines()))
+    assert len(lines) == 8
+    assert json.loads((out / "scorecard.json").read_text())["config"]["episode_s"] == 900
+
+
+def test_a_policy_can_be_added_and_seeds_reduced(benchmark):
+    card = scorecard(benchmark, "--policy", "hpa-cpu", "--policy", "ds2", "--seeds", "1")
+    assert card.policies == ("static", "ds2", "hpa-cpu")
+    assert {cell.seed for cell in card.cells} == {900}
+
+
+def test_guardrails_hold_in_evaluation_and_are_counted(benchmark, tmp_path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("guardrails: [{kind: step_limit, up_factor: 1, tasks: 1}]")
+    held = f"  - {{policy: ds2, name: held, guardrails: {rules}}}\n"
+    text = BENCHMARK.replace("  - ds2\n", f"  - ds2\n{held}").replace("jobs:", "start: job\njobs:")
+    benchmark.write_text(text)
+    card = scorecard(benchmark)
+    assert card.row("ds2", "nexmark-q11").metrics["interventions"].high == 0
+    cells = [cell for cell in card.cells if cell.policy == "held"]
+    assert sum(cell.metrics["interventions"] for cell in cells) > 0
+    assert sum(cell.trips["step_limit"] for cell in cells) > 0
+
+
+def test_without_matplotlib_the_numbers_are_still_printed(benchmark, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = evaluate(benchmark)
+    assert result.exit_code == 0
+    assert "dsp-gym[train]" in result.stderr
+    assert "report.html" not in result.stdout
+
+
+@pytest.mark.parametrize("name", names("benchmarks"))
+def test_shipped_benchmarks_can_be_read(name):
+    assert load("benchmarks", name)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("- ds2", "- ds2\n  - ds3", "there is no policy 'ds3'. Did you mean 'ds2'?"),
+        ("- ds2", "- hpa-cpu", "the reference 'ds2' is none of the policies"),
+        ("- ds2", "- ds2\n  - ds2", "two policies are named 'ds2'"),
+        (
+            "jobs: [nexmark-q11]",
+            "jobs: [nexmark-q11, nexmark-q11]",
+            "the job 'nexmark-q11' is listed twice",
+        ),
+        ("seeds: 2", "seeds: 11", "the test split has 10 seeds"),
+        ("episode_s: 900", "episode_s: 930", "no multiple of interval_s 60"),
+        ("  test:", "  train:", "there is no test split"),
+        ("bootstrap: 200", "bootstraps: 200", "Did you mean 'bootstrap'?"),
+    ],
+)
+def test_bad_input_is_one_message_and_nothing_is_written(old, new, message, benchmark, tmp_path):
+    benchmark.write_text(BENCHMARK.replace(old, new))
+    result = evaluate(benchmark)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert list(tmp_path.iterdir()) == [benchmark]
+
+
+def test_a_name_that_is_nothing_gets_a_suggestion():
+    result = evaluate("quik")
+    assert result.exit_code == 2
+    assert "there is no benchmark or experiment 'quik'. Did you mean 'quick'?" in result.stderr
+
+
+def test_an_experiment_without_a_trained_policy_says_how_to_get_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.yaml").write_text(
+        "name: x\njobs: [nexmark-q11]\n"
+        "loads:\n  train: {loads: [diurnal], seeds: {from: 0, to: 9}}\n"
+        "  test: {loads: [diurnal], seeds: {from: 10, to: 30}}\n"
+    )
+    result = evaluate("x.yaml")
+    assert result.exit_code == 2
+    assert "Run dsp-gym train first" in result.stderr

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dsp_gym.cli import app
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["simulate", *arguments])
+
+
+def decisions(*arguments: str) -> dict:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_each_decision_is_a_row_and_the_end_is_summed_up():
+    found = decisions("nexmark-q11", "--duration", "5m", "--interval", "30s")
+    assert [row["t_s"] for row in found["decisions"]] == [30.0 * k for k in range(10)]
+    assert found["summary"]["cost"] == pytest.approx(sum(row["cost"] for row in found["decisions"]))
+    assert found["summary"]["rescales"] == 0  # static
+
+
+def test_a_policy_acts_and_says_why():
+    found = decisions("nexmark-q11", "--policy", "ds2", "--duration", "10m")
+    grown = [row for row in found["decisions"] if row["rescaled"]]
+    assert grown
+    assert "session" in grown[0]["reason"]
+    assert grown[0]["configuration"]["session"]["parallelism"] > 1
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another():
+    line = ("nexmark-q11", "--load", "diurnal-bursts", "--duration", "5m")
+    assert decisions(*line, "--seed", "3") == decisions(*line, "--seed", "3")
+    assert decisions(*line, "--seed", "3") != decisions(*line, "--seed", "4")
+
+
+def test_the_table_is_readable_and_the_csv_is_complete():
+    table = run("nexmark-q11", "--duration", "3m")
+    assert table.exit_code == 0
+    assert "bids=1@0 session=1@0 sink=1@0" in table.stdout
+    assert "SLO seconds" in table.stdout
+    lines = list(
+        csv.DictReader(io.StringIO(run("nexmark-q11", "--duration", "3m", "--csv").stdout))
+    )
+    assert [float(line["t_s"]) for line in lines] == [0.0, 60.0, 120.0]
+
+
+def test_the_plot_is_a_page(tmp_path):
+    pytest.importorskip("matplotlib", reason="figures need the extra 'train'")
+    page = tmp_path / "run.html"
+    result = run("nexmark-q11", "--duration", "3m", "--plot", str(page))
+    assert result.exit_code == 0
+    assert "<svg" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nexmrk-q5",), "Did you mean 'nexmark-q5'?"),
+        (("nexmark-q11", "--policy", "ds3"), "Did you mean 'ds2'?"),
+        (("nexmark-q11", "--load", "diurnl"), "Did you mean 'diurnal'?"),
+        (("nexmark-q11", "--duration", "soon"), "Write a number with s, m, h or d"),
+        (("nexmark-q11", "--duration", "90s"), "no multiple of interval_s 60"),
+        (("nexmark-q11", "--start", "big"), "expected 'job' or 'sized'"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.output
