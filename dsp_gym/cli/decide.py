@@ -142,14 +142,14 @@ def answers(
 
 
 def _maker(policy: str, guardrails: str | None) -> Callable[[], tuple[Policy, Chain | None]]:
-    from dsp_gym.config.files import load_model
     from dsp_gym.guardrails.chain import build
-    from dsp_gym.guardrails.config import GuardrailsConfig
     from dsp_gym.policies.registry import make
 
-    rules = None if guardrails is None else load_model(GuardrailsConfig, "guardrails", guardrails)
-    make(policy)  # a wrong name is refused before the first line is read
-    return lambda: (make(policy), None if rules is None else build(rules))
+    def start() -> tuple[Policy, Chain | None]:
+        return make(policy), None if guardrails is None else build(guardrails)
+
+    start()  # a wrong name is refused before the first line is read
+    return start
 
 
 def _lines(source: str) -> Iterator[tuple[str, str]]:

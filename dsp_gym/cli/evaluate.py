@@ -21,6 +21,8 @@ __all__ = ["benchmark_of", "print_scorecard", "progress", "read_benchmark", "reg
 
 DEFAULT_STORE = "sqlite:///mlflow.db"
 
+_RUN = "run:"
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
@@ -28,7 +30,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  dsp-gym evaluate quick\n\n"
         "  dsp-gym evaluate configs/experiments/q11.yaml --policy runs/q11/policy\n\n"
-        "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     run it again, exactly"
+        "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     once more, exactly"
     )(evaluate)
 
 
@@ -36,7 +38,8 @@ def evaluate(
     config: Annotated[
         str,
         typer.Argument(
-            help="A benchmark, an experiment, the folder of a trained policy, or a scorecard.json."
+            help="A benchmark, an experiment, the folder of a trained policy, a scorecard.json, or "
+            "run:ID of a run recorded in MLflow."
         ),
     ],
     policy: Annotated[
@@ -65,7 +68,8 @@ def evaluate(
     from dsp_gym.evaluation.report import write_report
     from dsp_gym.evaluation.run import evaluate as run
 
-    name, benchmark = read_benchmark(config, tuple(policy or ()))
+    source = _fetched(config.removeprefix(_RUN), uri) if config.startswith(_RUN) else config
+    name, benchmark = read_benchmark(source, tuple(policy or ()))
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
     with progress(len(benchmark.policies)) as observer:
@@ -105,9 +109,8 @@ def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, Be
         return experiment.name, benchmark_of(experiment, (config, *policies))
     if path.suffix == ".json" and path.is_file():
         card = Scorecard.from_json(path.read_text(encoding="utf-8"), config)
-        return path.absolute().parent.name, _with(
-            parse(BenchmarkConfig, card.config, config), policies
-        )
+        benchmark = parse(BenchmarkConfig, _beside(card.config, path.parent), config)
+        return path.absolute().parent.name, _with(benchmark, policies)
     known = {kind: names(kind) for kind in ("benchmarks", "experiments")}
     if len(path.parts) == 1 and not path.suffix and not path.exists():
         found = [kind for kind, shipped in known.items() if config in shipped]
@@ -149,6 +152,38 @@ def benchmark_of(experiment: ExperimentConfig, policies: tuple[str, ...] = ()) -
     return _with(
         benchmark, tuple(name for name in policies if name != first), experiment.guardrails
     )
+
+
+def _fetched(run_id: str, uri: str) -> str:
+    """What to evaluate of a recorded run: its scorecard, or the policy it trained."""
+    from dsp_gym.errors import RegistryError
+    from dsp_gym.trackers.mlflow import fetch_run
+
+    folder = Path("runs/recorded") / run_id
+    if not folder.is_dir():
+        fetch_run(run_id, folder, uri)
+    for found in (folder / "scorecard.json", folder / "policy"):
+        if found.exists():
+            return str(found)
+    raise RegistryError(
+        "the run holds neither a scorecard nor a policy",
+        value=run_id,
+        remedy="Name a run of dsp-gym train or dsp-gym evaluate.",
+    )
+
+
+def _beside(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The config of a scorecard, with trained policies taken from the record it stands in."""
+    kept = {
+        entrant["name"]: folder / "policies" / entrant["name"] for entrant in config["policies"]
+    }
+    policies = [
+        {**entrant, "policy": str(kept[entrant["name"]])}
+        if _is_trained(str(kept[entrant["name"]]))
+        else entrant
+        for entrant in config["policies"]
+    ]
+    return {**config, "policies": policies}
 
 
 def _is_trained(policy: str) -> bool:

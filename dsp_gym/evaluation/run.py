@@ -19,14 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym import __version__
-from dsp_gym.config.files import load_model
 from dsp_gym.envs.sizing import sized
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
+from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.scorecard import Cell, Scorecard, Timeline, score
-from dsp_gym.guardrails.chain import Chain, build
-from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.guardrails.chain import build
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec, Slo
 from dsp_gym.job.tables import SOURCE
@@ -77,7 +75,10 @@ def evaluate(
     """
     runs = _runs(config, base_dir)
     # Everything that can be wrong about a policy is found before the first one runs.
-    entrants = [(entrant, make(entrant.policy), _chain(entrant)) for entrant in config.policies]
+    entrants = [
+        (entrant, make(entrant.policy), None if (g := entrant.guardrails) is None else build(g))
+        for entrant in config.policies
+    ]
     cells: list[Cell] = []
     timelines: list[Timeline] = []
     for entrant, policy, chain in entrants:
@@ -164,15 +165,6 @@ def _job(name: str, slo_latency_s: float | None) -> JobSpec:
     if slo_latency_s is None:
         return spec
     return spec.model_copy(update={"slo": Slo(latency_s=slo_latency_s)})
-
-
-def _chain(entrant: Entrant) -> Chain | None:
-    if entrant.guardrails is None:
-        return None
-    rules = entrant.guardrails
-    return build(
-        load_model(GuardrailsConfig, "guardrails", rules) if isinstance(rules, str) else rules
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 
 import pytest
@@ -175,3 +176,21 @@ def test_an_experiment_without_a_trained_policy_says_how_to_get_one(tmp_path, mo
     result = evaluate("x.yaml")
     assert result.exit_code == 2
     assert "Run dsp-gym train first" in result.stderr
+
+
+def test_a_recorded_run_is_run_again_with_the_same_numbers(benchmark, tmp_path):
+    pytest.importorskip("mlflow", reason="recording needs the extra 'registry'")
+    store = f"sqlite:///{tmp_path / 'record.db'}"
+    first = CliRunner().invoke(app, ["evaluate", str(benchmark), "--uri", store])
+    assert first.exit_code == 0, first.output
+    run_id = re.search(r"MLflow  run (\w+)", first.stdout)[1]
+    again = scorecard(f"run:{run_id}", "--uri", store)
+    written = tmp_path / "runs" / "evaluations" / "small" / "scorecard.json"
+    assert again.to_json() == written.read_text()
+
+
+def test_a_record_that_is_not_there_is_named(benchmark, tmp_path):
+    pytest.importorskip("mlflow", reason="recording needs the extra 'registry'")
+    result = evaluate("run:nothing", "--uri", f"sqlite:///{tmp_path / 'no.db'}")
+    assert result.exit_code == 2
+    assert "there is no such store" in result.stderr
