@@ -19,6 +19,18 @@ STUDIES: dict[str, tuple[str, str]] = {
         "dsp_gym.reproduce.justin_micro:justin_micro",
         "Justin, section 3: which tasks and memory sustain Read, Write and Update",
     ),
+    "justin-nexmark": (
+        "dsp_gym.reproduce.justin_nexmark:justin_nexmark",
+        "Justin, section 5: finals, steps, memory levels and savings on Nexmark",
+    ),
+    "ds2-word-count": (
+        "dsp_gym.reproduce.ds2:ds2_word_count",
+        "DS2, sections 5.2 and 5.3: word count on Heron and on Flink",
+    ),
+    "ds2-convergence": (
+        "dsp_gym.reproduce.ds2:ds2_convergence",
+        "DS2, section 5.4: six Nexmark queries from six initial parallelisms",
+    ),
     "streambed": (
         "dsp_gym.reproduce.streambed:streambed",
         "StreamBed: throughput by slots and memory of q1, q5, q11, each slot count left out",
