@@ -6,9 +6,13 @@ import pytest
 
 from dsp_gym.config.files import find
 from dsp_gym.errors import ConfigError
+from dsp_gym.fitting import justin_micro, nexmark
 from dsp_gym.fitting.fitted_values import fitted_values, with_values
 from dsp_gym.fitting.streambed import QUERIES, fit
 from dsp_gym.fitting.streambed_data import Cell, Run, cells, read_runs
+from dsp_gym.job.capacity import vertex_capacity
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.tables import compile_jobs
 
 LINE = "  cpu_us_per_record: {value: 0.5, source: fit} # fit: map_us"
 
@@ -64,3 +68,39 @@ def test_aborted_and_single_task_runs_are_left_out(tmp_path):
 def test_a_folder_without_the_data_is_explained(tmp_path):
     with pytest.raises(ConfigError, match="DSP_GYM_DATA"):
         read_runs(tmp_path)
+
+
+def test_nexmark_targets_are_met_by_the_fitted_files():
+    for name, (vertex, targets) in nexmark.TARGETS.items():
+        spec = load_job(name)
+        tables = compile_jobs([spec])
+        v = [x.name for x in spec.topological_order()].index(vertex)
+        inflow = spec.source.rate_per_s * tables.ratio[0, v]
+        for target in targets:
+            p = target.parallelism
+            capacity, _ = vertex_capacity(tables, 0, v, p, target.level, inflow)
+            busy = inflow / (capacity * tables.hot[0, v, p])  # average over subtasks
+            assert busy == pytest.approx(target.utilization, abs=0.002)
+
+
+def test_solving_a_solved_file_changes_nothing():
+    for name in nexmark.TARGETS:
+        text = find("jobs", name).read_text()
+        again = fitted_values(nexmark.solve(name, text))
+        assert again == pytest.approx(fitted_values(text), rel=2e-3)
+
+
+def test_the_power_law_is_recovered_from_its_own_rates(tmp_path):
+    rows = [f"q1,mapper,{p},1,{1000 * p**0.8}" for p in (1, 2, 10, 26)]
+    (tmp_path / "nexmark_q1_mapper_scaling.csv").write_text(
+        "query,operator,parallelism,trial,processing_ability_events_per_s\n" + "\n".join(rows)
+    )
+    assert nexmark.power_of(tmp_path) == pytest.approx(0.2)
+
+
+def test_the_micro_benchmarks_are_what_their_fit_gives():
+    texts = {name: find("jobs", f"justin-{name}").read_text() for name in justin_micro.BANDS}
+    values = justin_micro.fit(texts)
+    for text in texts.values():
+        known = fitted_values(text)
+        assert known == pytest.approx({name: values[name] for name in known}, rel=1e-2)
