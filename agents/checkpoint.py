@@ -21,7 +21,13 @@ from dsp_gym.errors import ConfigError, SchemaError
 from dsp_gym.experiment import ExperimentConfig
 from dsp_gym.trackers import flatten
 
-__all__ = ["has_checkpoint", "read_checkpoint", "refuse_other_config", "write_checkpoint"]
+__all__ = [
+    "checkpoint_steps",
+    "has_checkpoint",
+    "read_checkpoint",
+    "refuse_other_config",
+    "write_checkpoint",
+]
 
 SCHEMA = "dsp-gym/checkpoint/1"
 STATE, TENSORS = "state.json", "tensors.safetensors"
@@ -48,18 +54,30 @@ def has_checkpoint(folder: Path) -> bool:
     return (folder / STATE).is_file()
 
 
+def checkpoint_steps(folder: Path) -> int:
+    """Decisions a checkpoint has learned from; -1 where there is none."""
+    if not has_checkpoint(folder):
+        return -1
+    return int(_document(folder)["tree"]["steps"])
+
+
 def read_checkpoint(folder: Path) -> Tree:
     """What `write_checkpoint` was given."""
+    document = _document(folder)
+    try:
+        arrays = load_tensors((folder / TENSORS).read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise _unreadable(folder, error) from error
+    tree: Tree = _join(document["tree"], arrays)
+    return tree
+
+
+def _document(folder: Path) -> dict[str, Any]:
     file = folder / STATE
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        arrays = load_tensors((folder / TENSORS).read_bytes())
-    except (OSError, ValueError, SafetensorError) as error:
-        raise SchemaError(
-            f"the checkpoint cannot be read: {error}",
-            file=folder,
-            remedy="Remove the folder and train from the start.",
-        ) from error
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(folder, error) from error
     if document.get("schema") != SCHEMA:
         raise SchemaError(
             f"expected '{SCHEMA}'",
@@ -68,8 +86,15 @@ def read_checkpoint(folder: Path) -> Tree:
             value=document.get("schema"),
             remedy="Go on with the release that wrote it, or train from the start.",
         )
-    tree: Tree = _join(document["tree"], arrays)
-    return tree
+    return document
+
+
+def _unreadable(folder: Path, error: Exception) -> SchemaError:
+    return SchemaError(
+        f"the checkpoint cannot be read: {error}",
+        file=folder,
+        remedy="Remove the folder and train from the start.",
+    )
 
 
 def refuse_other_config(folder: Path, saved: dict[str, Any], config: ExperimentConfig) -> None:

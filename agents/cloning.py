@@ -58,7 +58,7 @@ def demonstrate(
         masks.reshape(flat, -1),
         actions.reshape(flat, -1),
         # As the learner sees rewards, in units of the discount: values are means of rewards.
-        (1 - gamma) * discounted(rewards, gamma).reshape(flat),
+        np.float32(1 - gamma) * discounted(rewards, gamma).reshape(flat),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +108,7 @@ class Learner:
         if resume:
             self._restore()
         else:
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
             self._begin()
         done = self.model.num_timesteps
         callback = _Callback(self)
@@ -116,7 +118,8 @@ class Learner:
                 callback=callback,
                 reset_num_timesteps=False,
             )
-        self.evaluate()
+            self.evaluate()
+            self.save()
         return self.best
 
     def evaluate(self) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from agents.checkpoint import has_checkpoint
+from agents.checkpoint import checkpoint_steps, has_checkpoint
 from agents.export import config_text, data_hashes, export, job_hashes, versions
-from agents.folder import POLICY, WEIGHTS, read_folder, replace_folder
+from agents.folder import POLICY, read_folder, replace_folder
 from agents.learner import Learner, Progress, TrainingInterrupted
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import ConfigError
@@ -75,7 +75,9 @@ def train(
                 f"training needs a {needed} split", key="loads", remedy=f"Add loads.{needed}."
             )
     tracker, progress = tracker or NullTracker(), progress or SeedProgress()
-    if resume and not any(_checkpoint_of(out, seed) for seed in config.agent.seeds):
+    if resume and not any(
+        has_checkpoint(out / f"seed-{seed}" / "checkpoint") for seed in config.agent.seeds
+    ):
         raise ConfigError(
             "there is no checkpoint to go on from",
             file=out,
@@ -106,7 +108,7 @@ def _train(
     by_seed: dict[int, dict[str, float]] = {}
     for index, seed in enumerate(config.agent.seeds):
         folder = out / f"seed-{seed}"
-        if resume and (folder / "policy" / POLICY).is_file():
+        if resume and _is_finished(folder, config.agent.total_steps):
             by_seed[seed] = read_folder(folder / "policy")[0].validation
             continue
         progress.begin(seed, index, len(config.agent.seeds))
@@ -166,9 +168,9 @@ def _forwarded(progress: SeedProgress) -> Progress:
     return lambda stage, done, of, figures: progress.update(stage, done, of, figures)
 
 
-def _checkpoint_of(out: Path, seed: int) -> bool:
-    folder = out / f"seed-{seed}"
-    return has_checkpoint(folder / "checkpoint") or (folder / "policy" / WEIGHTS).is_file()
+def _is_finished(folder: Path, total_steps: int) -> bool:
+    exported = (folder / "policy" / POLICY).is_file()
+    return exported and checkpoint_steps(folder / "checkpoint") >= total_steps
 
 
 def _hash_tags(config: ExperimentConfig, base_dir: str | Path | None) -> dict[str, str]:

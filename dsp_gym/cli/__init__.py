@@ -14,10 +14,12 @@ __all__ = ["app", "main"]
 _MODULES: tuple[str, ...] = (
     "jobs",
     "simulate",
+    "train",
     "evaluate",
     "mst",
     "reproduce",
     "decide",
+    "policy",
     "policies",
     "envs",
     "config",

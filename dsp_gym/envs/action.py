@@ -68,7 +68,8 @@ def decode(actions: Ints, parallelism: Ints, level: Ints) -> ScalingDecision:
 
 def encode(decision: ScalingDecision, parallelism: Ints, level: Ints) -> Ints:
     """The valid action nearest to a decision, (J, V * 2): what a teacher's decision looks like."""
-    near = np.abs(np.log2(parallelism) - np.log2(np.maximum(decision.parallelism, 1))[..., None])
+    wanted = np.log2(np.maximum(decision.parallelism, 1))[..., None]
+    near = np.abs(np.log2(np.maximum(parallelism, 1)) - wanted)  # padding has no tasks
     memory = np.abs(level - decision.memory_level[..., None])
     pairs = np.stack([near.argmin(axis=2), memory.argmin(axis=2)], axis=2)
     return pairs.reshape(len(decision), -1)

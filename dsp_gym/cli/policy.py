@@ -1,0 +1,85 @@
+"""`dsp-gym policy show` and `dsp-gym policy pull`."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+__all__ = ["register"]
+
+URI_OPTION = typer.Option("--uri", help="MLflow registry.")
+DEFAULT_URI = "sqlite:///mlflow.db"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command group."""
+    group = typer.Typer(
+        help="Look at a trained policy; fetch one from the model registry.", no_args_is_help=True
+    )
+    group.command(
+        epilog="Examples:\n\n"
+        "  dsp-gym policy show runs/q11/policy\n\n"
+        "  dsp-gym policy show models:/q11@champion --json"
+    )(show)
+    group.command(
+        epilog="Examples:\n\n"
+        "  dsp-gym policy pull models:/q11@champion --out policies/q11\n\n"
+        "  dsp-gym policy pull models:/q11/3 --uri sqlite:////srv/mlflow.db"
+    )(pull)
+    app.add_typer(group, name="policy")
+
+
+def show(
+    policy: Annotated[str, typer.Argument(help="A policy folder, or models:/NAME@ALIAS.")],
+    uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Show what a trained policy is: network, jobs, seeds, versions, figures."""
+    # By name: the library stands below the agents.
+    folder_module: Any = importlib.import_module("agents.folder")
+    with tempfile.TemporaryDirectory() as aside:
+        folder = Path(policy)
+        if _is_registered(policy):
+            folder = _pull(policy, Path(aside) / "policy", uri)
+        document, _ = folder_module.read_folder(folder)
+        card = folder / folder_module.CARD
+        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    if as_json:
+        print_json(document.model_dump(mode="json", by_alias=True))
+        return
+    print_table(["", ""], folder_module.describe(document).items())
+    typer.echo(f"\n{text}" if text else "")
+
+
+def pull(
+    address: Annotated[str, typer.Argument(help="models:/NAME@ALIAS or models:/NAME/VERSION.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder to make.  [default: policies/NAME]"),
+    ] = None,
+    uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Fetch a policy folder from MLflow's model registry."""
+    name = address.removeprefix("models:/").partition("@")[0].partition("/")[0]
+    folder = _pull(address, out or Path("policies") / name, uri)
+    if as_json:
+        print_json({"address": address, "policy": folder})
+    else:
+        typer.echo(f"{address} is in {folder}")
+
+
+def _is_registered(policy: str) -> bool:
+    return policy.startswith("models:/")
+
+
+def _pull(address: str, into: Path, uri: str) -> Path:
+    from dsp_gym.trackers.mlflow import pull as fetch
+
+    return fetch(address, into, uri)

@@ -1,0 +1,161 @@
+"""`dsp-gym train`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+if TYPE_CHECKING:
+    from dsp_gym.experiment import TrackingConfig
+    from dsp_gym.trackers import Tracker
+
+__all__ = ["register"]
+
+INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog="Examples:\n\n"
+        "  dsp-gym train q11-quickstart\n\n"
+        "  dsp-gym train configs/experiments/q11.yaml --seed 3 --out runs/q11-seed-3\n\n"
+        "  dsp-gym train q11 --resume                   go on after Ctrl-C"
+    )(train)
+
+
+def train(
+    config: Annotated[str, typer.Argument(help="An experiment: its name, or its YAML file.")],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in the folder.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Train this seed only, not those of the config.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of checkpoints and policy. [default: runs/NAME]"),
+    ] = None,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
+    ] = True,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Train an agent from an experiment, and export the best one as a policy folder.
+
+    Ctrl-C finishes the update under way, writes a checkpoint and ends; `--resume` goes on from it.
+    """
+    from dsp_gym.config.files import find, load_model
+    from dsp_gym.experiment import ExperimentConfig
+
+    file = find("experiments", config)
+    experiment = load_model(ExperimentConfig, "experiments", file)
+    if seed is not None:
+        agent = experiment.agent.model_copy(update={"seeds": (seed,)})
+        experiment = experiment.model_copy(update={"agent": agent})
+    folder = out or Path("runs") / experiment.name
+    # By name: the library stands below the agents, and works without them and without torch.
+    training: Any = importlib.import_module("agents.training")
+    tracker = _tracker(experiment.tracking, experiment.name) if track else None
+    try:
+        with _progress(training.SeedProgress) as progress:
+            result = training.train(
+                experiment, folder, resume=resume, progress=progress, tracker=tracker
+            )
+    except training.TrainingInterrupted:
+        again = f"dsp-gym train {config} --resume" + (f" --out {out}" if out else "")
+        again += f" --seed {seed}" if seed is not None else ""
+        typer.echo(f"Stopped; a checkpoint is in {folder}. Go on with: {again}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(result)
+        return
+    columns = ["seed", *result.validation]
+    rows = [
+        [number, *(f"{value:.4g}" for value in figures.values())]
+        for number, figures in result.by_seed.items()
+    ]
+    print_table(columns, rows, title="on the validation loads", right=columns)
+    typer.echo(f"\npolicy  {result.policy}  (seed {result.seed})")
+    if result.run_id is not None:
+        typer.echo(f"MLflow  run {result.run_id} in {experiment.tracking.uri}")
+        typer.echo(f"model   {result.model}")
+    typer.echo(f"next    dsp-gym evaluate {config} --policy {result.policy}")
+
+
+def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:
+    """The tracker of the config; none where MLflow is not installed."""
+    from dsp_gym.errors import MissingExtraError
+    from dsp_gym.trackers import open_tracker
+
+    if not tracking.enabled:
+        return None
+    try:
+        return open_tracker(tracking.uri, tracking.experiment or name)
+    except MissingExtraError as error:
+        typer.echo(f"The run is not recorded: {error}", err=True)
+        return None
+
+
+@contextmanager
+def _progress(base: Any) -> Iterator[Any]:
+    """A bar on stderr with the time left and the newest figures; lines without a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeLeft(),
+        TextColumn("{task.fields[figures]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+
+        class Shown(base):  # type: ignore[misc]  # a class of the agents, known by name only
+            """Draws what it is told."""
+
+            def __init__(self) -> None:
+                self.label, self.tenth = "", -1
+                self.tasks: dict[str, Any] = {}
+
+            def begin(self, seed: int, index: int, seeds: int) -> None:
+                self.label = f"seed {seed}" if seeds > 1 else ""
+                self.tasks, self.tenth = {}, -1
+
+            def update(self, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
+                text = _figures(figures)
+                if stage not in self.tasks:
+                    label = f"{stage} {self.label}".strip()
+                    self.tasks[stage] = bar.add_task(label, total=of, figures="")
+                bar.update(self.tasks[stage], completed=done, figures=text)
+                tenth = 10 * done // of
+                if not console.is_terminal and tenth != self.tenth:
+                    self.tenth = tenth
+                    typer.echo(f"{stage} {self.label} {10 * tenth} % {text}", err=True)
+
+        yield Shown()
+
+
+def _figures(figures: dict[str, float]) -> str:
+    """The few figures that say whether it learns."""
+    names = {
+        "imitation_loss": "loss",
+        "best_return": "best return",
+        "best_cost_per_h": "cost/h",
+        "best_slo_share": "SLO missed",
+    }
+    return "  ".join(
+        f"{label} {figures[key]:.3g}" for key, label in names.items() if key in figures
+    )
