@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 
 import pytest
 from typer.testing import CliRunner
@@ -22,9 +24,10 @@ def one_study(monkeypatch):
     """A registry of one study that gives these checks."""
 
     def put(*checks):
-        monkeypatch.setattr(registry, "STUDIES", {"made-up": ("tests_study:run", "a study")})
-        module = type("module", (), {"run": staticmethod(lambda data: list(checks))})
-        monkeypatch.setattr(registry.importlib, "import_module", lambda name: module)
+        module = types.ModuleType("made_up_study")
+        module.run = lambda data: list(checks)
+        monkeypatch.setitem(sys.modules, "made_up_study", module)
+        monkeypatch.setattr(registry, "STUDIES", {"made-up": ("made_up_study:run", "a study")})
 
     return put
 
