@@ -242,5 +242,7 @@ class ExperimentConfig(ConfigModel):
             seeds=self.evaluation.seeds,
             episode_s=self.env.episode_s,
             interval_s=self.env.interval_s,
+            start="job" if self.env.start == "job" else "sized",
+            start_headroom=self.env.start_headroom,
             simulation=self.env.simulation,
         )

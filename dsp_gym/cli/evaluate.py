@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, print_table
+from dsp_gym.cli.output import print_table
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
@@ -54,7 +54,10 @@ def evaluate(
             metavar="DIR", help="Folder of the results.  [default: runs/evaluations/NAME]"
         ),
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print JSON; files and a record only together with --out."),
+    ] = False,
     track: Annotated[
         bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
     ] = True,
@@ -74,6 +77,9 @@ def evaluate(
         benchmark = benchmark.model_copy(update={"seeds": seeds})
     with progress(len(benchmark.policies)) as observer:
         scorecard = run(benchmark, observer=observer)
+    if as_json and out is None:
+        typer.echo(scorecard.to_json(), nl=False)
+        return
     written = write_report(scorecard, out or Path("runs/evaluations") / name)
     record = _record(name, scorecard, written, uri) if track else None
     if as_json:
@@ -213,7 +219,7 @@ def print_scorecard(scorecard: Scorecard) -> None:
     from dsp_gym.evaluation.report import summary
 
     for job in scorecard.jobs:
-        table = summary(scorecard, job)
+        table = summary(scorecard, job, intervals=("slo_s", "cost"))
         print_table(table.columns, table.rows, title=job, right=table.columns[1:])
         typer.echo()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,11 +53,20 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def summary(scorecard: Scorecard, job: str) -> Summary:
-    """The table of one job, with the differences from the reference below the values."""
+def summary(scorecard: Scorecard, job: str, intervals: Collection[str] = tuple(METRICS)) -> Summary:
+    """The table of one job, with the differences from the reference below the values.
+
+    Args:
+        scorecard: The scorecard.
+        job: Which job.
+        intervals: Metrics shown with their intervals; a terminal has no room for all.
+    """
     found = [scorecard.row(policy, job) for policy in scorecard.policies]
-    rows = [(LABELS[name], *(_estimate(row.metrics[name]) for row in found)) for name in METRICS]
-    guardrails = sorted({name for row in found for name in row.trips})
+    rows = [
+        (LABELS[name], *(_estimate(row.metrics[name], name in intervals) for row in found))
+        for name in METRICS
+    ]
+    guardrails = sorted({name for row in found for name, count in row.trips.items() if count})
     rows += [
         (f"  by {name}", *(number(row.trips.get(name, 0.0)) for row in found))
         for name in guardrails
@@ -72,8 +81,8 @@ def summary(scorecard: Scorecard, job: str) -> Summary:
     return Summary(job, ("", *scorecard.policies), tuple(rows))
 
 
-def _estimate(estimate: Estimate) -> str:
-    if estimate.low == estimate.high:
+def _estimate(estimate: Estimate, interval: bool) -> str:
+    if not interval or estimate.low == estimate.high:
         return number(estimate.value)
     return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
 
@@ -87,7 +96,11 @@ def _relative(row: Row, metric: str) -> str:
 
 def _absolute(row: Row, metric: str) -> str:
     found = row.differences.get(metric)
-    return "–" if found is None else _between(found, lambda value: f"{value:+,.1f}")
+    return "–" if found is None else _between(found, _signed)
+
+
+def _signed(value: float) -> str:
+    return f"+{number(value)}" if value > 0 else number(value)
 
 
 def _between(found: Difference, shown: Callable[[float], str]) -> str:

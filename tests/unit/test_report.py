@@ -111,6 +111,25 @@ def test_differences_stand_with_their_intervals():
     assert rows["  by cool-down"] == ("1", "1")
 
 
+def test_intervals_can_be_left_to_the_metrics_that_matter():
+    shown = {row[0]: row[1] for row in summary(card(), "q11", intervals=()).rows}
+    assert shown["cost, requested"] == "11"
+
+
+def test_a_guardrail_that_never_acted_takes_no_room():
+    quiet = card().model_copy(
+        update={
+            "rows": tuple(
+                row.model_copy(update={"trips": {"bounds": 0.0, "cool-down": 0.5}})
+                for row in card().rows
+            )
+        }
+    )
+    labels = [row[0] for row in summary(quiet, "q11").rows]
+    assert "  by cool-down" in labels
+    assert "  by bounds" not in labels
+
+
 @pytest.mark.parametrize(
     ("value", "shown"), [(0.0, "0"), (1234567.0, "1,234,567"), (-0.5, "-0.5"), (99.96, "100")]
 )
