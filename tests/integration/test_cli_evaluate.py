@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from dsp_gym.cli import app
 from dsp_gym.config import load, names
 from dsp_gym.evaluation.scorecard import METRICS, Scorecard
+from dsp_gym.loop.control import ControlLoop
 
 BENCHMARK = """
 description: Two policies, two loads
@@ -194,3 +195,18 @@ def test_a_record_that_is_not_there_is_named(benchmark, tmp_path):
     result = evaluate("run:nothing", "--uri", f"sqlite:///{tmp_path / 'no.db'}")
     assert result.exit_code == 2
     assert "there is no such store" in result.stderr
+
+
+def test_an_interrupted_evaluation_leaves_nothing_behind(benchmark, tmp_path, monkeypatch):
+    step, taken = ControlLoop.step, []
+
+    def interrupted(loop):
+        taken.append(loop)
+        if len(taken) == 20:  # in the middle of the second policy
+            raise KeyboardInterrupt
+        return step(loop)
+
+    monkeypatch.setattr(ControlLoop, "step", interrupted)
+    result = evaluate(benchmark)
+    assert result.exit_code == 130
+    assert list(tmp_path.iterdir()) == [benchmark]
