@@ -116,6 +116,7 @@ class Ds2:
         self.name = "ds2"
         self.explain = True
         self.config = config or Ds2Config()
+        self._planned: tuple[MetricsSnapshot, Ds2Rates, Ints] | None = None
         self._memory = RowMemory(
             {
                 "evaluated_s": ("job", -1e18),
@@ -143,7 +144,7 @@ class Ds2:
         """The model needs no history."""
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement:
-        parallelism = self._plan(snapshot, ds2_rates(snapshot, self.config.source_rate))
+        _, parallelism = self.planned(snapshot)
         return Requirement(parallelism, snapshot.memory_level, parallelism)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
@@ -164,8 +165,8 @@ class Ds2:
     def trigger(self, snapshot: MetricsSnapshot) -> tuple[Ints, Flags, Ds2Rates]:
         """Parallelism to run, rows where a rescale is due now, and the rates behind it."""
         c, m = self.config, self._memory
-        rates = ds2_rates(snapshot, c.source_rate)
-        wanted = self._plan(snapshot, rates)
+        rates, plan = self.planned(snapshot)
+        wanted = plan.copy()
         band = c.utilization_band or (-1.0, 2.0)
         tables = snapshot.topology.tables
         due = np.zeros(len(snapshot), dtype=bool)
@@ -185,9 +186,15 @@ class Ds2:
             self._roll_back(snapshot, wanted, due, evaluated)
         return wanted, due, rates
 
-    def _plan(self, snapshot: MetricsSnapshot, rates: Ds2Rates) -> Ints:
-        """Equation 7 with head-room, rounded up, inside the bounds; (J, V)."""
+    def planned(self, snapshot: MetricsSnapshot) -> tuple[Ds2Rates, Ints]:
+        """The rates, and equation 7 with head-room, rounded up, inside the bounds; (J, V).
+
+        Kept for the snapshot: a policy and a guardrail ask for the same numbers in one tick.
+        """
+        if self._planned is not None and self._planned[0] is snapshot:
+            return self._planned[1], self._planned[2]
         c, tables = self.config, snapshot.topology.tables
+        rates = ds2_rates(snapshot, c.source_rate)
         planned = np.empty(snapshot.parallelism.shape, dtype=np.int64)
         _round_up(
             snapshot.topology.row, tables.kind, tables.min_parallelism, tables.max_parallelism,
@@ -196,7 +203,8 @@ class Ds2:
             np.inf if c.target_rate_ratio is None else c.target_rate_ratio,
             c.max_parallelism or np.iinfo(np.int64).max, planned,
         )  # fmt: skip
-        return planned
+        self._planned = snapshot, rates, planned
+        return rates, planned
 
     def _roll_back(
         self, snapshot: MetricsSnapshot, wanted: Ints, due: Flags, evaluated: Flags

@@ -15,7 +15,7 @@ from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["ConfigurationHistory", "Previous", "state_latency_ms"]
+__all__ = ["ConfigurationHistory", "Previous", "access_ms"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -50,14 +50,16 @@ class ConfigurationHistory:
     def restore(self, state: State) -> None:
         self._memory.restore(state)
 
-    def observe(self, snapshot: MetricsSnapshot, latency: Floats, rate: Floats) -> None:
+    def observe(self, snapshot: MetricsSnapshot, rate_per_task: Floats) -> None:
         """Remember what runs now; metrics seen later under the same configuration replace it."""
         m = self._memory
         _observe(
             snapshot.topology.row, snapshot.topology.tables.kind, snapshot.status,
             snapshot.parallelism, snapshot.memory_level,
-            np.ascontiguousarray(snapshot.cache_hit_rate), latency, rate, m["seen"], m["exists"],
-            m["parallelism"], m["level"], m["hit"], m["latency"], m["rate"],
+            np.ascontiguousarray(snapshot.cache_hit_rate),
+            np.ascontiguousarray(snapshot.state_read_latency_ms),
+            np.ascontiguousarray(snapshot.state_write_latency_ms), rate_per_task, m["seen"],
+            m["exists"], m["parallelism"], m["level"], m["hit"], m["latency"], m["rate"],
             m["previous_parallelism"], m["previous_level"], m["previous_hit"],
             m["previous_latency"], m["previous_rate"],
         )  # fmt: skip
@@ -65,55 +67,55 @@ class ConfigurationHistory:
     def previous(self, snapshot: MetricsSnapshot) -> Previous:
         """The configuration that ran before the one in the snapshot, observed already or not."""
         m = self._memory
-        moved = m["seen"] & snapshot.running
-        if moved.any():
-            differs = (m["parallelism"] != snapshot.parallelism) | (
-                m["level"] != snapshot.memory_level
-            )
-            moved &= np.any(differs & snapshot.topology.mask, axis=1)
-        if not moved.any():
-            names = ("parallelism", "level", *_METRICS)
-            _, p, level, hit, latency, rate = (None, *(m[f"previous_{n}"] for n in names))
-            return m["exists"], p, level, hit, latency, rate
+        moved = np.zeros(len(snapshot), dtype=bool)
+        some = _moved(
+            snapshot.topology.row, snapshot.topology.tables.n, snapshot.status, m["seen"],
+            m["parallelism"], m["level"], snapshot.parallelism, snapshot.memory_level, moved,
+        )  # fmt: skip
+        then: Previous = (
+            m["exists"], m["previous_parallelism"], m["previous_level"], m["previous_hit"],
+            m["previous_latency"], m["previous_rate"],
+        )  # fmt: skip
+        if not some:
+            return then
         rows = moved[:, None]
         return (
             m["exists"] | moved,
-            np.where(rows, m["parallelism"], m["previous_parallelism"]),
-            np.where(rows, m["level"], m["previous_level"]),
-            np.where(rows, m["hit"], m["previous_hit"]),
-            np.where(rows, m["latency"], m["previous_latency"]),
-            np.where(rows, m["rate"], m["previous_rate"]),
+            np.where(rows, m["parallelism"], then[1]),
+            np.where(rows, m["level"], then[2]),
+            np.where(rows, m["hit"], then[3]),
+            np.where(rows, m["latency"], then[4]),
+            np.where(rows, m["rate"], then[5]),
         )
 
 
-def state_latency_ms(snapshot: MetricsSnapshot) -> Floats:
-    """Average state access latency: the mean of read and write latency where both are known."""
-    latency = np.empty(snapshot.parallelism.shape)
-    _mean_of_known(
-        np.ascontiguousarray(snapshot.state_read_latency_ms),
-        np.ascontiguousarray(snapshot.state_write_latency_ms),
-        latency,
-    )
-    return latency
+@njit(cache=True, nogil=True)
+def access_ms(read: float, write: float) -> float:
+    """Average state access latency: the mean of reads and writes where both are known."""
+    if np.isnan(read):
+        return write
+    return read if np.isnan(write) else (read + write) / 2
 
 
 @njit(cache=True, nogil=True)
-def _mean_of_known(read: Floats, write: Floats, latency: Floats) -> None:
-    for j in range(read.shape[0]):
-        for v in range(read.shape[1]):
-            if np.isnan(read[j, v]):
-                latency[j, v] = write[j, v]
-            elif np.isnan(write[j, v]):
-                latency[j, v] = read[j, v]
-            else:
-                latency[j, v] = (read[j, v] + write[j, v]) / 2
+def _moved(
+    row: Ints, n: Ints, status: Ints, seen: Flags, p_now: Ints, level_now: Ints, p: Ints,
+    level: Ints, moved: Flags,
+) -> bool:  # fmt: skip
+    some = False
+    for j in range(p.shape[0]):
+        if seen[j] and status[j] == 0:
+            for v in range(n[row[j]]):
+                if p_now[j, v] != p[j, v] or level_now[j, v] != level[j, v]:
+                    moved[j] = some = True
+    return some
 
 
 @njit(cache=True, nogil=True)
 def _observe(
     row: Ints, kind: Ints, status: Ints, parallelism: Ints, level: Ints, hit: Floats,
-    latency: Floats, rate: Floats, seen: Flags, exists: Flags, p_now: Ints, level_now: Ints,
-    hit_now: Floats, latency_now: Floats, rate_now: Floats, p_then: Ints, level_then: Ints,
+    read: Floats, write: Floats, rate_per_task: Floats, seen: Flags, exists: Flags, p_now: Ints,
+    level_now: Ints, hit_now: Floats, latency_now: Floats, rate_now: Floats, p_then: Ints, level_then: Ints,
     hit_then: Floats, latency_then: Floats, rate_then: Floats,
 ) -> None:  # fmt: skip
     jobs, vertices = parallelism.shape
@@ -136,9 +138,11 @@ def _observe(
                 hit_now[j, v] = latency_now[j, v] = rate_now[j, v] = np.nan
             if not np.isnan(hit[j, v]):
                 hit_now[j, v] = hit[j, v]
-            if not np.isnan(latency[j, v]):
-                latency_now[j, v] = latency[j, v]
-            if not np.isnan(rate[j, v]):
-                rate_now[j, v] = rate[j, v]
+            latency = access_ms(read[j, v], write[j, v])
+            if not np.isnan(latency):
+                latency_now[j, v] = latency
+            rate = rate_per_task[j, v] * parallelism[j, v]
+            if not np.isnan(rate):
+                rate_now[j, v] = rate
         exists[j] = exists[j] or (moved and seen[j])
         seen[j] = True

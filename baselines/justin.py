@@ -13,11 +13,11 @@ from pydantic import Field
 
 from baselines import reasons
 from baselines.ds2 import Ds2, Ds2Config
-from baselines.history import ConfigurationHistory, Previous, state_latency_ms
+from baselines.history import ConfigurationHistory, Previous, access_ms
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.rates import Ds2Rates, ds2_rates
+from dsp_gym.loop.rates import Ds2Rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.requirement import Requirement
@@ -117,11 +117,10 @@ class _Justin:
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Remember the configuration running and the metrics under it."""
-        self._observe(snapshot, ds2_rates(snapshot, self._ds2.config.source_rate))
+        self._history.observe(snapshot, self._ds2.planned(snapshot)[0].true_rate_per_task)
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement:
-        horizontal = self._ds2.required(snapshot).parallelism
-        rates = ds2_rates(snapshot, self._ds2.config.source_rate)
+        rates, horizontal = self._ds2.planned(snapshot)
         every = np.ones(len(snapshot), dtype=bool)
         parallelism, level = self._arbitrate(snapshot, rates, horizontal, every)
         return Requirement(parallelism, level, horizontal)
@@ -129,13 +128,9 @@ class _Justin:
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         horizontal, due, rates = self._ds2.trigger(snapshot)
         parallelism, level = self._arbitrate(snapshot, rates, horizontal, due)
-        self._observe(snapshot, rates)
+        self._history.observe(snapshot, rates.true_rate_per_task)
         why = self._why(snapshot, rates, parallelism, level, horizontal) if self.explain else None
         return reasons.decision(snapshot, parallelism, level, why)
-
-    def _observe(self, snapshot: MetricsSnapshot, rates: Ds2Rates) -> None:
-        whole = rates.true_rate_per_task * snapshot.parallelism
-        self._history.observe(snapshot, state_latency_ms(snapshot), whole)
 
     def _arbitrate(
         self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Flags
@@ -178,7 +173,9 @@ class JustinPaper(_Justin):
         parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
         _algorithm_1(
             snapshot.topology.row, tables.kind, tables.levels, due, snapshot.parallelism,
-            np.ascontiguousarray(snapshot.cache_hit_rate), state_latency_ms(snapshot),
+            np.ascontiguousarray(snapshot.cache_hit_rate),
+            np.ascontiguousarray(snapshot.state_read_latency_ms),
+            np.ascontiguousarray(snapshot.state_write_latency_ms),
             self._history.previous(snapshot), c.hit_rate_threshold, c.latency_threshold_ms,
             c.max_level, c.min_improvement, parallelism, level,
         )  # fmt: skip
@@ -212,9 +209,9 @@ class JustinArtifact(_Justin):
 
 @njit(cache=True, nogil=True)
 def _algorithm_1(
-    row: Ints, kind: Ints, levels: Ints, due: Flags, running: Ints, hit: Floats, latency: Floats,
-    previous: Previous, hit_threshold: float, latency_threshold: float, max_level: int,
-    hysteresis: float, p: Ints, m: Ints,
+    row: Ints, kind: Ints, levels: Ints, due: Flags, running: Ints, hit: Floats, read: Floats,
+    write: Floats, previous: Previous, hit_threshold: float, latency_threshold: float,
+    max_level: int, hysteresis: float, p: Ints, m: Ints,
 ) -> None:  # fmt: skip
     """Turns DS2's parallelism `p` and the running level `m` into Justin's; line numbers are his."""
     exists, _, level_then, hit_then, latency_then, _ = previous
@@ -232,8 +229,9 @@ def _algorithm_1(
             if p[j, v] == running[j, v]:  # 6: capacity is sufficient
                 continue
             can_scale_up = m[j, v] + 1 < top  # 9, 16
+            latency = access_ms(read[j, v], write[j, v])
             if exists[j] and m[j, v] > level_then[j, v]:  # 7: vertical scaling used last time
-                better = hit[j, v] > hit_then[j, v] * (1 + hysteresis) or latency[j, v] < (
+                better = hit[j, v] > hit_then[j, v] * (1 + hysteresis) or latency < (
                     latency_then[j, v] * (1 - hysteresis)
                 )
                 if not better:  # 12: roll back, with DS2's parallelism
@@ -241,9 +239,7 @@ def _algorithm_1(
                 elif can_scale_up:  # 9
                     p[j, v] = running[j, v]
                     m[j, v] += 1
-            elif can_scale_up and (
-                hit[j, v] < hit_threshold or latency[j, v] > latency_threshold
-            ):  # 16
+            elif can_scale_up and (hit[j, v] < hit_threshold or latency > latency_threshold):  # 16
                 p[j, v] = running[j, v]
                 m[j, v] += 1
 

@@ -1,4 +1,4 @@
-"""Chains for tests: every guardrail alone, the shipped chains, and a strict one with all of them."""
+"""Chains for tests: every guardrail alone, the shipped chains, and a strict one with all."""
 
 from __future__ import annotations
 

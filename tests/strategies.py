@@ -89,7 +89,7 @@ def blank_snapshot(topology: Topology, t_s: float = 600.0, **values: Any) -> Met
     }
     for name, value in values.items():
         array = np.asarray(value, dtype=filled[name].dtype)
-        filled[name] = np.ascontiguousarray(np.broadcast_to(array, filled[name].shape))
+        filled[name] = np.broadcast_to(array, filled[name].shape).copy()
     return MetricsSnapshot(topology=topology, **filled)
 
 

@@ -83,6 +83,7 @@ class ExcessBudget(Restriction):
         )
         self.config = config or ExcessBudgetConfig()
         self._shadow = (shadows or Shadows()).of(self.config.policy, self.name)
+        self._known: tuple[MetricsSnapshot, Flags] | None = None
         self._counts = RowMemory(
             {"part": ("job", -1), "cost": ("job", 0.0), "outage_s": ("job", 0.0)}, depth=BUCKETS
         )
@@ -90,6 +91,7 @@ class ExcessBudget(Restriction):
     def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
         super().reset(jobs, seeds, mask)
         self._counts.reset(jobs, mask)
+        self._known = None
         self._shadow.reset(jobs, seeds, mask)
 
     def spent(self, snapshot: MetricsSnapshot) -> tuple[Floats, Floats]:
@@ -111,7 +113,7 @@ class ExcessBudget(Restriction):
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
         over = self._over(snapshot)
         if not over.any():
-            return over
+            return np.zeros_like(over)
         wanted = self._shadow.decided(snapshot)
         return replace(snapshot, over, wanted.parallelism, wanted.memory_level, parallelism, level)
 
@@ -132,6 +134,7 @@ class ExcessBudget(Restriction):
             m["counted_s"], m["credited_s"], m["parallelism"], m["level"], n["part"], n["cost"],
             n["outage_s"],
         )  # fmt: skip
+        self._known = None
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         cost, outage = self.spent(snapshot)
@@ -150,11 +153,15 @@ class ExcessBudget(Restriction):
     def restore(self, state: State) -> None:
         self._memory.restore(state["memory"])
         self._counts.restore(state["counts"])
+        self._known = None
         self._shadow.restore(state["policy"])
 
     def _over(self, snapshot: MetricsSnapshot) -> Flags:
-        cost, outage = self.spent(snapshot)
-        return np.asarray((cost >= 1) | (outage >= 1))
+        """Where the fallback decides; kept for the tick, it changes with `commit` only."""
+        if self._known is None or self._known[0] is not snapshot:
+            cost, outage = self.spent(snapshot)
+            self._known = snapshot, (cost >= 1) | (outage >= 1)
+        return self._known[1]
 
 
 @njit(cache=True, nogil=True)

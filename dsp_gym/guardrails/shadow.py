@@ -26,6 +26,8 @@ class ShadowPolicy:
         self.policy = policy
         if hasattr(policy, "explain"):
             policy.explain = False
+        # Told once: the check of a protocol takes longer than the model.
+        self.model = policy if isinstance(policy, CapacityModel) else None
         self._seen: MetricsSnapshot | None = None
         self._decision: ScalingDecision | None = None
         self._needed_for: MetricsSnapshot | None = None
@@ -48,17 +50,17 @@ class ShadowPolicy:
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement | None:
         """What its model requires now; None for a policy without one."""
-        if not isinstance(self.policy, CapacityModel):
+        if self.model is None:
             return None
         if self._needed is None or self._needed_for is not snapshot:
-            self._needed = self.policy.required(snapshot)
+            self._needed = self.model.required(snapshot)
             self._needed_for = snapshot
         return self._needed
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Lets the model remember the snapshot without a decision."""
-        if isinstance(self.policy, CapacityModel) and self._seen is not snapshot:
-            self.policy.observe(snapshot)
+        if self.model is not None and self._seen is not snapshot:
+            self.model.observe(snapshot)
 
     def state(self) -> State:
         return self.policy.state()
@@ -88,7 +90,7 @@ class Shadows:
         if key not in self._made:
             self._made[key] = ShadowPolicy(make(policy))
         shadow = self._made[key]
-        if model and not isinstance(shadow.policy, CapacityModel):
+        if model and shadow.model is None:
             raise ConfigError(
                 "computes no capacity, so it cannot be a floor",
                 key=f"{guardrail}.policy",

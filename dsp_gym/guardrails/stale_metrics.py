@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
@@ -15,6 +16,7 @@ from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 
 __all__ = ["StaleMetrics", "StaleMetricsConfig"]
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -58,11 +60,12 @@ class StaleMetrics(Restriction):
         # Written so that an unknown fill counts as none.
         stale = ~(snapshot.window_fill >= self.config.min_window_fill - 1e-9)
         for name in self.config.needed:
-            unknown = np.isnan(getattr(snapshot, name))
-            if unknown.any():
-                if unknown.ndim == 2:
-                    unknown = np.any(unknown & snapshot.topology.mask, axis=1)
-                stale |= unknown
+            values = getattr(snapshot, name)
+            if values.ndim == 1:
+                stale |= np.isnan(values)
+            else:
+                topology = snapshot.topology
+                _unknown(topology.row, topology.tables.n, np.ascontiguousarray(values), stale)
         return np.asarray(stale)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
@@ -81,3 +84,10 @@ class StaleMetrics(Restriction):
             if np.isnan(np.atleast_1d(getattr(snapshot, name)[job])[..., : mask.sum()]).any()
         ]
         return f"unknown: {', '.join(unknown)}"
+
+
+@njit(cache=True, nogil=True)
+def _unknown(row: Ints, n: Ints, values: Floats, stale: Flags) -> None:
+    for j in range(values.shape[0]):
+        for v in range(n[row[j]]):
+            stale[j] = stale[j] or np.isnan(values[j, v])
