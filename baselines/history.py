@@ -115,8 +115,8 @@ def _moved(
 def _observe(
     row: Ints, kind: Ints, status: Ints, parallelism: Ints, level: Ints, hit: Floats,
     read: Floats, write: Floats, rate_per_task: Floats, seen: Flags, exists: Flags, p_now: Ints,
-    level_now: Ints, hit_now: Floats, latency_now: Floats, rate_now: Floats, p_then: Ints, level_then: Ints,
-    hit_then: Floats, latency_then: Floats, rate_then: Floats,
+    level_now: Ints, hit_now: Floats, latency_now: Floats, rate_now: Floats, p_then: Ints,
+    level_then: Ints, hit_then: Floats, latency_then: Floats, rate_then: Floats,
 ) -> None:  # fmt: skip
     jobs, vertices = parallelism.shape
     for j in range(jobs):

@@ -106,7 +106,8 @@ class ExcessBudget(Restriction):
             tables.gib_hour, tables.outage_s, np.ascontiguousarray(snapshot.t_s),
             np.ascontiguousarray(snapshot.outage_s), snapshot.parallelism, snapshot.memory_level,
             c.window_s, c.cost_share, c.outage_share, c.outage_s or np.nan, m["started"],
-            m["parallelism"], m["level"], n["part"], n["cost"], n["outage_s"], cost, outage,
+            m["counted_s"], m["parallelism"], m["level"], n["part"], n["cost"], n["outage_s"],
+            cost, outage,
         )  # fmt: skip
         return cost, outage
 
@@ -190,8 +191,8 @@ def _spent(
     row: Ints, kind: Ints, subtask_mib: Floats, core_hour: Floats, gib_hour: Floats,
     table_outage: Floats, t_s: Floats, outage_seen: Floats, running: Ints, running_level: Ints,
     window: float, cost_share: float, outage_share: float, given: float, started: Flags,
-    p_own: Ints, level_own: Ints, part: Ints, cost: Floats, late: Floats, cost_spent: Floats,
-    outage_spent: Floats,
+    counted_s: Floats, p_own: Ints, level_own: Ints, part: Ints, cost: Floats, late: Floats,
+    cost_spent: Floats, outage_spent: Floats,
 ) -> None:  # fmt: skip
     size = part.shape[1]
     for j in range(running.shape[0]):
@@ -202,8 +203,13 @@ def _spent(
             if newest - size < part[j, b] <= newest:
                 more += cost[j, b]
                 seconds += late[j, b]
-        p, level = (p_own, level_own) if started[j] else (running, running_level)
-        own = _money_per_s(j, k, kind, subtask_mib, core_hour, gib_hour, p, level)
+        now = _money_per_s(
+            j, k, kind, subtask_mib, core_hour, gib_hour, running, running_level
+        )  # fmt: skip
+        own = now
+        if started[j]:  # and what has run since the last count
+            own = _money_per_s(j, k, kind, subtask_mib, core_hour, gib_hour, p_own, level_own)
+            more += (now - own) * max(0.0, t_s[j] - counted_s[j])
         budget = cost_share * own * window
         cost_spent[j] = more / budget if budget > 0.0 else (1.0 if more > 0.0 else 0.0)
         allowed = outage_share * window - _rescale_s(given, outage_seen[j], table_outage[k, 1])

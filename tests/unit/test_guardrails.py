@@ -1,0 +1,331 @@
+"""What each guardrail does, on a job one can follow by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dsp_gym.errors import ConfigError, MetricsError, SchemaError
+from dsp_gym.guardrails import GuardrailsConfig, build
+from dsp_gym.guardrails.out_of_distribution import quantile_box
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.topology import Topology
+from tests.strategies import blank_snapshot, chain_spec
+
+NAN = np.nan
+TOPOLOGY = Topology.of([chain_spec()])
+
+
+def chain(**parts):
+    guards = build(
+        GuardrailsConfig.model_validate(
+            {"guardrails": [{"kind": kind, **params} for kind, params in parts.items()]}
+        )
+    )
+    guards.reset(TOPOLOGY, np.array([0]))
+    return guards
+
+
+def snapshot(t_s=600.0, p=(4, 4), level=1, hit=0.7, busy=(500.0, 500.0), **values):
+    """source 100/s -> map(p) -> window(p, level) -> sink(1)."""
+    return blank_snapshot(
+        TOPOLOGY,
+        t_s,
+        **{
+            "parallelism": [[2, *p, 1]],
+            "memory_level": [[-1, -1, level, -1]],
+            "records_in_per_s": 100.0,
+            "records_out_per_s": 100.0,
+            "busy_ms_per_s": [[100.0, *busy, 100.0]],
+            "cache_hit_rate": [[NAN, NAN, hit, NAN]],
+            "latency_p95_s": 0.1,
+            "outage_s": 80.0,
+            "pending_growth_per_s": [[0.0, NAN, NAN, NAN]],
+            "pending_records": [[0.0, NAN, NAN, NAN]],
+        }
+        | values,
+    )
+
+
+def wanted(*p, level=1, stateless=-1):
+    """A decision for map and window."""
+    levels = [[-1, stateless, level, -1]]
+    return ScalingDecision(np.array([[2, *p, 1]]), np.array(levels), ("test",))
+
+
+def allowed(guards, seen, decision):
+    """(map tasks, window tasks, window level) after guarding, and the words."""
+    guarded = guards.allow(seen, decision)
+    p, level = guarded.parallelism[0], guarded.memory_level[0]
+    words = " ".join(f"{i.guardrail}: {i.reason}" for i in guarded.interventions)
+    return (int(p[1]), int(p[2]), int(level[2])), words
+
+
+def test_bounds_clamp_and_only_stateless_vertices_go_without_memory():
+    guards = chain(bounds_and_quota={"max_parallelism": 10})
+    assert allowed(guards, snapshot(), wanted(0, 50, level=-1))[0] == (1, 10, 0)
+    guarded = guards.allow(snapshot(), wanted(4, 4, level=9, stateless=-1))
+    assert guarded.memory_level[0].tolist() == [-1, -1, 2, -1]
+
+
+def test_over_the_quota_nothing_grows_but_shrinking_goes_on():
+    guards = chain(bounds_and_quota={"cores": 12})
+    assert allowed(guards, snapshot(), wanted(6, 5))[0] == (6, 5, 1)  # 12 with the sink
+    assert allowed(guards, snapshot(), wanted(3, 12))[0] == (3, 4, 1)
+    small = chain(bounds_and_quota={"memory_mib": 4 * 173 + 4 * (173 + 316) + 173})
+    assert allowed(small, snapshot(), wanted(4, 4, level=2))[0] == (4, 4, 1)
+
+
+def test_one_step_is_limited_up_down_and_in_memory():
+    guards = chain(step_limit={"up_factor": 2.0, "down_factor": 0.5, "tasks": 1})
+    assert allowed(guards, snapshot(p=(4, 1)), wanted(20, 20, level=4))[0] == (8, 2, 2)
+    assert allowed(guards, snapshot(p=(8, 2)), wanted(1, 0, level=-1))[0] == (4, 1, 0)
+
+
+def test_after_a_restart_scale_down_waits_and_scale_up_does_not():
+    guards = chain(cool_down={"scale_down_s": 300.0})
+    young = snapshot(running_since_s=[400.0])
+    assert allowed(guards, young, wanted(8, 2, level=0))[0] == (8, 4, 1)
+    assert allowed(guards, snapshot(running_since_s=[300.0]), wanted(8, 2))[0] == (8, 2, 1)
+
+
+def test_a_vertex_does_not_move_against_its_last_move():
+    guards = chain(cool_down={"scale_down_s": 0.0, "reversal_s": 600.0})
+    first, grown = snapshot(600.0), snapshot(720.0, p=(8, 4), running_since_s=[700.0])
+    guards.commit(first, guards.allow(first, wanted(8, 4)))
+    guards.commit(grown, guards.allow(grown, wanted(8, 4)))
+    later = snapshot(1200.0, p=(8, 4), running_since_s=[700.0])
+    assert allowed(guards, later, wanted(4, 2))[0] == (8, 2, 1)
+    over = snapshot(1300.0, p=(8, 4), running_since_s=[700.0])
+    assert allowed(guards, over, wanted(4, 2))[0] == (4, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"status": [1]}, "SAVEPOINTING"),
+        ({"status": [2]}, "RESTARTING"),
+        (
+            {
+                "pending_records": [[31000.0, NAN, NAN, NAN]],
+                "records_in_per_s": 150.0,
+                "pending_growth_per_s": [[-50.0, NAN, NAN, NAN]],
+            },
+            "backlog",
+        ),
+    ],
+)
+def test_a_job_that_restarts_or_catches_up_is_left_alone(values, words):
+    found, said = allowed(chain(freeze={}), snapshot(**values), wanted(9, 9))
+    assert found == (4, 4, 1)
+    assert words in said
+
+
+def test_a_growing_backlog_does_not_freeze():
+    growing = {
+        "pending_records": [[90000.0, NAN, NAN, NAN]],
+        "pending_growth_per_s": [[50.0, NAN, NAN, NAN]],
+    }
+    assert allowed(chain(freeze={}), snapshot(**growing), wanted(9, 9))[0] == (9, 9, 1)
+
+
+def test_stale_or_missing_metrics_hold_and_say_which():
+    guards = chain(stale_metrics={})
+    found, said = allowed(guards, snapshot(window_fill=[0.25]), wanted(9, 9))
+    assert found == (4, 4, 1)
+    assert "25 % of the metrics window" in said
+    found, said = allowed(guards, snapshot(busy=(NAN, 500.0)), wanted(9, 9))
+    assert found == (4, 4, 1)
+    assert "unknown: busy_ms_per_s" in said
+    assert allowed(guards, snapshot(), wanted(9, 9))[0] == (9, 9, 1)
+
+
+def test_outside_the_box_the_running_configuration_is_held():
+    bounds = {"busy_ms_per_s": (0.0, 800.0), "latency_p95_s": (0.0, 1.0)}
+    guards = chain(out_of_distribution={"bounds": bounds, "action": "hold"})
+    assert allowed(guards, snapshot(), wanted(9, 9))[0] == (9, 9, 1)
+    found, said = allowed(guards, snapshot(busy=(900.0, 500.0)), wanted(9, 9))
+    assert found == (4, 4, 1)
+    assert said.endswith("training: busy_ms_per_s")
+    tolerant = chain(out_of_distribution={"bounds": bounds, "action": "hold", "tolerated": 1})
+    assert allowed(tolerant, snapshot(busy=(900.0, 500.0)), wanted(9, 9))[0] == (9, 9, 1)
+
+
+def test_the_box_may_be_about_features_of_ones_own():
+    config = GuardrailsConfig.model_validate(
+        {"guardrails": [{"kind": "out_of_distribution", "bounds": {"load": (0, 1)},
+                         "action": "hold"}]}
+    )  # fmt: skip
+    guards = build(config, features=lambda s: {"load": s.records_in_per_s[:, 0] / 90.0})
+    guards.reset(TOPOLOGY, np.array([0]))
+    assert allowed(guards, snapshot(), wanted(9, 9))[0] == (4, 4, 1)
+    other = build(config, features=lambda s: {"laod": s.t_s})
+    with pytest.raises(MetricsError, match=r"no feature 'load'.*Did you mean 'laod'\?"):
+        other.allow(snapshot(), wanted(9, 9))
+
+
+def test_a_box_is_learned_from_quantiles():
+    values = np.arange(1001.0)
+    low, high = quantile_box({"x": values}, tail=0.01, widen=0.0)["x"]
+    assert (low, high) == pytest.approx((10.0, 990.0))
+
+
+def test_the_fallback_decides_where_metrics_are_unlike_training():
+    guards = chain(
+        out_of_distribution={"bounds": {"busy_ms_per_s": (0.0, 800.0)}},
+        fallback={"policy": "ds2"},
+    )
+    # map: 100/s at 100 / (0.9 * 4) per task needs 3.6; window 2, a fall by two.
+    found, said = allowed(guards, snapshot(busy=(900.0, 500.0)), wanted(20, 20))
+    assert found == (4, 2, 1)
+    assert "ds2 decides, asked for by out_of_distribution (unlike anything" in said
+    assert allowed(guards, snapshot(), wanted(20, 20))[0] == (20, 20, 1)
+
+
+def floor(**params):
+    model = {"policy": "justin-paper", "params": {"ds2": {}}}
+    return chain(capacity_floor={"policy": model, **params})
+
+
+def test_the_floor_is_what_the_model_requires_for_the_demand():
+    # map needs 4 * 0.9 = 3.6, the window 4 * 0.45 = 1.8; its hit rate is good.
+    seen = snapshot(busy=(900.0, 450.0), hit=0.9)
+    found, said = allowed(floor(), seen, wanted(1, 1))
+    assert found == (4, 2, 1)
+    assert "requires map 4, window 2" in said
+    assert allowed(floor(margin=0.5), seen, wanted(1, 1))[0] == (6, 3, 1)
+    assert allowed(floor(), seen, wanted(9, 9))[0] == (9, 9, 1)
+
+
+def test_memory_explains_fewer_tasks_where_justin_makes_the_same_move():
+    # Demand grew: DS2 needs 6 windows; hit rate 0.7, so Justin keeps 4 and adds memory.
+    grown = {"pending_growth_per_s": [[20.0, NAN, NAN, NAN]]}
+    seen = snapshot(busy=(100.0, 1000.0), **grown)
+    assert allowed(floor(), seen, wanted(4, 4, level=1))[0] == (4, 5, 1)
+    assert allowed(floor(), seen, wanted(4, 4, level=2))[0] == (4, 4, 2)
+    assert allowed(floor(), seen, wanted(4, 2, level=2))[0] == (4, 4, 2)
+    assert allowed(floor(memory_factor=2.0), seen, wanted(4, 3, level=2))[0] == (4, 3, 2)
+
+
+def test_memory_in_use_is_not_given_back_and_unneeded_memory_is():
+    assert allowed(floor(), snapshot(hit=0.9), wanted(4, 4, level=0))[0] == (4, 4, 1)
+    assert allowed(floor(), snapshot(hit=0.96), wanted(4, 4, level=0))[0] == (4, 4, 0)
+
+
+def test_without_a_full_window_the_floor_asks_for_no_more_than_what_runs():
+    seen = snapshot(p=(2, 4), busy=(1000.0, 900.0), hit=0.9, window_fill=[0.5],
+                    pending_growth_per_s=[[100.0, NAN, NAN, NAN]])  # fmt: skip
+    assert allowed(floor(), seen, wanted(1, 1))[0] == (2, 4, 1)
+
+
+def budget(**params):
+    return chain(
+        excess_budget={
+            "policy": {"policy": "static", "params": {"parallelism": 4, "memory_level": 1}},
+            "window_s": 3600.0,
+        }
+        | params
+    )
+
+
+STATIC = {"memory_level": 1}  # the static fallback gives every vertex level 1
+
+
+def fallback_snapshot(t_s, p=(4, 4), **values):
+    return snapshot(t_s, p=p, **{"memory_level": STATIC["memory_level"]} | values)
+
+
+def own(p, level=1):
+    return ScalingDecision(np.array([[2, *p, 1]]), np.full((1, 4), level), ("test",))
+
+
+def test_the_budget_pays_for_rescales_until_it_does_not_cover_the_next():
+    guards = budget(outage_share=0.05)  # 180 s: two rescales of 80 s
+    decided = []
+    for t_s in (600.0, 660.0, 720.0):
+        seen = fallback_snapshot(t_s)
+        guarded = guards.allow(seen, own((5, 4)))
+        guards.commit(seen, guarded)
+        decided.append(int(guarded.parallelism[0, 1]))
+    assert decided == [5, 5, 4]
+
+
+def test_the_budget_is_refilled_when_the_window_has_moved_on():
+    guards = budget(outage_share=0.03)  # 108 s: one rescale
+    for t_s, expected in ((600.0, 5), (660.0, 4), (4300.0, 5)):
+        seen = fallback_snapshot(t_s)
+        guarded = guards.allow(seen, own((5, 4)))
+        guards.commit(seen, guarded)
+        assert int(guarded.parallelism[0, 1]) == expected
+
+
+def test_cost_above_the_fallbacks_own_is_counted_and_ends():
+    guards = budget(outage_share=0.5, cost_share=0.05)
+    start = fallback_snapshot(600.0)
+    guards.commit(start, guards.allow(start, own((8, 8))))
+    taken_over = None
+    for step in range(1, 30):
+        seen = fallback_snapshot(600.0 + 60.0 * step, p=(8, 8))
+        guarded = guards.allow(seen, own((8, 8)))
+        guards.commit(seen, guarded)
+        if guarded.parallelism[0, 1] == 4:
+            taken_over = 60.0 * step
+            break
+    # 17 instead of 9 subtasks of the same size cost 8/9 more; 5 % of an hour at that rate are
+    # 0.05 * 3600 / (8/9) = 202 s.
+    assert taken_over == 240.0
+    _, said = allowed(guards, seen, own((8, 8)))
+    assert "cost budget above its own is spent" in said
+
+
+def test_late_seconds_in_a_configuration_of_its_own_count_as_outage():
+    guards = budget(outage_share=0.08)  # 288 s: one rescale of 80 s, and 128 s late
+    start = fallback_snapshot(600.0)
+    guards.commit(start, guards.allow(start, own((2, 4))))
+    found = []
+    for step in (1, 2, 3, 4):
+        seen = fallback_snapshot(600.0 + 60.0 * step, p=(2, 4), latency_p95_s=9.0)
+        guarded = guards.allow(seen, own((2, 4)))
+        guards.commit(seen, guarded)
+        found.append(int(guarded.parallelism[0, 1]))
+    assert found == [2, 2, 2, 4]
+
+
+def test_what_the_fallback_does_itself_is_free():
+    guards = budget(outage_share=0.025)
+    for t_s in (600.0, 660.0, 720.0, 780.0):
+        seen = fallback_snapshot(t_s, p=(4, 4), latency_p95_s=9.0)
+        guarded = guards.allow(seen, own((4, 4)))
+        guards.commit(seen, guarded)
+    _, outage = guards.guardrails[0].spent(fallback_snapshot(840.0))
+    assert outage[0] == 0.0
+
+
+def test_the_shipped_chains_are_in_order():
+    assert build("none").names == ()
+    names = build("default").names
+    assert names[-1] == "bounds_and_quota"
+    assert names.index("capacity_floor") < names.index("excess_budget")
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        ("guardrails: [{kind: freeze}, {kind: freeze}]", "'freeze' is given twice"),
+        ("guardrails: [{kind: out_of_distribution}]", "no guardrail of kind 'fallback'"),
+        ("guardrails: [{kind: stale_metrics, needed: [busy]}]", "no metric 'busy'"),
+        ("guardrails: [{kind: bounds_and_quota, min_parallelism: 3, max_parallelism: 2}]", "below"),
+        ("guardrails: [{kind: capacity_floor, policy: static}]", "computes no capacity"),
+        ("guardrails: [{kind: fallback, policy: ds3}]", "there is no policy 'ds3'"),
+    ],
+)
+def test_a_chain_that_makes_no_sense_is_refused(tmp_path, yaml, message):
+    path = tmp_path / "guardrails.yaml"
+    path.write_text(yaml)
+    with pytest.raises(ConfigError, match=message):
+        build(path)
+
+
+def test_a_state_of_another_chain_is_refused():
+    with pytest.raises(SchemaError, match="this chain has freeze"):
+        chain(freeze={}).restore(chain(step_limit={}).state())
