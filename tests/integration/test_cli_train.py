@@ -1,0 +1,149 @@
+"""`dsp-gym train` and `dsp-gym policy`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("sb3_contrib")
+pytest.importorskip("mlflow")
+
+pytestmark = pytest.mark.slow  # each command starts its own interpreter
+
+COMMAND = (sys.executable, "-c", "from dsp_gym.cli import main; main()")
+DAY = [{"name": "day", "load": {"form": "diurnal", "period_s": 1800, "noise_cv": 0.1}}]
+SMALL = {
+    "name": "small",
+    "jobs": ["nexmark-q11"],
+    "loads": {
+        "train": {"loads": DAY, "seeds": {"from": 0, "to": 50}},
+        "validation": {"loads": DAY, "seeds": {"from": 50, "to": 60}},
+        "test": {"loads": DAY, "seeds": {"from": 60, "to": 70}},
+    },
+    "env": {"episode_s": 1200},
+    "agent": {
+        "n_envs": 16,
+        "n_steps": 16,
+        "batch_size": 128,
+        "total_steps": 1024,
+        "eval_every": 512,
+        "eval_episodes": 4,
+        "network": {"hidden": [16]},
+    },
+}
+
+
+def dsp_gym(*arguments: str, folder: Path, **options) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *arguments]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+def write(folder: Path, **changes) -> Path:
+    file = folder / "small.yaml"
+    file.write_text(yaml.safe_dump({**SMALL, **changes}))
+    return file
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[Path, dict]:
+    """A folder in which a small experiment was trained and recorded."""
+    folder = tmp_path_factory.mktemp("train")
+    write(folder)
+    ran = dsp_gym("train", "small.yaml", "--json", folder=folder)
+    assert ran.returncode == 0, ran.stderr
+    return folder, json.loads(ran.stdout)
+
+
+def test_training_leaves_a_policy_and_a_record_of_the_run(trained):
+    from dsp_gym.trackers.mlflow import fetch_run
+
+    folder, result = trained
+    assert sorted(file.name for file in (folder / "runs/small/policy").iterdir()) == [
+        "card.md",
+        "config.yaml",
+        "policy.json",
+        "weights.safetensors",
+    ]
+    record = fetch_run(result["run_id"], folder / "record", f"sqlite:///{folder}/mlflow.db")
+    assert record.params["agent.total_steps"] == "1024"
+    assert record.metrics["best/return"] == result["validation"]["return"]
+    assert record.tags["job.nexmark-q11"]
+    assert record.tags["version.torch"]
+    assert (record.folder / "config.yaml").read_text() == (
+        folder / "runs/small/config.yaml"
+    ).read_text()
+    assert (record.folder / "policy" / "policy.json").is_file()
+
+
+def test_the_policy_is_shown_and_pulled_from_the_registry(trained):
+    folder, result = trained
+    shown = dsp_gym("policy", "show", "models:/small@champion", "--json", folder=folder)
+    assert json.loads(shown.stdout)["validation"] == result["validation"]
+    pulled = dsp_gym("policy", "pull", "models:/small/1", "--out", "mine", folder=folder)
+    assert pulled.returncode == 0, pulled.stderr
+    weights = "weights.safetensors"
+    assert (folder / "mine" / weights).read_bytes() == (
+        folder / "runs/small/policy" / weights
+    ).read_bytes()
+    card = dsp_gym("policy", "show", "mine", folder=folder)
+    assert "## Limits" in card.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("policy", "pull", "models:/smal@champion"), "no registered model 'smal'"),
+        (("policy", "show", "nowhere"), "policy.json"),
+        (("train", "nowhere"), "no shipped configuration 'nowhere'"),
+        (("train", "small.yaml", "--resume", "--out", "new"), "no checkpoint"),
+    ],
+)
+def test_what_is_not_there_is_named_on_one_screen(trained, arguments, says):
+    ran = dsp_gym(*arguments, folder=trained[0])
+    assert ran.returncode == 2
+    assert says in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert len(ran.stderr.splitlines()) < 10
+
+
+def test_an_unknown_key_is_named_and_nothing_is_written(tmp_path):
+    write(tmp_path, agent={**SMALL["agent"], "n_env": 3})
+    ran = dsp_gym("train", "small.yaml", folder=tmp_path)
+    assert ran.returncode == 2
+    assert "unknown key 'agent.n_env'" in ran.stderr
+    assert "n_envs" in ran.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["small.yaml"]
+
+
+def test_ctrl_c_writes_a_checkpoint_and_resume_goes_on(tmp_path):
+    write(tmp_path, agent={**SMALL["agent"], "total_steps": 1_000_000, "checkpoint_every": 900_000})
+    arguments = [*COMMAND, "train", "small.yaml", "--no-track"]
+    running = subprocess.Popen(arguments, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    for line in running.stderr:  # the first word of progress: learning has begun
+        if line.startswith("learn"):
+            break
+    time.sleep(1)
+    os.kill(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "--resume" in said
+    assert "Traceback" not in said
+    state = json.loads((tmp_path / "runs/small/seed-0/checkpoint/state.json").read_text())
+    reached = state["tree"]["steps"]
+    assert 0 < reached < 1_000_000
+    write(tmp_path, agent={**SMALL["agent"], "total_steps": reached + 512,
+                           "checkpoint_every": 900_000})  # fmt: skip
+    ran = dsp_gym("train", "small.yaml", "--no-track", "--resume", folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    state = json.loads((tmp_path / "runs/small/seed-0/checkpoint/state.json").read_text())
+    assert state["tree"]["steps"] == reached + 512
