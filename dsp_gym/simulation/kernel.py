@@ -42,7 +42,7 @@ _BIN_WIDTH = (math.log(LATENCY_MAX_S) - _LOG_MIN) / LATENCY_BINS
 
 # columns of the kernel's numeric options
 (P_SERVICE_CV, P_MEASURE_CV, P_MISSING, P_FAIL, P_RECOVERY, P_SLOW, P_SLOW_FACTOR, P_SLOW_S, P_GAP,
- P_GAP_S, P_FAILED_RESCALE, P_WARM_UP, P_RESCALE_ON) = range(13)  # fmt: skip
+ P_GAP_S, P_FAILED_RESCALE, P_WARM_UP, P_RESCALE_ON, P_GAUGE) = range(14)  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -141,15 +141,26 @@ def renew_capacity(
 
 
 @njit(cache=True, nogil=True)
+def slowed(speed: float, slow: bool, tm_count: int, par: Row) -> float:
+    """Speed of a job while one of its TaskManagers is slow: that one's share suffers."""
+    return speed * (1.0 - (1.0 - par[P_SLOW_FACTOR]) / max(1.0, float(tm_count))) if slow else speed
+
+
+@njit(cache=True, nogil=True)
 def renew(t: JobTables, s: SimulationState, fixed: Row, k: int, j: int, par: Row) -> None:
     """`renew_capacity` of job j of a batch."""
-    speed = s.speed[j]
-    if s.tick[j] < s.slow_until[j]:
-        speed *= 1.0 - (1.0 - par[P_SLOW_FACTOR]) / max(1.0, float(s.tm_count[j]))
+    speed = slowed(s.speed[j], s.tick[j] < s.slow_until[j], s.tm_count[j], par)
     renew_capacity(
-        t.n[k], fixed[k], t.hit[k], s.vertex[j], s.seed[j], s.tick[j], speed, s.service_factor[j],
+        t.n[k],
+        fixed[k],
+        t.hit[k],
+        s.vertex[j],
+        s.seed[j],
+        s.tick[j],
+        speed,
+        s.service_factor[j],
         par,
-    )  # fmt: skip
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -162,9 +173,9 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         x[col.X_CACHED] = 0.0
         x[col.X_PAST_IN] += x[col.X_IN]
         x[col.X_PAST_OUT] += x[col.X_OUT]
-        for m in range(col.X_IN, col.X_LAST_MISSES + 1):
+        for m in range(col.X_IN, col.X_LAST_OUT + 1):
             x[m] = 0.0
-        x[col.X_S_BUSY] = x[col.X_S_BUSY_MAX] = x[col.X_S_BACK] = 0.0
+        x[col.X_S_BACK] = x[col.X_G_BUSY] = x[col.X_G_BACK] = 0.0
     s.samples_taken[j] = 0
     s.running_since[j] = s.tick[j]
     s.outage_s[j] = float(s.tick[j] - s.outage_begun[j])
@@ -273,7 +284,7 @@ def draw_faults(t: JobTables, s: SimulationState, k: int, j: int, par: Row) -> b
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def flow(
     n: int, c: Row, upstream: Ints, in_share: Row, x: Row, rate: float, tick: int
 ) -> tuple[float, float, float]:
@@ -339,25 +350,15 @@ def flow(
         out = done * c[v, col.C_SELECTIVITY]
         if c[v, col.C_WINDOW] != NO_WINDOW:
             out = hold(c[v], x[v], done, out, tick)
-        elif c[v, col.C_STATEFUL] > 0.0:
-            x[v, col.X_CONTENT] += done
         x[v, col.X_NOW] = out
         x[v, col.X_IN] += done
         x[v, col.X_OUT] += out
-        if c[v, col.C_READS] > 0.0:
-            reads = done * c[v, col.C_READS]
-            hits = reads * x[v, col.X_HIT]
-            x[v, col.X_HITS] += hits
-            x[v, col.X_MISSES] += reads - hits
-        busy = done * x[v, col.X_BUSY_PER]
-        x[v, col.X_S_BUSY] += busy
-        x[v, col.X_S_BUSY_MAX] += min(1.0, busy * x[v, col.X_HOT])
         if left > 0.0 and x[v, col.X_ALLOWED] < capacity * 0.999999:
-            x[v, col.X_S_BACK] += max(0.0, 1.0 - busy)
+            x[v, col.X_S_BACK] += max(0.0, 1.0 - done * x[v, col.X_BUSY_PER])
     return taken, backlog, latest
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def hold(c: Row, x: Row, done: float, results: float, tick: int) -> float:
     """A second of a window: records enter, results leave when it fires. Returns records out."""
     if c[col.C_WINDOW] == TUMBLING:
@@ -377,27 +378,49 @@ def hold(c: Row, x: Row, done: float, results: float, tick: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def keep_sample(n: int, c: Row, x: Row, samples: Row, seed: int, tick: int, par: Row) -> None:
-    """Close the 5 s sample of one job, (V, SAMPLE_COLUMNS): noise, and the cache warms."""
+def keep_sample(
+    n: int, c: Row, x: Row, ring: Row, taken: int, gauge: int, seed: int, tick: int, par: Row
+) -> None:
+    """Close the 5 s sample of one job in its ring (R, V, SAMPLE_COLUMNS).
+
+    Service times are constant within a sample, so busy time and state accesses follow from the
+    records. The cache warms, and the time gauges move on.
+    """
+    size = ring.shape[0]
+    samples, oldest = ring[taken % size], ring[(taken - gauge) % size]
+    spans = min(taken + 1, gauge)
     for v in range(n):
         sample = samples[v]
-        busy, top = x[v, col.X_S_BUSY] / SAMPLE_S, x[v, col.X_S_BUSY_MAX] / SAMPLE_S
-        back = x[v, col.X_S_BACK] / SAMPLE_S
+        records = x[v, col.X_IN] - x[v, col.X_LAST_IN]
+        if c[v, col.C_WINDOW] == NO_WINDOW:
+            x[v, col.X_CONTENT] += records
+        busy = min(1.0, records * x[v, col.X_BUSY_PER] / SAMPLE_S)
+        back = min(1.0 - busy, x[v, col.X_S_BACK] / SAMPLE_S)
         noise = 1.0
         if par[P_MEASURE_CV] > 0:
             first, second = rng.philox(seed, rng.MEASURE, tick, v)
             # Busy is what idle and backpressured leave: a task that never waits reads 1000.
             change = par[P_MEASURE_CV] * rng.normal(first) * min(busy, max(0.0, 1.0 - busy - back))
             busy += change
-            top = min(1.0, max(busy, top + change))
             noise = max(0.2, 1.0 + par[P_MEASURE_CV] * rng.normal(second))
-        misses = x[v, col.X_MISSES] - x[v, col.X_LAST_MISSES]
-        sample[col.S_IN] = x[v, col.X_IN] - x[v, col.X_LAST_IN]
+        if taken >= gauge:
+            x[v, col.X_G_BUSY] -= oldest[v, col.S_RAW_BUSY]
+            x[v, col.X_G_BACK] -= oldest[v, col.S_RAW_BACK]
+        x[v, col.X_G_BUSY] += busy
+        x[v, col.X_G_BACK] += back
+        reads = records * c[v, col.C_READS]
+        hits = reads * x[v, col.X_HIT]
+        misses = reads - hits
+        x[v, col.X_HITS] += hits
+        x[v, col.X_MISSES] += misses
+        sample[col.S_IN] = records
         sample[col.S_OUT] = x[v, col.X_OUT] - x[v, col.X_LAST_OUT]
-        sample[col.S_HITS], sample[col.S_MISSES] = x[v, col.X_HITS] - x[v, col.X_LAST_HITS], misses
-        for m in range(4):
-            x[v, col.X_LAST_IN + m] = x[v, col.X_IN + m]
-        sample[col.S_BUSY], sample[col.S_BUSY_MAX], sample[col.S_BACK] = busy, top, back
+        mean_busy = min(1.0, max(0.0, x[v, col.X_G_BUSY] / spans))
+        sample[col.S_BUSY] = mean_busy
+        sample[col.S_BUSY_MAX] = min(1.0, mean_busy * x[v, col.X_HOT])
+        sample[col.S_BACK] = min(1.0 - mean_busy, max(0.0, x[v, col.X_G_BACK] / spans))
+        sample[col.S_HITS], sample[col.S_MISSES] = hits, misses
+        sample[col.S_RAW_BUSY], sample[col.S_RAW_BACK] = busy, back
         sample[col.S_PENDING] = x[v, col.X_PENDING]
         read_s = c[v, col.C_READ_HIT] + (1.0 - x[v, col.X_HIT]) * c[v, col.C_READ_MISS]
         sample[col.S_READ] = read_s * noise
@@ -405,7 +428,8 @@ def keep_sample(n: int, c: Row, x: Row, samples: Row, seed: int, tick: int, par:
         if misses > 0.0:
             brought = misses / x[v, col.X_P] * max(BLOCK_MIB, c[v, col.C_ENTRY])
             x[v, col.X_CACHED] = min(x[v, col.X_CACHE], x[v, col.X_CACHED] + brought)
-        x[v, col.X_S_BUSY] = x[v, col.X_S_BUSY_MAX] = x[v, col.X_S_BACK] = 0.0
+        x[v, col.X_LAST_IN], x[v, col.X_LAST_OUT] = x[v, col.X_IN], x[v, col.X_OUT]
+        x[v, col.X_S_BACK] = 0.0
 
 
 @njit(cache=True, nogil=True)
@@ -416,11 +440,13 @@ def advance(
     """Advance jobs low..high-1 by whole seconds; `outcome` (J, OUTCOME_COLUMNS) gets the truth."""
     last = rates.shape[1] - 1
     ring = s.samples.shape[1]
+    gauge = int(par[P_GAUGE])
     faulty = par[P_FAIL] + par[P_SLOW] + par[P_GAP] > 0
     for j in range(low, high):
         k = row[j]
         n, c, x, o = t.n[k], fixed[k], s.vertex[j], outcome[j]
         upstream, in_share, slo_s = t.upstream[k], t.in_share[k], t.slo_s[k]
+        hits = t.hit[k]
         load, histogram = rates[j], s.histogram[j]
         backlog = processed = offered = latencies = worst = slo = 0.0
         latency = s.latency_s[j]
@@ -430,7 +456,8 @@ def advance(
             if tick % SAMPLE_S == 0:
                 if faulty and draw_faults(t, s, k, j, par):
                     o[col.O_FAILURES] += 1
-                renew(t, s, fixed, k, j, par)
+                speed = slowed(s.speed[j], tick < s.slow_until[j], s.tm_count[j], par)
+                renew_capacity(n, c, hits, x, s.seed[j], tick, speed, s.service_factor[j], par)
             taken = 0.0
             cores, mib = s.cores[j], s.mib[j]
             o[col.O_CORE_S] += cores
@@ -458,7 +485,9 @@ def advance(
                 s.tick[j] = tick + 1
                 if (tick + 1) % SAMPLE_S == 0:
                     at = s.samples_taken[j] % ring
-                    keep_sample(n, c, x, s.samples[j, at], s.seed[j], tick, par)
+                    keep_sample(
+                        n, c, x, s.samples[j], s.samples_taken[j], gauge, s.seed[j], tick, par
+                    )
                     s.sample_known[j, at] = is_known(s.seed[j], tick, s.gap_until[j], par)
                     s.latency_samples[j, at] = latency
                     s.samples_taken[j] += 1

@@ -21,7 +21,7 @@ from dsp_gym.simulation.state import (
     S_PENDING,
     S_READ,
     S_WRITE,
-    SAMPLE_COLUMNS,
+    SUMMED_COLUMNS,
     X_CACHED,
     X_HITS,
     X_IN,
@@ -59,12 +59,12 @@ JOB_FLOATS = (
 @njit(cache=True, nogil=True)
 def observe(
     t: JobTables, row: NDArray[np.int64], s: SimulationState, window_s: int, stabilization_s: int,
-    delay_s: int, gauge_s: int, low: int, high: int, job: NDArray[np.float64], vertex: NDArray[np.float64],
+    delay_s: int, low: int, high: int, job: NDArray[np.float64], vertex: NDArray[np.float64],
 ) -> None:  # fmt: skip
     """Fill job (J, 13) and vertex (21, J, V) with what is seen; NaN where nothing is."""
-    window, delay, gauge = window_s // SAMPLE_S, delay_s // SAMPLE_S, gauge_s // SAMPLE_S
+    window, delay = window_s // SAMPLE_S, delay_s // SAMPLE_S
     ring = s.samples.shape[1]
-    total = np.zeros(SAMPLE_COLUMNS)
+    total = np.zeros(SUMMED_COLUMNS)
     for j in range(low, high):
         k = row[j]
         newest = s.samples_taken[j] - delay  # samples since the restart that have arrived
@@ -100,53 +100,32 @@ def observe(
                 managed += s.vertex[j, v, X_CACHED] * p
             if known == 0:
                 continue
-            for m in range(SAMPLE_COLUMNS):
-                total[m] = 0.0
-            first_pending = last_pending = busy = top = back = 0.0
+            total[:] = 0.0
             first_at = last_at = -1
-            gauge_busy = gauge_top = gauge_back = 0.0
-            gauge_n = 0
-            start = max(0, newest - count - gauge + 1)
-            for i in range(start, newest):
-                sample = s.samples[j, i % ring, v]
-                gauge_busy += sample[S_BUSY]
-                gauge_top += sample[S_BUSY_MAX]
-                gauge_back += sample[S_BACK]
-                gauge_n += 1
-                if gauge_n > gauge:
-                    old = s.samples[j, (i - gauge) % ring, v]
-                    gauge_busy -= old[S_BUSY]
-                    gauge_top -= old[S_BUSY_MAX]
-                    gauge_back -= old[S_BACK]
-                    gauge_n -= 1
-                if i < newest - count or s.sample_known[j, i % ring] == 0:
+            for i in range(newest - count, newest):
+                if s.sample_known[j, i % ring] == 0:
                     continue
-                busy += gauge_busy / gauge_n
-                top += gauge_top / gauge_n
-                back += gauge_back / gauge_n
-                total[S_IN] += sample[S_IN]
-                total[S_OUT] += sample[S_OUT]
-                total[S_HITS] += sample[S_HITS]
-                total[S_MISSES] += sample[S_MISSES]
-                total[S_READ] += sample[S_READ]
-                total[S_WRITE] += sample[S_WRITE]
-                last_pending, last_at = sample[S_PENDING], i
+                sample = s.samples[j, i % ring, v]
+                for m in range(SUMMED_COLUMNS):
+                    total[m] += sample[m]
+                last_at = i
                 if first_at < 0:
-                    first_pending, first_at = sample[S_PENDING], i
+                    first_at = i
             seconds = known * SAMPLE_S
-            busy, top, back = busy / known, top / known, back / known
-            out[V_BUSY_NOW] = 1000.0 * min(1.0, gauge_busy / gauge_n)
-            out[V_BACK_NOW] = 1000.0 * min(1.0, gauge_back / gauge_n)
+            busy, top = total[S_BUSY] / known, total[S_BUSY_MAX] / known
+            back = min(total[S_BACK] / known, 1.0 - busy)
+            now = s.samples[j, last_at % ring, v]
+            out[V_BUSY_NOW], out[V_BACK_NOW] = 1000.0 * now[S_BUSY], 1000.0 * now[S_BACK]
             out[V_IN], out[V_OUT] = total[S_IN] / seconds, total[S_OUT] / seconds
-            busy, back = min(busy, 1.0), min(back, 1.0 - min(busy, 1.0))
-            out[V_BUSY], out[V_BUSY_MAX] = 1000.0 * busy, 1000.0 * min(1.0, max(top, busy))
+            out[V_BUSY], out[V_BUSY_MAX] = 1000.0 * busy, 1000.0 * max(top, busy)
             out[V_BUSY_SUM] = 1000.0 * busy * p
             out[V_BACK] = 1000.0 * back
             out[V_IDLE] = 1000.0 - out[V_BUSY] - out[V_BACK]
             busy_tasks += busy * p
             if is_source and t.has_log[k]:
                 span = (last_at - first_at) * SAMPLE_S
-                out[V_GROWTH] = (last_pending - first_pending) / span if span > 0 else 0.0
+                grown = now[S_PENDING] - s.samples[j, first_at % ring, v, S_PENDING]
+                out[V_GROWTH] = grown / span if span > 0 else 0.0
             if stateful:
                 asked = total[S_HITS] + total[S_MISSES]
                 if asked > 0.0:
@@ -176,7 +155,7 @@ def snapshot(
     measured = options.measurement
     observe(
         topology.tables, topology.row, state, measured.window_s, measured.stabilization_s,
-        measured.delay_s, measured.gauge_s, 0, jobs, job, vertex,
+        measured.delay_s, 0, jobs, job, vertex,
     )  # fmt: skip
     per_job = {name: job[:, i] for i, name in enumerate(JOB_FLOATS)}
     per_vertex = {name: vertex[i] for i, name in enumerate(VERTEX_FLOATS)}

@@ -16,7 +16,7 @@ from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import kernel, measure
-from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
 from dsp_gym.simulation.outcome import Outcome
 from dsp_gym.simulation.state import (
     O_RESCALES,
@@ -37,9 +37,7 @@ class SimulatedJobs:
     Same seeds, rates and decisions, same trajectory, whatever the batch size and threads.
     """
 
-    def __init__(
-        self, topology: Topology, options: SimulationOptions | None = None
-    ) -> None:
+    def __init__(self, topology: Topology, options: SimulationOptions | None = None) -> None:
         options = options or SimulationOptions()
         on = options.mechanisms
         switches = Mechanisms(
@@ -194,5 +192,6 @@ def _parameters(options: SimulationOptions) -> Floats:
             faults.failed_rescale_probability,
             float(on.warm_up),
             float(on.rescale),
+            float(options.measurement.gauge_s // SAMPLE_S),
         ]
     )

@@ -17,8 +17,12 @@ LATENCY_BINS = 64
 LATENCY_MIN_S, LATENCY_MAX_S = 1e-3, 1e5
 
 # columns of a 5 s sample, per vertex
-(S_IN, S_OUT, S_BUSY, S_BUSY_MAX, S_BACK, S_HITS, S_MISSES, S_READ, S_WRITE, S_PENDING) = range(10)
-SAMPLE_COLUMNS = 10
+(S_IN, S_OUT, S_BUSY, S_BUSY_MAX, S_BACK, S_HITS, S_MISSES, S_READ, S_WRITE, S_PENDING,
+ S_RAW_BUSY, S_RAW_BACK) = range(12)  # fmt: skip
+SAMPLE_COLUMNS = 12
+SUMMED_COLUMNS = S_WRITE + 1
+"""Columns a window averages; busy, busiest and backpressured are already gauges."""
+
 
 # columns of a vertex: what changes
 (X_QUEUE,  # records in input buffers
@@ -32,17 +36,17 @@ SAMPLE_COLUMNS = 10
  X_HIT,  # hit rate now
  X_STATE,  # MiB, all subtasks
  X_IN, X_OUT, X_HITS, X_MISSES,  # counters since the last restart
- X_LAST_IN, X_LAST_OUT, X_LAST_HITS, X_LAST_MISSES,  # the same at the last sample
+ X_LAST_IN, X_LAST_OUT,  # the same at the last sample
  X_PAST_IN, X_PAST_OUT,  # counters of all earlier runs since reset: with X_IN, X_OUT conserved
  X_ARRIVED,  # records offered to a source since reset
  # what follows from the running configuration
  X_P, X_USEFUL, X_HOT, X_CACHE, X_WRITE_FACTOR, X_BUFFER,
  X_BUSY_PER, X_LOAD_PER,  # busy seconds, and share of capacity, per record and second
- # sums of the open 5 s sample
- X_S_BUSY, X_S_BUSY_MAX, X_S_BACK,
+ X_S_BACK,  # backpressured seconds of the open 5 s sample
+ X_G_BUSY, X_G_BACK,  # sums of the samples in the time gauges
  # scratch of one second
- X_ALLOWED, X_EMIT, X_NOW, X_WAIT) = range(36)  # fmt: skip
-VERTEX_COLUMNS = 36
+ X_ALLOWED, X_EMIT, X_NOW, X_WAIT) = range(34)  # fmt: skip
+VERTEX_COLUMNS = 34
 
 # columns of a vertex: what the job file fixes
 (C_KIND, C_SHARE, C_SELECTIVITY, C_CPU, C_READS, C_WRITES, C_READ_HIT, C_READ_MISS, C_WRITE,
@@ -98,7 +102,7 @@ class SimulationState(NamedTuple):
 def ring_length(options: SimulationOptions) -> int:
     """Samples kept: window, the gauges' own 60 s before it, and the delay."""
     measured = options.measurement
-    return (measured.window_s + measured.delay_s + measured.gauge_s) // SAMPLE_S + 2
+    return (measured.window_s + measured.delay_s) // SAMPLE_S + measured.gauge_s // SAMPLE_S + 2
 
 
 def allocate(tables: JobTables, jobs: int, options: SimulationOptions) -> SimulationState:
