@@ -36,6 +36,8 @@ def demonstrate(
 ) -> Demonstrations:
     """Runs a teacher through the batch, which has been seeded."""
     policy = make(teacher)
+    if hasattr(policy, "explain"):
+        policy.explain = False  # nobody reads the words of a thousand jobs
     seeds = batch.base_seeds
     observation = batch.reset()
     policy.reset(batch.topology, seeds)

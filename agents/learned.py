@@ -23,6 +23,8 @@ from dsp_gym.loop.topology import Topology
 
 __all__ = ["LearnedConfig", "LearnedPolicy"]
 
+HOLD = "hold"
+
 PRETRAINED = Path(__file__).resolve().parent / "pretrained"
 """The small policy that travels with the package."""
 
@@ -42,6 +44,7 @@ class LearnedPolicy:
 
     def __init__(self, config: LearnedConfig | None = None) -> None:
         self.name = "learned"
+        self.explain = True
         self.config = config or LearnedConfig()
         self.folder = PRETRAINED if self.config.path is None else Path(self.config.path)
         self.document, self._weights = read_folder(self.folder)
@@ -76,8 +79,11 @@ class LearnedPolicy:
             [scores[..., : action.MOVES].argmax(2), scores[..., action.MOVES :].argmax(2)], axis=2
         )
         wanted = action.decode(pairs.reshape(len(snapshot), -1), parallelism, level)
-        reasons = tuple(_reason(snapshot, pairs, job) for job in range(len(snapshot)))
-        return ScalingDecision(wanted.parallelism, wanted.memory_level, reasons)
+        reasons = [HOLD if self.explain else ""] * len(snapshot)
+        if self.explain:
+            for job in np.flatnonzero(pairs.any(axis=(1, 2))).tolist():
+                reasons[job] = _reason(snapshot, pairs, job)
+        return ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons))
 
     def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[Any]]:
         """The observation by feature, (J, V) or (J,), for the out-of-distribution guardrail.
@@ -117,8 +123,6 @@ class LearnedPolicy:
 
 def _reason(snapshot: MetricsSnapshot, pairs: NDArray[np.int64], job: int) -> str:
     """The moves that are not holding, in words."""
-    if not pairs[job].any():
-        return "hold"
     said = []
     for v, name in enumerate(snapshot.topology.names(job)):
         move, memory = pairs[job, v]
