@@ -1,0 +1,95 @@
+"""The documentation says what the code does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from dsp_gym.cli import app
+from dsp_gym.config.files import parse
+from dsp_gym.config.kinds import model_of
+from dsp_gym.loads.splits import LoadSet
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+WRITTEN = sorted(page for page in DOCS.rglob("*.md") if "reference" not in page.parts)
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def blocks(language: str):
+    """Fenced blocks of the pages written by hand."""
+    for page in WRITTEN:
+        found = re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+        for number, block in enumerate(found):
+            yield pytest.param(block, id=f"{page.relative_to(DOCS)}-{number}")
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return generator().pages()
+
+
+def test_reference_pages_are_what_the_code_says(pages):
+    stale = [name for name, text in pages.items() if (DOCS / name).read_text("utf-8") != text]
+    assert not stale, f"run python docs/generate.py --tables-only and commit {stale}"
+
+
+def test_no_reference_page_is_left_over(pages):
+    kept = {str(page.relative_to(DOCS)) for page in (DOCS / "reference").glob("*.md")}
+    assert kept == set(pages)
+
+
+@pytest.mark.slow
+def test_published_numbers_are_what_reproduce_says():
+    module = generator()
+    folder = module.data_folder()
+    if folder is None:
+        pytest.skip("needs the folder of measured data: DSP_GYM_DATA")
+    written = (DOCS / "reproduction.md").read_text("utf-8")
+    assert written == module.reproduction(folder), "run python docs/generate.py and commit"
+
+
+def test_every_page_is_in_the_navigation():
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    missing = [
+        str(page.relative_to(DOCS))
+        for page in DOCS.rglob("*.md")
+        if str(page.relative_to(DOCS)) not in text
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("block", list(blocks("python")))
+def test_python_examples_run(block):
+    exec(compile(block, "docs", "exec"), {"__name__": "docs_example"})
+
+
+@pytest.mark.parametrize("block", list(blocks("yaml")))
+def test_yaml_examples_are_accepted(block):
+    kind = re.match(r"# kind: (\w+)\n", block)
+    data = yaml.safe_load(block)
+    if kind:
+        parse(model_of(kind[1]), data, "docs")
+    else:
+        parse(LoadSet, data["loads"], "docs")
+
+
+def test_every_command_they_name_is_there():
+    known = {name for name, _ in generator().commands(typer.main.get_command(app), ())}
+    for page in WRITTEN:
+        text = page.read_text("utf-8")
+        for first, second in re.findall(
+            r"(?:`|^)dsp-gym ([a-z]+)(?: ([a-z]+))?", text, re.MULTILINE
+        ):
+            assert known & {first, f"{first} {second}"}, (page.name, first, second)
