@@ -235,7 +235,8 @@ def ask(
         differs = False
         for v in range(t.n[k]):
             p = min(max(parallelism[j, v], t.min_parallelism[k, v]), t.max_parallelism[k, v])
-            if p != s.parallelism[j, v] or level[j, v] != s.level[j, v]:
+            x = min(max(level[j, v], -1), t.levels[k] - 1)
+            if p != s.parallelism[j, v] or x != s.level[j, v]:
                 differs = True
         answer[j] = 0
         if not differs:
@@ -276,6 +277,8 @@ def draw_faults(t: JobTables, s: SimulationState, k: int, j: int, par: Row) -> b
     if rng.uniform(third) < par[P_GAP] * share:
         s.gap_until[j] = s.tick[j] + int(par[P_GAP_S])
     if rng.uniform(first) < par[P_FAIL] * share and s.status[j] != RESTARTING:
+        if s.status[j] == SAVEPOINTING:
+            s.rescale_failed[j] = 1
         keep_configuration(t, s, k, j)
         s.status[j] = RESTARTING
         s.outage_begun[j] = s.tick[j]
@@ -344,7 +347,7 @@ def flow(
         load = min(done * x[v, col.X_LOAD_PER], MAX_LOAD)
         delay = HOP_S + BURSTINESS * x[v, col.X_SERVICE] * load / (1.0 - load)
         if left > 0.0:
-            delay += left / max(done, 1e-9 + 0.01 * capacity)
+            delay += left / max(done, c[v, col.C_LEAST])
         x[v, col.X_WAIT] = before + delay
         latest = max(latest, before + delay)
         out = done * c[v, col.C_SELECTIVITY]

@@ -83,12 +83,18 @@ class SimulatedJobs:
         if not np.all(np.isfinite(rates)) or rates.min(initial=0.0) < 0:
             raise MetricsError("rates must be finite and not negative")
         rows = np.arange(jobs) if mask is None else np.flatnonzero(mask)
-        if mask is None or self.rates.shape[1] != rates.shape[1]:
+        if mask is None:
             self.rates = np.array(rates, dtype=np.float64)
         else:
-            self.rates[rows] = rates[rows]
-        if self.options.trace and (mask is None or self.trace.shape[1] != rates.shape[1]):
-            self.trace = np.full((jobs, rates.shape[1], TRACE_COLUMNS), np.nan)
+            longest = max(self.rates.shape[1], rates.shape[1])
+            self.rates = _held(self.rates, longest)
+            self.rates[rows] = _held(rates[rows], longest)
+        if self.options.trace:
+            trace = np.full((jobs, self.rates.shape[1], TRACE_COLUMNS), np.nan)
+            if mask is not None:
+                trace[~mask, : self.trace.shape[1]] = self.trace[~mask]
+            self.trace = trace
+        self._outcome[rows] = 0
         state = self.state
         for array in state:
             array[rows] = 0
@@ -172,6 +178,12 @@ class SimulatedJobs:
 def _pool(threads: int) -> ThreadPoolExecutor:
     """Threads that run the kernel, which holds no interpreter lock."""
     return ThreadPoolExecutor(threads, thread_name_prefix="dsp-gym")
+
+
+def _held(rates: Floats, seconds: int) -> Floats:
+    """Rates of that many seconds; the last one holds on."""
+    missing = seconds - rates.shape[1]
+    return np.pad(rates, ((0, 0), (0, missing)), mode="edge") if missing else rates
 
 
 def _parameters(options: SimulationOptions) -> Floats:

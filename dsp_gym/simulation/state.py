@@ -51,7 +51,7 @@ VERTEX_COLUMNS = 34
 # columns of a vertex: what the job file fixes
 (C_KIND, C_SHARE, C_SELECTIVITY, C_CPU, C_READS, C_WRITES, C_READ_HIT, C_READ_MISS, C_WRITE,
  C_KEYS, C_ENTRY, C_UNSHARED, C_PANES, C_PREFILLED, C_STATEFUL, C_WINDOW, C_LENGTH,
- C_SLIDE, C_HAS_LOG) = range(19)  # fmt: skip
+ C_SLIDE, C_HAS_LOG, C_LEAST) = range(20)  # fmt: skip
 FIXED = ("kind", "source_share", "selectivity", "cpu_s", "reads", "writes", "read_hit_s",
          "read_miss_s", "write_s", "keys", "entry_mib", "unshared_mib", "panes", "prefilled",
          "stateful", "window", "length_s", "slide_s")  # fmt: skip
@@ -131,7 +131,10 @@ def allocate(tables: JobTables, jobs: int, options: SimulationOptions) -> Simula
 
 
 def fixed_columns(tables: JobTables) -> Floats:
-    """(K, V, len(FIXED) + 1): what the kernel reads of a vertex, side by side in memory."""
+    """(K, V, len(FIXED) + 2): what the kernel reads of a vertex, side by side in memory."""
     columns = [getattr(tables, name).astype(np.float64) for name in FIXED]
     columns.append(np.broadcast_to(tables.has_log[:, None], tables.kind.shape).astype(np.float64))
+    # What waits is divided by what leaves; a vertex that is blocked for a second leaves nothing, so
+    # at least this rate is taken: a hundredth of what the job is made for.
+    columns.append(np.maximum(1e-9, 0.01 * tables.rate_per_s[:, None] * tables.ratio))
     return np.ascontiguousarray(np.stack(columns, axis=-1))

@@ -1,0 +1,153 @@
+"""What is seen of a simulated job: windows, delays, gauges, noise and gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation.simulated import SimulatedJobs
+from tests.simulating import ask, constant, exact, keyed, line
+from tests.strategies import spec_of
+
+
+def seen(jobs: SimulatedJobs, name: str, vertex: str = "map") -> float | None:
+    return jobs.snapshot().job(0).vertex(vertex, name)
+
+
+def test_the_window_fills_after_stabilisation_and_delay():
+    measurement = {"window_s": 120, "stabilization_s": 60, "delay_s": 5}
+    jobs = constant(line(), 10.0, exact(measurement=measurement))
+    fills = []
+    for _ in range(10):
+        jobs.advance(25)
+        fills.append(float(jobs.snapshot().window_fill[0]))
+    # 65 s go by before anything counts
+    assert fills == pytest.approx(
+        [0, 0, 10 / 120, 35 / 120, 60 / 120, 85 / 120, 110 / 120, 1, 1, 1]
+    )
+
+
+def test_the_window_empties_at_a_restart_and_gauges_of_the_configuration_do_not():
+    jobs = constant(line(), 10.0, exact())
+    jobs.advance(300)
+    ask(jobs, map=2)
+    jobs.advance(60)
+    snapshot = jobs.snapshot()
+    assert snapshot.window_fill[0] == 0
+    assert seen(jobs, "busy_ms_per_s") is None
+    assert seen(jobs, "parallelism") == 2
+    assert snapshot.running_since_s[0] == 300 + jobs.state.outage_s[0]
+    assert seen(jobs, "records_in_total") < 700
+
+
+def test_the_window_holds_only_the_new_load():
+    jobs = SimulatedJobs(Topology.of([line()]), exact())
+    rates = np.concatenate([np.full(600, 100.0), np.full(600, 300.0)])[None, :]
+    jobs.reset(np.array([1]), rates)
+    jobs.advance(600 + 60 + 5)
+    assert seen(jobs, "records_in_per_s") == pytest.approx((100 + 300) / 2)
+    jobs.advance(60)
+    assert seen(jobs, "records_in_per_s") == pytest.approx(300)
+
+
+@pytest.mark.parametrize("delay_s", [0, 5, 60])
+def test_what_is_seen_is_as_old_as_the_delay(delay_s):
+    measurement = {"window_s": 5, "stabilization_s": 0, "delay_s": delay_s, "gauge_s": 5}
+    jobs = SimulatedJobs(Topology.of([line()]), exact(measurement=measurement))
+    rates = np.repeat(np.arange(100.0), 5)[None, :]  # one more record/s every 5 s
+    jobs.reset(np.array([1]), rates)
+    jobs.advance(200)
+    assert seen(jobs, "records_in_per_s") == pytest.approx(39 - delay_s / 5)
+    assert seen(jobs, "busy_ms_per_s") == pytest.approx(39 - delay_s / 5)
+
+
+def test_time_gauges_are_means_of_their_span_and_rates_are_not():
+    measurement = {"window_s": 5, "stabilization_s": 0, "delay_s": 0, "gauge_s": 60}
+    jobs = SimulatedJobs(Topology.of([line()]), exact(measurement=measurement))
+    rates = np.concatenate([np.full(300, 100.0), np.full(300, 700.0)])[None, :]
+    jobs.reset(np.array([1]), rates)
+    jobs.advance(300 + 15)
+    assert seen(jobs, "records_in_per_s") == pytest.approx(700)
+    # 15 of the last 60 s at 700 ms/s
+    assert seen(jobs, "busy_now_ms_per_s") == pytest.approx((15 * 700 + 45 * 100) / 60)
+    jobs.advance(45)
+    assert seen(jobs, "busy_now_ms_per_s") == pytest.approx(700)
+
+
+def test_lost_samples_leave_a_hole_in_the_window_and_the_mean_unharmed():
+    jobs = constant(line(), 300.0, exact(measurement={"missing_probability": 0.5}))
+    fills = []
+    for _ in range(200):
+        jobs.advance(120)
+        fills.append(float(jobs.snapshot().window_fill[0]))
+    assert np.mean(fills[2:]) == pytest.approx(0.5, abs=0.03)
+    assert seen(jobs, "records_in_per_s") == pytest.approx(300)
+
+
+def test_noise_has_the_relative_size_asked_for_and_no_bias():
+    measurement = {"window_s": 5, "stabilization_s": 0, "delay_s": 0, "gauge_s": 5}
+    quiet = exact(measurement=measurement)
+    noisy = quiet.model_copy(
+        update={"measurement": quiet.measurement.model_copy(update={"noise_cv": 0.05})}
+    )
+    jobs = constant(line(), 400.0, noisy)
+    busy = []
+    for _ in range(500):
+        jobs.advance(5)
+        busy.append(seen(jobs, "busy_ms_per_s"))
+    assert np.mean(busy) == pytest.approx(400, rel=0.01)
+    assert np.std(busy) / 400 == pytest.approx(0.05, rel=0.15)
+
+
+def test_a_saturated_task_reads_1000_in_spite_of_noise():
+    jobs = constant(line(), 5000.0, exact().model_copy(update={"service_cv": 0.0}))
+    jobs.advance(600)
+    assert seen(jobs, "busy_ms_per_s") == 1000
+
+
+def test_counters_are_of_the_run_and_hit_rate_is_of_the_window():
+    spec = keyed({"reads": 1, "writes": 0, "keys": 1e4, "value_bytes": 1000})  # 10 MiB: fits
+    jobs = constant(spec, 2000.0, exact())
+    jobs.advance(1200)
+    hits, misses = seen(jobs, "cache_hits_total"), seen(jobs, "cache_misses_total")
+    assert hits + misses == pytest.approx(seen(jobs, "records_in_total"))
+    assert misses > 0  # it was cold
+    assert seen(jobs, "cache_hit_rate") == pytest.approx(1)
+    assert seen(jobs, "state_read_latency_ms") == pytest.approx(0.01)
+    assert seen(jobs, "state_write_latency_ms") is None
+    assert seen(jobs, "state_mib") == pytest.approx(1e7 / 2**20)
+
+
+def test_vertices_without_state_report_none_of_it():
+    jobs = constant(line(), 10.0, exact())
+    jobs.advance(300)
+    for name in ("cache_hits_total", "cache_hit_rate", "state_read_latency_ms", "state_mib"):
+        assert seen(jobs, name) is None
+
+
+def test_the_fullest_subtask_of_a_source_has_the_most_partitions():
+    spec = line()
+    vertices = tuple(
+        v.model_copy(update={"partitions": 10}) if v.kind == "source" else v for v in spec.vertices
+    )
+    jobs = constant(spec.model_copy(update={"vertices": vertices}), 5000.0, exact())
+    jobs.advance(100)
+    assert seen(jobs, "pending_partitions_max_subtask", "source") == 3  # 10 on 4 subtasks
+    pending = seen(jobs, "pending_records", "source")
+    assert seen(jobs, "pending_records_max_subtask", "source") == pytest.approx(pending * 0.3)
+
+
+def test_padding_is_unknown_everywhere():
+    narrow = spec_of(
+        "narrow",
+        {"name": "source", "kind": "source"},
+        {"name": "sink", "kind": "sink", "inputs": [{"from": "source"}]},
+    )
+    jobs = SimulatedJobs(Topology.of([narrow, keyed()]), exact())
+    jobs.reset(np.array([1, 2]), np.full((2, 1), 10.0))
+    jobs.advance(300)
+    snapshot = jobs.snapshot()
+    assert np.isnan(snapshot.busy_ms_per_s[0, 2])
+    assert np.isnan(snapshot.records_in_total[0, 2])
+    assert snapshot.parallelism[0, 2] == 0
