@@ -108,8 +108,7 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
 
 @njit(cache=True, nogil=True)
 def renew_capacity(
-    n: int, c: Row, hit_curves: Row, x: Row, seed: int, tick: int, speed: float, factor: float,
-    par: Row,
+    n: int, c: Row, hit_curves: Row, x: Row, speed: float, factor: float, par: Row
 ) -> None:  # fmt: skip
     """Service time, hit rate and capacity of every vertex of one job, as of now."""
     for v in range(n):
@@ -130,9 +129,7 @@ def renew_capacity(
             c[v, col.C_READ_MISS], c[v, col.C_WRITES], c[v, col.C_WRITE],
             x[v, col.X_WRITE_FACTOR], hit,
         )  # fmt: skip
-        if par[P_SERVICE_CV] > 0:
-            word, _ = rng.philox(seed, rng.SERVICE, tick, v)
-            base *= max(0.5, 1.0 + par[P_SERVICE_CV] * rng.normal(word))
+        base *= max(0.5, 1.0 + par[P_SERVICE_CV] * x[v, col.X_NOISE])
         # Sources stand on TaskManagers of their own.
         x[v, col.X_SERVICE] = base if c[v, col.C_KIND] == SOURCE else base / speed
         x[v, col.X_BUSY_PER] = x[v, col.X_SERVICE] / x[v, col.X_USEFUL]
@@ -155,8 +152,6 @@ def renew(t: JobTables, s: SimulationState, fixed: Row, k: int, j: int, par: Row
         fixed[k],
         t.hit[k],
         s.vertex[j],
-        s.seed[j],
-        s.tick[j],
         speed,
         s.service_factor[j],
         par,
@@ -392,6 +387,7 @@ def keep_sample(
     size = ring.shape[0]
     samples, oldest = ring[taken % size], ring[(taken - gauge) % size]
     spans = min(taken + 1, gauge)
+    noisy = par[P_MEASURE_CV] + par[P_SERVICE_CV] > 0
     for v in range(n):
         sample = samples[v]
         records = x[v, col.X_IN] - x[v, col.X_LAST_IN]
@@ -400,12 +396,15 @@ def keep_sample(
         busy = min(1.0, records * x[v, col.X_BUSY_PER] / SAMPLE_S)
         back = min(1.0 - busy, x[v, col.X_S_BACK] / SAMPLE_S)
         noise = 1.0
-        if par[P_MEASURE_CV] > 0:
-            first, second = rng.philox(seed, rng.MEASURE, tick, v)
+        if noisy:
+            first, second = rng.philox(seed, rng.NOISE, tick, v)
+            x[v, col.X_NOISE] = rng.normal(first)  # of service times until the next sample
             # Busy is what idle and backpressured leave: a task that never waits reads 1000.
-            change = par[P_MEASURE_CV] * rng.normal(first) * min(busy, max(0.0, 1.0 - busy - back))
+            change = (
+                par[P_MEASURE_CV] * rng.low_normal(second) * min(busy, max(0.0, 1.0 - busy - back))
+            )
             busy += change
-            noise = max(0.2, 1.0 + par[P_MEASURE_CV] * rng.normal(second))
+            noise = max(0.2, 1.0 + par[P_MEASURE_CV] * rng.high_normal(second))
         if taken >= gauge:
             x[v, col.X_G_BUSY] -= oldest[v, col.S_RAW_BUSY]
             x[v, col.X_G_BACK] -= oldest[v, col.S_RAW_BACK]
@@ -454,61 +453,66 @@ def advance(
         backlog = processed = offered = latencies = worst = slo = 0.0
         latency = s.latency_s[j]
         tick = s.tick[j]
-        for _ in range(seconds):
-            rate = load[min(tick, last)]
+        end = tick + seconds
+        while tick < end:
             if tick % SAMPLE_S == 0:
                 if faulty and draw_faults(t, s, k, j, par):
                     o[col.O_FAILURES] += 1
                 speed = slowed(s.speed[j], tick < s.slow_until[j], s.tm_count[j], par)
-                renew_capacity(n, c, hits, x, s.seed[j], tick, speed, s.service_factor[j], par)
-            taken = 0.0
+                renew_capacity(n, c, hits, x, speed, s.service_factor[j], par)
+            status = s.status[j]
+            stride = min(end, tick + 1 if status != RUNNING else tick + SAMPLE_S - tick % SAMPLE_S)
             cores, mib = s.cores[j], s.mib[j]
-            o[col.O_CORE_S] += cores
-            o[col.O_MIB_S] += mib
-            o[col.O_TM_S] += s.tm_count[j]
-            if s.status[j] >= RESTARTING:
-                backlog = 0.0
-                for v in range(n):
-                    arrived = rate * c[v, col.C_SHARE] * c[v, col.C_HAS_LOG]
-                    x[v, col.X_ARRIVED] += arrived
-                    x[v, col.X_PENDING] += arrived
-                    backlog += x[v, col.X_PENDING]
+            span = float(stride - tick)
+            o[col.O_CORE_S] += cores * span
+            o[col.O_MIB_S] += mib * span
+            o[col.O_TM_S] += s.tm_count[j] * span
+            if status >= RESTARTING:
+                backlog = stand_still(n, c, x, load[min(tick, last)])
+                offered += load[min(tick, last)]
                 latency += 1.0
-                s.phase_left_s[j] -= 1.0
+                latencies += latency
+                worst = max(worst, latency)
                 o[col.O_DOWN] += 1
                 slo += 1.0
-                s.tick[j] = tick + 1
+                s.phase_left_s[j] -= 1.0
+                s.tick[j] = stride
                 if s.phase_left_s[j] <= 0.0:
                     restart(t, s, k, j)
                     renew(t, s, fixed, k, j, par)
+                count_latency(histogram, latency)
+                if tick < trace.shape[1]:
+                    note(trace[j, tick], load[min(tick, last)], 0.0, latency, backlog)
             else:
-                taken, backlog, latency = flow(n, c, upstream, in_share, x, rate, tick)
-                if latency > slo_s:
-                    slo += 1.0
-                s.tick[j] = tick + 1
-                if (tick + 1) % SAMPLE_S == 0:
+                while tick < stride:
+                    rate = load[min(tick, last)]
+                    taken, backlog, latency = flow(n, c, upstream, in_share, x, rate, tick)
+                    if latency > slo_s:
+                        slo += 1.0
+                    processed += taken
+                    offered += rate
+                    latencies += latency
+                    worst = max(worst, latency)
+                    count_latency(histogram, latency)
+                    if tick < trace.shape[1]:
+                        note(trace[j, tick], rate, taken, latency, backlog)
+                    tick += 1
+                s.tick[j] = stride
+                if stride % SAMPLE_S == 0:
                     at = s.samples_taken[j] % ring
                     keep_sample(
-                        n, c, x, s.samples[j], s.samples_taken[j], gauge, s.seed[j], tick, par
+                        n, c, x, s.samples[j], s.samples_taken[j], gauge, s.seed[j], stride - 1, par
                     )
-                    s.sample_known[j, at] = is_known(s.seed[j], tick, s.gap_until[j], par)
+                    s.sample_known[j, at] = is_known(s.seed[j], stride - 1, s.gap_until[j], par)
                     s.latency_samples[j, at] = latency
                     s.samples_taken[j] += 1
-                if s.status[j] == SAVEPOINTING:
+                if status == SAVEPOINTING:
                     s.phase_left_s[j] -= 1.0
                     if s.phase_left_s[j] <= 0.0:
                         begin_outage(t, s, k, j, par)
-            processed += taken
-            offered += rate
-            latencies += latency
-            worst = max(worst, latency)
-            place = (math.log(max(latency, LATENCY_MIN_S)) - _LOG_MIN) / _BIN_WIDTH
-            histogram[min(LATENCY_BINS - 1, int(place))] += 1.0
-            if tick < trace.shape[1]:
-                line = trace[j, tick]
-                line[col.T_RATE], line[col.T_PROCESSED], line[col.T_LATENCY] = rate, taken, latency
-                line[col.T_CORES], line[col.T_MIB], line[col.T_PENDING] = cores, mib, backlog
-            tick += 1
+            for second in range(stride - int(span), min(stride, trace.shape[1])):
+                trace[j, second, col.T_CORES], trace[j, second, col.T_MIB] = cores, mib
+            tick = stride
         s.latency_s[j] = latency
         o[col.O_SECONDS] += seconds
         o[col.O_SLO] += slo
@@ -525,12 +529,38 @@ def advance(
 
 
 @njit(cache=True, nogil=True)
+def stand_still(n: int, c: Row, x: Row, rate: float) -> float:
+    """One second of a job that is down: its log grows. Returns the backlog."""
+    backlog = 0.0
+    for v in range(n):
+        arrived = rate * c[v, col.C_SHARE] * c[v, col.C_HAS_LOG]
+        x[v, col.X_ARRIVED] += arrived
+        x[v, col.X_PENDING] += arrived
+        backlog += x[v, col.X_PENDING]
+    return backlog
+
+
+@njit(cache=True, nogil=True, inline="always")
+def count_latency(histogram: Row, latency: float) -> None:
+    """Count a second in the bin of its latency."""
+    place = (math.log(max(latency, LATENCY_MIN_S)) - _LOG_MIN) / _BIN_WIDTH
+    histogram[min(LATENCY_BINS - 1, int(place))] += 1.0
+
+
+@njit(cache=True, nogil=True)
+def note(line: Row, rate: float, taken: float, latency: float, backlog: float) -> None:
+    """Keep a second for plots."""
+    line[col.T_RATE], line[col.T_PROCESSED] = rate, taken
+    line[col.T_LATENCY], line[col.T_PENDING] = latency, backlog
+
+
+@njit(cache=True, nogil=True)
 def is_known(seed: int, tick: int, gap_until: int, par: Row) -> int:
     """0 where the sample was lost or fell into a metric gap."""
     if tick < gap_until:
         return 0
     if par[P_MISSING] > 0:
-        word, _ = rng.philox(seed, rng.MEASURE, tick, 1 << 20)
+        word, _ = rng.philox(seed, rng.LOSS, tick, 0)
         if rng.uniform(word) < par[P_MISSING]:
             return 0
     return 1

@@ -10,6 +10,7 @@ from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.snapshot import PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
+from dsp_gym.simulation.rows import over_rows
 from dsp_gym.simulation.state import (
     S_BACK,
     S_BUSY,
@@ -153,10 +154,13 @@ def snapshot(
     job = np.full((jobs, len(JOB_FLOATS)), np.nan)
     vertex = np.full((len(VERTEX_FLOATS), jobs, size_v), np.nan)
     measured = options.measurement
-    observe(
-        topology.tables, topology.row, state, measured.window_s, measured.stabilization_s,
-        measured.delay_s, 0, jobs, job, vertex,
-    )  # fmt: skip
+    arguments = (topology.tables, topology.row, state, measured.window_s,
+                 measured.stabilization_s, measured.delay_s)  # fmt: skip
+
+    def work(low: int, high: int) -> None:
+        observe(*arguments, low, high, job, vertex)
+
+    over_rows(work, jobs, options.thread_count(jobs))
     per_job = {name: job[:, i] for i, name in enumerate(JOB_FLOATS)}
     per_vertex = {name: vertex[i] for i, name in enumerate(VERTEX_FLOATS)}
     return MetricsSnapshot(

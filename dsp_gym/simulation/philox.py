@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-SERVICE, MEASURE, OUTAGE, FAULT = 1, 2, 3, 4
+NOISE, LOSS, OUTAGE, FAULT = 1, 2, 3, 4
 """Mechanisms; each has its own stream."""
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -48,3 +48,17 @@ def normal(word: np.uint64) -> float:
     total = float(word & mask) + float((word >> np.uint64(16)) & mask)
     total += float((word >> np.uint64(32)) & mask) + float(word >> np.uint64(48))
     return (total / 65535.0 - 2.0) * 1.7320508075688772
+
+
+@njit(cache=True, nogil=True)
+def low_normal(word: np.uint64) -> float:
+    """Like `normal`, from the lower half of the bits: two uniforms, bounded at +-2.4."""
+    mask = np.uint64(0xFFFF)
+    total = float(word & mask) + float((word >> np.uint64(16)) & mask)
+    return (total / 65535.0 - 1.0) * 2.449489742783178
+
+
+@njit(cache=True, nogil=True)
+def high_normal(word: np.uint64) -> float:
+    """The same from the upper half."""
+    return low_normal(word >> np.uint64(32))

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +14,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import kernel, measure
 from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
 from dsp_gym.simulation.outcome import Outcome
+from dsp_gym.simulation.rows import over_rows
 from dsp_gym.simulation.state import (
     O_RESCALES,
     OUTCOME_COLUMNS,
@@ -116,18 +113,11 @@ class SimulatedJobs:
         columns, self._outcome = self._outcome, np.zeros((len(self), OUTCOME_COLUMNS))
         arguments = (self.topology.tables, self._fixed, self.topology.row, self.state,
                      self.parameters, self.rates, seconds)  # fmt: skip
-        threads = self.options.thread_count(len(self))
-        if threads == 1:
-            kernel.advance(*arguments, 0, len(self), columns, self.trace)
-        else:
-            edges = np.linspace(0, len(self), threads + 1).astype(int)
-            parts = itertools.pairwise(edges)
-            work = [
-                _pool(threads).submit(kernel.advance, *arguments, a, b, columns, self.trace)
-                for a, b in parts
-            ]
-            for part in work:
-                part.result()
+
+        def work(low: int, high: int) -> None:
+            kernel.advance(*arguments, low, high, columns, self.trace)
+
+        over_rows(work, len(self), self.options.thread_count(len(self)))
         return Outcome.of(columns)
 
     def snapshot(self) -> MetricsSnapshot:
@@ -174,18 +164,6 @@ class SimulatedJobs:
         self._asked = np.array(saved["asked"], dtype=np.int64)
 
 
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that run the kernel, which holds no interpreter lock."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="dsp-gym")
-
-
-def _held(rates: Floats, seconds: int) -> Floats:
-    """Rates of that many seconds; the last one holds on."""
-    missing = seconds - rates.shape[1]
-    return np.pad(rates, ((0, 0), (0, missing)), mode="edge") if missing else rates
-
-
 def _parameters(options: SimulationOptions) -> Floats:
     """The kernel's numbers, in its order."""
     on, faults = options.mechanisms, options.faults
@@ -207,3 +185,9 @@ def _parameters(options: SimulationOptions) -> Floats:
             float(options.measurement.gauge_s // SAMPLE_S),
         ]
     )
+
+
+def _held(rates: Floats, seconds: int) -> Floats:
+    """Rates of that many seconds; the last one holds on."""
+    missing = seconds - rates.shape[1]
+    return np.pad(rates, ((0, 0), (0, missing)), mode="edge") if missing else rates

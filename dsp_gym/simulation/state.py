@@ -32,6 +32,7 @@ SUMMED_COLUMNS = S_WRITE + 1
  X_CACHED,  # MiB of block cache filled, per subtask
  X_PENDING,  # records in the log, sources
  X_CAPACITY,  # records/s the vertex can process now
+ X_NOISE,  # of the service time until the next sample, standard normal
  X_SERVICE,  # seconds of one record on one subtask now
  X_HIT,  # hit rate now
  X_STATE,  # MiB, all subtasks
@@ -45,8 +46,8 @@ SUMMED_COLUMNS = S_WRITE + 1
  X_S_BACK,  # backpressured seconds of the open 5 s sample
  X_G_BUSY, X_G_BACK,  # sums of the samples in the time gauges
  # scratch of one second
- X_ALLOWED, X_EMIT, X_NOW, X_WAIT) = range(34)  # fmt: skip
-VERTEX_COLUMNS = 34
+ X_ALLOWED, X_EMIT, X_NOW, X_WAIT) = range(35)  # fmt: skip
+VERTEX_COLUMNS = 35
 
 # columns of a vertex: what the job file fixes
 (C_KIND, C_SHARE, C_SELECTIVITY, C_CPU, C_READS, C_WRITES, C_READ_HIT, C_READ_MISS, C_WRITE,

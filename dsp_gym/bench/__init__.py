@@ -1,0 +1,1 @@
+"""Speed, with its method: rates from several runs after a warm-up, threads stated."""

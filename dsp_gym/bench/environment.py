@@ -1,0 +1,126 @@
+"""How many decisions per second the environment makes.
+
+One decision is 60 s of 1 s ticks of a job of eight vertices with every mechanism on, observation,
+reward, masks, guardrails and autoreset included.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.scenarios import DEFAULT_LOADS
+from dsp_gym.envs.single import AutoscaleEnv
+from dsp_gym.envs.vector import AutoscaleVectorEnv
+from dsp_gym.simulation.options import SimulationOptions
+
+__all__ = ["Rate", "bench_environment", "measure"]
+
+JOB = "bench-8"
+GUARDRAILS = "default"
+MINIMUM_S = 1.0
+"""A run lasts at least this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A rate per second: median, slowest and fastest run."""
+
+    name: str
+    unit: str
+    median: float
+    low: float
+    high: float
+    runs: int
+    threads: int
+    bar: float | None
+
+
+def measure(
+    name: str, unit: str, once: Callable[[], int], *, runs: int, threads: int, bar: float | None
+) -> Rate:
+    """Rate of a piece of work that says how many units it did, run for a second or more."""
+    once()
+    rates = []
+    for _ in range(runs):
+        done, begun = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - begun) < MINIMUM_S:
+            done += once()
+        rates.append(done / elapsed)
+    return Rate(name, unit, statistics.median(rates), min(rates), max(rates), runs, threads, bar)
+
+
+def bench_environment(jobs: int = 1024, runs: int = 5) -> list[Rate]:
+    """The native batch, the same without guardrails, and one environment."""
+    rates = []
+    for guardrails, bar in ((GUARDRAILS, 100_000.0), (None, None)):
+        envs = AutoscaleVectorEnv(jobs, config=_experiment(), guardrails=guardrails)
+        threads = envs.batch.config.simulation.thread_count(jobs)
+        name = f"{jobs} jobs, guardrails {'on' if guardrails else 'off'}"
+        step = _stepper(envs, jobs)
+        rates.append(measure(name, "decisions/s", step, runs=runs, threads=threads, bar=bar))
+    env = AutoscaleEnv(config=_experiment(), guardrails=GUARDRAILS)
+    rates.append(
+        measure("one job, guardrails on", "decisions/s", _single(env), runs=runs, threads=1,
+                bar=5_000.0)
+    )  # fmt: skip
+    return rates
+
+
+def machine() -> dict[str, str | int]:
+    """What the figures were taken on."""
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def _experiment() -> dict[str, object]:
+    env = EnvConfig(simulation=SimulationOptions(), episode_s=7200)
+    return {
+        "name": "bench",
+        "jobs": [JOB],
+        "loads": DEFAULT_LOADS,
+        "env": env.model_dump(mode="json"),
+    }
+
+
+def _stepper(envs: AutoscaleVectorEnv, jobs: int) -> Callable[[], int]:
+    """Random valid actions, mostly holding, as a trained policy does; they are drawn before."""
+    rng = np.random.default_rng(0)
+    size = 2 * envs.batch.vertices
+    moves = rng.integers(0, 3, (64, jobs, size)) * (rng.random((64, jobs, size)) < 0.02)
+    envs.reset(seed=0)
+    turn = iter(range(10**9))
+
+    def step() -> int:
+        envs.step(moves[next(turn) % 64])
+        return jobs
+
+    return step
+
+
+def _single(env: AutoscaleEnv) -> Callable[[], int]:
+    rng = np.random.default_rng(0)
+    size = 2 * env.batch.vertices
+    moves = rng.integers(0, 3, (512, size)) * (rng.random((512, size)) < 0.02)
+    env.reset(seed=0)
+    turn = iter(range(10**9))
+
+    def step() -> int:
+        for _ in range(100):
+            _, _, terminated, truncated, _ = env.step(moves[next(turn) % 512])
+            if terminated or truncated:
+                env.reset()
+        return 100
+
+    return step

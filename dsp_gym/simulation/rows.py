@@ -1,0 +1,26 @@
+"""Compiled work over the rows of a batch, split over threads; it holds no interpreter lock."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+
+
+def over_rows(work: Callable[[int, int], None], rows: int, threads: int) -> None:
+    """Call `work(low, high)` so that every row is covered once; rows must not touch each other."""
+    if threads <= 1:
+        work(0, rows)
+        return
+    edges = np.linspace(0, rows, threads + 1).astype(int).tolist()
+    parts = [_pool(threads).submit(work, a, b) for a, b in itertools.pairwise(edges)]
+    for part in parts:
+        part.result()
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="dsp-gym")
