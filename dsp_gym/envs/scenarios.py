@@ -80,18 +80,17 @@ def scenario(
         tuple(load_job(name) for name in names),
         experiment.loads,
         experiment.env,
-        guardrail_chain(guardrails or experiment.env.guardrails),
+        guardrail_chain(guardrails or experiment.guardrails),
         base_dir,
     )
 
 
-def guardrail_chain(guardrails: str | GuardrailsConfig | None) -> Guardrail | None:
-    """The chain of a shipped name, a path or a config; None where it would be empty."""
+def guardrail_chain(guardrails: str | None) -> Guardrail | None:
+    """The chain of a shipped name or a path; None where it would be empty."""
     if guardrails is None:
         return None
-    if isinstance(guardrails, str):
-        guardrails = files.load_model(GuardrailsConfig, "guardrails", guardrails)
-    return build(guardrails) if guardrails.guardrails else None
+    chain = build(files.load_model(GuardrailsConfig, "guardrails", guardrails))
+    return chain if chain.names else None
 
 
 def _check_backend(backend: str) -> None:
