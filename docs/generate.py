@@ -28,7 +28,9 @@ from dsp_gym.envs.action import LOGITS, MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES, ObservationLayout
 from dsp_gym.envs.registration import FROM_CONFIG, IDS
 from dsp_gym.envs.reward import RewardWeights
+from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.scorecard import METRICS as SCORES
+from dsp_gym.experiment import ExperimentConfig
 from dsp_gym.guardrails.chain import ORDER
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.catalog import load_job
@@ -65,6 +67,7 @@ def pages() -> dict[str, str]:
         "reference/guardrails.md": guardrails(),
         "reference/jobs.md": jobs(),
         "reference/loads.md": loads(),
+        "reference/experiments.md": experiments(),
         "reference/scorecard.md": scorecard(),
         "reference/cli.md": command_line(),
         **{f"reference/config-{kind}.md": config_kind(kind) for kind in KINDS},
@@ -252,6 +255,41 @@ def loads() -> str:
         "Files in `configs/loads/`: multipliers of a job's reference rate over time. Forms and "
         "their parameters: [configuration of loads](config-loads.md).",
         table(["name", "form", "about"], rows),
+    )
+
+
+def experiments() -> str:
+    """Shipped experiments and benchmarks."""
+    rows = []
+    for name in names("experiments"):
+        experiment = load_model(ExperimentConfig, "experiments", name)
+        train = experiment.loads.train
+        rows.append(
+            [
+                f"`{name}`",
+                experiment.description,
+                ", ".join(f"`{job}`" for job in experiment.jobs),
+                ", ".join(f"`{e.name}`" for e in train.loads) if train else "none",
+                f"{experiment.agent.total_steps:,} x {len(experiment.agent.seeds)}",
+            ]
+        )
+    benchmarks = []
+    for name in names("benchmarks"):
+        benchmark = load_model(BenchmarkConfig, "benchmarks", name)
+        benchmarks.append(
+            [
+                f"`{name}`",
+                benchmark.description,
+                ", ".join(f"`{job}`" for job in benchmark.jobs),
+                ", ".join(f"`{entrant.name}`" for entrant in benchmark.policies),
+            ]
+        )
+    return page(
+        "Shipped experiments and benchmarks",
+        "Files in `configs/experiments/`, for `dsp-gym train` and `dsp-gym evaluate`:",
+        table(["name", "about", "jobs", "training loads", "decisions x seeds"], rows),
+        "Files in `configs/benchmarks/`, for `dsp-gym evaluate`:",
+        table(["name", "about", "jobs", "policies"], benchmarks),
     )
 
 

@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.reward import RewardWeights
-from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.simulation.options import SimulationOptions
 
 
@@ -55,11 +54,6 @@ class EnvConfig(ConfigModel):
     reward: RewardWeights = Field(default_factory=RewardWeights, description="weights of the terms")
     randomise: Randomisation = Field(
         default_factory=Randomisation, description="differences between episodes"
-    )
-    guardrails: str | GuardrailsConfig | None = Field(
-        None,
-        description="guardrails inside the environment: a shipped config's name, a path, or the "
-        "list itself; none: every decision is enacted as it is",
     )
     simulation: SimulationOptions = Field(
         default_factory=SimulationOptions, description="the simulated job"

@@ -197,7 +197,7 @@ def _fixed_part(topology: Topology, layout: ObservationLayout) -> NDArray[np.flo
 
 @njit(cache=True, nogil=True)
 def _log(x: float, base: float, scale: float, floor: float) -> float:
-    return np.log(max(x / scale, floor)) / np.log(base)
+    return float(np.log(max(x / scale, floor)) / np.log(base))
 
 
 @njit(cache=True, nogil=True)

@@ -19,9 +19,10 @@ from dsp_gym.loads.splits import SplitName
 Observation = NDArray[np.float32]
 
 
-def observation_space(size: int) -> spaces.Box:
+def observation_space(size: int) -> spaces.Space[Observation]:
     """The flat observation."""
-    return spaces.Box(-LIMIT, LIMIT, (size,), np.float32)
+    box: spaces.Space[Any] = spaces.Box(-LIMIT, LIMIT, (size,), np.float32)
+    return box
 
 
 def action_space(vertices: int) -> spaces.MultiDiscrete:
@@ -98,7 +99,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
         """Go on from `get_state()`."""
         self.batch.load(state)
 
-    def render(self) -> str | None:  # type: ignore[override]  # ansi only: text, never a frame
+    def render(self) -> str | None:
         """The running configuration and the last metrics as text."""
         if self.render_mode != "ansi":
             return None

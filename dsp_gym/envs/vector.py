@@ -65,7 +65,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.fl
         observation = self.batch.reset(mask)
         return observation.copy(), {"action_mask": self.batch.action_masks()}
 
-    def step(
+    def step(  # type: ignore[override]  # Gymnasium types done flags by the rewards' array type
         self, actions: NDArray[np.int64]
     ) -> tuple[
         Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]

@@ -151,7 +151,8 @@ class Memory(ConfigModel):
     network_mib: Number = Field(39.0, ge=0, description="network memory per subtask (Justin)")
     split: Literal["flink", "justin"] = Field(
         "flink",
-        description="flink: block cache 5/6 of managed memory; justin: MemTable <= 64 MiB, rest cache",
+        description="flink: block cache 5/6 of managed memory; justin: MemTable up to 64 MiB, "
+        "the rest cache",
     )
     start_level: Count = Field(0, ge=-1, description="level every vertex starts with")
 

@@ -27,7 +27,7 @@ class ScalingDecision:
     def changes(self, parallelism: Ints, memory_level: Ints, mask: NDArray[np.bool_]) -> Ints:
         """1 where the job would have to be rescaled from the given configuration, (J,)."""
         differs = (self.parallelism != parallelism) | (self.memory_level != memory_level)
-        return np.any(differs & mask, axis=1).astype(np.int64)
+        return np.asarray(np.any(differs & mask, axis=1), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Topology:
 
     def spec(self, job: int) -> JobSpec:
         """The job file of one row."""
-        return self.specs[self.row[job]]
+        return self.specs[int(self.row[job])]
 
     def names(self, job: int) -> tuple[str, ...]:
         """Vertex names of one row in column order."""

@@ -183,12 +183,12 @@ def outage_draw(t: JobTables, k: int, u: float) -> float:
     """Outage in seconds at quantile u: linear between p10, p50 and p90, short tails beyond."""
     low, middle, high = t.outage_s[k, 0], t.outage_s[k, 1], t.outage_s[k, 2]
     if u < 0.1:
-        return low * (0.8 + 2.0 * u)
+        return float(low * (0.8 + 2.0 * u))
     if u < 0.5:
-        return low + (middle - low) * (u - 0.1) / 0.4
+        return float(low + (middle - low) * (u - 0.1) / 0.4)
     if u < 0.9:
-        return middle + (high - middle) * (u - 0.5) / 0.4
-    return high + (high - middle) * 2.5 * (u - 0.9)
+        return float(middle + (high - middle) * (u - 0.5) / 0.4)
+    return float(high + (high - middle) * 2.5 * (u - 0.9))
 
 
 @njit(cache=True, nogil=True)
@@ -372,7 +372,7 @@ def hold(c: Row, x: Row, done: float, results: float, tick: int) -> float:
         x[col.X_PANE] = 0.0
         if c[col.C_WINDOW] == TUMBLING:
             x[col.X_CONTENT] = 0.0
-    return x[col.X_EMIT]
+    return float(x[col.X_EMIT])
 
 
 @njit(cache=True, nogil=True)

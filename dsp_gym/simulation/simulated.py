@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -104,8 +106,8 @@ class SimulatedJobs:
         state.service_factor[rows] = 1.0 if service_factor is None else service_factor[rows]
         self._asked[rows] = 0
         for j in rows:
-            kernel.restart(tables, state, row[j], j)
-            kernel.renew(tables, state, self._fixed, row[j], j, self.parameters)
+            kernel.restart(tables, state, int(row[j]), int(j))
+            kernel.renew(tables, state, self._fixed, int(row[j]), int(j), self.parameters)
         state.outage_s[rows] = np.nan
 
     def advance(self, seconds: int) -> Outcome:
@@ -157,7 +159,8 @@ class SimulatedJobs:
 
     def load(self, saved: dict[str, NDArray[np.generic]]) -> None:
         """Go on from `save()`."""
-        self.state = SimulationState(**{name: saved[name].copy() for name in self.state._fields})
+        arrays: dict[str, Any] = {name: saved[name].copy() for name in self.state._fields}
+        self.state = SimulationState(**arrays)
         self.rates = np.array(saved["rates"], dtype=np.float64)
         self.trace = np.array(saved["trace"], dtype=np.float64)
         self._outcome = np.array(saved["outcome"], dtype=np.float64)

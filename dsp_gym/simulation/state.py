@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +121,7 @@ def allocate(tables: JobTables, jobs: int, options: SimulationOptions) -> Simula
         "latency_samples": (jobs, ring),
         "histogram": (jobs, LATENCY_BINS),
     }
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.zeros(
             shapes.get(name, (jobs,) if name in per_job else (jobs, size_v)),
             np.int64 if "Ints" in str(annotation) else np.float64,
