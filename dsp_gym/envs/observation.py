@@ -168,14 +168,9 @@ class ObservationEncoder:
 
 
 def _listed(array: Floats) -> list[Any]:
-    return [[_listed(a) for a in array] if array.ndim > 2 else _plain(a) for a in array] if (
-        array.ndim > 1
-    ) else _plain(array)  # fmt: skip
-
-
-def _plain(array: Floats) -> list[Any]:
+    """Nested lists, NaN as None."""
     if array.ndim > 1:
-        return [_plain(a) for a in array]
+        return [_listed(part) for part in array]
     return [None if np.isnan(value) else float(value) for value in array]
 
 

@@ -1,0 +1,62 @@
+"""Scenarios: a job or a config becomes everything an environment is built from."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsp_gym.envs.scenarios import PLANNED_BACKENDS, scenario
+from dsp_gym.errors import ConfigError
+
+CONFIG = {
+    "name": "test",
+    "jobs": ["nexmark-q1", "nexmark-q3"],
+    "loads": {"train": {"loads": ["constant"]}},
+    "env": {"interval_s": 30},
+    "guardrails": "default",
+}
+
+
+def test_a_job_alone_has_default_loads_and_no_guardrails():
+    made = scenario("nexmark-q1")
+    assert [spec.job for spec in made.specs] == ["nexmark-q1"]
+    assert made.guardrails is None
+    assert [name for name, _ in made.loads.splits()] == ["train", "validation", "test"]
+
+
+def test_a_job_given_beside_a_config_replaces_the_jobs_of_the_config():
+    both, one = scenario(config=CONFIG), scenario("nexmark-q11", CONFIG)
+    assert [spec.job for spec in both.specs] == ["nexmark-q1", "nexmark-q3"]
+    assert [spec.job for spec in one.specs] == ["nexmark-q11"]
+    assert one.env.interval_s == both.env.interval_s == 30
+
+
+def test_guardrails_come_from_the_config_unless_named():
+    assert scenario(config=CONFIG).guardrails is not None
+    assert scenario(config=CONFIG, guardrails="none").guardrails is None
+
+
+def test_a_shipped_experiment_is_meant_by_its_name():
+    made = scenario(config="q11-quickstart")
+    assert [spec.job for spec in made.specs] == ["nexmark-q11"]
+    assert made.base_dir is not None
+
+
+def test_nothing_to_build_from_is_refused():
+    with pytest.raises(ConfigError, match="neither a job nor a config"):
+        scenario()
+
+
+@pytest.mark.parametrize("backend", PLANNED_BACKENDS)
+def test_a_backend_of_a_later_release_is_refused_by_name(backend):
+    with pytest.raises(ConfigError, match=f"'{backend}' is not part of this release"):
+        scenario("nexmark-q1", backend=backend)
+
+
+def test_an_unknown_backend_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"no backend 'simulatd'.*simulated"):
+        scenario("nexmark-q1", backend="simulatd")
+
+
+def test_a_misspelt_job_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="nexmark-q11"):
+        scenario("nexmark-q111")
