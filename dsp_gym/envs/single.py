@@ -42,7 +42,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
         render_mode: "ansi" prints the running configuration and the last metrics.
     """
 
-    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012 - Gymnasium's own attribute
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's own attribute
 
     def __init__(
         self,

@@ -521,7 +521,9 @@ def advance(
         o[col.O_ARRIVED] += offered
         o[col.O_PROCESSED] += processed
         o[col.O_PENDING] = backlog
-        o[col.O_PENDING_S] = backlog / max(load[min(tick - 1, last)], 1e-9)
+        # A log without arrivals is measured by a tenth of the job's reference rate.
+        arrivals = max(load[max(0, min(tick - 1, last))], 0.1 * t.rate_per_s[k])
+        o[col.O_PENDING_S] = backlog / arrivals
         gib_s = o[col.O_MIB_S] / 1024.0
         o[col.O_COST] = (o[col.O_CORE_S] * t.core_hour[k] + gib_s * t.gib_hour[k]) / 3600.0
         tm_hour = t.tm_cores[k] * t.core_hour[k] + t.tm_mib[k] / 1024.0 * t.gib_hour[k]

@@ -24,7 +24,7 @@ class Outcome:
     arrived: Floats  # records offered
     processed: Floats  # records taken from the log
     pending: Floats  # records in the log at the end
-    pending_s: Floats  # the same in seconds of arrivals
+    pending_s: Floats  # the same in seconds of arrivals, at least a tenth of the reference rate
     core_s: Floats  # requested
     mib_s: Floats  # requested
     tm_s: Floats  # TaskManagers provisioned

@@ -134,6 +134,16 @@ def test_without_backlog_sources_owe_nothing_and_emit_less():
     assert jobs.snapshot().job(0).vertex("source", "pending_records") is None
 
 
+def test_a_second_without_arrivals_does_not_make_a_backlog_endless():
+    jobs = SimulatedJobs(Topology.of([line(buffer_records=10)]), exact())
+    rates = np.concatenate([np.full(50, 3000.0), np.zeros(50)])[None, :]
+    jobs.reset(np.array([1]), rates)
+    assert jobs.advance(50).pending_s[0] == pytest.approx(100_000 / 3000, rel=0.01)
+    # against a tenth of the reference rate, 1,000/s
+    outcome = jobs.advance(5)
+    assert outcome.pending_s[0] == pytest.approx(outcome.pending[0] / 100)
+
+
 def test_service_times_vary_only_with_service_noise():
     def capacities(options: SimulationOptions) -> list[float]:
         jobs = constant(line(), 100.0, options)

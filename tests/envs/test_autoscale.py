@@ -1,0 +1,314 @@
+"""One environment, many, and the control loop are the same thing."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+from dsp_gym.envs.action import LOGITS, MOVES
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.observation import FV
+from dsp_gym.envs.scenarios import scenario
+from dsp_gym.envs.single import AutoscaleEnv
+from dsp_gym.envs.vector import AutoscaleVectorEnv
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loop.control import ControlLoop
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
+from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation.simulated import SimulatedJobs
+from tests.simulating import FAULTY
+from tests.strategies import random_configuration
+
+LOADS = {"train": {"loads": ["diurnal-bursts", "flash-crowd"], "seeds": {"from": 0, "to": 50}}}
+
+
+def config(*jobs: str, **env) -> dict:
+    env = {
+        "episode_s": 1200,
+        "start": "random",
+        "randomise": {"service_factor": [0.7, 1.4], "load_scale": [0.5, 1.5]},
+        **env,
+    }
+    return {"name": "test", "jobs": list(jobs) or ["nexmark-q11"], "loads": LOADS, "env": env}
+
+
+def random_valid(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
+    """A random valid action of each environment, (J, V * 2)."""
+    parts = masks.reshape(len(masks), -1, LOGITS)
+    drawn = rng.random(parts.shape) * parts
+    pairs = [drawn[..., :MOVES].argmax(axis=2), drawn[..., MOVES:].argmax(axis=2)]
+    return np.stack(pairs, axis=2).reshape(len(masks), -1)
+
+
+@pytest.mark.parametrize("guardrails", [None, "default"])
+def test_environment_i_of_a_vector_is_the_single_one_with_seed_plus_i(guardrails):
+    experiment = config(simulation=FAULTY.model_dump())
+    many = AutoscaleVectorEnv(3, config=experiment, guardrails=guardrails)
+    alone = [AutoscaleEnv(config=experiment, guardrails=guardrails) for _ in range(3)]
+    seen, info = many.reset(seed=7)
+    for i, env in enumerate(alone):
+        one, _ = env.reset(seed=7 + i)
+        np.testing.assert_array_equal(one, seen[i])
+    rng = np.random.default_rng(0)
+    ended = 0
+    for _ in range(45):  # two ends of episodes, and rescales on the way
+        actions = random_valid(rng, info["action_mask"])
+        seen, reward, terminated, truncated, info = many.step(actions)
+        for i, env in enumerate(alone):
+            one, r, end, cut, single = env.step(actions[i])
+            assert (r, end, cut) == (reward[i], terminated[i], truncated[i])
+            if end or cut:
+                ended += 1
+                np.testing.assert_array_equal(info["final_obs"][i], one)
+                one, single = env.reset()
+            np.testing.assert_array_equal(one, seen[i])
+            np.testing.assert_array_equal(single["action_mask"], info["action_mask"][i])
+    assert ended >= 6
+
+
+def test_the_same_seed_gives_the_same_episode_and_another_seed_another():
+    def trajectory(seed):
+        env = AutoscaleEnv(config=config())
+        rng = np.random.default_rng(0)
+        env.reset(seed=seed)
+        steps = []
+        for _ in range(20):
+            seen, reward, *_ = env.step(random_valid(rng, env.action_masks()[None])[0])
+            steps.append((seen, reward))
+        return steps
+
+    one, again, other = trajectory(3), trajectory(3), trajectory(4)
+    for (a, r), (b, s) in zip(one, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert r == s
+    assert any(r != s for (_, r), (_, s) in zip(one, other, strict=True))
+
+
+def test_episodes_after_the_first_differ_and_repeat():
+    def loads(seed):
+        env = AutoscaleEnv(config=config())
+        return [env.reset(seed=seed)[1]["load"], *(env.reset()[1]["load"] for _ in range(5))]
+
+    assert loads(1) == loads(1)
+    assert len(set(loads(1))) > 1
+
+
+def test_an_episode_is_truncated_at_its_end_and_not_before():
+    env = AutoscaleEnv(config=config(episode_s=600))
+    env.reset(seed=0)
+    hold = np.zeros(env.action_space.shape, np.int64)
+    ends = [env.step(hold)[2:4] for _ in range(10)]
+    assert [cut for _, cut in ends] == [False] * 9 + [True]
+    assert not any(end for end, _ in ends)
+
+
+def test_a_job_that_cannot_recover_is_given_up():
+    env = AutoscaleEnv(
+        config=config(
+            give_up_backlog_s=300, start="job", randomise={"load_scale": [50, 50]}, episode_s=3600
+        )
+    )
+    env.reset(seed=0)
+    hold = np.zeros(env.action_space.shape, np.int64)
+    for _ in range(60):
+        _, _, terminated, truncated, info = env.step(hold)
+        assert terminated == (info["pending_s"] > 300)
+        if terminated:
+            break
+    assert terminated
+    assert not truncated
+
+
+def test_an_invalid_action_holds():
+    env = AutoscaleEnv(config=config(start="job"))
+    env.reset(seed=0)
+    masks = env.action_masks().reshape(-1, LOGITS)
+    before = env.batch.snapshot.parallelism.copy()
+    assert masks.sum() == 2 * len(masks)  # nothing has been measured yet
+    _, _, _, _, info = env.step(np.tile([5, 2], len(masks)))
+    assert info["reward_terms"]["rescale"] == 0
+    np.testing.assert_array_equal(env.batch.snapshot.parallelism, before)
+
+
+def test_a_valid_action_is_enacted():
+    env = AutoscaleEnv(config=config(start="job"))
+    env.reset(seed=0)
+    hold = np.zeros(env.action_space.shape, np.int64)
+    for _ in range(3):
+        env.step(hold)
+    names = env.batch.topology.names(0)
+    v = names.index("session")
+    before = int(env.batch.snapshot.parallelism[0, v])
+    action = hold.copy()
+    action[2 * v] = 5
+    _, _, _, _, info = env.step(action)
+    assert info["reward_terms"]["rescale"] == 1
+    for _ in range(3):
+        env.step(hold)
+    assert env.batch.snapshot.parallelism[0, v] == 2 * before
+
+
+def test_what_if_questions_do_not_change_what_happens():
+    env = AutoscaleEnv(config=config(simulation=FAULTY.model_dump()), guardrails="default")
+    env.reset(seed=5)
+    rng = np.random.default_rng(1)
+    for _ in range(6):
+        env.step(random_valid(rng, env.action_masks()[None])[0])
+    state = env.get_state()
+    actions = [rng.integers(0, [7, 3] * env.batch.vertices) for _ in range(25)]
+
+    def future():
+        env.set_state(state)
+        taken = []
+        for action in actions:
+            step = env.step(action)
+            taken.append((step[0], step[1], step[2:4], step[4]["action_mask"]))
+            if step[2] or step[3]:
+                env.reset()
+        return taken
+
+    for one, again in zip(future(), future(), strict=True):
+        np.testing.assert_array_equal(one[0], again[0])
+        assert one[1:3] == again[1:3]
+        np.testing.assert_array_equal(one[3], again[3])
+
+
+def test_the_reward_is_its_terms_times_its_weights():
+    weights = {"cost": 2.0, "slo": 3.0, "backlog": 0.5, "rescale": 0.25}
+    env = AutoscaleEnv(config=config(reward=weights))
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(15):
+        action = random_valid(rng, env.action_masks()[None])[0]
+        _, reward, _, _, info = env.step(action)
+        terms = info["reward_terms"]
+        assert list(terms) == list(weights)
+        assert reward == pytest.approx(-sum(w * terms[name] for name, w in weights.items()))
+
+
+def test_jobs_of_different_sizes_stand_side_by_side_and_padding_is_silent():
+    many = AutoscaleVectorEnv(6, config=config("nexmark-q1", "nexmark-q8", "streambed-q8"))
+    sizes = [len(many.batch.topology.spec(j).vertices) for j in range(6)]
+    assert sizes[:3] == sizes[3:]
+    assert len(set(sizes)) > 1
+    seen, info = many.reset(seed=0)
+    rng = np.random.default_rng(0)
+    layout = many.batch.encoder.layout
+    for _ in range(45):
+        seen, _, _, _, info = many.step(random_valid(rng, info["action_mask"]))
+        assert many.observation_space.contains(seen)
+        masks = info["action_mask"].reshape(6, -1, LOGITS)
+        for j, size in enumerate(sizes):
+            assert not seen[j, layout.vertex].reshape(-1, FV)[size:].any()
+            assert masks[j, size:].sum() == 2 * (layout.vertices - size)
+            assert masks[j].reshape(-1, LOGITS)[:, [0, MOVES]].all()
+
+
+def test_some_environments_begin_anew_and_the_others_go_on():
+    many = AutoscaleVectorEnv(2, config=config())
+    alone = AutoscaleVectorEnv(2, config=config())
+    hold = np.zeros(many.action_space.shape, np.int64)
+    for env in (many, alone):
+        env.reset(seed=0)
+        for _ in range(5):
+            env.step(hold)
+    many.reset(options={"reset_mask": np.array([True, False])})
+    after, there = many.step(hold)[0], alone.step(hold)[0]
+    np.testing.assert_array_equal(after[1], there[1])
+    assert many.batch.steps.tolist() == [1, 6]
+    assert not np.array_equal(after[0], there[0])
+
+
+def test_room_for_more_vertices_changes_nothing_but_the_room():
+    made = scenario(config=config())
+    small = AutoscaleBatch(made.specs, [0], made.loads, config=made.env)
+    large = AutoscaleBatch(made.specs, [0], made.loads, config=made.env, vertices=7)
+    rng = np.random.default_rng(0)
+    for batch in (small, large):
+        batch.seed(np.array([3]))
+        batch.reset()
+    for _ in range(12):
+        action = random_valid(rng, small.action_masks())
+        wide = np.pad(action, ((0, 0), (0, 2 * (7 - small.vertices))))
+        assert large.action_masks().shape == (1, 7 * LOGITS)
+        assert small.step(action).reward == large.step(wide).reward
+
+
+class Recorded:
+    """A policy that decides what it is told."""
+
+    name = "recorded"
+
+    def __init__(self, decisions: list[ScalingDecision]) -> None:
+        self._decisions = decisions
+
+    def reset(self, jobs, seeds, mask=None) -> None:
+        self._next = iter(self._decisions)
+
+    def decide(self, snapshot) -> ScalingDecision:
+        return next(self._next)
+
+    def state(self) -> dict:
+        return {}
+
+    def restore(self, state: dict) -> None:
+        pass
+
+
+@pytest.mark.parametrize("guardrails", [None, "default"])
+def test_the_control_loop_and_the_environment_agree_step_by_step(guardrails):
+    specs = [load_job("nexmark-q11"), load_job("nexmark-q3")]
+    row, steps = [0, 1, 0, 1], 20
+    made = scenario("nexmark-q11", guardrails=guardrails)
+    batch = AutoscaleBatch(
+        specs, row, made.loads, config=EnvConfig(simulation=FAULTY), guardrails=made.guardrails
+    )
+    rng = np.random.default_rng(0)
+    topology = Topology.of(specs, row)
+    decisions = []
+    for _ in range(steps):
+        parallelism, level = random_configuration(rng, topology)
+        decisions.append(ScalingDecision(parallelism, level, ("test",) * 4))
+    seeds, rates = np.arange(4), rng.uniform(1e3, 5e4, (4, 7200))
+    jobs = SimulatedJobs(topology, FAULTY)
+    chain = scenario("nexmark-q11", guardrails=guardrails).guardrails
+    loop = ControlLoop(jobs, Recorded(decisions), chain, interval_s=60)
+    jobs.reset(
+        seeds,
+        rates,
+        parallelism=sized_start(batch, seeds, rates),
+        memory_level=topology.tables.start_level[topology.row],
+    )
+    loop.reset(seeds)
+    for decision in decisions:
+        before = batch.snapshot
+        here, there = batch.enact(decision), loop.step()
+        for name in (*PER_JOB, *PER_VERTEX):
+            np.testing.assert_array_equal(
+                getattr(before, name), getattr(there.snapshot, name), err_msg=name
+            )
+        np.testing.assert_array_equal(here.guarded.parallelism, there.guarded.parallelism)
+        np.testing.assert_array_equal(here.guarded.memory_level, there.guarded.memory_level)
+        for name in here.outcome.__slots__:
+            np.testing.assert_array_equal(
+                getattr(here.outcome, name), getattr(there.outcome, name), err_msg=name
+            )
+    assert here.outcome.cost.min() > 0
+
+
+def sized_start(batch: AutoscaleBatch, seeds, rates) -> np.ndarray:
+    """Begin the environment's episode; the configuration it began with."""
+    batch.reset_with(seeds, rates)
+    return batch.snapshot.parallelism.copy()
+
+
+def test_making_an_environment_twice_shares_nothing():
+    one, other = (gymnasium.make("dsp_gym/Nexmark-Q3-v0") for _ in range(2))
+    first, _ = one.reset(seed=1)
+    other.reset(seed=2)
+    other.step(other.action_space.sample())
+    again, _ = one.reset(seed=1)
+    np.testing.assert_array_equal(first, again)

@@ -1,0 +1,100 @@
+"""Every registered id is a good citizen of Gymnasium and Stable-Baselines3."""
+
+from __future__ import annotations
+
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+import dsp_gym.envs.registration as registration
+from dsp_gym.envs.observation import LIMIT
+from dsp_gym.errors import ConfigError
+
+registration.register_all()
+
+CONFIG = {
+    "name": "test",
+    "jobs": ["nexmark-q11", "nexmark-q3", "nexmark-q1"],
+    "loads": {"train": {"loads": ["diurnal-bursts", "flash-crowd"], "seeds": {"from": 0, "to": 9}}},
+    "env": {
+        "episode_s": 900,
+        "start": "random",
+        "randomise": {"service_factor": [0.7, 1.4], "load_scale": [0.5, 1.5]},
+    },
+}
+IDS = sorted(name for name in gymnasium.registry if name.startswith(registration.NAMESPACE))
+
+
+def kwargs(name: str) -> dict:
+    return {"config": CONFIG} if name == registration.FROM_CONFIG else {}
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_gymnasium_finds_nothing_wrong(name):
+    env = gymnasium.make(name, **kwargs(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_stable_baselines_finds_nothing_wrong(name):
+    checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    env = gymnasium.make(name, **kwargs(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checker.check_env(env.unwrapped, warn=True)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_vector_environment_is_the_native_one(name):
+    env = gymnasium.make_vec(name, num_envs=4, **kwargs(name))
+    assert env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+    observation, info = env.reset(seed=1)
+    assert observation.shape == env.observation_space.shape
+    assert info["action_mask"].shape == (4, 10 * env.unwrapped.batch.vertices)
+    observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+    assert env.observation_space.contains(observation)
+    assert reward.shape == terminated.shape == truncated.shape == (4,)
+    env.close()
+
+
+def test_there_are_ids_for_every_query_and_one_from_a_config():
+    assert registration.FROM_CONFIG in IDS
+    assert len(IDS) == 7
+    assert all(name.endswith("-v0") for name in IDS)
+
+
+def test_the_module_can_be_named_in_the_id():
+    env = gymnasium.make("dsp_gym:dsp_gym/Nexmark-Q1-v0")
+    assert env.reset(seed=0)[0].dtype == np.float32
+
+
+def test_a_backend_that_is_not_there_is_refused_through_make():
+    with pytest.raises(ConfigError, match="kubernetes"):
+        gymnasium.make("dsp_gym/Nexmark-Q1-v0", backend="kubernetes")
+
+
+def test_text_is_rendered():
+    env = gymnasium.make("dsp_gym/Nexmark-Q11-v0", render_mode="ansi")
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    text = env.render()
+    assert "session: parallelism" in text
+    assert "t = 60 s" in text
+
+
+def test_a_registered_environment_steps_within_its_space():
+    env = gymnasium.make("dsp_gym/Nexmark-Q11-v0")
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    for _ in range(20):
+        observation, reward, *_ = env.step(env.action_space.sample())
+        assert env.observation_space.contains(observation)
+        assert np.abs(observation).max() <= LIMIT
+        assert np.isfinite(reward)
+        assert reward <= 0
