@@ -1,0 +1,122 @@
+"""What every collector keeps. A new one subclasses `CollectorContract`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dsp_gym.loop.protocols import Collector
+from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot, Status
+from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.wire import snapshot_from_json, snapshot_to_json
+from dsp_gym.simulation.simulated import SimulatedJobs
+from tests.simulating import FAULTY, keyed, line
+
+MEANS = PER_VERTEX[PER_VERTEX.index("records_in_per_s") :]
+
+
+class CollectorContract:
+    """Laws of a collector; `collector` runs at least two jobs of different size."""
+
+    @pytest.fixture
+    def collector(self) -> Collector:
+        raise NotImplementedError
+
+    def forward(self, collector: Collector, seconds: int) -> None:
+        """Let time go by for the jobs behind the collector."""
+        raise NotImplementedError
+
+    def seen(self, collector: Collector) -> list[MetricsSnapshot]:
+        taken = []
+        for _ in range(8):
+            self.forward(collector, 60)
+            taken.append(collector.snapshot())
+        return taken
+
+    def test_it_is_a_collector(self, collector):
+        assert isinstance(collector, Collector)
+
+    def test_shapes_and_kinds_are_those_of_the_snapshot(self, collector):
+        jobs, vertices = len(collector.topology), collector.topology.max_vertices
+        for snapshot in self.seen(collector):
+            assert len(snapshot) == jobs
+            for name in PER_JOB:
+                assert getattr(snapshot, name).shape == (jobs,), name
+            for name in PER_VERTEX:
+                assert getattr(snapshot, name).shape == (jobs, vertices), name
+            for name in ("status", "parallelism", "memory_level"):
+                assert getattr(snapshot, name).dtype == np.int64, name
+
+    def test_time_goes_on_and_no_run_begins_in_the_future(self, collector):
+        before = -np.inf
+        for snapshot in self.seen(collector):
+            assert np.all(snapshot.t_s > before)
+            assert np.all(snapshot.running_since_s <= snapshot.t_s)
+            before = snapshot.t_s
+
+    def test_looking_changes_nothing(self, collector):
+        self.forward(collector, 300)
+        one, again = collector.snapshot(), collector.snapshot()
+        for name in (*PER_JOB, *PER_VERTEX):
+            np.testing.assert_array_equal(getattr(one, name), getattr(again, name), err_msg=name)
+
+    def test_a_snapshot_stays_as_it_was_taken(self, collector):
+        self.forward(collector, 300)
+        taken = collector.snapshot()
+        kept = {name: getattr(taken, name).copy() for name in (*PER_JOB, *PER_VERTEX)}
+        self.forward(collector, 60)
+        for name, value in kept.items():
+            np.testing.assert_array_equal(getattr(taken, name), value, err_msg=name)
+
+    def test_without_a_window_there_are_no_means_and_with_one_there_are(self, collector):
+        is_vertex = collector.topology.mask
+        for snapshot in self.seen(collector):
+            empty = snapshot.window_fill == 0
+            for name in MEANS:
+                assert np.all(np.isnan(getattr(snapshot, name)[empty])), name
+            known = ~np.isnan(snapshot.busy_ms_per_s)
+            np.testing.assert_array_equal(known, is_vertex & ~empty[:, None])
+
+    def test_running_configurations_are_inside_the_bounds(self, collector):
+        tables, row = collector.topology.tables, collector.topology.row
+        mask = collector.topology.mask
+        for snapshot in self.seen(collector):
+            p, level = snapshot.parallelism, snapshot.memory_level
+            assert np.all((p >= tables.min_parallelism[row]) & (p <= tables.max_parallelism[row]))
+            assert np.all((level < tables.levels[row][:, None])[mask])
+            assert np.all(level[mask] >= -1)
+            assert set(snapshot.status) <= {int(status) for status in Status}
+
+    def test_padding_is_unknown(self, collector):
+        for snapshot in self.seen(collector):
+            for name in PER_VERTEX[2:]:
+                assert np.all(np.isnan(getattr(snapshot, name)[~collector.topology.mask])), name
+
+    def test_what_is_seen_survives_the_wire(self, collector):
+        self.forward(collector, 300)
+        taken = collector.snapshot()
+        documents = [snapshot_to_json(taken.job(j)) for j in range(len(taken))]
+        back = snapshot_from_json(documents)
+        for name in PER_JOB:
+            np.testing.assert_allclose(getattr(back, name), getattr(taken, name), err_msg=name)
+        for name in PER_VERTEX[2:]:
+            np.testing.assert_allclose(getattr(back, name), getattr(taken, name), err_msg=name)
+
+
+class TestSimulatedJobs(CollectorContract):
+    @pytest.fixture
+    def collector(self) -> SimulatedJobs:
+        two = line()
+        small = two.model_copy(update={"job": "two", "vertices": (two.vertices[0], _sink(two))})
+        jobs = SimulatedJobs(Topology.of([line(), keyed(), small], [0, 1, 2, 0]), FAULTY)
+        jobs.reset(np.arange(4), np.full((4, 1), 500.0))
+        return jobs
+
+    def forward(self, collector, seconds):
+        collector.advance(seconds)
+
+
+def _sink(spec):
+    sink = spec.vertex("sink")
+    reads = sink.inputs[0].model_copy(update={"from_": "source"})
+    return sink.model_copy(update={"inputs": (reads,)})
