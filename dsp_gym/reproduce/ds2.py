@@ -101,8 +101,11 @@ def ds2_word_count(_data: Path | None = None) -> list[Check]:
     return checks
 
 
-def ds2_convergence(_data: Path | None = None) -> list[Check]:
-    """Six queries from six starts: at most three steps each, at least 15 in one."""
+def ds2_convergence(_data: Path | None = None, seed: int = 0) -> list[Check]:
+    """Six queries from six starts: at most three steps each, at least 15 in one.
+
+    `seed` is of the simulation's noise.
+    """
     policy = PolicyConfig(policy="ds2", params={"interval_s": 30, "warm_up_s": 30, "activation": 5})
     steps: dict[tuple[str, int], int] = {}
     unsustained, wasteful = [], []
@@ -117,6 +120,7 @@ def ds2_convergence(_data: Path | None = None) -> list[Check]:
                 interval_s=30,
                 rates_per_s=np.full(CONVERGENCE_S, rate),
                 start=start,
+                seed=seed,
             )
             steps[query, start] = run.steps
             if run.sustained < SUSTAINED:

@@ -56,15 +56,15 @@ JUSTINS: dict[str, str | PolicyConfig] = {
 }
 
 
-def justin_nexmark(_data: Path | None = None) -> list[Check]:
-    """All checks of section 5; they need no data folder."""
+def justin_nexmark(_data: Path | None = None, seed: int = 0) -> list[Check]:
+    """All checks of section 5; they need no data folder. `seed` is of the simulation's noise."""
     checks: list[Check] = []
     for query, published in PUBLISHED.items():
         spec = load_job(f"nexmark-{query}")
-        ds2 = _run(spec, "ds2-justin")
+        ds2 = _run(spec, "ds2-justin", seed)
         checks.append(_final(query, "ds2-justin", ds2, published.vertex, published.ds2, fit=True))
         for name, policy in JUSTINS.items():
-            run = _run(spec, policy)
+            run = _run(spec, policy, seed)
             fitted = query in ("q8", "q11")
             checks += [
                 _final(query, name, run, published.vertex, published.justin, fit=fitted),
@@ -73,18 +73,20 @@ def justin_nexmark(_data: Path | None = None) -> list[Check]:
                 *_savings(query, name, spec, run, ds2, published),
             ]
         checks += _published_savings(query, spec, published)
-        checks.append(_reported(query, "justin-paper", _run(spec, "justin-paper"), published))
+        paper = _run(spec, "justin-paper", seed)
+        checks.append(_reported(query, "justin-paper", paper, published))
         if query in ("q5", "q8"):
             wide = spec.model_copy(update={"max_parallelism_per_vertex": 48})
             config = resolve("ds2-justin")[1]
             uncapped = PolicyConfig(
                 policy="ds2", params=dict(config.params) | {"max_parallelism": 48}
             )
-            checks.append(_reported(query, "ds2-justin-cap-48", _run(wide, uncapped), published))
+            run = _run(wide, uncapped, seed)
+            checks.append(_reported(query, "ds2-justin-cap-48", run, published))
     return checks
 
 
-def _run(spec: JobSpec, policy: str | PolicyConfig) -> Run:
+def _run(spec: JobSpec, policy: str | PolicyConfig, seed: int) -> Run:
     return closed_loop(
         spec,
         policy,
@@ -92,6 +94,7 @@ def _run(spec: JobSpec, policy: str | PolicyConfig) -> Run:
         interval_s=60,
         rates_per_s=np.full(DURATION_S, spec.source.rate_per_s),
         start=1,
+        seed=seed,
     )
 
 
