@@ -24,7 +24,7 @@ from dsp_gym.envs.action import LOGITS, MOVES
 __all__ = ["ActorCriticNetwork", "GraphNetwork", "MlpNetwork", "network_class"]
 
 SMALL_GAIN = 0.01
-"""Gain of the actor's last layer: a fresh agent is nearly uniform (Andrychowicz et al., 2021)."""
+"""Gain of the actor's last layer: at first it looks at nothing (Andrychowicz et al., 2021)."""
 
 
 class ActorCriticNetwork(BaseFeaturesExtractor):
@@ -73,13 +73,16 @@ class ActorCriticNetwork(BaseFeaturesExtractor):
         raise NotImplementedError
 
     def initialise(self) -> None:
-        """Orthogonal weights, zero biases, small actor output: PPO's usual start."""
+        """PPO's usual start: orthogonal weights, small actor output; and holding comes first."""
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
                 gain = {"actor_out": SMALL_GAIN, "critic_out": 1.0}.get(name, math.sqrt(2))
                 nn.init.orthogonal_(module.weight, gain=gain)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+                if name == "actor_out":
+                    with torch.no_grad():
+                        module.bias.view(-1, LOGITS)[:, [0, MOVES]] = self.shape.hold_bias
 
 
 class GraphNetwork(ActorCriticNetwork):

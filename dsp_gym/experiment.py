@@ -48,6 +48,13 @@ class NetworkConfig(ConfigModel):
         description="rounds of message passing (graph); 2 lets a vertex see its neighbours' "
         "neighbours, enough for the Nexmark jobs",
     )
+    hold_bias: float = Field(
+        4.0,
+        ge=0,
+        le=10,
+        description="logit of holding above every other move in a fresh agent; each move costs an "
+        "outage, so an agent that begins by moving at random sees nothing but outages",
+    )
     activation: Literal["tanh", "relu"] = Field(
         "tanh", description="nonlinearity; tanh is the usual choice for PPO on vectors"
     )

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["Rate", "bench_environment", "measure"]
+__all__ = ["Rate", "bench_environment", "experiment", "machine", "measure"]
 
 JOB = "bench-8"
 GUARDRAILS = "default"
@@ -61,12 +62,12 @@ def bench_environment(jobs: int = 1024, runs: int = 5) -> list[Rate]:
     """The native batch, the same without guardrails, and one environment."""
     rates = []
     for guardrails, bar in ((GUARDRAILS, 100_000.0), (None, None)):
-        envs = AutoscaleVectorEnv(jobs, config=_experiment(), guardrails=guardrails)
+        envs = AutoscaleVectorEnv(jobs, config=experiment(), guardrails=guardrails)
         threads = envs.batch.config.simulation.thread_count(jobs)
         name = f"{jobs} jobs, guardrails {'on' if guardrails else 'off'}"
         step = _stepper(envs, jobs)
         rates.append(measure(name, "decisions/s", step, runs=runs, threads=threads, bar=bar))
-    env = AutoscaleEnv(config=_experiment(), guardrails=GUARDRAILS)
+    env = AutoscaleEnv(config=experiment(), guardrails=GUARDRAILS)
     rates.append(
         measure("one job, guardrails on", "decisions/s", _single(env), runs=runs, threads=1,
                 bar=5_000.0)
@@ -84,7 +85,8 @@ def machine() -> dict[str, str | int]:
     }
 
 
-def _experiment() -> dict[str, object]:
+def experiment() -> dict[str, Any]:
+    """The experiment everything is timed on, guardrails left out."""
     env = EnvConfig(simulation=SimulationOptions(), episode_s=7200)
     return {
         "name": "bench",

@@ -19,6 +19,7 @@ _MODULES: tuple[str, ...] = (
     "mst",
     "reproduce",
     "decide",
+    "bench",
     "policy",
     "policies",
     "envs",

@@ -1,0 +1,57 @@
+"""`dsp-gym bench`: how fast it is here."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+_EPILOG = """
+Examples:
+
+  dsp-gym bench env                 environment, + policy, + learning
+
+  dsp-gym bench env --json --runs 5
+
+  dsp-gym bench env --no-learning   without torch
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group to the command line."""
+    group = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
+    group.command("env", epilog=_EPILOG)(environment)
+    app.add_typer(group, name="bench", epilog=_EPILOG)
+
+
+def environment(
+    runs: Annotated[int, typer.Option(help="runs of each figure", min=1, max=100)] = 5,
+    jobs: Annotated[int, typer.Option(help="jobs of the batch", min=1, max=65536)] = 1024,
+    learning: Annotated[bool, typer.Option(help="also policy inference and PPO")] = True,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Decisions per second of the environment, with a policy, and while learning."""
+    from dsp_gym.bench.environment import bench_environment, machine
+
+    rates = bench_environment(jobs, runs)
+    if learning:
+        # By name: the library stands below the agents, and works without them and without torch.
+        agents: Any = importlib.import_module("agents.bench")
+        rates += agents.bench_learning(runs)
+    if as_json:
+        print_json({"machine": machine(), "rates": [asdict(rate) for rate in rates]})
+        return
+    print_table(
+        ["what", "median", "slowest", "fastest", "unit", "runs", "threads", "bar"],
+        [
+            [r.name, f"{r.median:,.0f}", f"{r.low:,.0f}", f"{r.high:,.0f}", r.unit, str(r.runs),
+             str(r.threads), "–" if r.bar is None else f"{r.bar:,.0f}"]
+            for r in rates
+        ],
+        title=" · ".join(f"{name} {value}" for name, value in machine().items()),
+        right=("median", "slowest", "fastest", "bar"),
+    )  # fmt: skip
