@@ -39,7 +39,10 @@ def training_batch(
 def validation_batch(
     config: ExperimentConfig, base_dir: str | Path | None = None
 ) -> AutoscaleBatch:
-    """Jobs on validation loads; every reset after `seed` begins the same episodes."""
+    """Jobs on validation loads, started as `dsp-gym evaluate` starts them.
+
+    Every reset after `seed` begins the same episodes.
+    """
     specs = [load_job(name) for name in config.jobs]
     episodes = max(config.agent.eval_episodes, len(specs))
     batch = AutoscaleBatch(
@@ -47,7 +50,12 @@ def validation_batch(
         (np.arange(episodes) % len(specs)).tolist(),
         config.loads,
         "validation",
-        config.env.model_copy(update={"randomise": Randomisation()}),
+        config.env.model_copy(
+            update={
+                "randomise": Randomisation(),
+                "start": "sized" if config.env.start == "random" else config.env.start,
+            }
+        ),
         _guardrails(config),
         base_dir=base_dir,
     )

@@ -1,0 +1,173 @@
+"""Does the shipped experiment hold what it promises? Five seeds against DS2 on unseen loads.
+
+    python -m agents.claim configs/experiments/q11.yaml --runs runs/q11 --out docs/figures/q11.json
+
+The claim: at least 10 % cheaper than DS2, with its defaults and again tuned, at no more SLO
+seconds, each one-sided with 95 % confidence over training seeds and loads. DS2 is tuned by a grid
+on training loads for the very reward the agent learned from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.bench.environment import machine
+from dsp_gym.config.files import find, load_model, write_atomic
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.config import Randomisation
+from dsp_gym.evaluation.config import Entrant
+from dsp_gym.evaluation.run import evaluate
+from dsp_gym.evaluation.scorecard import Scorecard
+from dsp_gym.evaluation.statistics import paired_difference
+from dsp_gym.experiment import ExperimentConfig
+from dsp_gym.job.catalog import load_job
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.registry import make
+
+__all__ = ["Verdict", "claim", "tune_ds2"]
+
+CHEAPER = 0.10
+CONFIDENCE = 0.95
+TARGETS = (0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+BANDS = ((0.3, 1.3), (0.5, 1.6), (0.5, 2.0))
+"""Bands tried around each target, as factors of it; none is tried too."""
+
+TUNING_EPISODES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Agents against one policy: what was measured and whether the claim holds."""
+
+    job: str
+    against: str
+    cost: float  # mean money per episode of the agents
+    cost_against: float
+    slo_s: float  # mean SLO seconds per episode
+    slo_s_against: float
+    cost_change: float  # relative
+    cost_change_upper: float  # one-sided bound
+    slo_s_change: float
+    slo_s_change_upper: float
+    holds: bool
+
+
+def tune_ds2(config: ExperimentConfig, job: str) -> tuple[PolicyConfig, list[dict[str, Any]]]:
+    """DS2 with the parameters of the grid that earn the most reward on training loads."""
+    env = config.env.model_copy(update={"randomise": Randomisation(), "start": "sized"})
+    tried: list[dict[str, Any]] = []
+    for target in TARGETS:
+        bands = [None, *((low * target, min(1.0, high * target)) for low, high in BANDS)]
+        for band in bands:
+            policy = PolicyConfig(
+                policy="ds2", params={"target_utilization": target, "utilization_band": band}
+            )
+            batch = AutoscaleBatch(
+                [load_job(job)], [0] * TUNING_EPISODES, config.loads, "train", env
+            )
+            batch.seed(np.arange(TUNING_EPISODES))
+            batch.reset()
+            ds2 = make(policy)
+            ds2.reset(batch.topology, batch.base_seeds)
+            total = 0.0
+            for _ in range(env.episode_s // env.interval_s):
+                total += float(batch.enact(ds2.decide(batch.snapshot)).reward.mean())
+            tried.append({"params": policy.params, "reward": total})
+    best = max(tried, key=lambda entry: entry["reward"])
+    return PolicyConfig(policy="ds2", params=best["params"]), tried
+
+
+def claim(config: ExperimentConfig, runs: Path, jobs: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The agents of every seed against DS2, tuned DS2 and both Justins; other jobs beside."""
+    tuned, tried = tune_ds2(config, config.jobs[0])
+    others: tuple[str | PolicyConfig, ...] = ("ds2", tuned, "justin-paper", "justin-artifact")
+    names = ("ds2", "ds2-tuned", "justin-paper", "justin-artifact")
+    rivals = [Entrant(policy=p, name=n) for p, n in zip(others, names, strict=True)]
+    agents = [
+        Entrant(policy=str(runs / f"seed-{seed}" / "policy"), name=f"seed-{seed}",
+                guardrails=config.guardrails)
+        for seed in config.agent.seeds
+    ]  # fmt: skip
+    base = config.benchmark()
+    verdicts: list[Verdict] = []
+    for job in (*config.jobs, *jobs):
+        benchmark = base.model_copy(
+            update={"policies": (*rivals, *agents), "jobs": (job,), "reference": "ds2"}
+        )
+        card = evaluate(benchmark)
+        verdicts += [_verdict(card, job, name, [a.name for a in agents]) for name in names]
+    return {
+        "experiment": config.name,
+        "machine": machine(),
+        "seeds": list(config.agent.seeds),
+        "loads": base.seeds,
+        "ds2_tuned": tuned.params,
+        "tuning": tried,
+        "verdicts": [_plain(verdict) for verdict in verdicts],
+    }
+
+
+def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> Verdict:
+    cost = np.stack([_column(card, job, name, "cost") for name in agents], axis=1)
+    slo = np.stack([_column(card, job, name, "slo_s") for name in agents], axis=1)
+    cost_against = _column(card, job, against, "cost")[:, None]
+    slo_against = _column(card, job, against, "slo_s")[:, None]
+    money = paired_difference(cost, cost_against, relative=True, confidence=CONFIDENCE)
+    late = paired_difference(slo, slo_against, confidence=CONFIDENCE)
+    return Verdict(
+        job=job,
+        against=against,
+        cost=float(cost.mean()),
+        cost_against=float(cost_against.mean()),
+        slo_s=float(slo.mean()),
+        slo_s_against=float(slo_against.mean()),
+        cost_change=float(money.estimate),
+        cost_change_upper=float(money.upper),
+        slo_s_change=float(late.estimate),
+        slo_s_change_upper=float(late.upper),
+        holds=bool(money.is_below(-CHEAPER) and late.upper <= 0),
+    )
+
+
+def _column(card: Scorecard, job: str, policy: str, metric: str) -> NDArray[np.float64]:
+    cells = [cell for cell in card.cells if cell.policy == policy and cell.job == job]
+    cells.sort(key=lambda cell: (cell.load, cell.seed))
+    return np.array([cell.metrics[metric] for cell in cells])
+
+
+def _plain(verdict: Verdict) -> dict[str, Any]:
+    return {
+        name: round(value, 5) if isinstance(value, float) else value
+        for name in Verdict.__slots__
+        for value in [getattr(verdict, name)]
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; exit code 1 where the claim against DS2, default or tuned, does not hold."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("config", help="the experiment")
+    parser.add_argument("--runs", type=Path, required=True, help="folder it was trained into")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--other-jobs", nargs="*", default=(), help="jobs not trained on")
+    given = parser.parse_args(arguments)
+    config = load_model(ExperimentConfig, "experiments", find("experiments", given.config))
+    result = claim(config, given.runs, tuple(given.other_jobs))
+    text = json.dumps(result, indent=2) + "\n"
+    if given.out is not None:
+        write_atomic(given.out, text)
+    sys.stdout.write(text)
+    bound = [v for v in result["verdicts"] if v["against"].startswith("ds2")]
+    return 0 if all(v["holds"] for v in bound if v["job"] in config.jobs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
