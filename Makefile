@@ -10,7 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The CPU build of torch is a fraction of the default one and enough for networks of this size.
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# Where the default index offers only CUDA builds, name PyTorch's CPU index: TORCH_INDEX=URL.
+TORCH_INDEX ?=
 JOBS ?= 2
 EXPERIMENT ?= configs/experiments/q11-quickstart.yaml
 
@@ -26,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 		"Name one: make install PYTHON=/path/to/python3" >&2; exit 2; fi
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		--extra-index-url $(TORCH_INDEX) --retries 1 torch
+		$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
 	@touch $(STAMP)
 

@@ -106,10 +106,11 @@ class AutoscaleBatch:
             raise RuntimeError("reset() comes first")
         return self._snapshot
 
-    def seed(self, seeds: Ints) -> None:
-        """Give each environment a new stream of episodes."""
-        self.base_seeds = np.asarray(seeds, dtype=np.int64).copy()
-        self.episodes[:] = 0
+    def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
+        """Give each environment a new stream of episodes, or those where the mask is True."""
+        rows = np.ones(len(self), dtype=bool) if mask is None else mask
+        self.base_seeds[rows] = np.asarray(seeds, dtype=np.int64)[rows]
+        self.episodes[rows] = 0
 
     def reset(self, mask: Bools | None = None) -> NDArray[np.float32]:
         """Begin the next episode in all environments, or where the mask is True."""

@@ -44,6 +44,7 @@ def scenario(
     config: str | Path | Mapping[str, Any] | None = None,
     backend: str = "simulated",
     guardrails: str | None = None,
+    explain: bool = True,
 ) -> Scenario:
     """A scenario from the name of a job, or from an experiment's config.
 
@@ -52,6 +53,7 @@ def scenario(
         config: name, path or content of an experiment config.
         backend: what stands behind the environment.
         guardrails: name or path of a guardrails config; overrides the config's.
+        explain: whether guardrails say in words what they changed; a large batch does without.
 
     Raises:
         ConfigError: The backend is not built, or a name or config is wrong.
@@ -65,7 +67,9 @@ def scenario(
                 remedy="Pass config='q11' (an experiment) or job='nexmark-q11'.",
             )
         loads = files.parse(LoadSet, DEFAULT_LOADS, "default loads")
-        return Scenario((load_job(job),), loads, EnvConfig(), guardrail_chain(guardrails), None)
+        return Scenario(
+            (load_job(job),), loads, EnvConfig(), guardrail_chain(guardrails, explain), None
+        )
     from dsp_gym.experiment import ExperimentConfig
 
     if isinstance(config, Mapping):
@@ -80,16 +84,16 @@ def scenario(
         tuple(load_job(name) for name in names),
         experiment.loads,
         experiment.env,
-        guardrail_chain(guardrails or experiment.guardrails),
+        guardrail_chain(guardrails or experiment.guardrails, explain),
         base_dir,
     )
 
 
-def guardrail_chain(guardrails: str | None) -> Guardrail | None:
+def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail | None:
     """The chain of a shipped name or a path; None where it would be empty."""
     if guardrails is None:
         return None
-    chain = build(files.load_model(GuardrailsConfig, "guardrails", guardrails))
+    chain = build(files.load_model(GuardrailsConfig, "guardrails", guardrails), explain=explain)
     return chain if chain.names else None
 
 

@@ -117,12 +117,12 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
 
 def info_of(step: BatchStep, job: int) -> dict[str, Any]:
     """What one step tells beside observation and reward."""
-    interventions = step.guarded.trips[job]
+    said = [i for i in step.guarded.interventions if i.job == job]
     return {
         "reward_terms": {n: float(v[job]) for n, v in step.terms._asdict().items()},
         "reward_source": "outcome",
         "enacted": True,
-        "interventions": np.flatnonzero(interventions),
+        "interventions": tuple(f"{i.guardrail}: {i.reason}" for i in said),
         "slo_s": float(step.outcome.slo_s[job]),
         "cost": float(step.outcome.cost[job]),
         "down_s": float(step.outcome.down_s[job]),

@@ -35,7 +35,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.fl
         split: SplitName = "train",
         guardrails: str | None = None,
     ) -> None:
-        made = scenario(job, config, backend, guardrails)
+        made = scenario(job, config, backend, guardrails, explain=num_envs == 1)
         row = [i % len(made.specs) for i in range(num_envs)]
         self.num_envs = num_envs
         self.batch = AutoscaleBatch(
@@ -54,14 +54,12 @@ class AutoscaleVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.fl
         options: dict[str, Any] | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode everywhere, or where `options["reset_mask"]` is True."""
-        if isinstance(seed, int):
-            self.batch.seed(seed + np.arange(self.num_envs))
-        elif seed is not None:
-            given = [
-                b if s is None else s for s, b in zip(seed, self.batch.base_seeds, strict=True)
-            ]
-            self.batch.seed(np.array(given))
         mask = None if options is None else options.get("reset_mask")
+        if seed is not None:
+            seeds = seed if isinstance(seed, Sequence) else seed + np.arange(self.num_envs)
+            given = np.array([one is not None for one in seeds])
+            numbers = np.array([0 if one is None else one for one in seeds])
+            self.batch.seed(numbers, given if mask is None else given & mask)
         observation = self.batch.reset(mask)
         return observation.copy(), {"action_mask": self.batch.action_masks()}
 
@@ -89,7 +87,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.fl
             "reward_terms": step.terms._asdict(),
             "reward_source": np.full(self.num_envs, "outcome"),
             "enacted": np.ones(self.num_envs, dtype=bool),
-            "interventions": step.guarded.trips,
+            "interventions": step.guarded.trips,  # (num_envs, guardrails), in chain order
             "slo_s": step.outcome.slo_s,
             "cost": step.outcome.cost,
             "down_s": step.outcome.down_s,

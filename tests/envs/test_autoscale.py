@@ -222,6 +222,24 @@ def test_some_environments_begin_anew_and_the_others_go_on():
     assert not np.array_equal(after[0], there[0])
 
 
+def test_seeds_reach_only_the_environments_they_are_given_to():
+    def first_of(env, **how):
+        return env.reset(**how)[0]
+
+    many = AutoscaleVectorEnv(2, config=config())
+    plain = first_of(many, seed=5)
+    np.testing.assert_array_equal(first_of(many, seed=np.int64(5)), plain)
+    np.testing.assert_array_equal(first_of(many, seed=[5, 6]), plain)
+    second = first_of(many)
+    first_of(many, seed=5)
+    given = first_of(many, seed=[None, 6])
+    np.testing.assert_array_equal(given[0], second[0])  # goes on with its second episode
+    np.testing.assert_array_equal(given[1], plain[1])
+    first_of(many, seed=5)
+    first_of(many, seed=9, options={"reset_mask": np.array([True, False])})
+    np.testing.assert_array_equal(first_of(many)[1], second[1])
+
+
 def test_room_for_more_vertices_changes_nothing_but_the_room():
     made = scenario(config=config())
     small = AutoscaleBatch(made.specs, [0], made.loads, config=made.env)
