@@ -56,7 +56,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.fl
         """Begin an episode everywhere, or where `options["reset_mask"]` is True."""
         mask = None if options is None else options.get("reset_mask")
         if seed is not None:
-            seeds = seed if isinstance(seed, Sequence) else seed + np.arange(self.num_envs)
+            seeds = seed + np.arange(self.num_envs) if isinstance(seed, int | np.integer) else seed
             given = np.array([one is not None for one in seeds])
             numbers = np.array([0 if one is None else one for one in seeds])
             self.batch.seed(numbers, given if mask is None else given & mask)

@@ -230,6 +230,7 @@ def test_seeds_reach_only_the_environments_they_are_given_to():
     plain = first_of(many, seed=5)
     np.testing.assert_array_equal(first_of(many, seed=np.int64(5)), plain)
     np.testing.assert_array_equal(first_of(many, seed=[5, 6]), plain)
+    np.testing.assert_array_equal(first_of(many, seed=np.array([5, 6])), plain)
     second = first_of(many)
     first_of(many, seed=5)
     given = first_of(many, seed=[None, 6])
