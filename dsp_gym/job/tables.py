@@ -240,7 +240,7 @@ def _fill_state(
             if spec.memory.split == "justin"
             else flink_split(managed, writes=state.writes > 0)
         )
-        tables.cache_mib[k, v, level + 1] = cached
+        tables.cache_mib[k, v, level + 1] = cached if on.cache else np.inf
         tables.write_factor[k, v, level + 1] = cache.write_factor(
             memtable, state.small_memtable_penalty
         )

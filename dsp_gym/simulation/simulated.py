@@ -183,7 +183,7 @@ def _parameters(options: SimulationOptions) -> Floats:
             faults.metric_gaps_per_hour,
             faults.gap_s,
             faults.failed_rescale_probability,
-            float(on.warm_up),
+            float(on.warm_up and on.cache),
             float(on.rescale),
             float(options.measurement.gauge_s // SAMPLE_S),
         ]

@@ -34,6 +34,10 @@ def test_without_the_cache_mechanism_no_read_is_a_miss_that_costs():
     off = constant(keyed(reads), 10.0, exact(mechanisms={"cache": False}))
     assert capacity(off) == pytest.approx(1e6 / (100 + 10))
     assert capacity(on) == pytest.approx(1e6 / (100 + 10 + 1000))  # all cold
+    for jobs in (on, off):
+        jobs.advance(300)
+    assert on.snapshot().job(0).vertex("map", "cache_hit_rate") < 0.1
+    assert off.snapshot().job(0).vertex("map", "cache_hit_rate") == 1
 
 
 def test_without_warm_up_the_cache_is_full_at_once():
