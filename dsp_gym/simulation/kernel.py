@@ -347,7 +347,7 @@ def flow(
         latest = max(latest, before + delay)
         out = done * c[v, col.C_SELECTIVITY]
         if c[v, col.C_WINDOW] != NO_WINDOW:
-            out = hold(c[v], x[v], done, out, tick)
+            out = hold(c, x, v, done, out, tick)
         x[v, col.X_NOW] = out
         x[v, col.X_IN] += done
         x[v, col.X_OUT] += out
@@ -357,22 +357,22 @@ def flow(
 
 
 @njit(cache=True, nogil=True, inline="always")
-def hold(c: Row, x: Row, done: float, results: float, tick: int) -> float:
+def hold(c: Row, x: Row, v: int, done: float, results: float, tick: int) -> float:
     """A second of a window: records enter, results leave when it fires. Returns records out."""
-    if c[col.C_WINDOW] == TUMBLING:
-        x[col.X_CONTENT] += done
+    if c[v, col.C_WINDOW] == TUMBLING:
+        x[v, col.X_CONTENT] += done
     else:  # what is older than the window (or the session's gap) leaves
-        x[col.X_CONTENT] += done - x[col.X_CONTENT] / c[col.C_LENGTH]
-    if c[col.C_WINDOW] == SESSION:  # sessions end all the time
+        x[v, col.X_CONTENT] += done - x[v, col.X_CONTENT] / c[v, col.C_LENGTH]
+    if c[v, col.C_WINDOW] == SESSION:  # sessions end all the time
         return results
-    x[col.X_OUTBOX] -= x[col.X_EMIT]
-    x[col.X_PANE] += results
-    if (tick + 1) % max(1, int(c[col.C_SLIDE])) == 0:
-        x[col.X_OUTBOX] += x[col.X_PANE]
-        x[col.X_PANE] = 0.0
-        if c[col.C_WINDOW] == TUMBLING:
-            x[col.X_CONTENT] = 0.0
-    return float(x[col.X_EMIT])
+    x[v, col.X_OUTBOX] -= x[v, col.X_EMIT]
+    x[v, col.X_PANE] += results
+    if (tick + 1) % max(1, int(c[v, col.C_SLIDE])) == 0:
+        x[v, col.X_OUTBOX] += x[v, col.X_PANE]
+        x[v, col.X_PANE] = 0.0
+        if c[v, col.C_WINDOW] == TUMBLING:
+            x[v, col.X_CONTENT] = 0.0
+    return float(x[v, col.X_EMIT])
 
 
 @njit(cache=True, nogil=True)
@@ -385,11 +385,10 @@ def keep_sample(
     records. The cache warms, and the time gauges move on.
     """
     size = ring.shape[0]
-    samples, oldest = ring[taken % size], ring[(taken - gauge) % size]
+    at, oldest = taken % size, (taken - gauge) % size
     spans = min(taken + 1, gauge)
     noisy = par[P_MEASURE_CV] + par[P_SERVICE_CV] > 0
     for v in range(n):
-        sample = samples[v]
         records = x[v, col.X_IN] - x[v, col.X_LAST_IN]
         if c[v, col.C_WINDOW] == NO_WINDOW:
             x[v, col.X_CONTENT] += records
@@ -406,8 +405,8 @@ def keep_sample(
             busy += change
             noise = max(0.2, 1.0 + par[P_MEASURE_CV] * rng.high_normal(second))
         if taken >= gauge:
-            x[v, col.X_G_BUSY] -= oldest[v, col.S_RAW_BUSY]
-            x[v, col.X_G_BACK] -= oldest[v, col.S_RAW_BACK]
+            x[v, col.X_G_BUSY] -= ring[oldest, v, col.S_RAW_BUSY]
+            x[v, col.X_G_BACK] -= ring[oldest, v, col.S_RAW_BACK]
         x[v, col.X_G_BUSY] += busy
         x[v, col.X_G_BACK] += back
         reads = records * c[v, col.C_READS]
@@ -415,18 +414,18 @@ def keep_sample(
         misses = reads - hits
         x[v, col.X_HITS] += hits
         x[v, col.X_MISSES] += misses
-        sample[col.S_IN] = records
-        sample[col.S_OUT] = x[v, col.X_OUT] - x[v, col.X_LAST_OUT]
+        ring[at, v, col.S_IN] = records
+        ring[at, v, col.S_OUT] = x[v, col.X_OUT] - x[v, col.X_LAST_OUT]
         mean_busy = min(1.0, max(0.0, x[v, col.X_G_BUSY] / spans))
-        sample[col.S_BUSY] = mean_busy
-        sample[col.S_BUSY_MAX] = min(1.0, mean_busy * x[v, col.X_HOT])
-        sample[col.S_BACK] = min(1.0 - mean_busy, max(0.0, x[v, col.X_G_BACK] / spans))
-        sample[col.S_HITS], sample[col.S_MISSES] = hits, misses
-        sample[col.S_RAW_BUSY], sample[col.S_RAW_BACK] = busy, back
-        sample[col.S_PENDING] = x[v, col.X_PENDING]
+        ring[at, v, col.S_BUSY] = mean_busy
+        ring[at, v, col.S_BUSY_MAX] = min(1.0, mean_busy * x[v, col.X_HOT])
+        ring[at, v, col.S_BACK] = min(1.0 - mean_busy, max(0.0, x[v, col.X_G_BACK] / spans))
+        ring[at, v, col.S_HITS], ring[at, v, col.S_MISSES] = hits, misses
+        ring[at, v, col.S_RAW_BUSY], ring[at, v, col.S_RAW_BACK] = busy, back
+        ring[at, v, col.S_PENDING] = x[v, col.X_PENDING]
         read_s = c[v, col.C_READ_HIT] + (1.0 - x[v, col.X_HIT]) * c[v, col.C_READ_MISS]
-        sample[col.S_READ] = read_s * noise
-        sample[col.S_WRITE] = c[v, col.C_WRITE] * x[v, col.X_WRITE_FACTOR] * noise
+        ring[at, v, col.S_READ] = read_s * noise
+        ring[at, v, col.S_WRITE] = c[v, col.C_WRITE] * x[v, col.X_WRITE_FACTOR] * noise
         if misses > 0.0:
             brought = misses / x[v, col.X_P] * max(BLOCK_MIB, c[v, col.C_ENTRY])
             x[v, col.X_CACHED] = min(x[v, col.X_CACHE], x[v, col.X_CACHED] + brought)
