@@ -1,6 +1,7 @@
 """How many decisions per second an agent takes, and learns from.
 
-The environment is that of `dsp_gym.bench`: eight vertices, every mechanism, default guardrails.
+The environment is that of `dsp_gym.bench`: eight vertices, every mechanism, the guardrails of
+the shipped experiments.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 import torch
 
 from agents.learner import Learner
-from dsp_gym.bench.environment import Rate, experiment, measure
+from dsp_gym.bench.environment import GUARDRAILS, Rate, experiment, measure
 from dsp_gym.config.files import parse
 from dsp_gym.experiment import ExperimentConfig
 
@@ -42,7 +43,7 @@ def _config(encoder: str) -> ExperimentConfig:
         "n_epochs": 4,
     }
     return parse(
-        ExperimentConfig, {**experiment(), "guardrails": "default", "agent": agent}, "bench"
+        ExperimentConfig, {**experiment(), "guardrails": GUARDRAILS, "agent": agent}, "bench"
     )
 
 

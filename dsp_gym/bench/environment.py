@@ -25,7 +25,8 @@ from dsp_gym.simulation.options import SimulationOptions
 __all__ = ["Rate", "bench_environment", "experiment", "machine", "measure"]
 
 JOB = "bench-8"
-GUARDRAILS = "default"
+GUARDRAILS = "floor"
+"""The chain of the shipped experiments."""
 MINIMUM_S = 1.0
 """A run lasts at least this long."""
 

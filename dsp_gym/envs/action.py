@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.rates import optimal_parallelism
+from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 Ints = NDArray[np.int64]
@@ -27,8 +27,15 @@ MOVE_NAMES = ("hold", "-25 %", "-1", "+1", "+25 %", "x2", "what DS2 says")
 MEMORY_NAMES = ("keep", "-1", "+1")
 
 
-def targets(snapshot: MetricsSnapshot, ds2_utilization: float) -> tuple[Ints, Ints]:
+def targets(
+    snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates | None = None
+) -> tuple[Ints, Ints]:
     """What every move leads to.
+
+    Args:
+        snapshot: what was seen.
+        ds2_utilization: target utilization of the move "what DS2 says".
+        rates: DS2's rates of this snapshot, where they are at hand.
 
     Returns:
         Parallelism after each move, (J, V, 7), and level after each memory move, (J, V, 3); an
@@ -41,7 +48,7 @@ def targets(snapshot: MetricsSnapshot, ds2_utilization: float) -> tuple[Ints, In
     _targets(
         row, tables.kind, tables.min_parallelism, tables.max_parallelism, tables.levels,
         snapshot.parallelism, snapshot.memory_level, snapshot.cache_hits_total,
-        optimal_parallelism(snapshot) / ds2_utilization,
+        (rates or ds2_rates(snapshot)).optimal / ds2_utilization,
         (snapshot.status == 0) & (snapshot.window_fill > 0), parallelism, level,
     )  # fmt: skip
     return parallelism, level

@@ -22,6 +22,7 @@ from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.protocols import Guardrail
+from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.outcome import Outcome
@@ -95,6 +96,7 @@ class AutoscaleBatch:
         self._observation = np.zeros((len(self), self.encoder.layout.size), np.float32)
         self._snapshot: MetricsSnapshot | None = None
         self._targets: tuple[Ints, Ints] | None = None
+        self._rates: Ds2Rates | None = None
 
     def __len__(self) -> int:
         return len(self.topology)
@@ -169,7 +171,7 @@ class AutoscaleBatch:
         terminated = outcome.pending_s > self.config.give_up_backlog_s
         truncated = self.steps * self.config.interval_s >= self.config.episode_s
         self._look()
-        self._observation = self.encoder.encode(self.snapshot)
+        self._observation = self.encoder.encode(self.snapshot, self._rates)
         return BatchStep(
             self._observation, reward(terms, self.config.reward), terminated,
             truncated & ~terminated, terms, outcome, guarded,
@@ -259,14 +261,18 @@ class AutoscaleBatch:
         if self.guardrails is not None:
             self.guardrails.reset(self.topology, self.jobs.state.seed, mask)
         self._look()
-        fresh = self.encoder.encode(self.snapshot) if mask is None else self._encode_rows(rows)
+        fresh = (
+            self.encoder.encode(self.snapshot, self._rates)
+            if mask is None
+            else self._encode_rows(rows)
+        )
         self._observation = fresh
         return self._observation
 
     def _encode_rows(self, rows: Ints) -> NDArray[np.float32]:
         """Observations with only some rows encoded anew: encoding advances the encoder's memory."""
         kept = self.encoder.save()
-        fresh = self.encoder.encode(self.snapshot)
+        fresh = self.encoder.encode(self.snapshot, self._rates)
         after = self.encoder.save()
         for name, before in kept.items():
             before[rows] = after[name][rows]
@@ -277,7 +283,8 @@ class AutoscaleBatch:
 
     def _look(self) -> None:
         self._snapshot = self.jobs.snapshot()
-        self._targets = action.targets(self._snapshot, self.config.ds2_utilization)
+        self._rates = ds2_rates(self._snapshot)
+        self._targets = action.targets(self._snapshot, self.config.ds2_utilization, self._rates)
 
 
 def _episode_seed(seed: int, episode: int) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dsp_gym.job.tables import SINK, SOURCE, JobTables
 from dsp_gym.loop.protocols import Mask
-from dsp_gym.loop.rates import ds2_rates
+from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
@@ -131,11 +131,16 @@ class ObservationEncoder:
         self._vertex[rows] = np.nan
         self._job[rows] = np.nan
 
-    def encode(self, snapshot: MetricsSnapshot) -> NDArray[np.float32]:
-        """Observations (J, layout.size) of a snapshot that follows the last one."""
+    def encode(
+        self, snapshot: MetricsSnapshot, rates: Ds2Rates | None = None
+    ) -> NDArray[np.float32]:
+        """Observations (J, layout.size) of a snapshot that follows the last one.
+
+        `rates` are DS2's of this snapshot, where they are at hand.
+        """
         tables, row = self.topology.tables, self.topology.row
         out = self._fixed.copy()
-        rates = ds2_rates(snapshot)
+        rates = rates or ds2_rates(snapshot)
         _encode(
             tables, row, snapshot.status, snapshot.t_s, snapshot.running_since_s,
             snapshot.window_fill, snapshot.latency_p95_s, snapshot.outage_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,11 @@ class Topology:
     specs: tuple[JobSpec, ...]
     tables: JobTables
     row: NDArray[np.int64]  # (J,)
+    _names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        names = tuple(tuple(v.name for v in spec.topological_order()) for spec in self.specs)
+        object.__setattr__(self, "_names", names)
 
     @classmethod
     def of(cls, specs: Sequence[JobSpec], row: Sequence[int] | None = None) -> Topology:
@@ -48,7 +53,7 @@ class Topology:
 
     def names(self, job: int) -> tuple[str, ...]:
         """Vertex names of one row in column order."""
-        return tuple(vertex.name for vertex in self.spec(job).topological_order())
+        return self._names[int(self.row[job])]
 
     def take(self, jobs: Sequence[int] | NDArray[np.int64]) -> Topology:
         """The same facts for some of the rows."""

@@ -83,7 +83,7 @@ def test_training_goes_on_when_more_steps_are_asked_for(tmp_path):
 
 @pytest.mark.parametrize("encoder", ["graph", "mlp"])
 def test_the_deployed_policy_decides_as_the_trained_one(tmp_path, encoder):
-    config = an_experiment(network={"hidden": [16], "encoder": encoder})
+    config = an_experiment(network={"hidden": [16], "encoder": encoder, "hold_bias": 0})
     learner = Learner(config, 0, tmp_path)
     learner.run()
     learner.best.weights = learner.weights()
