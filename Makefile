@@ -61,10 +61,15 @@ bench: $(STAMP)  ## Measure the speed of the environment, alone and with learnin
 reproduce: $(STAMP)  ## Recompute the published numbers the model is held to.
 	$(BIN)/dsp-gym reproduce
 
-validate: $(STAMP)  ## Run what takes long: the published numbers and the WorldCup experiment.
+validate: $(STAMP)  ## Run what takes long (half an hour) and write its figures to docs/figures/.
 	$(BIN)/dsp-gym reproduce
+	$(BIN)/dsp-gym train configs/experiments/q11.yaml
+	$(BIN)/python -m agents.claim configs/experiments/q11.yaml --runs runs/q11 \
+		--other-jobs nexmark-q1 nexmark-q2 nexmark-q5 --out docs/figures/q11.json > /dev/null
 	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml
-	$(BIN)/dsp-gym evaluate configs/experiments/q11-worldcup.yaml
+	$(BIN)/dsp-gym evaluate configs/experiments/q11-worldcup.yaml \
+		--policy runs/q11-worldcup/policy --out runs/evaluations/q11-worldcup
+	$(BIN)/dsp-gym bench env --json > docs/figures/bench.json
 
 clean:  ## Remove what was built, and the caches; the environment and runs stay.
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from dsp_gym.config.files import find
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
@@ -225,6 +226,8 @@ class ExperimentConfig(ConfigModel):
         repeated = sorted({job for job in self.jobs if self.jobs.count(job) > 1})
         if repeated:
             raise ValueError(f"the job '{repeated[0]}' is given twice in jobs")
+        if self.guardrails is not None:
+            find("guardrails", self.guardrails)
         if self.agent.n_envs < len(self.jobs):
             raise ValueError(
                 f"agent.n_envs is {self.agent.n_envs}, expected at least one per job "

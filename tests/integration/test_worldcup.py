@@ -1,0 +1,49 @@
+"""The World Cup experiment, shortened: trained on one recorded day, compared on another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from dsp_gym.config.files import find, read_yaml
+
+pytest.importorskip("sb3_contrib")
+pytestmark = pytest.mark.slow
+
+COMMAND = (sys.executable, "-c", "from dsp_gym.cli import main; main()")
+
+
+def test_an_agent_learns_on_one_day_and_is_compared_on_another(tmp_path, data_folder):
+    config = read_yaml(find("experiments", "q11-worldcup"))
+    config["agent"] |= {
+        "n_envs": 32, "total_steps": 4096, "eval_every": 4096, "eval_episodes": 4,
+    }  # fmt: skip
+    config["evaluation"]["seeds"] = 2
+    (tmp_path / "short.yaml").write_text(yaml.safe_dump(config))
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"DSP_GYM_DATA": str(data_folder.resolve())},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("train", "short.yaml", "--out", "trained", "--no-track")
+    card = json.loads(run("evaluate", "short.yaml", "--policy", "trained/policy", "--json"))
+    rows = {row["policy"]: row["metrics"] for row in card["rows"]}
+    assert {"static-peak", "hpa-cpu", "ds2", "justin-paper", "justin-artifact"} < set(rows)
+    assert len(rows) == 6
+    assert {cell["load"] for cell in card["cells"]} == {"worldcup98-test"}
+    # The flash crowds of 23 June cost every policy that follows the load some SLO seconds.
+    assert all(metrics["slo_s"]["value"] > 0 for metrics in rows.values())
