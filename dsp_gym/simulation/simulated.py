@@ -13,9 +13,10 @@ from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation import kernel, measure
-from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
+from dsp_gym.simulation import capacity, kernel, measure, rescaling
+from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.simulation.outcome import Outcome
+from dsp_gym.simulation.parameters import parameters
 from dsp_gym.simulation.rows import over_rows
 from dsp_gym.simulation.state import (
     O_RESCALES,
@@ -45,7 +46,7 @@ class SimulatedJobs:
         tables = compile_jobs(topology.specs, switches)
         self.topology = Topology(topology.specs, tables, topology.row)
         self.options = options
-        self.parameters = _parameters(options)
+        self.parameters = parameters(options)
         self._fixed = fixed_columns(tables)
         self.state = allocate(tables, len(topology), options)
         self.rates: Floats = np.zeros((len(topology), 1))
@@ -106,8 +107,8 @@ class SimulatedJobs:
         state.service_factor[rows] = 1.0 if service_factor is None else service_factor[rows]
         self._asked[rows] = 0
         for j in rows:
-            kernel.restart(tables, state, int(row[j]), int(j))
-            kernel.renew(tables, state, self._fixed, int(row[j]), int(j), self.parameters)
+            rescaling.restart(tables, state, int(row[j]), int(j))
+            capacity.renew(tables, state, self._fixed, int(row[j]), int(j), self.parameters)
         state.outage_s[rows] = np.nan
 
     def advance(self, seconds: int) -> Outcome:
@@ -130,7 +131,7 @@ class SimulatedJobs:
         """Start rescaling the jobs whose configuration should change; returns at once."""
         started = self._outcome[:, O_RESCALES]
         answer = np.zeros(len(self), np.int64)
-        kernel.ask(
+        rescaling.ask(
             self.topology.tables, self.topology.row, self.state, self.parameters,
             guarded.parallelism, guarded.memory_level, answer, started,
         )  # fmt: skip
@@ -165,29 +166,6 @@ class SimulatedJobs:
         self.trace = np.array(saved["trace"], dtype=np.float64)
         self._outcome = np.array(saved["outcome"], dtype=np.float64)
         self._asked = np.array(saved["asked"], dtype=np.int64)
-
-
-def _parameters(options: SimulationOptions) -> Floats:
-    """The kernel's numbers, in its order."""
-    on, faults = options.mechanisms, options.faults
-    return np.array(
-        [
-            options.service_cv if on.service_noise else 0.0,
-            options.measurement.noise_cv,
-            options.measurement.missing_probability,
-            faults.failures_per_hour,
-            faults.recovery_s,
-            faults.slow_nodes_per_hour,
-            faults.slow_factor,
-            faults.slow_s,
-            faults.metric_gaps_per_hour,
-            faults.gap_s,
-            faults.failed_rescale_probability,
-            float(on.warm_up and on.cache),
-            float(on.rescale),
-            float(options.measurement.gauge_s // SAMPLE_S),
-        ]
-    )
 
 
 def _held(rates: Floats, seconds: int) -> Floats:

@@ -12,7 +12,7 @@ from dsp_gym.job.tables import NO_WINDOW, SESSION
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import state as col
-from dsp_gym.simulation.kernel import outage_draw
+from dsp_gym.simulation.rescaling import outage_draw
 from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import ask, constant, exact, keyed, line
 

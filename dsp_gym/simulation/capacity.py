@@ -1,0 +1,129 @@
+"""What a configuration carries now: resources held, contention, service times, hit rates."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dsp_gym.job.service import entries, hit_rate, service_s, working_set_mib
+from dsp_gym.job.tables import SOURCE, JobTables
+from dsp_gym.simulation import state as col
+from dsp_gym.simulation.parameters import P_SERVICE_CV, P_SLOW_FACTOR, P_WARM_UP
+from dsp_gym.simulation.state import SimulationState
+
+Row = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@njit(cache=True, nogil=True)
+def bin_pack(t: JobTables, k: int, parallelism: NDArray[np.int64], level: NDArray[np.int64]) -> int:
+    """TaskManagers that hold the job's subtasks, sources left out: first fit, largest first.
+
+    A TaskManager offers its slots and, for tasks, the memory of that many level-0 subtasks.
+    """
+    slots = t.slots[k]
+    room = slots * t.subtask_mib[k, 1]
+    if t.slot_sharing[k]:
+        widest = 1
+        for v in range(t.n[k]):
+            if t.kind[k, v] != SOURCE:
+                widest = max(widest, parallelism[v])
+        return int((widest + slots - 1) // slots)
+    total = 0
+    for v in range(t.n[k]):
+        if t.kind[k, v] != SOURCE:
+            total += parallelism[v]
+    free_slots = np.full(total, slots, np.int64)
+    free_mib = np.full(total, room)
+    used = 0
+    for x in range(t.levels[k], -1, -1):  # column of a level; 0 holds "no memory"
+        need = t.subtask_mib[k, x]
+        for v in range(t.n[k]):
+            if t.kind[k, v] == SOURCE or level[v] + 1 != x:
+                continue
+            tm = 0
+            for _ in range(parallelism[v]):
+                while tm < used and (free_slots[tm] < 1 or free_mib[tm] < need - 1e-9):
+                    tm += 1
+                if tm == used:
+                    used += 1
+                free_slots[tm] -= 1
+                free_mib[tm] -= need
+    return used
+
+
+@njit(cache=True, nogil=True)
+def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
+    """What follows from the configuration of job j: resources, TaskManagers, speed, tables."""
+    cores = mib = 0.0
+    tasks = widest = 0
+    for v in range(t.n[k]):
+        p, x = s.parallelism[j, v], s.vertex[j, v]
+        column = s.level[j, v] + 1
+        x[col.X_P], x[col.X_USEFUL], x[col.X_HOT] = p, t.useful[k, v, p], t.hot[k, v, p]
+        x[col.X_CACHE] = t.cache_mib[k, v, column]
+        x[col.X_WRITE_FACTOR] = t.write_factor[k, v, column]
+        x[col.X_BUFFER] = t.buffer_records[k] * p
+        if t.kind[k, v] == SOURCE:
+            continue
+        cores += p
+        mib += p * t.subtask_mib[k, column]
+        tasks += p
+        widest = max(widest, p)
+    s.cores[j], s.mib[j] = cores, mib
+    s.tm_count[j] = bin_pack(t, k, s.parallelism[j], s.level[j])
+    used = min(t.slots[k], widest if t.slot_sharing[k] else tasks)
+    s.speed[j] = max(0.05, 1.0 - t.contention[k] * (used - 1))
+
+
+@njit(cache=True, nogil=True)
+def renew_capacity(
+    n: int, c: Row, hit_curves: Row, x: Row, speed: float, factor: float, par: Row
+) -> None:  # fmt: skip
+    """Service time, hit rate and capacity of every vertex of one job, as of now."""
+    for v in range(n):
+        hit = 1.0
+        if c[v, col.C_STATEFUL] > 0.0:
+            held = entries(
+                c[v, col.C_KEYS], x[v, col.X_CONTENT], c[v, col.C_PANES], c[v, col.C_PREFILLED] > 0
+            )
+            x[v, col.X_STATE] = held * c[v, col.C_ENTRY]
+            cache = x[v, col.X_CACHE]
+            if par[P_WARM_UP] > 0:
+                cache = min(cache, x[v, col.X_CACHED])
+            wanted = working_set_mib(held, c[v, col.C_ENTRY], c[v, col.C_UNSHARED], x[v, col.X_P])
+            hit = hit_rate(hit_curves[v], cache, wanted)
+        x[v, col.X_HIT] = hit
+        base = service_s(
+            c[v, col.C_CPU] * factor, c[v, col.C_READS], c[v, col.C_READ_HIT],
+            c[v, col.C_READ_MISS], c[v, col.C_WRITES], c[v, col.C_WRITE],
+            x[v, col.X_WRITE_FACTOR], hit,
+        )  # fmt: skip
+        base *= max(0.5, 1.0 + par[P_SERVICE_CV] * x[v, col.X_NOISE])
+        # Sources stand on TaskManagers of their own.
+        x[v, col.X_SERVICE] = base if c[v, col.C_KIND] == SOURCE else base / speed
+        x[v, col.X_BUSY_PER] = x[v, col.X_SERVICE] / x[v, col.X_USEFUL]
+        x[v, col.X_LOAD_PER] = x[v, col.X_BUSY_PER] * x[v, col.X_HOT]
+        x[v, col.X_CAPACITY] = 1.0 / x[v, col.X_LOAD_PER]
+
+
+@njit(cache=True, nogil=True)
+def slowed(speed: float, slow: bool, tm_count: int, par: Row) -> float:
+    """Speed of a job while one of its TaskManagers is slow: that one's share suffers."""
+    return speed * (1.0 - (1.0 - par[P_SLOW_FACTOR]) / max(1.0, float(tm_count))) if slow else speed
+
+
+@njit(cache=True, nogil=True)
+def renew(t: JobTables, s: SimulationState, fixed: Row, k: int, j: int, par: Row) -> None:
+    """`renew_capacity` of job j of a batch."""
+    speed = slowed(s.speed[j], s.tick[j] < s.slow_until[j], s.tm_count[j], par)
+    renew_capacity(
+        t.n[k],
+        fixed[k],
+        t.hit[k],
+        s.vertex[j],
+        speed,
+        s.service_factor[j],
+        par,
+    )

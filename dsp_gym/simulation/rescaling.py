@@ -1,0 +1,154 @@
+"""Savepoint, outage, restart; and the faults that force them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dsp_gym.job.tables import JobTables
+from dsp_gym.simulation import philox as rng
+from dsp_gym.simulation import state as col
+from dsp_gym.simulation.capacity import configure
+from dsp_gym.simulation.options import SAMPLE_S
+from dsp_gym.simulation.parameters import (
+    P_FAIL,
+    P_FAILED_RESCALE,
+    P_GAP,
+    P_GAP_S,
+    P_RECOVERY,
+    P_RESCALE_ON,
+    P_SLOW,
+    P_SLOW_S,
+)
+from dsp_gym.simulation.state import SimulationState
+
+Row = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+RUNNING, SAVEPOINTING, RESTARTING, FAILED = 0, 1, 2, 3
+"""loop.snapshot.Status, as compiled code reads it."""
+
+
+@njit(cache=True, nogil=True)
+def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
+    """The job comes back: new configuration, counters at zero, cache cold, window empty."""
+    for v in range(t.n[k]):
+        s.parallelism[j, v] = s.next_parallelism[j, v]
+        s.level[j, v] = s.next_level[j, v]
+        x = s.vertex[j, v]
+        x[col.X_CACHED] = 0.0
+        x[col.X_PAST_IN] += x[col.X_IN]
+        x[col.X_PAST_OUT] += x[col.X_OUT]
+        for m in range(col.X_IN, col.X_LAST_OUT + 1):
+            x[m] = 0.0
+        x[col.X_S_BACK] = x[col.X_G_BUSY] = x[col.X_G_BACK] = 0.0
+    s.samples_taken[j] = 0
+    s.running_since[j] = s.tick[j]
+    s.outage_s[j] = float(s.tick[j] - s.outage_begun[j])
+    s.status[j] = RUNNING
+    configure(t, s, k, j)
+
+
+@njit(cache=True, nogil=True)
+def outage_draw(t: JobTables, k: int, u: float) -> float:
+    """Outage in seconds at quantile u: linear between p10, p50 and p90, short tails beyond."""
+    low, middle, high = t.outage_s[k, 0], t.outage_s[k, 1], t.outage_s[k, 2]
+    if u < 0.1:
+        return float(low * (0.8 + 2.0 * u))
+    if u < 0.5:
+        return float(low + (middle - low) * (u - 0.1) / 0.4)
+    if u < 0.9:
+        return float(middle + (high - middle) * (u - 0.5) / 0.4)
+    return float(high + (high - middle) * 2.5 * (u - 0.9))
+
+
+@njit(cache=True, nogil=True)
+def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Row) -> None:
+    """The job stops to come back with its next configuration."""
+    word, other = rng.philox(s.seed[j], rng.OUTAGE, s.rescales[j], 0)
+    total_mib = 0.0
+    for v in range(t.n[k]):
+        total_mib += s.vertex[j, v, col.X_STATE]
+    s.phase_left_s[j] = outage_draw(t, k, rng.uniform(word)) + total_mib / t.restore_mib_s[k]
+    s.rescale_failed[j] = 0
+    if rng.uniform(other) < par[P_FAILED_RESCALE]:
+        s.rescale_failed[j] = 1
+        keep_configuration(t, s, k, j)
+    s.status[j] = RESTARTING
+    s.outage_begun[j] = s.tick[j]
+
+
+@njit(cache=True, nogil=True)
+def keep_configuration(t: JobTables, s: SimulationState, k: int, j: int) -> None:
+    """The job will come back as it was."""
+    for v in range(t.n[k]):
+        s.next_parallelism[j, v] = s.parallelism[j, v]
+        s.next_level[j, v] = s.level[j, v]
+
+
+@njit(cache=True, nogil=True)
+def ask(
+    t: JobTables, row: Ints, s: SimulationState, par: Row, parallelism: Ints, level: Ints,
+    answer: Ints, started: Row,
+) -> None:  # fmt: skip
+    """Start rescaling every running job whose wanted configuration differs from its own.
+
+    `answer` is 0 where nothing was asked, 1 where a rescale started, 3 where the job was not
+    running and the request was refused.
+    """
+    for j in range(row.shape[0]):
+        k = row[j]
+        differs = False
+        for v in range(t.n[k]):
+            p = min(max(parallelism[j, v], t.min_parallelism[k, v]), t.max_parallelism[k, v])
+            x = min(max(level[j, v], -1), t.levels[k] - 1)
+            if p != s.parallelism[j, v] or x != s.level[j, v]:
+                differs = True
+        answer[j] = 0
+        if not differs:
+            continue
+        if s.status[j] != RUNNING:
+            answer[j] = 3
+            continue
+        answer[j] = 1
+        drain = state_mib = 0.0
+        for v in range(t.n[k]):
+            x = s.vertex[j, v]
+            s.next_parallelism[j, v] = min(
+                max(parallelism[j, v], t.min_parallelism[k, v]), t.max_parallelism[k, v]
+            )
+            s.next_level[j, v] = min(max(level[j, v], -1), t.levels[k] - 1)
+            state_mib += x[col.X_STATE]
+            drain += x[col.X_QUEUE] / max(x[col.X_CAPACITY], 1e-9)
+        s.rescales[j] += 1
+        started[j] += 1.0
+        if par[P_RESCALE_ON] == 0:
+            s.outage_begun[j] = s.tick[j]
+            restart(t, s, k, j)
+        elif t.in_place[k]:
+            begin_outage(t, s, k, j, par)
+        else:
+            s.status[j] = SAVEPOINTING
+            s.phase_left_s[j] = drain + state_mib / t.savepoint_mib_s[k]
+
+
+@njit(cache=True, nogil=True)
+def draw_faults(t: JobTables, s: SimulationState, k: int, j: int, par: Row) -> bool:
+    """Faults of the coming 5 s; True where the job just failed."""
+    first, second = rng.philox(s.seed[j], rng.FAULT, s.tick[j], 0)
+    third, _ = rng.philox(s.seed[j], rng.FAULT, s.tick[j], 1)
+    share = SAMPLE_S / 3600.0
+    if rng.uniform(second) < par[P_SLOW] * share:
+        s.slow_until[j] = s.tick[j] + int(par[P_SLOW_S])
+    if rng.uniform(third) < par[P_GAP] * share:
+        s.gap_until[j] = s.tick[j] + int(par[P_GAP_S])
+    if rng.uniform(first) < par[P_FAIL] * share and s.status[j] != RESTARTING:
+        if s.status[j] == SAVEPOINTING:
+            s.rescale_failed[j] = 1
+        keep_configuration(t, s, k, j)
+        s.status[j] = RESTARTING
+        s.outage_begun[j] = s.tick[j]
+        s.phase_left_s[j] = par[P_RECOVERY]
+        return True
+    return False
