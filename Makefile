@@ -66,10 +66,14 @@ validate: $(STAMP)  ## Run what takes long (half an hour) and write its figures 
 	$(BIN)/dsp-gym train configs/experiments/q11.yaml
 	$(BIN)/python -m agents.claim configs/experiments/q11.yaml --runs runs/q11 \
 		--other-jobs nexmark-q1 nexmark-q2 nexmark-q5 --out docs/figures/q11.json > /dev/null
+	$(BIN)/dsp-gym evaluate configs/experiments/q11.yaml --policy learned \
+		--out runs/evaluations/q11
 	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml
 	$(BIN)/dsp-gym evaluate configs/experiments/q11-worldcup.yaml \
 		--policy runs/q11-worldcup/policy --out runs/evaluations/q11-worldcup
 	$(BIN)/dsp-gym bench env --json > docs/figures/bench.json
+	$(BIN)/python docs/results.py --q11 runs/evaluations/q11/scorecard.json \
+		--worldcup runs/evaluations/q11-worldcup/scorecard.json
 
 clean:  ## Remove what was built, and the caches; the environment and runs stay.
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,182 @@
+"""Writes docs/results.md, and the scorecard of the README, from the figures in docs/figures/.
+
+    python docs/results.py [--q11 SCORECARD.json] [--worldcup SCORECARD.json]
+
+A scorecard given is cut down to its rows and kept in docs/figures/ first. `make validate` makes all
+of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+FIGURES = DOCS / "figures"
+README = DOCS.parent / "README.md"
+BEGIN, END = "<!-- scorecard -->", "<!-- end of scorecard -->"
+
+COLUMNS = (
+    ("cost", "money", "{:.3f}"),
+    ("core_h", "core-hours", "{:.1f}"),
+    ("gib_h", "GiB-hours", "{:.1f}"),
+    ("slo_s", "SLO seconds", "{:.0f}"),
+    ("latency_p95_s", "p95 latency, s", "{:.2f}"),
+    ("rescales", "rescales", "{:.1f}"),
+)
+
+
+def keep(scorecard: Path, name: str) -> None:
+    """Cut a scorecard down to what the pages show."""
+    full = json.loads(scorecard.read_text(encoding="utf-8"))
+    kept = {
+        "rows": [
+            {"policy": row["policy"], "job": row["job"],
+             "metrics": {key: row["metrics"][key] for key, _, _ in COLUMNS}}
+            for row in full["rows"]
+        ],
+        "cells_per_policy": len(full["cells"]) // len(full["rows"]),
+        "versions": full["versions"],
+    }  # fmt: skip
+    (FIGURES / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def scorecard_table(name: str) -> str:
+    """Rows of a kept scorecard: interquartile mean, and its 95 % interval."""
+    card = json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
+    lines = ["| policy | " + " | ".join(title for _, title, _ in COLUMNS) + " |"]
+    lines.append("|---" * (len(COLUMNS) + 1) + "|")
+    for row in card["rows"]:
+        cells = []
+        for key, _, form in COLUMNS:
+            metric = row["metrics"][key]
+            low, high = form.format(metric["low"]), form.format(metric["high"])
+            cells.append(f"{form.format(metric['value'])} ({low} to {high})")
+        lines.append(f"| {row['policy']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def claim_table(verdicts: list[dict[str, Any]]) -> str:
+    """The agents of all seeds against each policy."""
+    lines = [
+        "| job | against | cost, ours | theirs | change (95 % bound) | SLO s, ours | theirs "
+        "| change (95 % bound) | 10 % cheaper, no later |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines.extend(
+        f"| {v['job']} | {v['against']} | {v['cost']:.3f} | {v['cost_against']:.3f} "
+        f"| {100 * v['cost_change']:+.1f} % ({100 * v['cost_change_upper']:+.1f} %) "
+        f"| {v['slo_s']:.0f} | {v['slo_s_against']:.0f} "
+        f"| {v['slo_s_change']:+.0f} ({v['slo_s_change_upper']:+.0f}) "
+        f"| {'yes' if v['holds'] else 'no'} |"
+        for v in verdicts
+    )
+    return "\n".join(lines)
+
+
+def bench_table(bench: dict[str, Any]) -> str:
+    """Rates with their method."""
+    lines = [
+        "| what | median | slowest to fastest | bar | runs | threads |",
+        "|---|---|---|---|---|---|",
+    ]
+    for rate in bench["rates"]:
+        bar = "–" if rate["bar"] is None else f"{rate['bar']:,.0f}"
+        lines.append(
+            f"| {rate['name']} | {rate['median']:,.0f} | {rate['low']:,.0f} to {rate['high']:,.0f} "
+            f"| {bar} | {rate['runs']} | {rate['threads']} |"
+        )
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The results page."""
+    claim = json.loads((FIGURES / "q11.json").read_text(encoding="utf-8"))
+    bench = json.loads((FIGURES / "bench.json").read_text(encoding="utf-8"))
+    machine = ", ".join(f"{key} {value}" for key, value in claim["machine"].items())
+    own = [v for v in claim["verdicts"] if v["job"] == "nexmark-q11"]
+    other = [v for v in claim["verdicts"] if v["job"] != "nexmark-q11"]
+    return f"""# Results
+
+Written by `python docs/results.py` from `docs/figures/`, which `make validate` fills. Machine:
+{machine}.
+
+## The shipped experiment
+
+`dsp-gym train configs/experiments/q11.yaml` trains {len(claim["seeds"])} agents (seeds
+{", ".join(map(str, claim["seeds"]))}) on Nexmark Q11; `python -m agents.claim` runs all of them
+on {claim["loads"]} loads they have not seen, with the guardrails they were trained with. DS2 was
+tuned by a grid of {len(claim["tuning"])} settings on training loads, for the reward the agents learned
+from; the best is `{json.dumps(claim["ds2_tuned"])}`. Cost is money requested and SLO seconds are
+per episode of two hours, downtime counted. Changes are means over seeds and loads, paired; the
+bound is one-sided, 95 %, over both.
+
+{claim_table(own)}
+
+What to know about it: the agents meet their own job. DS2 has no memory to decide on, and Q11 gains
+from it; the comparison with Justin is the one between equals.
+
+Jobs none of the agents was trained on, reported whatever it is:
+
+{claim_table(other)}
+
+The best of the five ships in the wheel as the policy `learned`. On the same loads
+(`dsp-gym evaluate configs/experiments/q11.yaml --policy learned`), interquartile mean and 95 %
+interval over loads:
+
+{scorecard_table("q11-scorecard")}
+
+## The World Cup trace
+
+`dsp-gym train configs/experiments/q11-worldcup.yaml`, then `dsp-gym evaluate` of it: trained on the
+load of 10 June 1998, compared on that of 23 June, each day in two hours. The traces are not part of
+the project (`DSP_GYM_DATA`). Twenty seeds differ in the simulation's and the load's noise.
+
+{scorecard_table("worldcup")}
+
+## Speed
+
+`dsp-gym bench env --json`: job `bench-8` (eight vertices, every mechanism), decisions of 60 s in
+ticks of 1 s, guardrails of the shipped experiments, observation, reward, masks and autoreset
+included; the median of {bench["rates"][0]["runs"]} runs of a second or more, after a warm-up.
+
+{bench_table(bench)}
+"""
+
+
+def readme_part() -> str:
+    """The README's scorecard."""
+    return f"""{BEGIN}
+Nexmark Q11 under a daily load with bursts, 20 unseen loads, two hours each; SLO: p95 latency of
+2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policy learned` prints it
+again (interquartile mean and 95 % interval over loads):
+
+{scorecard_table("q11-scorecard")}
+
+`learned` ships with the package: the best of five agents by validation loads. All five against
+DS2 with confidence bounds, jobs they were not trained on, a recorded load, and speed are in
+[docs/results.md](docs/results.md), with the commands.
+{END}"""
+
+
+def main() -> None:
+    """Write both."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--q11", type=Path, help="scorecard of the shipped experiment")
+    parser.add_argument("--worldcup", type=Path, help="scorecard of the World Cup experiment")
+    given = parser.parse_args()
+    if given.q11 is not None:
+        keep(given.q11, "q11-scorecard")
+    if given.worldcup is not None:
+        keep(given.worldcup, "worldcup")
+    (DOCS / "results.md").write_text(page(), encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2] if END in rest else rest
+    README.write_text(before + readme_part() + after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
