@@ -108,9 +108,9 @@ Written by `python docs/results.py` from `docs/figures/`, which `make validate` 
 `dsp-gym train configs/experiments/q11.yaml` trains {len(claim["seeds"])} agents (seeds
 {", ".join(map(str, claim["seeds"]))}) on Nexmark Q11; `python -m agents.claim` runs all of them
 on {claim["loads"]} loads they have not seen, with the guardrails they were trained with. DS2 was
-tuned by a grid of {len(claim["tuning"])} settings on training loads, for the reward the agents learned
-from; the best is `{json.dumps(claim["ds2_tuned"])}`. Cost is money requested and SLO seconds are
-per episode of two hours, downtime counted. Changes are means over seeds and loads, paired; the
+tuned by a grid of {len(claim["tuning"])} settings on training loads, for the reward the agents
+learned from; the best is `{json.dumps(claim["ds2_tuned"])}`. Cost is money requested; SLO seconds
+are per episode of two hours, downtime counted. Changes are means over seeds and loads, paired; the
 bound is one-sided, 95 %, over both.
 
 {claim_table(own)}

@@ -67,6 +67,8 @@ def timelines(scorecard: Scorecard, job: str) -> str:
             grid[:, 0], ("records/s", "cores", "memory, GiB", "p95 latency, s"), strict=True
         ):
             axis.set_ylabel(label)
+        for axis in grid[:3, 0]:  # once all are drawn: it ends autoscaling of the shared axis
+            axis.set_ylim(bottom=0)
         return _svg(figure, f"rate, cores, memory and latency over time on {job}")
 
 
@@ -76,12 +78,9 @@ def _draw_run(axes: Sequence[Axes], run: Timeline, colour: str) -> None:
     rate.plot(hours, run.target_per_s, color=_TARGET, lw=2.4, label="target")
     rate.plot(hours, run.rate_per_s, color=colour, lw=1, label="processed")
     rate.set_title(run.policy, loc="left")
-    rate.set_ylim(bottom=0)
     rate.legend(loc="lower right", frameon=False)
     cores.step(hours, run.cores, color=colour, where="pre")
-    cores.set_ylim(bottom=0)
     memory.step(hours, [mib / 1024 for mib in run.memory_mib], color=colour, where="pre")
-    memory.set_ylim(bottom=0)
     # A logarithmic axis has no zero; a millisecond is below anything that matters here.
     latency.semilogy(hours, [max(s, 1e-3) for s in run.latency_p95_s], color=colour, lw=1)
     latency.axhline(run.slo_latency_s, color=_INK, lw=0.8, ls="--")
