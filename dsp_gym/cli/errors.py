@@ -77,6 +77,12 @@ def as_user_error(error: Exception) -> DspGymError | None:
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         extra = _EXTRA_OF_MODULE.get(error.name.partition(".")[0])
         return None if extra is None else MissingExtraError(extra, "this command")
+    if isinstance(error, RuntimeError) and "cannot cache function" in str(error):  # numba's words
+        return StorageError(
+            "the compiled simulation cannot be kept: neither the package's folder nor the user's "
+            "cache folder can be written to",
+            remedy="Name a folder that can: export NUMBA_CACHE_DIR=/a/folder/you/can/write",
+        )
     if isinstance(error, OSError) and error.errno in _STORAGE_REMEDIES:
         return StorageError(
             error.strerror or str(error),

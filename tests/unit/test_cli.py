@@ -184,3 +184,12 @@ def test_help_starts_without_anything_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_unwritable_cache_of_compiled_code_is_said_with_its_remedy():
+    from dsp_gym.cli.errors import as_user_error
+
+    error = as_user_error(RuntimeError("cannot cache function 'advance': no locator available"))
+    assert error is not None
+    assert "NUMBA_CACHE_DIR" in str(error)
+    assert as_user_error(RuntimeError("something else")) is None
