@@ -85,6 +85,11 @@ class LearnedPolicy:
                 reasons[job] = _reason(snapshot, pairs, job)
         return ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons))
 
+    @property
+    def training_box(self) -> Mapping[str, tuple[float, float]]:
+        """Lowest and highest value of each feature in training, a little widened."""
+        return self.document.observation.quantiles
+
     def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[Any]]:
         """The observation by feature, (J, V) or (J,), for the out-of-distribution guardrail.
 

@@ -142,11 +142,12 @@ def answers(
 
 
 def _maker(policy: str, guardrails: str | None) -> Callable[[], tuple[Policy, Chain | None]]:
-    from dsp_gym.guardrails.chain import build
+    from dsp_gym.guardrails.chain import build_for
     from dsp_gym.policies.registry import make
 
     def start() -> tuple[Policy, Chain | None]:
-        return make(policy), None if guardrails is None else build(guardrails)
+        made = make(policy)
+        return made, build_for(made, guardrails)
 
     start()  # a wrong name is refused before the first line is read
     return start

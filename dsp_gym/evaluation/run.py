@@ -24,7 +24,7 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.scorecard import Cell, Scorecard, Timeline, score
-from dsp_gym.guardrails.chain import build
+from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec, Slo
 from dsp_gym.job.tables import SOURCE
@@ -75,9 +75,9 @@ def evaluate(
     """
     runs = _runs(config, base_dir)
     # Everything that can be wrong about a policy is found before the first one runs.
+    made = [(entrant, make(entrant.policy)) for entrant in config.policies]
     entrants = [
-        (entrant, make(entrant.policy), None if (g := entrant.guardrails) is None else build(g))
-        for entrant in config.policies
+        (entrant, policy, build_for(policy, entrant.guardrails)) for entrant, policy in made
     ]
     cells: list[Cell] = []
     timelines: list[Timeline] = []

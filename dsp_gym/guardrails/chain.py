@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,11 @@ from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimitConfig
 from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
-from dsp_gym.loop.protocols import Guardrail, Mask, State
+from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["ORDER", "Chain", "build"]
+__all__ = ["ORDER", "Chain", "build", "build_for"]
 
 ORDER = (
     "step_limit",
@@ -183,6 +184,43 @@ def build(
         if isinstance(part, FallbackConfig)
     ]
     return Chain([*plain, *fallbacks], explain=explain)
+
+
+@runtime_checkable
+class KnowsItsTraining(Protocol):
+    """A policy that can say what its training looked like."""
+
+    @property
+    def training_box(self) -> Mapping[str, tuple[float, float]]:
+        """Lowest and highest value by feature."""
+
+    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[Any]]:
+        """The same features of a snapshot."""
+
+
+def build_for(policy: Policy, config: GuardrailsConfig | str | Path | None) -> Chain | None:
+    """The chain around a policy; None without a configuration.
+
+    An out-of-distribution check without bounds of its own takes those of the policy's training;
+    around a policy that was not trained it finds nothing to check.
+    """
+    if config is None:
+        return None
+    if not isinstance(config, GuardrailsConfig):
+        config = files.load_model(GuardrailsConfig, "guardrails", config)
+    if not isinstance(policy, KnowsItsTraining):
+        return build(config)
+    box = dict(policy.training_box)
+    own = tuple(
+        part.model_copy(update={"bounds": box})
+        if isinstance(part, OutOfDistributionConfig) and not part.bounds
+        else part
+        for part in config.guardrails
+    )
+    learned = any(a is not b for a, b in zip(own, config.guardrails, strict=True))
+    return build(
+        config.model_copy(update={"guardrails": own}), features=policy.features if learned else None
+    )
 
 
 def _make(part: GuardrailConfig, shadows: Shadows, features: Features | None) -> Restriction:

@@ -75,3 +75,31 @@ def test_it_does_no_worse_than_its_fallback_by_more_than_the_budget(fallback):
 def test_without_guardrails_it_does_far_worse(fallback):
     slo_s, _ = outcome(RandomPolicy(), None)
     assert np.mean(slo_s - fallback[0]) > 0.1 * SECONDS
+
+
+def test_a_trained_policy_hands_over_on_a_job_unlike_its_training():
+    """The bounds come from the policy's own folder."""
+    from dsp_gym.config.files import load_model
+    from dsp_gym.guardrails.chain import build_for
+    from dsp_gym.guardrails.config import GuardrailsConfig
+    from dsp_gym.job.catalog import load_job
+    from dsp_gym.loop.control import ControlLoop
+    from dsp_gym.loop.topology import Topology
+    from dsp_gym.policies.registry import make
+    from dsp_gym.simulation.simulated import SimulatedJobs
+
+    def handed_over(rate: float) -> float:
+        policy = make("learned")
+        chain = build_for(policy, load_model(GuardrailsConfig, "guardrails", "deployed"))
+        assert chain is not None
+        spec = load_job("nexmark-q11")
+        jobs = SimulatedJobs(Topology.of([spec]))
+        parallelism = np.array([[1, 3, 1]])
+        jobs.reset(np.array([1]), np.full((1, 3600), rate), parallelism=parallelism)
+        loop = ControlLoop(jobs, policy, chain)
+        loop.reset(np.array([1]))
+        place = chain.names.index("fallback")
+        return float(np.mean([loop.step().guarded.trips[0, place] for _ in range(60)]))
+
+    assert handed_over(20_000.0) < 0.2  # as trained
+    assert handed_over(5.0) > handed_over(20_000.0)  # nearly nothing arrives
