@@ -109,7 +109,7 @@ def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, Be
     from dsp_gym.experiment import ExperimentConfig
 
     path = Path(config)
-    if _is_trained(config):
+    if _is_policy_folder(config):
         file = path / "config.yaml"
         experiment = parse(ExperimentConfig, read_yaml(file), file)
         return experiment.name, benchmark_of(experiment, (config, *policies))
@@ -147,7 +147,7 @@ def benchmark_of(experiment: ExperimentConfig, policies: tuple[str, ...] = ()) -
 
     trained = [name for name in policies if _is_trained(name)]
     standard = str(Path("runs") / experiment.name / "policy")
-    if not policies and not _is_trained(standard):
+    if not policies and not _is_policy_folder(standard):
         raise ConfigError(
             f"experiment '{experiment.name}' has no trained policy yet",
             file=standard,
@@ -185,15 +185,22 @@ def _beside(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
     policies = [
         {**entrant, "policy": str(kept[entrant["name"]])}
-        if _is_trained(str(kept[entrant["name"]]))
+        if _is_policy_folder(str(kept[entrant["name"]]))
         else entrant
         for entrant in config["policies"]
     ]
     return {**config, "policies": policies}
 
 
+def _is_policy_folder(path: str) -> bool:
+    return (Path(path) / "policy.json").is_file()
+
+
 def _is_trained(policy: str) -> bool:
-    return (Path(policy) / "policy.json").is_file()
+    """Whether it is a learned policy: a folder of one, or the one that is shipped."""
+    from dsp_gym.policies.registry import resolve
+
+    return resolve(policy)[1].policy == "learned"
 
 
 def _with(
@@ -277,7 +284,7 @@ def _record(name: str, scorecard: Scorecard, written: dict[str, Path], uri: str)
             tracker.artifact(path)
         for entrant in scorecard.config["policies"]:
             policy = entrant["policy"]
-            if isinstance(policy, str) and _is_trained(policy):
+            if isinstance(policy, str) and _is_policy_folder(policy):
                 tracker.artifact(Path(policy), f"policies/{entrant['name']}")
         status = "FINISHED"
     finally:
