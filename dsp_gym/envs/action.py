@@ -67,9 +67,11 @@ def masks(parallelism: Ints, level: Ints) -> Bools:
 def decode(actions: Ints, parallelism: Ints, level: Ints) -> ScalingDecision:
     """The decision that actions (J, V * 2) mean, given `targets`. An invalid move holds."""
     jobs, vertices, _ = parallelism.shape
-    pairs = actions.reshape(jobs, vertices, 2)
-    wanted = np.take_along_axis(parallelism, pairs[..., :1], axis=2)[..., 0]
-    memory = np.take_along_axis(level, pairs[..., 1:], axis=2)[..., 0]
+    if actions.shape != (jobs, 2 * vertices):
+        raise ValueError(f"actions have shape {actions.shape}, expected ({jobs}, {2 * vertices})")
+    wanted = np.empty((jobs, vertices), np.int64)
+    memory = np.empty((jobs, vertices), np.int64)
+    _pick(np.ascontiguousarray(actions), parallelism, level, wanted, memory)
     return ScalingDecision(wanted, memory, ("",) * jobs)
 
 
@@ -111,3 +113,14 @@ def _targets(
             else:
                 up[LEVEL_DOWN] = max(x - 1, 0)
                 up[LEVEL_UP] = min(x + 1, levels[k] - 1)
+
+
+@njit(cache=True, nogil=True)
+def _pick(actions: Ints, parallelism: Ints, level: Ints, wanted: Ints, memory: Ints) -> None:
+    for j in range(wanted.shape[0]):
+        for v in range(wanted.shape[1]):
+            move, memory_move = actions[j, 2 * v], actions[j, 2 * v + 1]
+            if not (0 <= move < MOVES and 0 <= memory_move < MEMORY_MOVES):
+                raise ValueError("an action is outside its space: moves 0..6, memory moves 0..2")
+            wanted[j, v] = parallelism[j, v, move]
+            memory[j, v] = level[j, v, memory_move]

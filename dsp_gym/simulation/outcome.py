@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S
+from dsp_gym.simulation.state import (
+    LATENCY_BINS,
+    LATENCY_MAX_S,
+    LATENCY_MIN_S,
+    O_LATENCY,
+    O_SECONDS,
+)
 
 Floats = NDArray[np.float64]
 
@@ -36,9 +42,9 @@ class Outcome:
     @classmethod
     def of(cls, columns: Floats) -> Outcome:
         """From the kernel's columns, (J, OUTCOME_COLUMNS)."""
-        values = {field.name: columns[:, i] for i, field in enumerate(fields(cls))}
-        values["latency_p95_s"] = columns[:, 3] / np.maximum(columns[:, 0], 1.0)
-        return cls(**values)
+        values = list(columns.T)
+        values[O_LATENCY] = values[O_LATENCY] / np.maximum(values[O_SECONDS], 1.0)
+        return cls(*values)
 
 
 def histogram_quantile(histogram: Floats, q: float) -> Floats:

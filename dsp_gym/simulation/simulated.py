@@ -129,6 +129,11 @@ class SimulatedJobs:
 
     def apply(self, guarded: GuardedDecision) -> None:
         """Start rescaling the jobs whose configuration should change; returns at once."""
+        running = self.state
+        if np.array_equal(guarded.parallelism, running.parallelism) and np.array_equal(
+            guarded.memory_level, running.level
+        ):
+            return  # most decisions ask for nothing
         started = self._outcome[:, O_RESCALES]
         answer = np.zeros(len(self), np.int64)
         rescaling.ask(

@@ -172,3 +172,11 @@ def test_padding_has_a_valid_nearest_action():
     snapshot = blank_snapshot(topology)
     decision = ScalingDecision(snapshot.parallelism, snapshot.memory_level, ("", ""))
     assert not action.encode(decision, *action.targets(snapshot, 0.8)).any()
+
+
+@pytest.mark.parametrize("actions", [[[7, 0]], [[0, 3]], [[-1, 0]], [[0, 0, 0]]])
+def test_an_action_outside_its_space_is_refused(actions):
+    parallelism = np.ones((1, 1, action.MOVES), np.int64)
+    level = np.zeros((1, 1, action.MEMORY_MOVES), np.int64)
+    with pytest.raises(ValueError, match=r"outside its space|expected \(1, 2\)"):
+        action.decode(np.array(actions), parallelism, level)
