@@ -99,10 +99,12 @@ def advance(
                 s.tick[j] = stride
                 if stride % SAMPLE_S == 0:
                     at = s.samples_taken[j] % ring
+                    known = is_known(s.seed[j], stride - 1, s.gap_until[j], par)
                     keep_sample(
-                        n, c, x, s.samples[j], s.samples_taken[j], gauge, s.seed[j], stride - 1, par
-                    )
-                    s.sample_known[j, at] = is_known(s.seed[j], stride - 1, s.gap_until[j], par)
+                        n, c, x, s.samples[j], s.samples_taken[j], known, gauge, s.seed[j],
+                        stride - 1, par,
+                    )  # fmt: skip
+                    s.sample_known[j, at] = known
                     s.latency_samples[j, at] = latency
                     s.samples_taken[j] += 1
                 if status == SAVEPOINTING:

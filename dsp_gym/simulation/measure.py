@@ -73,10 +73,14 @@ def observe(
         count = min(window, max(0, settled))
         known = 0
         latency = 0.0
+        first_at = last_at = -1
         for i in range(newest - count, newest):
             if s.sample_known[j, i % ring]:
                 known += 1
                 latency += s.latency_samples[j, i % ring]
+                last_at = i
+                if first_at < 0:
+                    first_at = i
         job[j, J_T], job[j, J_SINCE] = s.tick[j], s.running_since[j]
         job[j, J_WINDOW], job[j, J_FILL] = window_s, known / window
         job[j, J_LATENCY] = latency / known if known else np.nan
@@ -101,22 +105,20 @@ def observe(
                 managed += s.vertex[j, v, X_CACHED] * p
             if known == 0:
                 continue
-            total[:] = 0.0
-            first_at = last_at = -1
-            for i in range(newest - count, newest):
-                if s.sample_known[j, i % ring] == 0:
-                    continue
-                sample = s.samples[j, i % ring, v]
-                for m in range(SUMMED_COLUMNS):
-                    total[m] += sample[m]
-                last_at = i
-                if first_at < 0:
-                    first_at = i
+            newest_row, base = s.samples[j, (newest - 1) % ring, v], newest - count - 1
+            for m in range(SUMMED_COLUMNS):
+                total[m] = newest_row[m]
+                if base >= 0:
+                    total[m] -= s.samples[j, base % ring, v, m]
             seconds = known * SAMPLE_S
-            busy, top = total[S_BUSY] / known, total[S_BUSY_MAX] / known
-            back = min(total[S_BACK] / known, 1.0 - busy)
+            busy = min(1.0, max(0.0, total[S_BUSY] / known))
+            top = min(1.0, total[S_BUSY_MAX] / known)
+            back = min(1.0 - busy, max(0.0, total[S_BACK] / known))
             now = s.samples[j, last_at % ring, v]
             out[V_BUSY_NOW], out[V_BACK_NOW] = 1000.0 * now[S_BUSY], 1000.0 * now[S_BACK]
+            if last_at > 0:
+                out[V_BUSY_NOW] -= 1000.0 * s.samples[j, (last_at - 1) % ring, v, S_BUSY]
+                out[V_BACK_NOW] -= 1000.0 * s.samples[j, (last_at - 1) % ring, v, S_BACK]
             out[V_IN], out[V_OUT] = total[S_IN] / seconds, total[S_OUT] / seconds
             out[V_BUSY], out[V_BUSY_MAX] = 1000.0 * busy, 1000.0 * max(top, busy)
             out[V_BUSY_SUM] = 1000.0 * busy * p

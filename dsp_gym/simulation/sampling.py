@@ -27,15 +27,19 @@ _BIN_WIDTH = (math.log(LATENCY_MAX_S) - _LOG_MIN) / LATENCY_BINS
 
 @njit(cache=True, nogil=True)
 def keep_sample(
-    n: int, c: Row, x: Row, ring: Row, taken: int, gauge: int, seed: int, tick: int, par: Row
-) -> None:
+    n: int, c: Row, x: Row, ring: Row, taken: int, known: int, gauge: int, seed: int, tick: int,
+    par: Row,
+) -> None:  # fmt: skip
     """Close the 5 s sample of one job in its ring (R, V, SAMPLE_COLUMNS).
+
+    The ring holds sums since the restart over the samples that are known, so that a window is the
+    difference of two rows however long it is.
 
     Service times are constant within a sample, so busy time and state accesses follow from the
     records. The cache warms, and the time gauges move on.
     """
     size = ring.shape[0]
-    at, oldest = taken % size, (taken - gauge) % size
+    at, before, oldest = taken % size, (taken - 1) % size, (taken - gauge) % size
     spans = min(taken + 1, gauge)
     noisy = par[P_MEASURE_CV] + par[P_SERVICE_CV] > 0
     for v in range(n):
@@ -64,18 +68,22 @@ def keep_sample(
         misses = reads - hits
         x[v, col.X_HITS] += hits
         x[v, col.X_MISSES] += misses
-        ring[at, v, col.S_IN] = records
-        ring[at, v, col.S_OUT] = x[v, col.X_OUT] - x[v, col.X_LAST_OUT]
+        for m in range(col.SUMMED_COLUMNS):
+            ring[at, v, m] = ring[before, v, m] if taken > 0 else 0.0
         mean_busy = min(1.0, max(0.0, x[v, col.X_G_BUSY] / spans))
-        ring[at, v, col.S_BUSY] = mean_busy
-        ring[at, v, col.S_BUSY_MAX] = min(1.0, mean_busy * x[v, col.X_HOT])
-        ring[at, v, col.S_BACK] = min(1.0 - mean_busy, max(0.0, x[v, col.X_G_BACK] / spans))
-        ring[at, v, col.S_HITS], ring[at, v, col.S_MISSES] = hits, misses
+        if known:
+            read_s = c[v, col.C_READ_HIT] + (1.0 - x[v, col.X_HIT]) * c[v, col.C_READ_MISS]
+            ring[at, v, col.S_IN] += records
+            ring[at, v, col.S_OUT] += x[v, col.X_OUT] - x[v, col.X_LAST_OUT]
+            ring[at, v, col.S_BUSY] += mean_busy
+            ring[at, v, col.S_BUSY_MAX] += min(1.0, mean_busy * x[v, col.X_HOT])
+            ring[at, v, col.S_BACK] += min(1.0 - mean_busy, max(0.0, x[v, col.X_G_BACK] / spans))
+            ring[at, v, col.S_HITS] += hits
+            ring[at, v, col.S_MISSES] += misses
+            ring[at, v, col.S_READ] += read_s * noise
+            ring[at, v, col.S_WRITE] += c[v, col.C_WRITE] * x[v, col.X_WRITE_FACTOR] * noise
         ring[at, v, col.S_RAW_BUSY], ring[at, v, col.S_RAW_BACK] = busy, back
         ring[at, v, col.S_PENDING] = x[v, col.X_PENDING]
-        read_s = c[v, col.C_READ_HIT] + (1.0 - x[v, col.X_HIT]) * c[v, col.C_READ_MISS]
-        ring[at, v, col.S_READ] = read_s * noise
-        ring[at, v, col.S_WRITE] = c[v, col.C_WRITE] * x[v, col.X_WRITE_FACTOR] * noise
         if misses > 0.0:
             brought = misses / x[v, col.X_P] * max(BLOCK_MIB, c[v, col.C_ENTRY])
             x[v, col.X_CACHED] = min(x[v, col.X_CACHE], x[v, col.X_CACHED] + brought)

@@ -21,7 +21,7 @@ LATENCY_MIN_S, LATENCY_MAX_S = 1e-3, 1e5
  S_RAW_BUSY, S_RAW_BACK) = range(12)  # fmt: skip
 SAMPLE_COLUMNS = 12
 SUMMED_COLUMNS = S_WRITE + 1
-"""Columns a window averages; busy, busiest and backpressured are already gauges."""
+"""Columns summed since the restart; busy, busiest and backpressured are gauges of 60 s."""
 
 
 # columns of a vertex: what changes
