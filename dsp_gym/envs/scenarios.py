@@ -22,7 +22,7 @@ BACKENDS = ("simulated",)
 PLANNED_BACKENDS = ("replay", "flink", "kubernetes")
 
 DEFAULT_LOADS: dict[str, Any] = {
-    "train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 4096}},
+    "train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 512}},
     "validation": {"loads": ["diurnal-bursts"], "seeds": {"from": 4096, "to": 4352}},
     "test": {"loads": ["diurnal-bursts"], "seeds": {"from": 4352, "to": 4608}},
 }

@@ -80,15 +80,16 @@ class SimulatedJobs:
         jobs, tables, row = len(self), self.topology.tables, self.topology.row
         if rates.ndim != 2 or len(rates) != jobs:
             raise MetricsError(f"rates have shape {rates.shape}, expected ({jobs}, seconds)")
-        if not np.all(np.isfinite(rates)) or rates.min(initial=0.0) < 0:
-            raise MetricsError("rates must be finite and not negative")
         rows = np.arange(jobs) if mask is None else np.flatnonzero(mask)
+        offered = rates if mask is None else rates[rows]
+        if not np.all(np.isfinite(offered)) or offered.min(initial=0.0) < 0:
+            raise MetricsError("rates must be finite and not negative")
         if mask is None:
             self.rates = np.array(rates, dtype=np.float64)
         else:
             longest = max(self.rates.shape[1], rates.shape[1])
             self.rates = _held(self.rates, longest)
-            self.rates[rows] = _held(rates[rows], longest)
+            self.rates[rows] = _held(offered, longest)
         if self.options.trace:
             trace = np.full((jobs, self.rates.shape[1], TRACE_COLUMNS), np.nan)
             if mask is not None:
