@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dsp_gym.job.tables import JobTables
 from dsp_gym.simulation import philox as rng
 from dsp_gym.simulation import state as col
-from dsp_gym.simulation.capacity import configure
+from dsp_gym.simulation.capacity import configure, renew
 from dsp_gym.simulation.options import SAMPLE_S
 from dsp_gym.simulation.parameters import (
     P_FAIL,
@@ -48,6 +48,16 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
     s.outage_s[j] = float(s.tick[j] - s.outage_begun[j])
     s.status[j] = RUNNING
     configure(t, s, k, j)
+
+
+@njit(cache=True, nogil=True)
+def start(
+    t: JobTables, row: Ints, s: SimulationState, fixed: Row, par: Row, jobs: Ints
+) -> None:  # fmt: skip
+    """Bring jobs up in their next configuration, as after a reset."""
+    for j in jobs:
+        restart(t, s, row[j], j)
+        renew(t, s, fixed, row[j], j, par)
 
 
 @njit(cache=True, nogil=True)

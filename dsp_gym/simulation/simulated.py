@@ -13,7 +13,7 @@ from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation import capacity, kernel, measure, rescaling
+from dsp_gym.simulation import kernel, measure, rescaling
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.simulation.outcome import Outcome
 from dsp_gym.simulation.parameters import parameters
@@ -107,9 +107,7 @@ class SimulatedJobs:
         state.next_level[rows] = np.clip(level, -1, tables.levels[row][:, None] - 1)[rows]
         state.service_factor[rows] = 1.0 if service_factor is None else service_factor[rows]
         self._asked[rows] = 0
-        for j in rows:
-            rescaling.restart(tables, state, int(row[j]), int(j))
-            capacity.renew(tables, state, self._fixed, int(row[j]), int(j), self.parameters)
+        rescaling.start(tables, row, state, self._fixed, self.parameters, rows)
         state.outage_s[rows] = np.nan
 
     def advance(self, seconds: int) -> Outcome:
