@@ -157,8 +157,8 @@ again (interquartile mean and 95 % interval over loads):
 {scorecard_table("q11-scorecard")}
 
 `q11` ships with the package as the policy `learned`: the best of five agents by validation loads.
-All five against DS2 with confidence bounds, jobs they were not trained on (where they do not win), a
-recorded load, and speed are in [docs/results.md](docs/results.md), with the commands.
+All five against DS2 with confidence bounds, jobs they were not trained on (there they do not win),
+a recorded load, and speed are in [docs/results.md](docs/results.md), with the commands.
 {END}"""
 
 
