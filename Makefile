@@ -65,7 +65,7 @@ validate: $(STAMP)  ## Run what takes long (half an hour) and write its figures 
 	$(BIN)/dsp-gym reproduce
 	$(BIN)/dsp-gym train configs/experiments/q11.yaml
 	$(BIN)/python -m agents.claim configs/experiments/q11.yaml --runs runs/q11 \
-		--other-jobs nexmark-q1 nexmark-q2 nexmark-q5 --out docs/figures/q11.json > /dev/null
+		--other-jobs nexmark-q1 nexmark-q2 nexmark-q3 nexmark-q5 nexmark-q8 --out docs/figures/q11.json > /dev/null
 	$(BIN)/dsp-gym evaluate configs/experiments/q11.yaml --policy learned \
 		--out runs/evaluations/q11
 	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml
