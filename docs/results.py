@@ -118,8 +118,8 @@ bound is one-sided, 95 %, over both.
 What to know about it: the agents meet their own job. DS2 has no memory to decide on, and Q11 gains
 from it; the comparison with Justin is the one between equals.
 
-Jobs none of the agents was trained on, reported whatever it is. They do not carry over: cheaper than
-Justin at many times its SLO seconds, and no match for a DS2 that was tuned, on Q11, for something else.
+Jobs none of the agents was trained on, reported whatever it is. What they learned does not carry
+over: on most of them SLO seconds are several times those of Justin, or of DS2 tuned on Q11.
 
 {claim_table(other)}
 
