@@ -142,8 +142,8 @@ the project (`DSP_GYM_DATA`). Twenty seeds differ in the simulation's and the lo
 `dsp-gym bench env --json`: job `bench-8` (eight vertices, every mechanism), decisions of 60 s in
 ticks of 1 s, guardrails of the shipped experiments, observation, reward, masks and autoreset
 included; the median of {bench["rates"][0]["runs"]} runs of two seconds or more, after a warm-up.
-The rates of the environment alone miss their bars; those of learning do not. Without guardrails more
-jobs fall behind, are given up and start anew, which is why that row is the slower one.
+The rates of the environment alone miss their bars; those of learning do not. Without guardrails
+more jobs fall behind, are given up and start anew, which is why that row is the slower one.
 
 {bench_table(bench)}
 """
