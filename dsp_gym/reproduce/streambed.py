@@ -86,8 +86,7 @@ def _largest(query: str, found: Sequence[Prediction]) -> list[Check]:
             max(abs(p.error), abs(p.placed_error)) <= LARGEST_BAR,
             used_in_fit=False,
             note=f"error {p.error:+.1%}, placed by --slots {p.placed_error:+.1%}; "
-            f"a linear model errs by up to {LINEAR[query]:.0%}"
-            + HINDSIGHT.get(query, ""),
+            f"a linear model errs by up to {LINEAR[query]:.0%}" + HINDSIGHT.get(query, ""),
         )
         for p in found
         if p.cell.slots == slots
