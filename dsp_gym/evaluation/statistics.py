@@ -21,8 +21,6 @@ __all__ = [
     "interquartile_mean",
     "mean",
     "paired_difference",
-    "probability_of_improvement",
-    "probability_of_improvement_interval",
     "stratified_bootstrap",
 ]
 
@@ -173,47 +171,6 @@ def paired_difference(
         upper=float(np.quantile(draws, confidence)),
         confidence=confidence,
     )
-
-
-def probability_of_improvement(
-    first: ArrayLike, second: ArrayLike, *, better: Literal["higher", "lower"]
-) -> float:
-    """The chance that a run of the first policy beats one of the second, averaged over loads.
-
-    Ties count half (Agarwal et al., section 4.3: the Mann-Whitney statistic over runs).
-
-    >>> probability_of_improvement([[1.0, 2.0]], [[2.0, 3.0]], better="lower")
-    0.875
-    """
-    return float(_wins(first, second, better).mean())
-
-
-def probability_of_improvement_interval(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    better: Literal["higher", "lower"],
-    n: int = 2000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Interval:
-    """The interval of `probability_of_improvement`, runs of both resampled within each load."""
-    wins = _wins(first, second, better)
-    loads, runs, other_runs = wins.shape
-    stream = np.random.Generator(np.random.Philox(seed))
-    # How often each run is drawn stands for the drawn runs: no array of all pairs of draws.
-    drawn = stream.multinomial(runs, np.full(runs, 1 / runs), size=(n, loads))
-    other = stream.multinomial(other_runs, np.full(other_runs, 1 / other_runs), size=(n, loads))
-    won = np.einsum("nla,lab,nlb->n", drawn, wins, other, optimize=True)
-    return _interval(won / (loads * runs * other_runs), confidence)
-
-
-def _wins(first: ArrayLike, second: ArrayLike, better: Literal["higher", "lower"]) -> Array:
-    one, other = _checked(first, dimensions=2), _checked(second, dimensions=2)
-    if one.shape[0] != other.shape[0]:
-        raise ValueError(f"scores of {one.shape[0]} and {other.shape[0]} loads cannot be compared")
-    margin = one[:, :, None] - other[:, None, :]
-    return np.heaviside(margin if better == "higher" else -margin, 0.5)
 
 
 def _interval(draws: Array, confidence: float) -> Interval:

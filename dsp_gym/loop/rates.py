@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["Ds2Rates", "SourceRate", "ds2_rates", "optimal_parallelism", "true_processing_rate"]
+__all__ = ["Ds2Rates", "SourceRate", "ds2_rates"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,7 +40,11 @@ class Ds2Rates(NamedTuple):
 
 
 def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") -> Ds2Rates:
-    """All quantities of DS2's model from one snapshot."""
+    """All quantities of DS2's model from one snapshot.
+
+    A vertex that was never busy has shown nothing about its speed: its rate is NaN, not 0, and so
+    is its parallelism. One whose bounds leave no choice (a source, a sink of one task) keeps its own.
+    """
     topology = snapshot.topology
     tables = topology.tables
     shape = snapshot.parallelism.shape
@@ -64,22 +68,6 @@ def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") ->
         rates.optimal,
     )
     return rates
-
-
-def optimal_parallelism(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") -> Floats:
-    """Equation 7 before rounding up, (J, V); NaN where a vertex was never busy.
-
-    A vertex whose bounds leave no choice (a source, a sink of one task) keeps its parallelism.
-    """
-    return ds2_rates(snapshot, source_rate).optimal
-
-
-def true_processing_rate(snapshot: MetricsSnapshot) -> Floats:
-    """Records/s one subtask could process (equations 1 and 3 averaged over subtasks), (J, V).
-
-    A vertex that was never busy has shown nothing about its speed: NaN, not 0.
-    """
-    return ds2_rates(snapshot, "observed").true_rate_per_task
 
 
 @njit(cache=True, nogil=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from dsp_gym.loop.rates import ds2_rates, optimal_parallelism, true_processing_rate
+from dsp_gym.loop.rates import ds2_rates
 from dsp_gym.loop.topology import Topology
 from tests.strategies import (
     blank_snapshot,
@@ -41,7 +41,7 @@ def test_ds2s_published_vector_gives_two_and_eight():
         busy_ms_per_s=[[100.0, 1000.0, 1000.0, 0.0]],
     )
     assert ds2_rates(snapshot, "observed").demand[0, :3].tolist() == [100.0, 100.0, 800.0]
-    assert optimal_parallelism(snapshot, "observed")[0].tolist() == [2.0, 2.0, 8.0, 1.0]
+    assert ds2_rates(snapshot, "observed").optimal[0].tolist() == [2.0, 2.0, 8.0, 1.0]
 
 
 def test_true_rate_is_records_over_useful_time_of_one_subtask():
@@ -50,7 +50,7 @@ def test_true_rate_is_records_over_useful_time_of_one_subtask():
         records_in_per_s=[[100.0, 300.0, 1.0, 1.0]],
         busy_ms_per_s=[[100.0, 250.0, 1.0, 1.0]],
     )
-    assert true_processing_rate(snapshot)[0, 1] == pytest.approx(300.0)  # 300 / (0.25 * 4)
+    assert ds2_rates(snapshot).true_rate_per_task[0, 1] == pytest.approx(300.0)  # 300 / (0.25 * 4)
 
 
 def test_offered_rate_adds_what_the_backlog_grows_by():
@@ -71,13 +71,13 @@ def test_a_generator_without_a_log_has_only_its_observed_rate():
 
 def test_a_vertex_that_was_never_busy_has_no_optimum():
     snapshot = chain(busy_ms_per_s=[[100.0, 1000.0, 0.0, 0.0]])
-    optimal = optimal_parallelism(snapshot)[0]
+    optimal = ds2_rates(snapshot).optimal[0]
     assert np.isnan(optimal[2])
     assert optimal[1] == pytest.approx(2.0)
 
 
 def test_sources_and_fixed_sinks_keep_their_parallelism():
-    optimal = optimal_parallelism(chain())[0]
+    optimal = ds2_rates(chain()).optimal[0]
     assert optimal[0] == 2.0
     assert optimal[3] == 1.0
 
@@ -107,7 +107,7 @@ def test_nothing_arriving_needs_nothing(source_rate):
         records_out_per_s=[[0.0, 10.0, 10.0, 0.0]],
         pending_growth_per_s=[[0.0, NAN, NAN, NAN]],
     )
-    assert optimal_parallelism(snapshot, source_rate)[0, 1:3].tolist() == [0.0, 0.0]
+    assert ds2_rates(snapshot, source_rate).optimal[0, 1:3].tolist() == [0.0, 0.0]
 
 
 @given(seed=seeds())

@@ -7,8 +7,6 @@ from dsp_gym.evaluation.statistics import (
     interquartile_mean,
     mean,
     paired_difference,
-    probability_of_improvement,
-    probability_of_improvement_interval,
     stratified_bootstrap,
 )
 
@@ -115,23 +113,6 @@ def test_a_training_seed_that_is_bad_everywhere_widens_the_crossed_interval():
     assert crossed.high - crossed.low == pytest.approx(2 * 1.96 * np.sqrt(2 / 5), rel=0.1)
 
 
-def test_the_probability_of_improvement_counts_pairs_and_half_of_the_ties():
-    ours, theirs = [[1.0, 2.0], [5.0, 5.0]], [[2.0, 3.0], [5.0, 5.0]]
-    assert probability_of_improvement(ours, theirs, better="lower") == (0.875 + 0.5) / 2
-    assert probability_of_improvement(ours, theirs, better="higher") == (0.125 + 0.5) / 2
-
-
-def test_the_probability_of_improvement_of_two_normals_is_the_one_of_theory():
-    stream = draws(7)
-    ours, theirs = stream.normal(1, 1, (10, 60)), stream.normal(0, 1, (10, 60))
-    # P(X > Y) = Phi(1 / sqrt(2)) = 0.7602.
-    interval = probability_of_improvement_interval(ours, theirs, better="higher")
-    assert probability_of_improvement(ours, theirs, better="higher") in interval
-    assert 0.7602 in interval
-    # Mann-Whitney: standard error of about 0.43 / sqrt(600) for each load's share of 10.
-    assert 0.03 < interval.high - interval.low < 0.09
-
-
 def test_scores_that_cannot_be_compared_are_refused():
     with pytest.raises(ValueError, match="NaN"):
         interquartile_mean([1.0, np.nan])
@@ -141,7 +122,5 @@ def test_scores_that_cannot_be_compared_are_refused():
         stratified_bootstrap([1.0, 2.0])
     with pytest.raises(ValueError, match="2 and 3 loads"):
         paired_difference(np.ones((2, 1)), np.ones((3, 1)))
-    with pytest.raises(ValueError, match="2 and 3 loads"):
-        probability_of_improvement(np.ones((2, 1)), np.ones((3, 1)), better="lower")
     with pytest.raises(ValueError, match="confidence is 95"):
         stratified_bootstrap(np.ones((2, 2)), confidence=95)
