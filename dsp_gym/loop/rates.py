@@ -43,7 +43,7 @@ def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") ->
     """All quantities of DS2's model from one snapshot.
 
     A vertex that was never busy has shown nothing about its speed: its rate is NaN, not 0, and so
-    is its parallelism. One whose bounds leave no choice (a source, a sink of one task) keeps its own.
+    is its parallelism. One whose bounds leave no choice (source, sink of one task) keeps its own.
     """
     topology = snapshot.topology
     tables = topology.tables
