@@ -1,0 +1,295 @@
+"""Flink's REST interface, as far as this project uses it."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.errors import FlinkError
+
+__all__ = ["ENDED", "FlinkRest", "JobSummary", "SavepointStatus", "is_loopback", "root_cause"]
+
+ENDED = frozenset({"FAILED", "CANCELED", "FINISHED", "SUSPENDED"})
+"""States a job does not leave."""
+
+_RUN_TIMEOUT_S = 60.0
+"""For what builds a job graph in the JobManager: seconds on two busy cores."""
+
+_POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """One job the cluster knows."""
+
+    id: str
+    name: str
+    state: str
+    start_s: float  # Unix seconds
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointStatus:
+    """How far a savepoint is."""
+
+    done: bool
+    location: str | None  # where it was written; None while under way and when it failed
+    failure: str | None  # root cause in one line
+
+
+class FlinkRest:
+    """One Flink cluster. Whatever goes wrong is a `FlinkError` that names the address asked."""
+
+    def __init__(self, url: str = "http://127.0.0.1:8081", timeout_s: float = 10.0) -> None:
+        self.url = url.rstrip("/")
+        self.timeout_s = timeout_s
+        # A proxy set for the web knows nothing of this machine.
+        handlers = [urllib.request.ProxyHandler({})] if is_loopback(url) else []
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def get(self, path: str) -> Any:
+        """The document at a path."""
+        return self._call("GET", path)
+
+    def post(self, path: str, body: object = None, timeout_s: float | None = None) -> Any:
+        """Posts a JSON document."""
+        return self._call("POST", path, body, timeout_s)
+
+    def put(self, path: str, body: object) -> Any:
+        """Puts a JSON document."""
+        return self._call("PUT", path, body)
+
+    def patch(self, path: str, body: object = None) -> Any:
+        """Patches."""
+        return self._call("PATCH", path, body)
+
+    def overview(self) -> dict[str, Any]:
+        """Flink's version, slots and TaskManagers (`/overview`)."""
+        return dict(self.get("/overview"))
+
+    def jobs(self) -> list[JobSummary]:
+        """Every job the cluster remembers, ended ones too."""
+        return [
+            JobSummary(job["jid"], job["name"], job["state"], job["start-time"] / 1000)
+            for job in self.get("/jobs/overview")["jobs"]
+        ]
+
+    def find_job(self, name: str) -> JobSummary:
+        """The one job of that name that has not ended.
+
+        Raises:
+            FlinkError: There is none, or there are several.
+        """
+        jobs = [job for job in self.jobs() if job.state not in ENDED]
+        named = [job for job in jobs if job.name == name]
+        if len(named) == 1:
+            return named[0]
+        if named:
+            ids = ", ".join(job.id for job in named)
+            raise FlinkError(f"{self.url}: {len(named)} jobs are named {name!r}: {ids}",
+                             remedy="Stop all but one: dsp-gym flink cancel JOB_ID")  # fmt: skip
+        running = ", ".join(sorted({job.name for job in jobs})) or "none"
+        raise FlinkError(f"{self.url}: no job named {name!r} runs; running: {running}",
+                         remedy="Submit it: dsp-gym flink submit JOB")  # fmt: skip
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """One job with its vertices and when it entered each state."""
+        return dict(self.get(f"/jobs/{job_id}"))
+
+    def arguments(self, job_id: str) -> dict[str, str]:
+        """The program arguments a job of ours was submitted with."""
+        config = self.get(f"/jobs/{job_id}/config").get("execution-config") or {}
+        return {key: str(value) for key, value in (config.get("user-config") or {}).items()}
+
+    def exceptions(self, job_id: str) -> str | None:
+        """The root cause of the newest failure, in one line; None where there was none."""
+        answer = self.get(f"/jobs/{job_id}/exceptions?maxExceptions=1")
+        entries = (answer.get("exceptionHistory") or {}).get("entries") or []
+        trace = entries[0].get("stacktrace") if entries else answer.get("root-exception")
+        return root_cause(trace) if trace else None
+
+    def upload_jar(self, path: Path) -> str:
+        """Uploads a jar, unless the cluster has one of the same content; its id."""
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise FlinkError(f"cannot be read: {error.strerror}", file=path,
+                             remedy="Build it: make flink-jobs") from error  # fmt: skip
+        name = f"{path.stem}-{hashlib.sha256(content).hexdigest()[:16]}.jar"
+        for known in self.get("/jars")["files"]:
+            if known["name"] == name:
+                return str(known["id"])
+        boundary = uuid.uuid4().hex
+        head = (
+            f"--{boundary}\r\n"
+            f'Content-Disposition: form-data; name="jarfile"; filename="{name}"\r\n'
+            "Content-Type: application/java-archive\r\n\r\n"
+        )
+        body = head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
+        kind = f"multipart/form-data; boundary={boundary}"
+        answer = self._send("POST", "/jars/upload", body, kind, _RUN_TIMEOUT_S)
+        return Path(answer["filename"]).name
+
+    def run_jar(
+        self,
+        jar_id: str,
+        entry_class: str,
+        arguments: Sequence[str],
+        savepoint: str | None = None,
+    ) -> str:
+        """Submits the job that a jar's main class builds; its id."""
+        body: dict[str, Any] = {"entryClass": entry_class, "programArgsList": list(arguments)}
+        if savepoint is not None:
+            body["savepointPath"] = savepoint
+        return str(self.post(f"/jars/{jar_id}/run", body, _RUN_TIMEOUT_S)["jobid"])
+
+    def stop_with_savepoint(
+        self, job_id: str, directory: str, trigger_id: str | None = None
+    ) -> str:
+        """Asks a job to write a savepoint and end; the trigger that `savepoint` asks after.
+
+        Flink takes a trigger id it has seen before for the same request.
+        """
+        body: dict[str, Any] = {"targetDirectory": directory, "drain": False}
+        if trigger_id is not None:
+            body["triggerId"] = trigger_id
+        return str(self.post(f"/jobs/{job_id}/stop", body)["request-id"])
+
+    def savepoint(self, job_id: str, trigger_id: str) -> SavepointStatus:
+        """How far a savepoint is."""
+        answer = self.get(f"/jobs/{job_id}/savepoints/{trigger_id}")
+        done = answer["status"]["id"] == "COMPLETED"
+        operation = answer.get("operation") or {}
+        cause = operation.get("failure-cause")
+        failure = root_cause(cause.get("stack-trace") or cause.get("class", "")) if cause else None
+        return SavepointStatus(done, operation.get("location"), failure)
+
+    def cancel(self, job_id: str) -> None:
+        """Asks a job to end now, without a savepoint."""
+        self.patch(f"/jobs/{job_id}?mode=cancel")
+
+    def wait_for(self, job_id: str, states: Container[str], timeout_s: float) -> str:
+        """Polls until a job is in one of the states, or has ended; the state it is in.
+
+        Raises:
+            FlinkError: It was in none of them in time.
+        """
+        end = time.monotonic() + timeout_s
+        while True:
+            state = str(self.job(job_id)["state"])
+            if state in states or state in ENDED:
+                return state
+            if time.monotonic() >= end:
+                raise FlinkError(
+                    f"{self.url}: job {job_id} is still {state} after {timeout_s:g} s",
+                    remedy=f"Look at {self.url}/#/job/running/{job_id}/overview",
+                )
+            time.sleep(_POLL_S)
+
+    def resource_requirements(self, job_id: str) -> dict[str, Any]:
+        """Bounds of each vertex's parallelism (adaptive scheduler)."""
+        return dict(self.get(f"/jobs/{job_id}/resource-requirements"))
+
+    def set_resource_requirements(self, job_id: str, body: Mapping[str, Any]) -> None:
+        """Sets the bounds of every vertex's parallelism (adaptive scheduler)."""
+        self.put(f"/jobs/{job_id}/resource-requirements", dict(body))
+
+    def taskmanagers(self) -> list[dict[str, Any]]:
+        """Every TaskManager with its slots, and total and free resources."""
+        return list(self.get("/taskmanagers")["taskmanagers"])
+
+    def _call(
+        self, method: str, path: str, body: object = None, timeout_s: float | None = None
+    ) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        return self._send(method, path, data, "application/json", timeout_s)
+
+    def _send(
+        self, method: str, path: str, data: bytes | None, kind: str, timeout_s: float | None = None
+    ) -> Any:
+        url = f"{self.url}/{path.lstrip('/')}"
+        request = urllib.request.Request(url, data=data, method=method)
+        if data is not None:
+            request.add_header("Content-Type", kind)
+        try:
+            with self._opener.open(request, timeout=timeout_s or self.timeout_s) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                said = _first_error(error.read())
+            raise FlinkError(f"{method} {url} answered {error.code}: {said}",
+                             remedy=_REMEDIES.get(error.code)) from error  # fmt: skip
+        except TimeoutError as error:
+            raise self._unreachable(method, url, "no answer in time") from error
+        except urllib.error.URLError as error:
+            raise self._unreachable(method, url, str(error.reason)) from error
+        except (OSError, http.client.HTTPException) as error:  # broke off, or is no web server
+            raise self._unreachable(method, url, str(error) or repr(error)) from error
+        try:
+            return json.loads(text) if text else {}
+        except ValueError as error:
+            raise FlinkError(
+                f"{method} {url} answered something that is not JSON: {text[:80]!r}",
+                remedy="Another program listens there; name the address of Flink's REST interface.",
+            ) from error
+
+    def _unreachable(self, method: str, url: str, why: str) -> FlinkError:
+        return FlinkError(
+            f"{method} {url}: {why}",
+            remedy="Is the cluster up? dsp-gym flink status (start it: dsp-gym flink up)",
+        )
+
+
+_REMEDIES = {
+    404: "Flink forgets jobs when it restarts: dsp-gym flink status lists what it knows.",
+    503: "The cluster is starting or ending; try again in a few seconds.",
+}
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is on this machine.
+
+    >>> is_loopback("http://127.0.0.1:8081"), is_loopback("http://flink.example.org")
+    (True, False)
+    """
+    host = urllib.parse.urlsplit(url).hostname or ""
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def root_cause(trace: str) -> str:
+    r"""The last cause in a Java stack trace, in one line and without its package.
+
+    >>> root_cause("a.b.Outer: late\n\tat x.y(Z.java:1)\nCaused by: a.b.Inner: no slots\n\tat x.y")
+    'Inner: no slots'
+    """
+    lines = [line.strip() for line in trace.replace("\r", "").split("\n")]
+    lines = [line for line in lines if line and not line.startswith(("at ", "... "))]
+    causes = [line for line in lines if line.startswith("Caused by: ")] or lines[:1]
+    last = causes[-1].removeprefix("Caused by: ") if causes else trace.strip()
+    name, colon, text = last.partition(":")
+    short = name.rpartition(".")[2] if " " not in name else name
+    return f"{short}{colon}{text}"
+
+
+def _first_error(body: bytes) -> str:
+    """What Flink says is wrong, in one line; its list ends with the server's stack trace."""
+    try:
+        errors = json.loads(body)["errors"]
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode(errors="replace").strip() or "nothing"
+    text = [str(error) for error in errors if error]
+    trace = next((error for error in text if "Caused by: " in error), None)
+    if trace is not None:
+        return root_cause(trace.replace("<Exception on server side:", "").removesuffix("End of "
+                          "exception on server side>"))  # fmt: skip
+    return root_cause(text[0]) if text else "nothing"

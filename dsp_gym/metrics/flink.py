@@ -1,0 +1,162 @@
+"""The one table of metrics: our name and unit, and what Flink, REST and Prometheus call it.
+
+Flink's camelCase spelling lives here only. Recordings, collectors and the documentation read this
+table. A metric that one Flink state type or another can report is listed once with every spelling.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["BY_NAME", "METRICS", "Metric", "prometheus_names", "vertex_of"]
+
+Scope = Literal["task", "operator", "taskmanager"]
+Kind = Literal["gauge", "counter"]
+Merge = Literal["sum", "mean", "max"]
+
+_READS = (
+    "valueStateGetLatency", "listStateGetLatency", "mapStateGetLatency",
+    "aggregatingStateGetLatency", "reducingStateGetLatency", "mapStateContainsLatency",
+)  # fmt: skip
+_WRITES = (
+    "valueStateUpdateLatency", "listStateAddLatency", "listStateUpdateLatency",
+    "mapStatePutLatency", "aggregatingStateAddLatency", "reducingStateAddLatency",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric of one subtask (or TaskManager).
+
+    `flink` holds the last parts of Flink's identifier as its REST interface spells it; several
+    values of one subtask (of its states, of the operators of its chain) are merged by `merge`.
+    """
+
+    name: str
+    scope: Scope
+    flink: tuple[str, ...]
+    kind: Kind = "gauge"
+    merge: Merge = "sum"
+    quantile: float | None = None  # of a histogram
+    scale: float = 1.0  # Flink's number times this is ours
+    doc: str = ""
+
+    def matches(self, identifier: str) -> bool:
+        """Whether an identifier of Flink's REST API, without the subtask, is this metric."""
+        suffix = ""
+        if self.quantile is not None:
+            suffix = "_median" if self.quantile == 0.5 else f"_p{_percent(self.quantile)}"
+        ends = [f"{end}{suffix}" for end in self.flink]
+        if self.scope != "operator":  # an operator counts `numRecordsIn` too, behind its name
+            return identifier in ends
+        return identifier.endswith(tuple(f".{end}" for end in ends))
+
+
+def _percent(quantile: float) -> str:
+    return {0.5: "50", 0.75: "75", 0.95: "95", 0.99: "99"}.get(quantile) or str(quantile)
+
+
+def _latency(prefix: str, ends: tuple[str, ...], doc: str) -> tuple[Metric, ...]:
+    """A sampled histogram of state latency, nanoseconds at Flink, milliseconds here."""
+    return tuple(
+        Metric(
+            f"{prefix}_p{_percent(q)}_ms", "operator", ends, merge="max", quantile=q,
+            scale=1e-6, doc=f"{doc}, quantile {q}",
+        )
+        for q in (0.5, 0.75, 0.95, 0.99)
+    )  # fmt: skip
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("busy_ms_per_s", "task", ("busyTimeMsPerSecond",), merge="mean", doc="60 s mean"),
+    Metric("backpressured_ms_per_s", "task", ("backPressuredTimeMsPerSecond",), merge="mean",
+           doc="60 s mean"),
+    Metric("idle_ms_per_s", "task", ("idleTimeMsPerSecond",), merge="mean", doc="60 s mean"),
+    Metric("busy_ms_total", "task", ("accumulateBusyTimeMs",),
+           doc="since the task started; no counter, it may fall a little"),
+    Metric("backpressured_ms_total", "task", ("accumulateBackPressuredTimeMs",),
+           doc="since the task started; no counter, it may fall a little"),
+    Metric("idle_ms_total", "task", ("accumulateIdleTimeMs",),
+           doc="since the task started; no counter, it may fall a little"),
+    Metric("records_in_total", "task", ("numRecordsIn",), "counter", doc="0 for a source"),
+    Metric("records_out_total", "task", ("numRecordsOut",), "counter",
+           doc="0 for a sink; a source's are those it emitted"),
+    Metric("pending_records", "operator", ("pendingRecords",), doc="source: backlog"),
+    Metric("cache_hits_total", "operator", ("rocksdb_block_cache_hit",), "counter", merge="max",
+           doc="index, filter and data blocks"),
+    Metric("cache_misses_total", "operator", ("rocksdb_block_cache_miss",), "counter",
+           merge="max", doc="index, filter and data blocks"),
+    Metric("cache_usage_bytes", "operator", ("rocksdb_block-cache-usage",), merge="max",
+           doc="one cache for all states of a slot"),
+    Metric("state_bytes", "operator", ("rocksdb_estimate-live-data-size",), doc="live data"),
+    *_latency("state_read_latency", _READS, "one state read, sampled"),
+    *_latency("state_write_latency", _WRITES, "one state write, sampled"),
+    *(Metric(f"latency_p{_percent(q)}_ms", "operator", ("endToEndLatencyMs",), merge="max",
+             quantile=q, doc=f"sink: end-to-end, window residence left out, quantile {q}")
+      for q in (0.5, 0.95, 0.99)),
+    Metric("emitted_records_total", "operator", ("emittedRecordsTotal",), "counter",
+           doc="source: since the job's first start, kept in its state"),
+    Metric("received_records_total", "operator", ("receivedRecordsTotal",), "counter",
+           doc="sink: since the job's first start, kept in its state"),
+    Metric("tm_cpu_load", "taskmanager", ("Status.JVM.CPU.Load",), merge="mean", doc="0..1"),
+    Metric("tm_heap_used_mib", "taskmanager", ("Status.JVM.Memory.Heap.Used",), merge="mean",
+           scale=2.0**-20),
+    Metric("tm_heap_max_mib", "taskmanager", ("Status.JVM.Memory.Heap.Max",), merge="mean",
+           scale=2.0**-20),
+    Metric("tm_gc_ms_per_s", "taskmanager", ("Status.JVM.GarbageCollector.All.TimeMsPerSecond",),
+           merge="mean"),
+    Metric("tm_managed_used_mib", "taskmanager", ("Status.Flink.Memory.Managed.Used",),
+           merge="mean", scale=2.0**-20),
+    Metric("tm_metaspace_used_mib", "taskmanager", ("Status.JVM.Memory.Metaspace.Used",),
+           merge="mean", scale=2.0**-20),
+)  # fmt: skip
+"""Every metric that is collected. TaskManagers stand as vertex '' with their number as subtask."""
+
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+
+_PREFIX = {
+    "task": "flink_taskmanager_job_task_",
+    "operator": "flink_taskmanager_job_task_operator_",
+    "taskmanager": "flink_taskmanager_",
+}
+
+
+def prometheus_names(metric: Metric) -> str:
+    """A regular expression of the series names Prometheus knows the metric by.
+
+    Flink's reporter replaces every character but letters, digits and underscores by one
+    underscore. Between the operator and the metric may stand the name of a state.
+
+    >>> prometheus_names(BY_NAME["records_in_total"])
+    'flink_taskmanager_job_task_(numRecordsIn)'
+    """
+    ends = dict.fromkeys(re.sub(r"\W", "_", end) for end in metric.flink)
+    between = "(?:.+_)?" if metric.scope == "operator" else ""
+    return f"{_PREFIX[metric.scope]}{between}({'|'.join(ends)})"
+
+
+def vertex_of(task_name: str, vertices: Iterable[str]) -> str | None:
+    """The vertex of a job file that a Flink task belongs to; None where there is none.
+
+    A task is named after its chain, sources and sinks with a prefix. Flink's Prometheus reporter
+    replaces what is neither letter, digit, colon nor underscore by an underscore.
+
+    >>> vertex_of("Source: bids -> project", ["bids", "session"])
+    'bids'
+    >>> vertex_of("Source:_bids____project", ["bids", "session"])
+    'bids'
+    """
+    known = {_cleaned(vertex): vertex for vertex in vertices}
+    for part in re.split(r"__+", _cleaned(task_name)):
+        name = re.sub(r"^(Source|Sink):_", "", part.strip("_"))
+        vertex = known.get(name) or known.get(re.sub(r":_(Writer|Committer)$", "", name))
+        if vertex is not None:
+            return vertex
+    return None
+
+
+def _cleaned(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9:_]", "_", name)

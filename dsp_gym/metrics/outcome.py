@@ -1,0 +1,207 @@
+"""What happened to a real or recorded job over an interval, told from its metrics.
+
+Sources and sinks of this project count over restarts (`emitted_records_total`), so records are
+neither lost nor counted twice by an outage. While a job is down nothing is known of its log: what
+arrives meanwhile shows in the interval in which it runs again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.job.cost import requested
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.metrics.samples import Samples
+from dsp_gym.metrics.window import Observed, increase
+
+__all__ = ["observed_in", "outcome_of"]
+
+Floats = NDArray[np.float64]
+Span = tuple[float, float]
+
+_UP = (Status.RUNNING, Status.SAVEPOINTING)  # records are processed while a savepoint is written
+
+
+def observed_in(snapshot: MetricsSnapshot, row: int = 0) -> Observed:
+    """What one job of a snapshot tells beside its samples."""
+    configuration = Configuration.of_row(snapshot, snapshot.topology, row)
+    return Observed(
+        t_s=float(snapshot.t_s[row]),
+        status=Status(int(snapshot.status[row])),
+        running_since_s=float(snapshot.running_since_s[row]),
+        parallelism=configuration.parallelism,
+        memory_level=configuration.memory_level,
+        outage_s=float(snapshot.outage_s[row]),
+        tm_count=float(snapshot.tm_count[row]),
+    )
+
+
+def outcome_of(
+    spec: JobSpec,
+    samples: Samples,
+    history: Sequence[Observed],
+    since_s: float,
+    until_s: float,
+    *,
+    rescales: int = 0,
+) -> Outcome:
+    """The outcome of one job, each value of shape (1,).
+
+    Latency and backlog are NaN where no sample tells them; a job without a log owes nothing.
+
+    Args:
+        spec: the job.
+        samples: at least those of the interval and the last one before it.
+        history: what was observed, by time; at least once, best from before `since_s` on.
+        since_s: begin of the interval.
+        until_s: end of the interval.
+        rescales: how many were asked for.
+    """
+    seconds = until_s - since_s
+    pairs = list(_pairs(history, since_s, until_s))
+    down_s = sum(_inside(_down(a, b, samples), since_s, until_s) for a, b in pairs)
+    arrived, processed, pending = _records(spec, samples, since_s, until_s)
+    latency = _latency(spec, samples.between(since_s, until_s))
+    late = float(np.mean(latency > spec.slo.latency_s)) if len(latency) else 0.0
+    core_s = mib_s = tm_s = 0.0
+    for a, b in pairs:
+        changed_s = min(max(b.running_since_s, a.t_s), b.t_s)
+        for state, span in ((a, (a.t_s, changed_s)), (b, (changed_s, b.t_s))):
+            inside = _inside(span, since_s, until_s)
+            used = requested(spec, state.parallelism, state.memory_level)
+            core_s += used.cores * inside
+            mib_s += used.memory_mib * inside
+            tm_s += _taskmanagers(spec, state) * inside
+    prices, manager = spec.prices, spec.taskmanager
+    tm_hour = manager.cores * prices.core_hour + manager.memory_mib / 1024 * prices.gib_hour
+    floor = 0.1 * spec.source.rate_per_s
+    values = {
+        "seconds": seconds,
+        "slo_s": down_s + late * (seconds - down_s),
+        "down_s": down_s,
+        "latency_p95_s": float(latency.mean()) if len(latency) else math.nan,
+        "latency_max_s": float(latency.max()) if len(latency) else math.nan,
+        "arrived": arrived,
+        "processed": processed,
+        "pending": pending,
+        "pending_s": pending / max(arrived / seconds if seconds > 0 else 0.0, floor),
+        "core_s": core_s,
+        "mib_s": mib_s,
+        "tm_s": tm_s,
+        "cost": (core_s * prices.core_hour + mib_s / 1024 * prices.gib_hour) / 3600,
+        "cost_provisioned": tm_s * tm_hour / 3600,
+        "rescales": float(rescales),
+        "failures": float(sum(_has_failed(a, b) for a, b in pairs)),
+    }
+    return Outcome(**{name: np.array([value]) for name, value in values.items()})
+
+
+def _pairs(
+    history: Sequence[Observed], since_s: float, until_s: float
+) -> Iterator[tuple[Observed, Observed]]:
+    """Neighbours in time that touch the interval; the first and last state hold at its ends."""
+    states = sorted(history, key=lambda state: state.t_s)
+    if states[0].t_s > since_s:
+        states.insert(0, replace(states[0], t_s=since_s))
+    if states[-1].t_s < until_s:
+        states.append(replace(states[-1], t_s=until_s))
+    for a, b in pairwise(states):
+        if b.t_s > since_s and a.t_s < until_s:
+            yield a, b
+
+
+def _down(a: Observed, b: Observed, samples: Samples) -> Span:
+    """When the job was down between two observations; empty where it was not."""
+    was_up, is_up = a.status in _UP, b.status in _UP
+    if not is_up:
+        seen = samples.between(a.t_s, b.t_s)
+        times = seen.t_s[seen.vertex != ""]
+        return (float(times[-1]) if was_up and len(times) else a.t_s, b.t_s)
+    back_s = min(b.running_since_s, b.t_s)
+    if back_s <= a.t_s:
+        return (b.t_s, b.t_s)
+    longest = back_s - a.t_s
+    known = was_up and not math.isnan(b.outage_s)
+    return (back_s - (min(b.outage_s, longest) if known else longest), back_s)
+
+
+def _has_failed(a: Observed, b: Observed) -> bool:
+    """Whether it failed for good, or came back as it was: nobody asked for that."""
+    if b.status == Status.FAILED:
+        return a.status != Status.FAILED
+    came_back = b.status in _UP and a.status in _UP and b.running_since_s > a.t_s
+    same = (a.parallelism, a.memory_level) == (b.parallelism, b.memory_level)
+    return came_back and same
+
+
+def _inside(span: Span, since_s: float, until_s: float) -> float:
+    return max(0.0, min(span[1], until_s) - max(span[0], since_s))
+
+
+def _records(
+    spec: JobSpec, samples: Samples, since_s: float, until_s: float
+) -> tuple[float, float, float]:
+    """Arrived, processed and owed records of all sources."""
+    processed = arrived = pending = 0.0
+    for vertex in spec.vertices:
+        if vertex.kind != "source":
+            continue
+        taken = _counted(samples, vertex.name, since_s, until_s)
+        times, _, owed = samples.between(-np.inf, until_s).grid(vertex.name, "pending_records")
+        total = np.nansum(owed, axis=1)
+        if len(times):
+            before = total[times <= since_s]
+            start = before[-1] if len(before) else total[0]
+            arrived += max(0.0, taken + float(total[-1] - start))
+            pending += float(total[-1])
+        else:
+            arrived += taken
+            pending += math.nan if spec.source.log else 0.0
+        processed += taken
+    return arrived, processed, pending
+
+
+def _counted(samples: Samples, source: str, since_s: float, until_s: float) -> float:
+    """Records a source emitted, from the counter that outlives restarts where there is one."""
+    for counter, outlives in (("emitted_records_total", True), ("records_out_total", False)):
+        times, _, values = samples.between(-np.inf, until_s).grid(source, counter)
+        before = np.flatnonzero(times <= since_s)
+        start = before[-1] if len(before) else 0
+        times, values = times[start:], values[start:]
+        if len(times) < 2:
+            continue
+        if outlives:
+            total = np.nansum(values, axis=1)
+            return max(0.0, float(total[-1] - total[0]))
+        return float(np.nansum(increase(times, values)[0]))
+    return 0.0
+
+
+def _latency(spec: JobSpec, inside: Samples) -> Floats:
+    """The p95 latency of the slowest sink subtask at each sample, seconds."""
+    highest: dict[float, float] = {}
+    for vertex in spec.vertices:
+        times, _, values = inside.grid(vertex.name, "latency_p95_ms")
+        for t_s, row in zip(times.tolist(), values, strict=True):
+            known = row[~np.isnan(row)]
+            if len(known):
+                highest[t_s] = max(highest.get(t_s, 0.0), float(known.max()) / 1000)
+    return np.array([highest[t_s] for t_s in sorted(highest)])
+
+
+def _taskmanagers(spec: JobSpec, state: Observed) -> float:
+    """TaskManagers observed, else what its subtasks need; sources stand elsewhere, as in cost."""
+    if not math.isnan(state.tm_count):
+        return state.tm_count
+    tasks = [state.parallelism[v.name] for v in spec.vertices if v.kind != "source"]
+    slots = max(tasks) if spec.slot_sharing else sum(tasks)
+    return math.ceil(slots / spec.taskmanager.slots)

@@ -1,0 +1,151 @@
+"""Raw samples of one job in long format: when, which vertex and subtask, which metric, how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dsp_gym.errors import MetricsError
+
+__all__ = ["SAMPLE_S", "Samples"]
+
+SAMPLE_S = 5
+"""Seconds between samples, as in the papers and in recordings."""
+
+Row = tuple[float, str, int, str, float]
+Series = tuple[str, int, str]  # vertex, subtask, metric
+_Index = dict[tuple[str, str], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """N samples of one job, sorted by (t_s, vertex, subtask, metric), each of shape (N,).
+
+    `subtask` is -1 for a value of the whole vertex; `vertex` is "" for a TaskManager, whose number
+    is then the subtask. Metric names are those of `dsp_gym.metrics.flink`.
+    """
+
+    t_s: NDArray[np.float64]
+    vertex: NDArray[np.str_]
+    subtask: NDArray[np.int32]
+    metric: NDArray[np.str_]
+    value: NDArray[np.float64]
+    _index: _Index | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        lengths = {len(c) for c in (self.t_s, self.vertex, self.subtask, self.metric, self.value)}
+        if len(lengths) > 1:
+            raise MetricsError(f"columns of samples differ in length: {sorted(lengths)}")
+
+    def __len__(self) -> int:
+        return len(self.t_s)
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Samples:
+        """From rows in any order; of equal keys the last one stays."""
+        series: dict[Series, tuple[list[float], list[float]]] = {}
+        for t_s, vertex, subtask, metric, value in rows:
+            key = (vertex, subtask, metric)
+            seen = series.get(key)
+            if seen is None:
+                seen = series[key] = ([], [])
+            seen[0].append(t_s)
+            seen[1].append(value)
+        return cls.of_series(series)
+
+    @classmethod
+    def of_series(cls, series: Mapping[Series, tuple[ArrayLike, ArrayLike]]) -> Samples:
+        """From times and values by (vertex, subtask, metric); of equal times the last stays."""
+        keys = sorted(series)
+        times = [np.asarray(series[key][0], dtype=np.float64) for key in keys]
+        values = [np.asarray(series[key][1], dtype=np.float64) for key in keys]
+        rank = np.repeat(np.arange(len(keys)), [len(t) for t in times])
+        t_s, value = _joined(times), _joined(values)
+        # Stable: rows of one series at one time stay in the order they were given.
+        order = np.lexsort((rank, t_s))
+        t_s, rank, value = t_s[order], rank[order], value[order]
+        if len(order):
+            last = np.append((t_s[1:] != t_s[:-1]) | (rank[1:] != rank[:-1]), True)
+            t_s, rank, value = t_s[last], rank[last], value[last]
+        vertices, subtasks, metrics = zip(*keys, strict=True) if keys else ((), (), ())
+        return cls(
+            t_s,
+            np.array(vertices, dtype=np.str_)[rank],
+            np.array(subtasks, dtype=np.int32)[rank],
+            np.array(metrics, dtype=np.str_)[rank],
+            value,
+        )
+
+    @classmethod
+    def joined(cls, parts: Iterable[Samples]) -> Samples:
+        """All of several, sorted; of equal keys the one of the last part stays."""
+        return cls.of(row for part in parts for row in part.rows())
+
+    def rows(self) -> Iterable[Row]:
+        """The samples one by one, as Python values."""
+        return zip(
+            self.t_s.tolist(), self.vertex.tolist(), self.subtask.tolist(),
+            self.metric.tolist(), self.value.tolist(), strict=True,
+        )  # fmt: skip
+
+    def between(self, since_s: float, until_s: float) -> Samples:
+        """Those with since_s < t_s <= until_s."""
+        low = int(np.searchsorted(self.t_s, since_s, side="right"))
+        high = max(low, int(np.searchsorted(self.t_s, until_s, side="right")))
+        part = Samples(
+            self.t_s[low:high], self.vertex[low:high], self.subtask[low:high],
+            self.metric[low:high], self.value[low:high],
+        )  # fmt: skip
+        # Rows of a pair stand in order of time, so those of a part are a slice of them.
+        index = {
+            pair: rows[np.searchsorted(rows, low) : np.searchsorted(rows, high)] - low
+            for pair, rows in self._rows_of_pairs().items()
+        }
+        object.__setattr__(part, "_index", index)
+        return part
+
+    def vertices(self) -> list[str]:
+        """Names of the vertices that reported, TaskManagers left out."""
+        return sorted({v for (v, _), rows in self._rows_of_pairs().items() if len(rows)} - {""})
+
+    def grid(
+        self, vertex: str, metric: str
+    ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+        """One metric of one vertex: times (T,), subtasks (P,), values (T, P), NaN where missing."""
+        rows = self._rows_of_pairs().get((vertex, metric), np.empty(0, dtype=np.int64))
+        times, at = np.unique(self.t_s[rows], return_inverse=True)
+        subtasks, column = np.unique(self.subtask[rows], return_inverse=True)
+        values = np.full((len(times), len(subtasks)), np.nan)
+        values[at, column] = self.value[rows]
+        return times, subtasks, values
+
+    def _rows_of_pairs(self) -> _Index:
+        """Rows of every (vertex, metric), rising; made once, as comparing strings is slow."""
+        if self._index is None:
+            vertices, vertex = _codes(self.vertex)
+            metrics, metric = _codes(self.metric)
+            pair = vertex * len(metrics) + metric
+            order = np.argsort(pair, kind="stable")
+            found, starts = np.unique(pair[order], return_index=True)
+            parts = np.split(order, starts[1:]) if len(found) else []
+            index = {
+                (vertices[code // len(metrics)], metrics[code % len(metrics)]): rows
+                for code, rows in zip(found.tolist(), parts, strict=True)
+            }
+            object.__setattr__(self, "_index", index)
+            return index
+        return self._index
+
+
+def _joined(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _codes(names: NDArray[np.str_]) -> tuple[list[str], NDArray[np.int64]]:
+    """The distinct names and, for every row, which one it is."""
+    plain: list[str] = names.tolist()
+    known = {name: code for code, name in enumerate(dict.fromkeys(plain))}
+    return list(known), np.fromiter(map(known.__getitem__, plain), dtype=np.int64, count=len(plain))

@@ -1,0 +1,298 @@
+"""A metrics snapshot from raw samples: the same code for Prometheus, REST and recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot, Status
+from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.samples import SAMPLE_S, Samples
+
+__all__ = ["Observed", "WindowConfig", "increase", "snapshot_of"]
+
+Floats = NDArray[np.float64]
+
+_SHARES = ("busy", "backpressured", "idle")
+_TASKMANAGER = (
+    "tm_cpu_load", "tm_heap_used_mib", "tm_heap_max_mib", "tm_gc_ms_per_s", "tm_managed_used_mib",
+    "tm_metaspace_used_mib",
+)  # fmt: skip
+
+FRESH_S = 4 * SAMPLE_S
+"""An older value says nothing about now: gauges and counters of a snapshot are younger."""
+
+
+class WindowConfig(ConfigModel):
+    """Over which samples the means of a snapshot of a real job are taken."""
+
+    window_s: int = Field(
+        120, ge=SAMPLE_S, le=3600, description="length of the metrics window, s (Justin: 120 s)"
+    )
+    stabilization_s: int = Field(
+        60, ge=0, le=3600, description="samples left out after a (re)start, s (Justin: 60 s)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is known of one job beside its samples."""
+
+    t_s: float
+    status: Status
+    running_since_s: float
+    parallelism: Mapping[str, int]  # by vertex, as running
+    memory_level: Mapping[str, int]
+    outage_s: float = float("nan")  # of the last rescale
+    tm_count: float = float("nan")
+
+
+def increase(times: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """How far cumulative counters rose, and over how many seconds.
+
+    A counter that falls has restarted at zero, so what it shows is what it rose by.
+
+    Args:
+        times: (T,) rising.
+        values: (T, P) one column per subtask, NaN where missing.
+
+    Returns:
+        Increase (P,) and the seconds between a column's first and last known value (P,); both NaN
+        where fewer than two values are known.
+    """
+    rose = np.full(values.shape[1], np.nan)
+    seconds = np.full(values.shape[1], np.nan)
+    for column in range(values.shape[1]):
+        known = np.flatnonzero(~np.isnan(values[:, column]))
+        if len(known) < 2:
+            continue
+        series = values[known, column]
+        steps = np.diff(series)
+        rose[column] = np.where(steps < 0, series[1:], steps).sum()
+        seconds[column] = times[known[-1]] - times[known[0]]
+    return rose, seconds
+
+
+def snapshot_of(
+    topology: Topology,
+    observed: Sequence[Observed],
+    samples: Sequence[Samples],
+    window: WindowConfig,
+) -> MetricsSnapshot:
+    """The snapshot of J jobs.
+
+    Of a job that does not run nothing is known but its configuration. A window in which a subtask
+    of some vertex did not report is empty: a sum over the others would be no rate of the vertex.
+
+    Args:
+        topology: the jobs.
+        observed: what else is known of each.
+        samples: of each job, at least those of the last `window_s` + one sample; older ones and
+            those from before the restart are left out here.
+        window: over which samples means are taken.
+    """
+    shape = (len(topology), topology.max_vertices)
+    values: dict[str, NDArray[Any]] = {name: np.full(len(topology), np.nan) for name in PER_JOB}
+    values |= {name: np.full(shape, np.nan) for name in PER_VERTEX}
+    values["status"] = np.array([int(o.status) for o in observed], dtype=np.int64)
+    values["parallelism"] = np.zeros(shape, dtype=np.int64)
+    values["memory_level"] = np.full(shape, -1, dtype=np.int64)
+    values["window_s"][:] = window.window_s
+    values["window_fill"][:] = 0.0
+    for row, (known, raw) in enumerate(zip(observed, samples, strict=True)):
+        values["t_s"][row], values["running_since_s"][row] = known.t_s, known.running_since_s
+        values["outage_s"][row], values["tm_count"][row] = known.outage_s, known.tm_count
+        vertices = topology.spec(row).topological_order()
+        for column, vertex in enumerate(vertices):
+            at = (row, column)
+            values["parallelism"][at] = known.parallelism.get(vertex.name, vertex.parallelism)
+            values["memory_level"][at] = known.memory_level.get(vertex.name, -1)
+        if known.status not in (Status.RUNNING, Status.SAVEPOINTING):
+            continue
+        since_restart = raw.between(known.running_since_s, known.t_s)
+        settled_s = max(known.t_s - window.window_s, known.running_since_s + window.stabilization_s)
+        # One sample more than the window: what its first increase is counted from.
+        recent = since_restart.between(settled_s - SAMPLE_S, known.t_s)
+        inside = recent.between(settled_s, known.t_s)
+        fresh = since_restart.between(known.t_s - FRESH_S, known.t_s)
+        for name in _TASKMANAGER:
+            values[name][row] = _newest(fresh, "", name, np.mean)
+        parallelism = values["parallelism"][row]
+        covered_s = min(
+            _covered_s(inside, v.name, int(parallelism[i]), settled_s, known.t_s)
+            for i, v in enumerate(vertices)
+        )
+        means = [_means(recent, inside, v.name, v.kind == "source") for v in vertices]
+        if covered_s > 0 and not any(np.isnan(m["busy_ms_per_s"]) for m in means):
+            values["window_fill"][row] = covered_s / window.window_s
+            latencies = [mean.pop("latency_p95_s") for mean in means]
+            values["latency_p95_s"][row] = np.fmax.reduce(latencies)
+        else:
+            means = [{} for _ in vertices]
+        for column, vertex in enumerate(vertices):
+            now = _now(fresh, vertex.name, vertex.kind == "source")
+            for name, value in (now | means[column]).items():
+                values[name][row, column] = value
+    return MetricsSnapshot(topology=topology, **values)
+
+
+def _covered_s(
+    inside: Samples, vertex: str, parallelism: int, since_s: float, until_s: float
+) -> float:
+    """Seconds of (since, until] for which every subtask of a vertex has samples; least of all.
+
+    A sample speaks for the `SAMPLE_S` before it. Scrapes and polls come a little early or late, so
+    a hole is where at least one is missing: where two samples are nearly 2 `SAMPLE_S` apart.
+    """
+    times, subtasks, values = inside.grid(vertex, "busy_ms_total")
+    if values.size == 0:
+        times, subtasks, values = inside.grid(vertex, "busy_ms_per_s")
+    if len(subtasks) == 0 or (subtasks[0] >= 0 and len(subtasks) < parallelism):
+        return 0.0  # of a whole vertex (-1) there is one series, whatever its parallelism
+    holes = 0.0
+    for column in values.T:
+        edges = np.concatenate(([since_s], times[~np.isnan(column)], [until_s]))
+        gaps = np.diff(edges)
+        holes = max(holes, float((gaps[gaps > 1.9 * SAMPLE_S] - SAMPLE_S).sum()))
+    return max(0.0, until_s - since_s - holes)
+
+
+def _now(samples: Samples, vertex: str, is_source: bool) -> dict[str, float]:
+    """Gauges and counters as of the newest sample."""
+    seen = {
+        name: _newest(samples, vertex, name, np.sum)
+        for name in ("records_in_total", "records_out_total", "cache_hits_total",
+                     "cache_misses_total")
+    }  # fmt: skip
+    seen["state_mib"] = _newest(samples, vertex, "state_bytes", np.sum) / 2**20
+    for share in ("busy", "backpressured"):
+        seen[f"{share}_now_ms_per_s"] = _newest(samples, vertex, f"{share}_ms_per_s", np.mean)
+    if is_source:
+        seen["pending_records"] = _newest(samples, vertex, "pending_records", np.sum)
+        seen["pending_records_max_subtask"] = _newest(samples, vertex, "pending_records", np.max)
+        if not seen["records_in_total"] > 0:  # Flink counts no input of a source
+            seen["records_in_total"] = seen["records_out_total"]
+    return seen
+
+
+def _means(recent: Samples, inside: Samples, vertex: str, is_source: bool) -> dict[str, float]:
+    """Means over the window.
+
+    Args:
+        recent: samples of the window and the one before it.
+        inside: samples of the window.
+        vertex: name of the vertex.
+        is_source: whether the vertex reads no other.
+    """
+    seen = {
+        f"records_{way}_per_s": _rate(recent, vertex, f"records_{way}_total")
+        for way in ("in", "out")
+    }
+    if is_source and not seen["records_in_per_s"] > 0:
+        seen["records_in_per_s"] = seen["records_out_per_s"]
+    for share in _SHARES:
+        per_subtask = _share(recent, inside, vertex, share)
+        known = len(per_subtask) > 0
+        seen[f"{share}_ms_per_s"] = float(per_subtask.mean()) if known else np.nan
+        if share == "busy":
+            seen["busy_max_ms_per_s"] = float(per_subtask.max()) if known else np.nan
+            seen["busy_accumulated_ms_per_s"] = float(per_subtask.sum()) if known else np.nan
+    hits, misses = (
+        _total_increase(recent, vertex, f"cache_{what}_total") for what in ("hits", "misses")
+    )
+    seen["cache_hit_rate"] = hits / (hits + misses) if hits + misses > 0 else np.nan
+    for way in ("read", "write"):
+        seen[f"state_{way}_latency_ms"] = _mean_latency(inside, vertex, f"state_{way}_latency")
+    seen["pending_growth_per_s"] = _growth(inside, vertex) if is_source else np.nan
+    seen["latency_p95_s"] = _hottest(inside, vertex, "latency_p95_ms") / 1000.0
+    return seen
+
+
+def _growth(inside: Samples, vertex: str) -> float:
+    """Growth of a source's backlog, records/s: of each subtask by itself, then summed."""
+    times, _, pending = inside.grid(vertex, "pending_records")
+    slopes = _slopes(times, pending)
+    return float(slopes.sum()) if len(slopes) else 0.0 if len(times) else float("nan")
+
+
+def _slopes(times: Floats, values: Floats) -> Floats:
+    """Change per second from the first to the last known value, of the subtasks that have two."""
+    slopes = []
+    for column in values.T:
+        known = np.flatnonzero(~np.isnan(column))
+        if len(known) > 1:
+            first, last = known[0], known[-1]
+            slopes.append((column[last] - column[first]) / (times[last] - times[first]))
+    return np.array(slopes, dtype=np.float64)
+
+
+def _hottest(inside: Samples, vertex: str, gauge: str) -> float:
+    """Mean over time of the highest subtask's value; each is held until its next sample.
+
+    Subtasks on several TaskManagers are not sampled at one instant.
+    """
+    _, _, values = inside.grid(vertex, gauge)
+    if np.all(np.isnan(values)):
+        return float("nan")
+    steps = np.arange(len(values))[:, None]
+    newest = np.maximum.accumulate(np.where(np.isnan(values), -1, steps), axis=0)
+    held = np.where(newest < 0, -np.inf, np.take_along_axis(values, np.maximum(newest, 0), axis=0))
+    highest = held.max(axis=1)
+    return float(highest[np.isfinite(highest)].mean())
+
+
+def _share(recent: Samples, inside: Samples, vertex: str, share: str) -> Floats:
+    """Milliseconds per second of each subtask: from Flink's cumulated times, else its gauges.
+
+    The gauges are 60 s means and lag behind a change; the cumulated times do not. They are no
+    counters, though: Flink adds idle time when the task looks up, and busy time is what is left of
+    the clock, so for a moment it stands too high and then falls.
+    """
+    times, _, totals = recent.grid(vertex, f"{share}_ms_total")
+    if totals.size:
+        return np.asarray(np.clip(_slopes(times, totals), 0.0, 1000.0))
+    _, _, gauge = inside.grid(vertex, f"{share}_ms_per_s")
+    columns = [column[~np.isnan(column)] for column in gauge.T]
+    means = np.array([column.mean() for column in columns if len(column)], dtype=np.float64)
+    return np.asarray(np.clip(means, 0.0, 1000.0))
+
+
+def _rate(recent: Samples, vertex: str, counter: str) -> float:
+    times, _, values = recent.grid(vertex, counter)
+    rose, seconds = increase(times, values)
+    known = seconds > 0
+    return float((rose[known] / seconds[known]).sum()) if np.any(known) else float("nan")
+
+
+def _total_increase(recent: Samples, vertex: str, counter: str) -> float:
+    times, _, values = recent.grid(vertex, counter)
+    return float(np.nansum(increase(times, values)[0]))
+
+
+def _mean_latency(inside: Samples, vertex: str, prefix: str) -> float:
+    """Mean over window and subtasks of a histogram known by its quantiles .5, .75, .95, .99.
+
+    The quantile function is taken as linear between them, flat below the first and above the last.
+    """
+    quantiles = [
+        float(np.nanmean(values)) if values.size and np.any(~np.isnan(values)) else float("nan")
+        for values in (inside.grid(vertex, f"{prefix}_p{q}_ms")[2] for q in (50, 75, 95, 99))
+    ]
+    p50, p75, p95, p99 = quantiles
+    if np.isnan(p50):
+        return float("nan")
+    p75, p95, p99 = (p50 if np.isnan(q) else q for q in (p75, p95, p99))
+    return 0.5 * p50 + 0.125 * (p50 + p75) + 0.1 * (p75 + p95) + 0.02 * (p95 + p99) + 0.01 * p99
+
+
+def _newest(samples: Samples, vertex: str, metric: str, merge: Any) -> float:
+    """The newest known values of the subtasks, merged; NaN where there is none."""
+    _, _, values = samples.grid(vertex, metric)
+    newest = [column[~np.isnan(column)][-1] for column in values.T if np.any(~np.isnan(column))]
+    return float(merge(newest)) if newest else float("nan")

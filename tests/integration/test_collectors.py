@@ -1,0 +1,212 @@
+"""A real job seen through Prometheus and through Flink itself, while parts of it die."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsp_gym.collectors.job import FlinkJob
+from dsp_gym.collectors.live import LiveCollector
+from dsp_gym.collectors.prometheus import PrometheusSamples
+from dsp_gym.collectors.rest import RestSamples
+from dsp_gym.flink.cluster import LocalCluster
+from dsp_gym.flink.settings import ClusterSettings
+from dsp_gym.flink.submission import Configuration, Submission
+from dsp_gym.loop.snapshot import PER_VERTEX, JobSnapshot, Status
+from dsp_gym.metrics.flink import METRICS
+from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.metrics.window import WindowConfig
+from tests.real_flink import REAL_FLINK
+from tests.strategies import spec_of
+
+pytestmark = REAL_FLINK
+
+RATE = 2000.0
+SPEC = spec_of(
+    "seen",
+    {"name": "bids", "kind": "source"},
+    {
+        "name": "session",
+        "inputs": [{"from": "bids", "ship": "HASH"}],
+        "state": {"reads": 1, "writes": 1, "keys": 2000, "value_bytes": 100},
+    },
+    {"name": "sink", "kind": "sink", "inputs": [{"from": "session"}], "scalable": False},
+    memory={"base_mib": 32, "levels": 3},
+    flink={"program": "q11", "arguments": {"keys": 2000, "gap-s": 2, "cpu-us": "session=200"}},
+)
+RUNNING = Configuration(
+    {"bids": 1, "session": 2, "sink": 1}, {"bids": -1, "session": 1, "sink": -1}
+)
+WINDOW = WindowConfig(window_s=30, stabilization_s=5)
+MEANS = PER_VERTEX[PER_VERTEX.index("records_in_per_s") :]
+
+
+@dataclass
+class Seen:
+    """One job on one cluster, and both ways to look at it."""
+
+    cluster: LocalCluster
+    submission: Submission
+    job: FlinkJob
+    polled: RestSamples
+    scraped: PrometheusSamples
+    by_rest: LiveCollector
+    by_prometheus: LiveCollector
+
+    def wait_until(self, holds: Callable[[], Any], seconds: float) -> float:
+        """Polls every 5 s as a control loop does, looks every second; how long it took."""
+        began = polled = time.monotonic()
+        self.polled.poll()
+        while not holds():
+            now = time.monotonic()
+            assert now - began < seconds, f"not so within {seconds} s"
+            time.sleep(1.0)
+            if time.monotonic() - polled >= SAMPLE_S:
+                polled = time.monotonic()
+                self.polled.poll()
+        return time.monotonic() - began
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory) -> Iterator[Seen]:
+    settings = ClusterSettings(
+        slots=4, managed_mib=256, task_heap_mib=256, network_mib=64, rest_port=0,
+        prometheus_port=0, checkpoint_interval_s=5, restart_delay_s=1,
+    )  # fmt: skip
+    cluster = LocalCluster.up(settings, tmp_path_factory.mktemp("cluster"))
+    try:
+        load = {"rate": f"{RATE:g}", "epoch-ms": str(time.time_ns() // 10**6)}
+        submission = Submission(SPEC, "seen", load)
+        submission.submit(cluster.rest, RUNNING)
+        job = FlinkJob(cluster.rest, "seen", SPEC)
+        polled = RestSamples(cluster.rest, job, SPEC)
+        scraped = PrometheusSamples(str(cluster.prometheus_url), job, SPEC)
+        collectors = [LiveCollector(SPEC, job, source, WINDOW) for source in (polled, scraped)]
+        yield Seen(cluster, submission, job, polled, scraped, *collectors)
+    finally:
+        cluster.down()
+
+
+def looked(collector: LiveCollector) -> JobSnapshot:
+    return collector.snapshot().job(0)
+
+
+def is_empty(taken: JobSnapshot) -> bool:
+    means = [taken.vertex(vertex, name) for vertex in taken.vertices for name in MEANS]
+    return taken.get("window_fill") == 0 and means == [None] * len(means)
+
+
+def test_prometheus_and_rest_show_the_same_job(seen):
+    collectors = (seen.by_rest, seen.by_prometheus)
+
+    def is_steady(taken: JobSnapshot) -> bool:  # what was owed from the start is worked off
+        emitted = taken.vertex("bids", "records_out_per_s")
+        return taken.get("window_fill") == 1 and abs(emitted - RATE) < 0.1 * RATE
+
+    seen.wait_until(lambda: all(is_steady(looked(c)) for c in collectors), 90)
+    rest, prometheus = looked(seen.by_rest), looked(seen.by_prometheus)
+    for taken in (rest, prometheus):
+        assert taken.status == Status.RUNNING
+        assert taken.get("tm_count") == 1
+        for vertex in taken.vertices:
+            assert taken.vertex(vertex, "parallelism") == RUNNING.parallelism[vertex]
+            assert taken.vertex(vertex, "memory_level") == RUNNING.memory_level[vertex]
+        assert taken.vertex("session", "records_in_per_s") == pytest.approx(RATE, rel=0.15)
+        # 200 us a record on two tasks, and RocksDB's work besides.
+        assert 200 <= taken.vertex("session", "busy_ms_per_s") < 600
+        assert taken.vertex("bids", "pending_records") < RATE
+        assert 0 <= taken.vertex("session", "cache_hit_rate") <= 1
+        assert 0 < taken.vertex("session", "state_read_latency_ms") < 100
+        assert 0 < taken.get("latency_p95_s") < 10
+        assert taken.get("tm_heap_used_mib") > 0
+        for vertex in taken.vertices:
+            shares = [
+                taken.vertex(vertex, f"{s}_ms_per_s") for s in ("busy", "backpressured", "idle")
+            ]
+            assert sum(shares) == pytest.approx(1000, abs=100)
+    for vertex, name in (
+        ("bids", "records_in_per_s"),
+        ("bids", "records_out_per_s"),
+        ("session", "records_in_per_s"),
+    ):  # what leaves the windows comes in bursts: its rate depends on where a window ends
+        one, other = rest.vertex(vertex, name), prometheus.vertex(vertex, name)
+        assert one == pytest.approx(other, rel=0.15), (vertex, name)
+    for vertex in rest.vertices:
+        for name in ("busy_ms_per_s", "idle_ms_per_s", "busy_max_ms_per_s"):
+            one, other = rest.vertex(vertex, name), prometheus.vertex(vertex, name)
+            assert one == pytest.approx(other, abs=120), (vertex, name)
+
+
+@pytest.mark.parametrize("source", ["polled", "scraped"])
+def test_every_metric_of_the_table_is_found(seen, source):
+    now_s = time.time()
+    samples = getattr(seen, source).samples(now_s - 40, now_s)
+    assert {metric.name for metric in METRICS} - set(samples.metric.tolist()) == set()
+    assert samples.vertices() == ["bids", "session", "sink"]
+    assert set(samples.grid("session", "records_in_total")[1].tolist()) == {0, 1}
+    gaps = np.diff(samples.grid("session", "records_in_total")[0])
+    assert np.median(gaps) == pytest.approx(SAMPLE_S, abs=1)
+
+
+def test_without_prometheus_nothing_old_is_shown_and_it_is_seen_again_when_back(seen):
+    assert looked(seen.by_prometheus).get("window_fill") > 0
+    seen.cluster.stop_prometheus()
+    try:
+        began = time.monotonic()
+        down = looked(seen.by_prometheus)
+        assert time.monotonic() - began < 2.0
+        assert down.status == Status.RUNNING
+        assert is_empty(down)
+        assert down.vertex("session", "records_in_total") is None
+        assert "Prometheus did not answer" in seen.by_prometheus.trouble
+        assert looked(seen.by_rest).get("window_fill") > 0
+    finally:
+        seen.cluster.start_prometheus()
+    seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)), 20)
+    assert seen.by_prometheus.trouble is None
+
+
+def test_a_resubmitted_job_starts_an_empty_window_of_its_own(seen):
+    before = looked(seen.by_prometheus)
+    old = seen.job.job_id
+    trigger = seen.cluster.rest.stop_with_savepoint(old, str(seen.cluster.savepoints))
+    seen.wait_until(lambda: seen.cluster.rest.savepoint(old, trigger).done, 20)
+    seen.cluster.rest.wait_for(old, {"FINISHED"}, 20)
+    gone = looked(seen.by_prometheus)
+    assert gone.status == Status.FAILED
+    assert is_empty(gone)
+    savepoint = seen.cluster.rest.savepoint(old, trigger).location
+    seen.submission.submit(seen.cluster.rest, RUNNING, savepoint)
+    for collector in (seen.by_prometheus, seen.by_rest):
+        taken = looked(collector)
+        assert taken.status == Status.RUNNING
+        assert is_empty(taken)  # of the old id Prometheus still knows every sample
+        assert taken.get("running_since_s") > before.get("running_since_s")
+        assert 0 < taken.get("outage_s") < 60
+    assert seen.job.ids == (old, seen.job.job_id)
+
+
+def test_a_killed_taskmanager_is_a_restart_with_an_empty_window(seen):
+    since_s = looked(seen.by_prometheus).get("running_since_s")
+    seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)), 40)
+    seen.cluster.kill_taskmanager()
+    seen.wait_until(lambda: looked(seen.by_prometheus).status == Status.RESTARTING, 40)
+    assert is_empty(looked(seen.by_prometheus))
+    assert is_empty(looked(seen.by_rest))
+    seen.cluster.start_taskmanager()
+    seen.wait_until(lambda: looked(seen.by_rest).status == Status.RUNNING, 40)
+    back = looked(seen.by_prometheus)
+    assert is_empty(back)
+    assert back.get("running_since_s") > since_s
+    assert 0 < back.get("outage_s") < 80
+    collectors = (seen.by_rest, seen.by_prometheus)
+    seen.wait_until(lambda: not any(is_empty(looked(c)) for c in collectors), 30)
+    for collector in collectors:
+        assert collector.trouble is None
+        # What was owed during the outage is caught up, so more than the rate is taken.
+        assert looked(collector).vertex("session", "records_in_per_s") > 0.8 * RATE

@@ -1,0 +1,63 @@
+"""Raw samples in long format."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsp_gym.errors import MetricsError
+from dsp_gym.metrics.samples import Samples
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 6).map(float),
+        st.sampled_from(["", "map", "sink"]),
+        st.integers(-1, 2),
+        st.sampled_from(["busy_ms_total", "records_in_total"]),
+        st.floats(-1e6, 1e6),
+    ),
+    max_size=40,
+)
+
+
+@given(rows=ROWS)
+def test_rows_come_back_sorted_and_of_equal_keys_the_last_stays(rows):
+    last = {row[:4]: row[4] for row in rows}
+    assert list(Samples.of(rows).rows()) == [(*key, last[key]) for key in sorted(last)]
+
+
+@given(rows=ROWS, cut=st.integers(0, 40))
+def test_joined_parts_are_as_one(rows, cut):
+    joined = Samples.joined([Samples.of(rows[:cut]), Samples.of(rows[cut:])])
+    assert list(joined.rows()) == list(Samples.of(rows).rows())
+
+
+@given(rows=ROWS, since=st.integers(-1, 7), until=st.integers(-1, 7), inner=st.integers(-1, 7))
+def test_a_part_of_a_part_holds_what_was_sampled_in_both_spans(rows, since, until, inner):
+    part = Samples.of(rows).between(since, until).between(inner, 9)
+    kept = [row for row in Samples.of(rows).rows() if max(since, inner) < row[0] <= until]
+    assert list(part.rows()) == kept
+    assert part.vertices() == sorted({row[1] for row in kept} - {""})
+    for vertex in ("", "map", "sink", "unknown"):
+        for metric in ("busy_ms_total", "records_in_total"):
+            times, subtasks, values = part.grid(vertex, metric)
+            mine = {(r[0], r[2]): r[4] for r in kept if (r[1], r[3]) == (vertex, metric)}
+            assert times.tolist() == sorted({t for t, _ in mine})
+            assert subtasks.tolist() == sorted({s for _, s in mine})
+            expected = [[mine.get((t, s), np.nan) for s in subtasks.tolist()] for t in times]
+            np.testing.assert_array_equal(values, np.reshape(expected, values.shape))
+
+
+def test_series_of_a_metric_are_put_in_order_of_time():
+    both = Samples.of_series(
+        {("b", 0, "m"): ([10, 5, 10], [1.0, 2.0, 3.0]), ("a", 1, "m"): ([10], [4.0])}
+    )
+    assert list(both.rows()) == [(5, "b", 0, "m", 2), (10, "a", 1, "m", 4), (10, "b", 0, "m", 3)]
+
+
+def test_columns_of_different_length_are_refused():
+    one, two = np.zeros(1), np.zeros(2)
+    with pytest.raises(MetricsError, match=r"differ in length: \[1, 2\]"):
+        Samples(one, np.array(["a"]), np.zeros(1, np.int32), np.array(["m"]), two)

@@ -1,0 +1,128 @@
+"""An outcome told from metrics is the truth as far as metrics tell it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.snapshot import Status
+from dsp_gym.metrics.outcome import observed_in, outcome_of
+from dsp_gym.metrics.samples import Samples
+from dsp_gym.metrics.window import Observed
+from dsp_gym.simulation.recorded import simulated_samples
+from tests.simulating import constant, exact, line
+
+SPEC = line()
+RUNNING = {"source": 4, "map": 2, "sink": 1}
+LEVELS = dict.fromkeys(RUNNING, 0)
+
+
+def seen(t_s: float, status: Status = Status.RUNNING, since_s: float = 0.0, **rest) -> Observed:
+    given = {"parallelism": RUNNING, "memory_level": LEVELS, "tm_count": 2.0} | rest
+    return Observed(t_s=t_s, status=status, running_since_s=since_s, **given)
+
+
+def of(history, samples=(), since_s=0.0, until_s=60.0, **rest) -> dict[str, float]:
+    outcome = outcome_of(SPEC, Samples.of(samples), history, since_s, until_s, **rest)
+    return {field.name: float(getattr(outcome, field.name)[0]) for field in fields(Outcome)}
+
+
+@pytest.mark.parametrize("rate", [800.0, 3000.0])
+def test_of_a_simulated_job_it_is_what_the_simulation_knows(rate):
+    jobs = constant(SPEC, rate, exact(), map=2)
+    first = simulated_samples(jobs, 60)
+    jobs_before = jobs.snapshot()
+    truth_jobs = constant(SPEC, rate, exact(), map=2)
+    truth_jobs.advance(60)
+    truth = truth_jobs.advance(60)
+    samples = Samples.joined([first, simulated_samples(jobs, 60)])
+    told = outcome_of(SPEC, samples, [observed_in(jobs_before)], 60.0, 120.0)
+    for name in ("seconds", "slo_s", "down_s", "arrived", "processed", "pending", "pending_s",
+                 "core_s", "mib_s", "tm_s", "cost", "cost_provisioned"):  # fmt: skip
+        expected = getattr(truth, name)[0]
+        assert getattr(told, name)[0] == pytest.approx(expected, rel=1e-6, abs=1e-6), name
+    # One value in five seconds against every second.
+    assert told.latency_p95_s[0] == pytest.approx(truth.latency_p95_s[0], rel=0.05)
+
+
+def test_an_outage_seen_while_it_lasts_begins_with_the_last_sample():
+    samples = [(t, "map", 0, "busy_ms_per_s", 1.0) for t in (5.0, 10.0, 15.0)]
+    told = of([seen(0), seen(60, Status.RESTARTING)], samples)
+    assert told["down_s"] == 45
+    assert told["slo_s"] == 45
+
+
+def test_an_outage_between_two_looks_lasts_as_long_as_the_job_says():
+    told = of([seen(0), seen(60, since_s=40.0, outage_s=7.0)])
+    assert told["down_s"] == 7
+    assert of([seen(0), seen(60, since_s=40.0)])["down_s"] == 40  # nothing better is known
+
+
+def test_an_outage_that_reaches_over_the_interval_counts_with_its_part_inside():
+    history = [seen(-30, Status.RESTARTING), seen(60, since_s=20.0, outage_s=50.0)]
+    assert of(history)["down_s"] == 20
+
+
+def test_a_job_that_writes_a_savepoint_is_up():
+    assert of([seen(0), seen(30, Status.SAVEPOINTING), seen(60)])["down_s"] == 0
+
+
+def test_a_restart_nobody_asked_for_is_a_failure_and_a_rescale_is_none():
+    assert of([seen(0), seen(60, since_s=30.0, outage_s=5.0)])["failures"] == 1
+    wider = {**RUNNING, "map": 3}
+    rescaled = of([seen(0), seen(60, since_s=30.0, outage_s=5.0, parallelism=wider)], rescales=1)
+    assert rescaled["failures"] == 0
+    assert rescaled["rescales"] == 1
+    # Sources stand elsewhere: 3 tasks until 30 s, 4 after.
+    assert rescaled["core_s"] == 3 * 30 + 4 * 30
+    failed = of([seen(0), seen(30, Status.FAILED), seen(60, Status.FAILED)])
+    assert failed["failures"] == 1
+
+
+def test_records_are_counted_over_a_restart_and_what_is_owed_has_arrived():
+    samples = []
+    for t_s, emitted, owed in ((0.0, 1000.0, 0.0), (30.0, 2500.0, 500.0), (60.0, 4000.0, 100.0)):
+        samples += [
+            (t_s, "source", 0, "emitted_records_total", emitted),
+            (t_s, "source", 0, "pending_records", owed),
+        ]
+    told = of([seen(0)], samples)
+    assert told["processed"] == 3000
+    assert told["arrived"] == 3100
+    assert told["pending"] == 100
+    assert told["pending_s"] == pytest.approx(100 / max(3100 / 60, 0.1 * SPEC.source.rate_per_s))
+
+
+def test_a_job_without_own_counters_is_counted_by_flinks_which_restart_at_zero():
+    samples = [
+        (t_s, "source", 0, "records_out_total", value)
+        for t_s, value in ((0.0, 1000.0), (20.0, 1500.0), (40.0, 200.0), (60.0, 700.0))
+    ]
+    told = of([seen(0)], samples)
+    assert told["processed"] == 500 + 200 + 500
+    assert math.isnan(told["pending"])
+
+
+def test_latency_is_that_of_the_slowest_subtask_and_counts_against_the_slo():
+    samples = []
+    for t_s, slow in ((5.0, 100.0), (10.0, 100.0), (15.0, 5000.0), (20.0, 3000.0)):
+        samples += [
+            (t_s, "sink", 0, "latency_p95_ms", 50.0), (t_s, "sink", 1, "latency_p95_ms", slow),
+        ]  # fmt: skip
+    told = of([seen(0)], samples, until_s=20.0)
+    assert told["latency_p95_s"] == pytest.approx((0.1 + 0.1 + 5 + 3) / 4)
+    assert told["latency_max_s"] == 5
+    assert told["slo_s"] == 10
+
+
+def test_without_samples_the_cost_is_known_and_the_rest_is_not():
+    told = of([seen(0)])
+    assert told["core_s"] == 3 * 60
+    assert told["tm_s"] == 2 * 60
+    assert math.isnan(told["latency_p95_s"])
+    assert math.isnan(told["pending"])
+    assert np.isfinite(told["cost"])
