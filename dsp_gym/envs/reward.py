@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.simulation.outcome import Outcome
+from dsp_gym.loop.outcome import Outcome
 
 Floats = NDArray[np.float64]
 

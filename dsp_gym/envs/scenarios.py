@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dsp_gym.config import files
 from dsp_gym.envs.config import EnvConfig
@@ -16,10 +16,16 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import LoadSet
 from dsp_gym.loop.protocols import Guardrail
 
-BACKENDS = ("simulated",)
-"""Backends of this release; a replay, a local Flink and Kubernetes are other collectors."""
+if TYPE_CHECKING:
+    from dsp_gym.experiment import ExperimentConfig
 
-PLANNED_BACKENDS = ("replay", "flink", "kubernetes")
+BACKENDS = ("simulated", "replay", "flink")
+"""What can stand behind an environment: the model, a recording, or a real Flink."""
+
+ONE_JOB = ("replay", "flink")
+"""Backends that are one job and never a batch."""
+
+PLANNED_BACKENDS = ("kubernetes",)
 
 DEFAULT_LOADS: dict[str, Any] = {
     "train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 512}},
@@ -37,6 +43,8 @@ class Scenario(NamedTuple):
     env: EnvConfig
     guardrails: Guardrail | None
     base_dir: Path | None
+    guardrails_config: str | None
+    """Name or path of what `guardrails` was built from."""
 
 
 def scenario(
@@ -67,26 +75,34 @@ def scenario(
                 remedy="Pass config='q11' (an experiment) or job='nexmark-q11'.",
             )
         loads = files.parse(LoadSet, DEFAULT_LOADS, "default loads")
-        return Scenario(
-            (load_job(job),), loads, EnvConfig(), guardrail_chain(guardrails, explain), None
-        )
-    from dsp_gym.experiment import ExperimentConfig
-
-    if isinstance(config, Mapping):
-        experiment = files.parse(ExperimentConfig, dict(config), "config")
-        base_dir = None
-    else:
-        path = files.find("experiments", config)
-        experiment = files.load_model(ExperimentConfig, "experiments", path)
-        base_dir = path.parent
+        chain = guardrail_chain(guardrails, explain)
+        return Scenario((load_job(job),), loads, EnvConfig(), chain, None, guardrails)
+    experiment, base_dir = _experiment(config)
     names = (job,) if job is not None else experiment.jobs
+    chosen = guardrails or experiment.guardrails
     return Scenario(
         tuple(load_job(name) for name in names),
         experiment.loads,
         experiment.env,
-        guardrail_chain(guardrails or experiment.guardrails, explain),
+        guardrail_chain(chosen, explain),
         base_dir,
+        chosen,
     )
+
+
+def decided_by(
+    config: str | Path | Mapping[str, Any] | None = None, guardrails: str | None = None
+) -> tuple[EnvConfig, Guardrail | None]:
+    """Clock, reward and guardrails of an experiment's config, where jobs and loads are given.
+
+    Args:
+        config: name, path or content of an experiment config; none: defaults.
+        guardrails: name or path of a guardrails config; overrides the config's.
+    """
+    if config is None:
+        return EnvConfig(), guardrail_chain(guardrails)
+    experiment, _ = _experiment(config)
+    return experiment.env, guardrail_chain(guardrails or experiment.guardrails)
 
 
 def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail | None:
@@ -95,6 +111,18 @@ def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail |
         return None
     chain = build(files.load_model(GuardrailsConfig, "guardrails", guardrails), explain=explain)
     return chain if chain.names else None
+
+
+def _experiment(
+    config: str | Path | Mapping[str, Any],
+) -> tuple[ExperimentConfig, Path | None]:
+    """The experiment meant, and where its relative paths start."""
+    from dsp_gym.experiment import ExperimentConfig
+
+    if isinstance(config, Mapping):
+        return files.parse(ExperimentConfig, dict(config), "config"), None
+    path = files.find("experiments", config)
+    return files.load_model(ExperimentConfig, "experiments", path), path.parent
 
 
 def _check_backend(backend: str) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from dsp_gym.envs import action
-from dsp_gym.envs.batch import AutoscaleBatch, BatchStep
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.core import EnvCore
 from dsp_gym.envs.observation import LIMIT
-from dsp_gym.envs.scenarios import scenario
+from dsp_gym.envs.scenarios import decided_by, scenario
+from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
 Observation = NDArray[np.float32]
@@ -36,9 +41,12 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
     Args:
         job: name or path of a job file.
         config: an experiment's name, path or content; its env, loads and guardrails are used.
-        backend: "simulated".
+        backend: "simulated"; "flink": a real job, submitted to a cluster for every episode;
+            "replay": a recording, whose decisions stand.
         split: part of the loads episodes are drawn from.
         guardrails: name or path of a guardrails config.
+        where: flink: home folder of a local cluster, or settings as in `FlinkPlace`; default: the
+            cluster of `dsp-gym flink up`. replay: folder of the recording.
         render_mode: "ansi" prints the running configuration and the last metrics.
     """
 
@@ -51,17 +59,27 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
         backend: str = "simulated",
         split: SplitName = "train",
         guardrails: str | None = None,
+        where: str | Path | Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        made = scenario(job, config, backend, guardrails)
-        self.batch = AutoscaleBatch(
-            made.specs[:1], [0], made.loads, split, made.env, made.guardrails,
-            base_dir=made.base_dir,
-        )  # fmt: skip
+        self.backend = backend
+        self.batch = _made(job, config, backend, split, guardrails, where)
         self.render_mode = render_mode
         self.observation_space = observation_space(self.batch.encoder.layout.size)
         self.action_space = action_space(self.batch.vertices)
         self.batch.seed(self.np_random.integers(0, 2**31, 1))
+        self._spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """As registered, except that nothing repeats itself exactly on a real job."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        self._spec = copy(spec)
+        if self._spec is not None and self.backend == "flink":
+            self._spec.nondeterministic = True
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -78,7 +96,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """One decision; the job then runs for one interval."""
         step = self.batch.step(np.asarray(action, dtype=np.int64)[None, :])
-        info = info_of(step, 0) | {"action_mask": self.action_masks()}
+        info = self.batch.info(step, 0) | {"action_mask": self.action_masks()}
         return (
             step.observation[0],
             float(step.reward[0]),
@@ -92,12 +110,17 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
         return np.asarray(self.batch.action_masks()[0])
 
     def get_state(self) -> dict[str, Any]:
-        """Everything the future depends on, for what-if questions."""
-        return self.batch.save()
+        """Everything the future depends on, for what-if questions; of a simulated job only."""
+        return self._simulated().save()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from `get_state()`."""
-        self.batch.load(state)
+        self._simulated().load(state)
+
+    def close(self) -> None:
+        """Give back what is held outside this process; a job on a real Flink is cancelled."""
+        self.batch.close()
+        super().close()
 
     def render(self) -> str | None:
         """The running configuration and the last metrics as text."""
@@ -114,17 +137,44 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
             )
         return "\n".join(lines)
 
+    def _simulated(self) -> AutoscaleBatch:
+        if not isinstance(self.batch, AutoscaleBatch):
+            raise ConfigError(
+                "the state of a real job cannot be saved and restored",
+                key="backend",
+                remedy="Ask what-if questions of the simulated backend.",
+            )
+        return self.batch
 
-def info_of(step: BatchStep, job: int) -> dict[str, Any]:
-    """What one step tells beside observation and reward."""
-    said = [i for i in step.guarded.interventions if i.job == job]
-    return {
-        "reward_terms": {n: float(v[job]) for n, v in step.terms._asdict().items()},
-        "reward_source": "outcome",
-        "enacted": True,
-        "interventions": tuple(f"{i.guardrail}: {i.reason}" for i in said),
-        "slo_s": float(step.outcome.slo_s[job]),
-        "cost": float(step.outcome.cost[job]),
-        "down_s": float(step.outcome.down_s[job]),
-        "pending_s": float(step.outcome.pending_s[job]),
-    }
+
+def _made(
+    job: str | None,
+    config: str | Path | dict[str, Any] | None,
+    backend: str,
+    split: SplitName,
+    guardrails: str | None,
+    where: str | Path | Mapping[str, Any] | None,
+) -> EnvCore:
+    """What stands behind the environment."""
+    if backend == "replay":
+        from dsp_gym.envs.replay import ReplayEnv, replay_place
+
+        return ReplayEnv(replay_place(where), *decided_by(config, guardrails))
+    made = scenario(job, config, backend, guardrails)
+    if backend == "flink":
+        from dsp_gym.envs.live import FlinkEnv, place_of
+
+        return FlinkEnv(
+            made.specs[0], made.loads, split, made.env, made.guardrails_config, place_of(where),
+            made.base_dir,
+        )  # fmt: skip
+    if where is not None:
+        raise ConfigError(
+            "says where a cluster or a recording is, but the backend is 'simulated'",
+            key="where",
+            value=str(where),
+            remedy="Leave it out, or take backend='flink' or 'replay'.",
+        )
+    return AutoscaleBatch(
+        made.specs[:1], [0], made.loads, split, made.env, made.guardrails, base_dir=made.base_dir
+    )

@@ -11,9 +11,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from dsp_gym.envs.batch import AutoscaleBatch, BatchStep
-from dsp_gym.envs.scenarios import scenario
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.core import BatchStep
+from dsp_gym.envs.scenarios import ONE_JOB, scenario
 from dsp_gym.envs.single import Observation, action_space, observation_space
+from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
 
@@ -35,6 +37,12 @@ class AutoscaleVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.fl
         split: SplitName = "train",
         guardrails: str | None = None,
     ) -> None:
+        if backend in ONE_JOB:
+            raise ConfigError(
+                f"the backend '{backend}' is one job, not a batch of them",
+                key="backend",
+                remedy="Make it with gymnasium.make.",
+            )
         made = scenario(job, config, backend, guardrails, explain=num_envs == 1)
         row = [i % len(made.specs) for i in range(num_envs)]
         self.num_envs = num_envs

@@ -20,7 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.errors import ConfigError, did_you_mean
-from dsp_gym.job.service import compiled, entries, hit_rate, service_s, working_set_mib
+from dsp_gym.job.service import (
+    compiled,
+    entries,
+    hit_rate,
+    memtable_share,
+    served_share,
+    service_s,
+    working_set_mib,
+)
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import NO_WINDOW, SOURCE, JobTables, compile_jobs
 
@@ -29,6 +37,7 @@ __all__ = [
     "VertexLoad",
     "mst",
     "mst_per_s",
+    "read_shares",
     "slots_in_use",
     "starting_configuration",
     "vertex_capacity",
@@ -36,6 +45,9 @@ __all__ = [
 
 _RATE_STEPS = 60
 """Halvings of the load interval: below 1e-15 of its width."""
+
+_JUST_BELOW = 1.0 - 1e-12
+"""Leaves room for rounding where a load is exactly what can be carried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,36 @@ class MstResult:
 
 
 @compiled
+def read_shares(
+    tables: JobTables, k: int, v: int, parallelism: int, level: int, input_per_s: float
+) -> tuple[float, float]:
+    """Share of a vertex's reads that go to no SST file, and share its MemTable serves.
+
+    Args:
+        tables: compiled jobs.
+        k: row of the job.
+        v: column of the vertex.
+        parallelism: its subtasks.
+        level: its memory level, -1 for none.
+        input_per_s: records/s that arrive, which fill its window.
+    """
+    if tables.stateful[k, v] == 0:
+        return 1.0, 0.0
+    content = math.inf
+    if tables.window[k, v] != NO_WINDOW:
+        content = input_per_s * tables.length_s[k, v]
+    count = entries(tables.keys[k, v], content, tables.panes[k, v], tables.prefilled[k, v] == 1)
+    working = working_set_mib(
+        count, tables.entry_mib[k, v], tables.unshared_mib[k, v], float(parallelism)
+    )
+    hit = hit_rate(tables.hit[k, v], tables.cache_mib[k, v, level + 1], working)
+    memtable = memtable_share(
+        tables.memtable_mib[k, v, level + 1], count * tables.entry_mib[k, v] / parallelism
+    )
+    return served_share(hit, tables.churn[k, v], memtable), memtable
+
+
+@compiled
 def vertex_capacity(
     tables: JobTables, k: int, v: int, parallelism: int, level: int, input_per_s: float
 ) -> tuple[float, float]:
@@ -73,21 +115,12 @@ def vertex_capacity(
         level: its memory level, -1 for none.
         input_per_s: records/s that arrive, which fill its window.
     """
-    hit = 1.0
-    if tables.stateful[k, v] == 1:
-        content = math.inf
-        if tables.window[k, v] != NO_WINDOW:
-            content = input_per_s * tables.length_s[k, v]
-        count = entries(tables.keys[k, v], content, tables.panes[k, v], tables.prefilled[k, v] == 1)
-        working = working_set_mib(
-            count, tables.entry_mib[k, v], tables.unshared_mib[k, v], float(parallelism)
-        )
-        hit = hit_rate(tables.hit[k, v], tables.cache_mib[k, v, level + 1], working)
+    hit, _ = read_shares(tables, k, v, parallelism, level, input_per_s)
     seconds = service_s(
         tables.cpu_s[k, v],
         tables.reads[k, v],
         tables.read_hit_s[k, v],
-        tables.read_miss_s[k, v],
+        tables.read_miss_s[k, v] * tables.miss_factor[k, v, parallelism],
         tables.writes[k, v],
         tables.write_s[k, v],
         tables.write_factor[k, v, level + 1],
@@ -112,6 +145,25 @@ def slots_in_use(tables: JobTables, k: int, parallelism: NDArray[np.int64]) -> i
 
 
 @compiled
+def _carried(
+    tables: JobTables,
+    k: int,
+    parallelism: NDArray[np.int64],
+    levels: NDArray[np.int64],
+    crowd: float,
+    rate: float,
+) -> bool:
+    """Whether every vertex keeps up with that load."""
+    for v in range(tables.n[k]):
+        needed = rate * tables.ratio[k, v]
+        factor = 1.0 if tables.kind[k, v] == SOURCE else crowd
+        capacity, _ = vertex_capacity(tables, k, v, parallelism[v], levels[v], needed)
+        if capacity * factor < needed:
+            return False
+    return True
+
+
+@compiled
 def mst_per_s(
     tables: JobTables, k: int, parallelism: NDArray[np.int64], levels: NDArray[np.int64]
 ) -> float:
@@ -124,17 +176,11 @@ def mst_per_s(
             factor = 1.0 if tables.kind[k, v] == SOURCE else crowd
             free, _ = vertex_capacity(tables, k, v, parallelism[v], levels[v], 0.0)
             high = min(high, free * factor / ratio)
+    if _carried(tables, k, parallelism, levels, crowd, high * _JUST_BELOW):
+        return high  # no state grows with the load: the best case is the case
     for _ in range(_RATE_STEPS):
         rate = 0.5 * (low + high)
-        carried = True
-        for v in range(tables.n[k]):
-            needed = rate * tables.ratio[k, v]
-            factor = 1.0 if tables.kind[k, v] == SOURCE else crowd
-            capacity, _ = vertex_capacity(tables, k, v, parallelism[v], levels[v], needed)
-            if capacity * factor < needed:
-                carried = False
-                break
-        if carried:
+        if _carried(tables, k, parallelism, levels, crowd, rate):
             low = rate
         else:
             high = rate

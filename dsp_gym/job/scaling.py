@@ -8,20 +8,28 @@ from numpy.typing import NDArray
 from dsp_gym.job.spec import Efficiency, Vertex
 
 
+def share_kept(form: str, a: float, b: float, q: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of linear scaling a form keeps at parallelism q, from its bare parameters (for fits).
+
+    >>> share_kept("usl", 0.1, 0.0, np.array([1.0, 11.0])).tolist()
+    [1.0, 0.5]
+    """
+    if form == "power":
+        return np.asarray(q**-a)
+    if form == "contention":
+        return np.asarray(b + (1 - b) / (1 + a * (q - 1)))
+    if form == "usl":
+        return np.asarray(1 / (1 + a * (q - 1) + b * q * (q - 1)))
+    return np.ones_like(q)
+
+
 def efficiency(form: Efficiency, p: NDArray[np.int64]) -> NDArray[np.float64]:
     """Share of linear scaling kept at parallelism p; 1 at p = 1, never increasing.
 
     >>> efficiency(Efficiency(form="power", a=0.5), np.array([1, 4])).tolist()
     [1.0, 0.5]
     """
-    q = p.astype(np.float64)
-    if form.form == "power":
-        return np.asarray(q**-form.a)
-    if form.form == "contention":
-        return np.asarray(form.b + (1 - form.b) / (1 + form.a * (q - 1)))
-    if form.form == "usl":
-        return np.asarray(1 / (1 + form.a * (q - 1) + form.b * q * (q - 1)))
-    return np.ones_like(q)
+    return share_kept(form.form, form.a, form.b, p.astype(np.float64))
 
 
 def useful_tasks(form: Efficiency, p: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -13,7 +13,16 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["compiled", "entries", "hit_rate", "service_s", "working_set_mib"]
+__all__ = [
+    "compiled",
+    "entries",
+    "hit_rate",
+    "memtable_share",
+    "served_share",
+    "service_s",
+    "ticker_ratio",
+    "working_set_mib",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -52,6 +61,39 @@ def hit_rate(hit_curve_row: NDArray[np.float64], cache_mib: float, working_set_m
     left = min(int(position), last - 1)
     right_share = position - left
     return float(hit_curve_row[left] * (1.0 - right_share) + hit_curve_row[left + 1] * right_share)
+
+
+@compiled
+def memtable_share(memtable_mib: float, state_mib: float) -> float:
+    """Share of reads served by a MemTable that holds random keys of a subtask's state."""
+    if memtable_mib <= 0.0:
+        return 0.0
+    return -math.expm1(-memtable_mib / max(state_mib, 1e-9))
+
+
+@compiled
+def served_share(hit: float, churn: float, memtable: float) -> float:
+    """Share of reads that go to no SST file.
+
+    Args:
+        hit: hit rate of the block cache, were its blocks never replaced.
+        churn: share of cached blocks that flushes and compactions have replaced.
+        memtable: share of reads the MemTable serves before the cache is asked.
+    """
+    return memtable + (1.0 - memtable) * hit * (1.0 - churn)
+
+
+@compiled
+def ticker_ratio(served: float, memtable: float, index_hits: float) -> float:
+    """Hit ratio of RocksDB's block cache tickers: MemTable reads count none, index blocks hit.
+
+    >>> ticker_ratio(0.5, 0.0, 0.0), ticker_ratio(0.5, 0.0, 1.0), ticker_ratio(0.75, 0.5, 0.0)
+    (0.5, 0.75, 0.5)
+    """
+    asked = 1.0 - memtable
+    if asked <= 0.0:
+        return 1.0
+    return (asked * index_hits + served - memtable) / (asked * (1.0 + index_hits))
 
 
 @compiled

@@ -106,6 +106,32 @@ class State(ConfigModel):
         100.0, gt=0, description="extra microseconds of a read that goes to an SST file"
     )
     write_us: Number = Field(10.0, gt=0, description="microseconds of a write with a full MemTable")
+    memtable_coverage: Number = Field(
+        0.0,
+        ge=0,
+        le=4,
+        description="keys a MemTable holds over MemTable / entry size: it serves the share "
+        "1 - exp(-coverage * MemTable / state of the subtask) of all reads; 0: none",
+    )
+    churn: Number = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of cached blocks that flushes and compactions have replaced (fitted)",
+    )
+    index_hits: Number = Field(
+        0.0,
+        ge=0,
+        le=10,
+        description="cached index and filter blocks looked up beside each data block: RocksDB's "
+        "tickers count them as hits",
+    )
+    miss_contention: Number = Field(
+        0.0,
+        ge=0,
+        le=2,
+        description="relative extra cost of a miss per further subtask: they share a disk",
+    )
     small_memtable_penalty: Number = Field(
         0.03,
         ge=0,
@@ -216,6 +242,22 @@ class Source(ConfigModel):
     )
 
 
+class FlinkProgram(ConfigModel):
+    """How the job is submitted to a real Flink.
+
+    The program takes `--job-name NAME`, `--parallelism VERTEX=P,...`, `--managed-mib VERTEX=M,...`,
+    `--slot-sharing per-vertex|default`, what describes its load, and its own arguments; every
+    vertex is one operator (or chain) whose name and uid are the vertex's name.
+    """
+
+    program: str = Field(min_length=1, description="which of the jar's jobs; its --program")
+    jar: str | None = Field(None, description="path of a jar; none: the one of this project")
+    entry_class: str = Field("dspgym.flink.Main", description="main class in the jar")
+    arguments: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, description="further arguments, each passed as --KEY VALUE"
+    )
+
+
 class JobSpec(ConfigModel):
     """One job file."""
 
@@ -247,6 +289,9 @@ class JobSpec(ConfigModel):
     rescale: Rescale = Field(default_factory=Rescale, description="what a rescale costs")
     slo: Slo = Field(default_factory=Slo, description="service level objective")
     prices: Prices = Field(default_factory=Prices, description="money per hour")
+    flink: FlinkProgram | None = Field(
+        None, description="the real job behind this model; none: it can only be simulated"
+    )
 
     @model_validator(mode="after")
     def _graph_is_sound(self) -> JobSpec:

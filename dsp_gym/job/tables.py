@@ -53,6 +53,8 @@ class JobTables(NamedTuple):
     read_hit_s: Floats
     read_miss_s: Floats
     write_s: Floats
+    churn: Floats  # share of cached blocks replaced since
+    index_hits: Floats  # cached lookups beside each data block
     keys: Floats
     entry_mib: Floats  # MiB per state entry, space factor included
     unshared_mib: Floats
@@ -73,6 +75,8 @@ class JobTables(NamedTuple):
     hit: Floats  # (K, V, G) hit rate over cache / working set on cache.GRID
     cache_mib: Floats  # (K, V, L + 1) block cache by level, column 0 = no managed memory
     write_factor: Floats  # (K, V, L + 1) write cost factor of a small MemTable
+    memtable_mib: Floats  # (K, V, L + 1) MiB of state whose reads a MemTable serves
+    miss_factor: Floats  # (K, V, P + 1) cost of a miss relative to a single subtask
     levels: Ints  # (K,)
     subtask_mib: Floats  # (K, L + 1) heap + network + managed by level
     buffer_records: Floats  # (K,) per subtask
@@ -120,6 +124,8 @@ def _blank(jobs: int, vertices: int, parallelism: int, levels: int) -> JobTables
         "hit": (jobs, vertices, cache.GRID),
         "cache_mib": (jobs, vertices, levels + 1),
         "write_factor": (jobs, vertices, levels + 1),
+        "memtable_mib": (jobs, vertices, levels + 1),
+        "miss_factor": (jobs, vertices, parallelism + 1),
         "subtask_mib": (jobs, levels + 1),
         "outage_s": (jobs, 3),
     }
@@ -129,7 +135,8 @@ def _blank(jobs: int, vertices: int, parallelism: int, levels: int) -> JobTables
         "slo_s", "core_hour", "gib_hour", "in_place",
     }  # fmt: skip
     filled = {"kind": -1, "upstream": -1, "start_level": -1}
-    ones = {"useful", "hot", "hit", "write_factor", "cpu_s", "keys", "panes", "slide_s"}
+    ones = {"useful", "hot", "hit", "write_factor", "miss_factor", "cpu_s", "keys", "panes",
+            "slide_s"}  # fmt: skip
     arrays: dict[str, Any] = {}
     for name, annotation in JobTables.__annotations__.items():
         shape = shapes.get(name, (jobs,) if name in per_job else (jobs, vertices))
@@ -233,6 +240,9 @@ def _fill_state(
     tables.unshared_mib[k, v] = state.unshared_mib
     tables.prefilled[k, v] = state.prefilled and window is None
     tables.hit[k, v] = cache.hit_curve(state.popularity, state.keys)
+    tables.churn[k, v], tables.index_hits[k, v] = state.churn, state.index_hits
+    others = np.arange(tables.miss_factor.shape[2] - 1)
+    tables.miss_factor[k, v, 1:] = 1.0 + state.miss_contention * others
     for level in range(-1, spec.memory.levels):
         managed = level_mib(spec.memory.base_mib, level)
         memtable, cached = (
@@ -241,6 +251,7 @@ def _fill_state(
             else flink_split(managed, writes=state.writes > 0)
         )
         tables.cache_mib[k, v, level + 1] = cached if on.cache else np.inf
+        tables.memtable_mib[k, v, level + 1] = state.memtable_coverage * memtable
         tables.write_factor[k, v, level + 1] = cache.write_factor(
             memtable, state.small_memtable_penalty
         )

@@ -8,13 +8,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import PolicyError, did_you_mean
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["PerJobPolicy", "VertexConfiguration", "per_job"]
+__all__ = ["NoParameters", "PerJobPolicy", "VertexConfiguration", "per_job"]
 
 VertexConfiguration = int | tuple[int, int]
 """Wanted parallelism of a vertex, or parallelism and memory level."""
@@ -22,11 +23,20 @@ VertexConfiguration = int | tuple[int, int]
 JobFunction = Callable[[JobSnapshot], Mapping[str, VertexConfiguration]]
 
 
+class NoParameters(ConfigModel):
+    """What can be set about a function: nothing. So it can be named like any other policy."""
+
+
 class PerJobPolicy:
     """A policy from a function of one job; vertices it does not name stay as they run."""
 
+    Config = NoParameters
+
     function: ClassVar[JobFunction]
     name: str = "per-job"
+
+    def __init__(self, config: NoParameters | None = None) -> None:
+        self.config = config or NoParameters()
 
     def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
         """A function of one snapshot remembers nothing."""

@@ -6,7 +6,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dsp_gym.job.service import entries, hit_rate, service_s, working_set_mib
+from dsp_gym.job.service import (
+    entries,
+    hit_rate,
+    memtable_share,
+    served_share,
+    service_s,
+    working_set_mib,
+)
 from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.simulation import state as col
 from dsp_gym.simulation.parameters import P_SERVICE_CV, P_SLOW_FACTOR, P_WARM_UP
@@ -64,6 +71,8 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         x[col.X_P], x[col.X_USEFUL], x[col.X_HOT] = p, t.useful[k, v, p], t.hot[k, v, p]
         x[col.X_CACHE] = t.cache_mib[k, v, column]
         x[col.X_WRITE_FACTOR] = t.write_factor[k, v, column]
+        x[col.X_MEMTABLE] = t.memtable_mib[k, v, column]
+        x[col.X_MISS] = t.read_miss_s[k, v] * t.miss_factor[k, v, p]
         x[col.X_BUFFER] = t.buffer_records[k] * p
         if t.kind[k, v] == SOURCE:
             continue
@@ -83,7 +92,7 @@ def renew_capacity(
 ) -> None:  # fmt: skip
     """Service time, hit rate and capacity of every vertex of one job, as of now."""
     for v in range(n):
-        hit = 1.0
+        hit, covered = 1.0, 0.0
         if c[v, col.C_STATEFUL] > 0.0:
             held = entries(
                 c[v, col.C_KEYS], x[v, col.X_CONTENT], c[v, col.C_PANES], c[v, col.C_PREFILLED] > 0
@@ -93,11 +102,12 @@ def renew_capacity(
             if par[P_WARM_UP] > 0:
                 cache = min(cache, x[v, col.X_CACHED])
             wanted = working_set_mib(held, c[v, col.C_ENTRY], c[v, col.C_UNSHARED], x[v, col.X_P])
-            hit = hit_rate(hit_curves[v], cache, wanted)
-        x[v, col.X_HIT] = hit
+            covered = memtable_share(x[v, col.X_MEMTABLE], x[v, col.X_STATE] / x[v, col.X_P])
+            hit = served_share(hit_rate(hit_curves[v], cache, wanted), c[v, col.C_CHURN], covered)
+        x[v, col.X_HIT], x[v, col.X_COVERED] = hit, covered
         base = service_s(
             c[v, col.C_CPU] * factor, c[v, col.C_READS], c[v, col.C_READ_HIT],
-            c[v, col.C_READ_MISS], c[v, col.C_WRITES], c[v, col.C_WRITE],
+            x[v, col.X_MISS], c[v, col.C_WRITES], c[v, col.C_WRITE],
             x[v, col.X_WRITE_FACTOR], hit,
         )  # fmt: skip
         base *= max(0.5, 1.0 + par[P_SERVICE_CV] * x[v, col.X_NOISE])

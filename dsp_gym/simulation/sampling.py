@@ -64,15 +64,16 @@ def keep_sample(
         x[v, col.X_G_BUSY] += busy
         x[v, col.X_G_BACK] += back
         reads = records * c[v, col.C_READS]
-        hits = reads * x[v, col.X_HIT]
-        misses = reads - hits
+        misses = reads * (1.0 - x[v, col.X_HIT])
+        asked = reads * (1.0 - x[v, col.X_COVERED])  # of the block cache, for data blocks
+        hits = asked * (1.0 + c[v, col.C_INDEX]) - misses
         x[v, col.X_HITS] += hits
         x[v, col.X_MISSES] += misses
         for m in range(col.SUMMED_COLUMNS):
             ring[at, v, m] = ring[before, v, m] if taken > 0 else 0.0
         mean_busy = min(1.0, max(0.0, x[v, col.X_G_BUSY] / spans))
         if known:
-            read_s = c[v, col.C_READ_HIT] + (1.0 - x[v, col.X_HIT]) * c[v, col.C_READ_MISS]
+            read_s = c[v, col.C_READ_HIT] + (1.0 - x[v, col.X_HIT]) * x[v, col.X_MISS]
             ring[at, v, col.S_IN] += records
             ring[at, v, col.S_OUT] += x[v, col.X_OUT] - x[v, col.X_LAST_OUT]
             ring[at, v, col.S_BUSY] += mean_busy

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from dsp_gym.errors import MetricsError
 from dsp_gym.job.tables import Mechanisms, compile_jobs
 from dsp_gym.loop.decision import GuardedDecision
+from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import kernel, measure, rescaling
 from dsp_gym.simulation.options import SimulationOptions
-from dsp_gym.simulation.outcome import Outcome
+from dsp_gym.simulation.outcome import outcome_from
 from dsp_gym.simulation.parameters import parameters
 from dsp_gym.simulation.rows import over_rows
 from dsp_gym.simulation.state import (
@@ -120,7 +121,7 @@ class SimulatedJobs:
             kernel.advance(*arguments, low, high, columns, self.trace)
 
         over_rows(work, len(self), self.options.thread_count(len(self)))
-        return Outcome.of(columns)
+        return outcome_from(columns)
 
     def snapshot(self) -> MetricsSnapshot:
         """What is seen now."""

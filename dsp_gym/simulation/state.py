@@ -34,28 +34,29 @@ SUMMED_COLUMNS = S_WRITE + 1
  X_CAPACITY,  # records/s the vertex can process now
  X_NOISE,  # of the service time until the next sample, standard normal
  X_SERVICE,  # seconds of one record on one subtask now
- X_HIT,  # hit rate now
+ X_HIT,  # share of reads that go to no SST file now
+ X_COVERED,  # share of reads the MemTable serves now
  X_STATE,  # MiB, all subtasks
  X_IN, X_OUT, X_HITS, X_MISSES,  # counters since the last restart
  X_LAST_IN, X_LAST_OUT,  # the same at the last sample
  X_PAST_IN, X_PAST_OUT,  # counters of all earlier runs since reset: with X_IN, X_OUT conserved
  X_ARRIVED,  # records offered to a source since reset
  # what follows from the running configuration
- X_P, X_USEFUL, X_HOT, X_CACHE, X_WRITE_FACTOR, X_BUFFER,
+ X_P, X_USEFUL, X_HOT, X_CACHE, X_WRITE_FACTOR, X_BUFFER, X_MEMTABLE, X_MISS,
  X_BUSY_PER, X_LOAD_PER,  # busy seconds, and share of capacity, per record and second
  X_S_BACK,  # backpressured seconds of the open 5 s sample
  X_G_BUSY, X_G_BACK,  # sums of the samples in the time gauges
  # scratch of one second
- X_ALLOWED, X_EMIT, X_NOW, X_WAIT) = range(35)  # fmt: skip
-VERTEX_COLUMNS = 35
+ X_ALLOWED, X_EMIT, X_NOW, X_WAIT) = range(38)  # fmt: skip
+VERTEX_COLUMNS = 38
 
 # columns of a vertex: what the job file fixes
-(C_KIND, C_SHARE, C_SELECTIVITY, C_CPU, C_READS, C_WRITES, C_READ_HIT, C_READ_MISS, C_WRITE,
+(C_KIND, C_SHARE, C_SELECTIVITY, C_CPU, C_READS, C_WRITES, C_READ_HIT, C_WRITE,
  C_KEYS, C_ENTRY, C_UNSHARED, C_PANES, C_PREFILLED, C_STATEFUL, C_WINDOW, C_LENGTH,
- C_SLIDE, C_HAS_LOG, C_LEAST) = range(20)  # fmt: skip
+ C_SLIDE, C_CHURN, C_INDEX, C_HAS_LOG, C_LEAST) = range(21)  # fmt: skip
 FIXED = ("kind", "source_share", "selectivity", "cpu_s", "reads", "writes", "read_hit_s",
-         "read_miss_s", "write_s", "keys", "entry_mib", "unshared_mib", "panes", "prefilled",
-         "stateful", "window", "length_s", "slide_s")  # fmt: skip
+         "write_s", "keys", "entry_mib", "unshared_mib", "panes", "prefilled",
+         "stateful", "window", "length_s", "slide_s", "churn", "index_hits")  # fmt: skip
 
 # columns of an outcome, per job
 (O_SECONDS, O_SLO, O_DOWN, O_LATENCY, O_LATENCY_MAX, O_ARRIVED, O_PROCESSED, O_PENDING,

@@ -2,83 +2,142 @@
 
 from __future__ import annotations
 
+import time
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
+from dsp_gym.actuators import DryRunActuator, JustinActuator
+from dsp_gym.flink.rest import FlinkRest
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED, Actuator
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.simulated import SimulatedJobs
+from tests.fakes.justin_endpoint import JustinCluster, served
 from tests.simulating import line, wanted
 
 
 class ActuatorContract:
-    """Laws of an actuator; `actuator` runs two jobs `source -> map -> sink`, not yet asked."""
+    """Laws of an actuator; `actuator` runs jobs with three vertices, not yet asked.
+
+    The middle vertex runs with one task and may have `most`; the others keep theirs. A batch has
+    two jobs, of which only the first is asked, unless `jobs` says that it has one.
+    """
+
+    jobs = 2
+    most = 24
+    asked: ClassVar[tuple[int, int, int]] = (3, 5, 4)  # three counts of tasks, all different
 
     @pytest.fixture
     def actuator(self) -> Actuator:
         raise NotImplementedError
 
     def forward(self, actuator: Actuator, seconds: int) -> None:
-        """Let time go by for the jobs behind the actuator."""
+        """Let time go by for the jobs behind the actuator, until what was asked for has ended."""
         raise NotImplementedError
 
     def running(self, actuator: Actuator) -> np.ndarray:
         """The parallelism that runs."""
         raise NotImplementedError
 
-    def ask(self, actuator: Actuator, maps: list[int]) -> None:
-        """Ask for that many tasks of the map of each job."""
+    def levels(self, actuator: Actuator) -> np.ndarray:
+        """The memory levels that run."""
+        return np.zeros((self.jobs, 3), np.int64)
+
+    def ask(self, actuator: Actuator, *maps: int) -> None:
+        """Ask for that many tasks of the middle vertex of the first jobs; others hold on."""
         p = self.running(actuator).copy()
-        p[:, 1] = maps
-        actuator.apply(wanted(p, np.zeros_like(p)))
+        p[: len(maps), 1] = maps
+        actuator.apply(wanted(p, self.levels(actuator)))
+
+    def status(self, actuator: Actuator) -> list[int]:
+        """The status, which has to be the same at every other job: idle."""
+        first, *others = actuator.status().tolist()
+        assert others == [IDLE] * (self.jobs - 1)
+        return [first]
 
     def test_it_is_an_actuator(self, actuator):
         assert isinstance(actuator, Actuator)
 
     def test_before_anything_is_asked_it_is_idle(self, actuator):
-        assert actuator.status().tolist() == [IDLE, IDLE]
+        assert actuator.status().tolist() == [IDLE] * self.jobs
         assert actuator.status().dtype == np.int64
 
     def test_a_request_is_pending_and_then_reached_and_others_stay_idle(self, actuator):
-        self.ask(actuator, [3, 1])
-        assert actuator.status().tolist() == [PENDING, IDLE]
+        self.ask(actuator, self.asked[0])
+        assert self.status(actuator) == [PENDING]
         self.forward(actuator, 300)
-        assert actuator.status().tolist() == [REACHED, IDLE]
-        assert self.running(actuator)[:, 1].tolist() == [3, 1]
+        assert self.status(actuator) == [REACHED]
+        assert self.running(actuator)[:, 1].tolist() == [self.asked[0], 1][: self.jobs]
+
+    def test_asking_for_what_runs_asks_for_nothing(self, actuator):
+        before = self.running(actuator).copy()
+        self.ask(actuator)
+        assert actuator.status().tolist() == [IDLE] * self.jobs
+        self.forward(actuator, 1)
+        assert actuator.status().tolist() == [IDLE] * self.jobs
+        np.testing.assert_array_equal(self.running(actuator), before)
 
     def test_asking_again_for_what_runs_asks_for_nothing(self, actuator):
-        self.ask(actuator, [3, 1])
+        self.ask(actuator, self.asked[0])
         self.forward(actuator, 300)
-        self.ask(actuator, [3, 1])
-        assert actuator.status().tolist() == [REACHED, IDLE]
+        self.ask(actuator, self.asked[0])
+        assert self.status(actuator) == [REACHED]
 
     def test_it_returns_at_once(self, actuator):
         before = self.running(actuator).copy()
-        self.ask(actuator, [3, 2])
+        self.ask(actuator, *self.asked[: self.jobs])
         np.testing.assert_array_equal(self.running(actuator), before)
 
     def test_it_does_not_keep_or_change_what_it_was_given(self, actuator):
-        p = self.running(actuator).copy()
-        p[:, 1] = 4
-        level = np.zeros_like(p)
-        given = wanted(p, level)
+        p, level = self.running(actuator).copy(), self.levels(actuator)
+        p[:, 1] = self.asked[2]
+        given, given_level = wanted(p, level), level.copy()
         actuator.apply(given)
         p[:] = 1  # the caller's array is the caller's
         self.forward(actuator, 300)
-        assert self.running(actuator)[:, 1].tolist() == [4, 4]
-        assert not level.any()
+        assert self.running(actuator)[:, 1].tolist() == [self.asked[2]] * self.jobs
+        np.testing.assert_array_equal(level, given_level)
 
     def test_a_request_while_another_is_under_way_is_refused(self, actuator):
-        self.ask(actuator, [3, 1])
-        self.ask(actuator, [5, 1])
-        assert actuator.status().tolist() == [REFUSED, IDLE]
+        p = self.running(actuator).copy()
+        for tasks in self.asked[:2]:
+            p[0, 1] = tasks
+            actuator.apply(wanted(p.copy(), self.levels(actuator)))
+        assert self.status(actuator) == [REFUSED]
         self.forward(actuator, 300)
-        assert self.running(actuator)[0, 1] == 3
+        assert self.running(actuator)[0, 1] == self.asked[0]
 
     def test_requests_outside_the_bounds_are_brought_inside(self, actuator):
-        self.ask(actuator, [10_000, 0])
+        self.ask(actuator, *[10_000, 0][: self.jobs])
         self.forward(actuator, 300)
-        assert self.running(actuator)[:, 1].tolist() == [24, 1]
+        assert self.running(actuator)[:, 1].tolist() == [self.most, 1][: self.jobs]
+
+
+class OneJobContract(ActuatorContract):
+    """Further laws of what rescales one real job in a thread of its own."""
+
+    jobs = 1
+    patience_s = 10.0
+
+    def forward(self, actuator, seconds):
+        end = time.monotonic() + self.patience_s
+        while actuator._thread is not None:
+            assert time.monotonic() < end, "still under way"
+            time.sleep(0.01)
+
+    def test_closing_waits_for_what_is_under_way(self, actuator):
+        self.ask(actuator, self.asked[0])
+        actuator.close()
+        assert self.status(actuator) == [REACHED]
+        assert self.running(actuator)[0, 1] == self.asked[0]
+
+    def test_what_is_asked_after_closing_is_refused(self, actuator):
+        actuator.close()
+        self.ask(actuator, self.asked[0])
+        assert self.status(actuator) == [REFUSED]
+        self.forward(actuator, 1)
+        assert self.running(actuator)[0, 1] == 1
 
 
 class TestSimulatedJobs(ActuatorContract):
@@ -95,3 +154,37 @@ class TestSimulatedJobs(ActuatorContract):
 
     def running(self, actuator):
         return actuator.snapshot().parallelism
+
+
+class TestJustin(OneJobContract):
+    @pytest.fixture
+    def cluster(self) -> JustinCluster:
+        return JustinCluster({"source": 4, "map": 1, "sink": 1})
+
+    @pytest.fixture
+    def actuator(self, cluster):
+        spec = line(flink={"program": "micro-update"})
+        with (
+            served(cluster) as url,
+            JustinActuator(FlinkRest(url), "line", spec, poll_s=0.02) as actuator,
+        ):
+            yield actuator
+
+    @pytest.fixture(autouse=True)
+    def _remember(self, cluster):
+        self.cluster = cluster
+
+    def running(self, actuator):
+        return np.array([[self.cluster.running(name) for name in ("source", "map", "sink")]])
+
+
+def test_a_dry_run_is_an_actuator_that_stays_idle_and_tells_what_it_did_not_ask():
+    told = []
+    actuator = DryRunActuator(line(), on_event=lambda kind, body: told.append((kind, body)))
+    assert isinstance(actuator, Actuator)
+    p = np.array([[4, 9, 1]])
+    for _ in range(2):
+        actuator.apply(wanted(p, np.zeros_like(p)))
+    assert actuator.status().tolist() == [IDLE]
+    assert [kind for kind, _ in told] == ["not_asked"]
+    assert told[0][1]["wanted"]["parallelism"] == {"source": 4, "map": 9, "sink": 1}

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
+from dsp_gym.collectors.job import FlinkJob
+from dsp_gym.collectors.live import LiveCollector
+from dsp_gym.errors import FlinkError
+from dsp_gym.flink.rest import FlinkRest
 from dsp_gym.loop.protocols import Collector
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import snapshot_from_json, snapshot_to_json
+from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.simulation.simulated import SimulatedJobs
+from tests.answering import START_MS, Scripted, answering, tell
 from tests.simulating import FAULTY, keyed, line
 
 MEANS = PER_VERTEX[PER_VERTEX.index("records_in_per_s") :]
 
 
 class CollectorContract:
-    """Laws of a collector; `collector` runs at least two jobs of different size."""
+    """Laws of a collector; `collector` runs the jobs that `forward` moves on."""
 
     @pytest.fixture
     def collector(self) -> Collector:
@@ -114,6 +122,35 @@ class TestSimulatedJobs(CollectorContract):
 
     def forward(self, collector, seconds):
         collector.advance(seconds)
+
+
+class TestLiveCollector(CollectorContract):
+    """A job that is out of reach, restarts, and stays in its next restart."""
+
+    @pytest.fixture
+    def collector(self) -> Iterator[LiveCollector]:
+        with answering() as cluster:
+            tell(cluster)
+            self.cluster, self.source = cluster, Scripted(START_MS / 1000, now_s=START_MS / 1000)
+            job = FlinkJob(FlinkRest(cluster.url), "mine", line())
+            window = WindowConfig(window_s=120, stabilization_s=60)
+            yield LiveCollector(line(), job, self.source, window, clock=lambda: self.source.now_s)
+
+    def forward(self, collector, seconds):
+        source = self.source
+        source.now_s += seconds
+        ran_s = source.now_s - START_MS / 1000
+        source.failure = FlinkError("out of reach") if ran_s == 180 else None
+        if ran_s == 240:
+            source.since_s = source.now_s
+            tell(self.cluster, since_ms=int(source.now_s * 1000))
+        if ran_s == 420:
+            tell(self.cluster, state="RESTARTING", running={})
+
+    def test_faults_empty_the_window_and_pass(self, collector):
+        seen = self.seen(collector)
+        assert [taken.window_fill[0] for taken in seen] == [0, 0.5, 0, 0, 0, 0.5, 0, 0]
+        assert [taken.status[0] for taken in seen] == 6 * [Status.RUNNING] + 2 * [Status.RESTARTING]
 
 
 def _sink(spec):

@@ -9,6 +9,7 @@ import pytest
 
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies import PolicyConfig, available, make
+from dsp_gym.policies.foresight import Foreseeing, Foresight
 from tests.strategies import random_snapshot, random_topology
 
 POLICIES = {
@@ -16,6 +17,15 @@ POLICIES = {
     "static-given": {"policy": "static", "params": {"parallelism": 3, "memory_level": 1}},
     "hpa-cpu": {},
     "hpa-job": {"policy": "hpa-cpu", "params": {"per_vertex": False}},
+    "hpa-varga": {},
+    "hpa-varga-per-vertex": {},
+    "keda": {},
+    "keda-100k": {},
+    "dhalion": {},
+    "dhalion-forgiving": {
+        "policy": "dhalion",
+        "params": {"wait_s": 0.0, "blacklist_ratio": 0.0, "blacklist_s": 120.0},
+    },
     "ds2": {},
     "ds2-justin": {},
     "ds2-careful": {
@@ -28,8 +38,30 @@ POLICIES = {
             "warm_up_s": 30,
         },
     },
+    "flink-autoscaler": {},
+    "flink-autoscaler-quick": {
+        "policy": "flink-autoscaler",
+        "params": {
+            "version": "main",
+            "flink_configuration": {
+                "job.autoscaler.metrics.window": "1 min",
+                "job.autoscaler.stabilization.interval": "0 s",
+                "job.autoscaler.scale-down.interval": "0 s",
+            },
+        },
+    },
     "justin-paper": {},
     "justin-artifact": {},
+    "clairvoyant": {},
+    "streambed": {
+        "policy": "streambed",
+        "params": {
+            "estimator": {"warm_up_s": 30, "injection_s": 30, "observation_s": 15, "timeout_s": 60},
+            "explorer": {"max_measurements": 4},
+            "testbed_slots": 12,
+            "memory_levels": [0],
+        },
+    },
 }
 
 
@@ -53,8 +85,16 @@ def snapshots(seed: int, jobs: int, steps: int = 6):
         yield previous
 
 
-def decisions(policy: Policy, taken, seed: int = 0):
+def tell(policy: Policy, topology, rows=slice(None)) -> None:
+    """Gives a clairvoyant the load of those of eight jobs."""
+    if isinstance(policy, Foreseeing):
+        rates = np.random.default_rng(1).uniform(0, 2000, (8, 600))
+        policy.foresee(topology, Foresight(rates[rows][: len(topology)], 60))
+
+
+def decisions(policy: Policy, taken, seed: int = 0, rows=slice(None)):
     taken = list(taken)
+    tell(policy, taken[0].topology, rows)
     policy.reset(taken[0].topology, np.arange(len(taken[0])) + seed)
     return [policy.decide(snapshot) for snapshot in taken]
 
@@ -69,7 +109,7 @@ def test_a_batch_gives_what_its_jobs_give_alone(name, seed):
     together = decisions(made(name), taken)
     for job in range(5):
         rows = np.array([job])
-        alone = decisions(made(name), [snapshot.take(rows) for snapshot in taken])
+        alone = decisions(made(name), [snapshot.take(rows) for snapshot in taken], rows=rows)
         for whole, one in zip(together, alone, strict=True):
             np.testing.assert_array_equal(whole.parallelism[job], one.parallelism[0])
             np.testing.assert_array_equal(whole.memory_level[job], one.memory_level[0])
@@ -100,6 +140,7 @@ def test_reset_of_some_rows_starts_those_anew(name):
     mask = np.array([True, False, True, False])
     policy.reset(taken[0].topology, np.arange(4), mask)
     fresh, old = made(name), made(name)
+    tell(fresh, taken[0].topology)
     fresh.reset(taken[0].topology, np.arange(4))
     decisions(old, taken[:4])
     decision, anew, kept = (p.decide(taken[4]) for p in (policy, fresh, old))

@@ -100,13 +100,14 @@ def test_results_are_printed_and_written(benchmark, tmp_path):
     assert "cost against ds2" in result.stdout
     assert "scorecard.json" in result.stdout
     lines = list(csv.DictReader((out / "cells.csv").read_text().splitlines()))
-    assert len(lines) == 8
+    # Two policies, the best plan and the bound on two loads with two seeds.
+    assert len(lines) == 4 * 4
     assert json.loads((out / "scorecard.json").read_text())["config"]["episode_s"] == 900
 
 
 def test_a_policy_can_be_added_and_seeds_reduced(benchmark):
     card = scorecard(benchmark, "--policy", "hpa-cpu", "--policy", "ds2", "--seeds", "1")
-    assert card.policies == ("static", "ds2", "hpa-cpu")
+    assert card.policies == ("static", "ds2", "hpa-cpu", "clairvoyant", "bound")
     assert {cell.seed for cell in card.cells} == {900}
 
 
@@ -210,3 +211,34 @@ def test_an_interrupted_evaluation_leaves_nothing_behind(benchmark, tmp_path, mo
     result = evaluate(benchmark)
     assert result.exit_code == 130
     assert list(tmp_path.iterdir()) == [benchmark]
+
+
+def test_what_could_be_won_stands_in_every_scorecard(benchmark):
+    card = scorecard(benchmark)
+    assert card.policies == ("static", "ds2", "clairvoyant", "bound")
+    rows = {policy: card.row(policy, "nexmark-q11") for policy in card.policies}
+    assert rows["bound"].saving.share == 1.0
+    assert rows["clairvoyant"].metrics["cost"].value > rows["bound"].metrics["cost"].value
+    for cell in card.cells:
+        assert 0 < cell.bound <= cell.peak
+        if cell.metrics["slo_s"] == 0:
+            assert cell.metrics["cost"] >= cell.bound
+    shown = evaluate(benchmark).stdout
+    assert "share of the possible saving" in shown
+
+
+def test_what_could_be_won_can_be_left_out(benchmark):
+    benchmark.write_text(BENCHMARK + "clairvoyant: false\n")
+    card = scorecard(benchmark)
+    assert card.policies == ("static", "ds2")
+    assert all(row.saving is None for row in card.rows)
+    assert all(cell.bound is None for cell in card.cells)
+
+
+def test_no_policy_can_be_called_what_the_bound_is_called(benchmark):
+    benchmark.write_text(
+        BENCHMARK.replace("  - ds2\n", "  - ds2\n  - {policy: ds2, name: bound}\n")
+    )
+    result = evaluate(benchmark)
+    assert result.exit_code == 2
+    assert "the name of the lower bound" in result.stderr

@@ -43,7 +43,9 @@ def test_an_agent_learns_on_one_day_and_is_compared_on_another(tmp_path, data_fo
     card = json.loads(run("evaluate", "short.yaml", "--policy", "trained/policy", "--json"))
     rows = {row["policy"]: row["metrics"] for row in card["rows"]}
     assert {"static-peak", "hpa-cpu", "ds2", "justin-paper", "justin-artifact"} < set(rows)
-    assert len(rows) == 6
+    assert len(rows) == 8  # the five, what was trained, and the clairvoyant bound and plan
     assert {cell["load"] for cell in card["cells"]} == {"worldcup98-test"}
-    # The flash crowds of 23 June cost every policy that follows the load some SLO seconds.
-    assert all(metrics["slo_s"]["value"] > 0 for metrics in rows.values())
+    # The flash crowds of 23 June cost every policy that follows the load some SLO seconds; one that
+    # knows them may have none.
+    followers = [m for name, m in rows.items() if name not in {"bound", "clairvoyant"}]
+    assert all(metrics["slo_s"]["value"] > 0 for metrics in followers)

@@ -1,0 +1,1 @@
+"""Calibration: measurements in, a job file whose numbers were fitted to them out."""

@@ -1,0 +1,50 @@
+"""What a calibration reads, and which runs it may fit to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from dsp_gym.config.model import ConfigModel
+
+__all__ = ["CalibrationConfig"]
+
+
+class CalibrationConfig(ConfigModel):
+    """One calibration: recordings in, a job file and a report out."""
+
+    job: str = Field(
+        min_length=1,
+        description="job file, by name or path: its graph is kept, its numbers are the priors",
+    )
+    recordings: tuple[str, ...] = Field(
+        min_length=1,
+        description="folders of recordings, or of runs.csv and samples.csv.gz; "
+        "${DSP_GYM_DATA} stands for the folder of measured data (unset: ../shared/data)",
+    )
+    runs: tuple[str, ...] = Field(
+        ("*",), min_length=1, description="names of the runs that belong to the job, as globs"
+    )
+    fit: Literal["all", "third", "parallelism"] = Field(
+        "all",
+        description="which runs are fitted, the others are held out; third: spread over "
+        "parallelism and memory (see dsp_gym.calibration.selection); parallelism: those with at "
+        "most max_parallelism subtasks at every operator that is scaled",
+    )
+    max_parallelism: int | None = Field(
+        None, ge=1, description="fit: parallelism only; largest parallelism in the fit"
+    )
+
+    @model_validator(mode="after")
+    def _bound_belongs(self) -> CalibrationConfig:
+        if (self.fit == "parallelism") != (self.max_parallelism is not None):
+            raise ValueError("max_parallelism belongs to 'fit: parallelism', which needs it")
+        return self
+
+    def folders(self) -> tuple[Path, ...]:
+        """The recordings' folders, with the data folder filled in."""
+        data = os.environ.get("DSP_GYM_DATA", "../shared/data")
+        return tuple(Path(name.replace("${DSP_GYM_DATA}", data)) for name in self.recordings)

@@ -1,0 +1,37 @@
+"""Rows of a CSV table whose columns are known by name."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from dsp_gym.errors import ConfigError
+
+__all__ = ["read_rows"]
+
+
+def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a table with a header; fields are text, empty where nothing is said.
+
+    Raises:
+        ConfigError: The file cannot be read, or has no such column.
+    """
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            header = reader.fieldnames or ()
+            rows = [{key: value or "" for key, value in row.items() if key} for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(
+            f"cannot be read: {why}", file=file, remedy="Name a CSV table with a header."
+        ) from error
+    missing = [column for column in columns if column not in header]
+    if missing:
+        raise ConfigError(
+            f"has no column '{missing[0]}'",
+            file=file,
+            remedy=f"It needs the columns {', '.join(columns)}.",
+        )
+    return rows

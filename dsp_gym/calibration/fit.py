@@ -1,0 +1,206 @@
+"""The fit: what is seen against what the model says, with a prior on every number.
+
+Nonlinear least squares on residuals in units of their expected size, rates and latencies as
+logarithms, under a soft loss so that one bad run cannot drag the rest. Priors are residuals too, so
+that a number the runs cannot fix stays where the job file has it, and is reported as such.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.calibration.model import Model
+from dsp_gym.calibration.observations import Observation
+from dsp_gym.calibration.parameters import (
+    FORMS,
+    Form,
+    Parameter,
+    free_parameters,
+    with_parameters,
+)
+from dsp_gym.errors import MetricsError, MissingExtraError
+from dsp_gym.job.spec import JobSpec
+
+__all__ = ["Fit", "Fitted", "fit"]
+
+RATE_SD, LATENCY_SD, BUSY_SD, HIT_SD = 0.04, 0.35, 0.05, 0.04
+"""Expected residuals: relative for rates, logarithmic for latencies, absolute for shares."""
+SOFT = 2.0
+"""Residual, in units of its size, from which it counts linearly."""
+IDENTIFIED = 0.7
+"""A number is identified where the data narrow its prior to less than this."""
+OUTLIER, OUTLIER_LOG = 6.0, 0.3
+"""A run whose rate is this many typical residuals, and this far in log, from the fit is left out:
+an aborted measurement."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """One number of the job file after the fit."""
+
+    name: str  # vertex.field
+    unit: str
+    prior: float
+    value: float
+    low: float  # 95 % interval
+    high: float
+    identified: bool  # false: the runs cannot fix it, it keeps its prior
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A calibrated job."""
+
+    spec: JobSpec
+    read_spread: dict[str, float]
+    form: Form
+    parameters: tuple[Fitted, ...]
+    outliers: tuple[str, ...]  # runs the fit left out
+
+    def model(self) -> Model:
+        """The model of the fitted job."""
+        return Model(self.spec, self.read_spread)
+
+
+def fit(spec: JobSpec, seen: Sequence[Observation]) -> Fit:
+    """The job with its numbers fitted to what was seen.
+
+    The form of the efficiency curve is the one with the least cost, two more charged for its
+    parameter (Akaike). Aborted runs are found by their residual and left out once.
+
+    Raises:
+        MetricsError: There is nothing to fit to.
+    """
+    if not seen:
+        raise MetricsError(
+            "no steady part of any run to fit to",
+            remedy="Record runs of at least 30 s, or name more of them in the calibration.",
+        )
+    spec = _with_selectivity(spec, seen)
+    best = _fit(spec, seen)
+    outliers = _outliers(best, seen)
+    if not outliers:
+        return best
+    kept = _fit(spec, [o for o in seen if o.run not in outliers])
+    return dataclasses.replace(kept, outliers=outliers)
+
+
+def _with_selectivity(spec: JobSpec, seen: Sequence[Observation]) -> JobSpec:
+    """Selectivity is measured, not fitted: the median over runs of records out per record in."""
+    vertices = []
+    for vertex in spec.vertices:
+        values = [o.selectivity[vertex.name] for o in seen if vertex.name in o.selectivity]
+        ratio = float(f"{np.median(values):.4g}") if values else vertex.selectivity
+        vertices.append(vertex.model_copy(update={"selectivity": ratio}))
+    return spec.model_copy(update={"vertices": tuple(vertices)})
+
+
+def _fit(spec: JobSpec, seen: Sequence[Observation]) -> Fit:
+    """Twice: with everything free, which tells what the runs can fix; then that alone."""
+    form, free, first = min(
+        (_everything(spec, form, seen) for form in FORMS),
+        key=lambda one: float(one[2].cost) + sum(p.field == "efficiency.a" for p in one[1]),
+    )
+    deviation = dict(zip(free, _deviation(first.jac, first.fun[: -len(free)]), strict=True))
+    reached = dict(zip(free, (float(x) for x in first.x), strict=True))
+    known = [p for p in free if deviation[p] < IDENTIFIED * p.sd]
+    values = {p: p.prior for p in free if p not in known}
+    if known:
+        second = _solve(spec, form, seen, known, values, [reached[p] for p in known])
+        values |= {p: p.decode(float(x)) for p, x in zip(known, second.x, strict=True)}
+    fitted_spec, spread = with_parameters(spec, values, form)
+    return Fit(
+        fitted_spec,
+        spread,
+        form if any(p.field == "efficiency.a" for p in known) else "linear",
+        tuple(_fitted(p, values[p], deviation[p], p in known) for p in free),
+        (),
+    )
+
+
+def _everything(
+    spec: JobSpec, form: Form, seen: Sequence[Observation]
+) -> tuple[Form, list[Parameter], Any]:
+    """The search with every number free."""
+    free = free_parameters(spec, form, seen)
+    return form, free, _solve(spec, form, seen, free, {}, [p.encode(p.prior) for p in free])
+
+
+def _solve(
+    spec: JobSpec,
+    form: Form,
+    seen: Sequence[Observation],
+    free: Sequence[Parameter],
+    fixed: dict[Parameter, float],
+    begin: Sequence[float],
+) -> Any:
+    """SciPy's result of a search over `free`."""
+    try:
+        from scipy.optimize import least_squares
+    except ModuleNotFoundError:
+        raise MissingExtraError("plan", "calibrating a job") from None
+    prior = np.array([p.encode(p.prior) for p in free])
+    low = np.array([p.encode(p.low) for p in free])
+    high = np.array([p.encode(p.high) for p in free])
+    sd = np.array([p.sd for p in free])
+
+    def residuals(x: Floats) -> Floats:
+        values = fixed | {p: p.decode(float(value)) for p, value in zip(free, x, strict=True)}
+        model = Model(*with_parameters(spec, values, form))
+        data = [r for o in seen for r in _residuals(model, o)]
+        return np.concatenate([np.array(data), (x - prior) / sd])
+
+    return least_squares(
+        residuals,
+        np.clip(begin, low + 1e-3, high - 1e-3),
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=SOFT,
+        x_scale=sd,
+        diff_step=1e-4,
+    )
+
+
+def _residuals(model: Model, o: Observation) -> list[float]:
+    """Seen less predicted, in units of the expected size."""
+    said = model.predict(o)
+    found = [math.log(o.rate_per_s / said.rate_per_s) / RATE_SD]
+    found += [(value - said.busy[v]) / BUSY_SD for v, value in o.busy.items() if v in said.busy]
+    found += [(value - said.hit[v]) / HIT_SD for v, value in o.hit.items() if v in said.hit]
+    for seen, model_us in ((o.read_us, said.read_us), (o.write_us, said.write_us)):
+        found += [math.log(us / model_us[v]) / LATENCY_SD for v, us in seen.items()
+                  if v in model_us]  # fmt: skip
+    return found
+
+
+def _deviation(jacobian: Floats, data: Floats) -> Floats:
+    """Standard deviations from curvature; wider where the residuals are larger than expected."""
+    covariance = np.linalg.pinv(jacobian.T @ jacobian)
+    scale = max(1.0, float(np.median(np.abs(data))) / 0.6745)
+    return np.asarray(np.sqrt(np.maximum(np.diag(covariance), 0.0)) * scale)
+
+
+def _fitted(p: Parameter, value: float, deviation: float, known: bool) -> Fitted:
+    x, spread = p.encode(value), min(deviation, p.sd)
+    low, high = p.decode(x - 1.96 * spread), p.decode(x + 1.96 * spread)
+    return Fitted(p.name, p.unit, p.prior, value, low, high, known)
+
+
+def _outliers(found: Fit, seen: Sequence[Observation]) -> tuple[str, ...]:
+    """Runs far from a fit that the others agree with; none where there are too few to tell."""
+    model = found.model()
+    off = {o.run: math.log(o.rate_per_s / model.predict(o).rate_per_s) for o in seen}
+    if len(off) < 4:
+        return ()
+    typical = max(RATE_SD, float(np.median(np.abs(list(off.values())))) / 0.6745)
+    far = [run for run, value in off.items() if abs(value) > max(OUTLIER * typical, OUTLIER_LOG)]
+    return tuple(sorted(far)) if len(far) <= len(off) // 3 else ()

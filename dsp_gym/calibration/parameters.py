@@ -1,0 +1,122 @@
+"""The numbers of a job file a calibration may set, each with its prior.
+
+The prior's middle is what the job file says; its width says how far that may be off. A number the
+recordings cannot fix keeps it. Positive numbers are fitted as logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dsp_gym.calibration.observations import Observation
+from dsp_gym.job.spec import Efficiency, JobSpec, Vertex
+
+__all__ = ["FORMS", "Form", "Parameter", "free_parameters", "with_parameters"]
+
+Form = Literal["linear", "power", "contention"]
+FORMS: tuple[Form, ...] = ("linear", "power", "contention")
+"""Forms of the efficiency curve that are tried: none or one parameter each."""
+
+READ_SPREAD = "read_spread"
+"""Log spread of reads from disk: belongs to the measurement, not to the job file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One number that is fitted."""
+
+    vertex: str
+    field: str  # of the vertex, its state or its efficiency; or READ_SPREAD
+    prior: float
+    sd: float  # of the prior, on the scale that is fitted
+    log: bool  # fitted as a logarithm
+    low: float
+    high: float
+    unit: str
+
+    @property
+    def name(self) -> str:
+        """Vertex and field."""
+        return f"{self.vertex}.{self.field}"
+
+    def encode(self, value: float) -> float:
+        """On the scale that is fitted."""
+        return math.log(value) if self.log else value
+
+    def decode(self, x: float) -> float:
+        """In the unit of the job file."""
+        return float(min(self.high, max(self.low, math.exp(x) if self.log else x)))
+
+
+def free_parameters(spec: JobSpec, form: Form, seen: Sequence[Observation]) -> list[Parameter]:
+    """What is fitted for a job: every cost, and what the configurations seen can tell apart."""
+    found = []
+    for vertex in spec.topological_order():
+        found.append(_positive(vertex.name, "cpu_us_per_record", vertex.cpu_us_per_record, 0.5,
+                               "us"))  # fmt: skip
+        several = len({o.parallelism.get(vertex.name, 1) for o in seen}) > 1
+        if form != "linear" and several:
+            prior = vertex.efficiency.a if vertex.efficiency.form == form else 0.0
+            found.append(Parameter(vertex.name, "efficiency.a", prior, 0.1, False, 0.0, 1.0, ""))
+        if vertex.state is not None:
+            found += _of_state(vertex, several)
+    return found
+
+
+def _positive(vertex: str, field: str, prior: float, sd: float, unit: str) -> Parameter:
+    return Parameter(vertex, field, prior, sd, True, prior * 1e-3, prior * 1e3, unit)
+
+
+def _of_state(vertex: Vertex, several: bool) -> list[Parameter]:
+    state = vertex.state
+    assert state is not None
+    name = vertex.name
+    found = [
+        _positive(name, "state.space_factor", state.space_factor, 0.3, ""),
+        Parameter(name, "state.unshared_mib", state.unshared_mib, 3.0, False, 0.0, 1e3, "MiB"),
+    ]
+    if state.reads > 0:
+        found += [
+            _positive(name, "state.read_hit_us", state.read_hit_us, 0.7, "us"),
+            _positive(name, "state.read_miss_us", state.read_miss_us, 1.0, "us"),
+            _positive(name, f"state.{READ_SPREAD}", 0.6, 0.5, "log"),
+        ]
+        if several:
+            found.append(Parameter(name, "state.miss_contention", state.miss_contention, 0.2,
+                                   False, 0.0, 2.0, "per subtask"))  # fmt: skip
+    if state.writes > 0:
+        found.append(_positive(name, "state.write_us", state.write_us, 0.7, "us"))
+    if state.reads > 0 and state.writes > 0:
+        found += [
+            Parameter(name, "state.churn", state.churn, 0.3, False, 0.0, 0.95, "share"),
+            Parameter(name, "state.index_hits", state.index_hits, 0.5, False, 0.0, 5.0,
+                      "per read"),
+        ]  # fmt: skip
+        if state.memtable_coverage > 0:  # 0: the file says MemTables serve no reads
+            found.append(Parameter(name, "state.memtable_coverage", state.memtable_coverage, 0.4,
+                                   True, 0.05, 4.0, ""))  # fmt: skip
+    return found
+
+
+def with_parameters(
+    spec: JobSpec, values: Mapping[Parameter, float], form: Form = "linear"
+) -> tuple[JobSpec, dict[str, float]]:
+    """The job with fitted numbers set, and the read spreads, which no job file holds."""
+    spreads, vertices = {}, []
+    for vertex in spec.vertices:
+        own = {p.field: value for p, value in values.items() if p.vertex == vertex.name}
+        update: dict[str, Any] = {}
+        if "cpu_us_per_record" in own:
+            update["cpu_us_per_record"] = own["cpu_us_per_record"]
+        if "efficiency.a" in own:
+            update["efficiency"] = Efficiency(form=form, a=own["efficiency.a"])
+        state = {key.removeprefix("state."): value for key, value in own.items() if "state." in key}
+        if READ_SPREAD in state:
+            spreads[vertex.name] = state.pop(READ_SPREAD)
+        if state and vertex.state is not None:
+            update["state"] = vertex.state.model_copy(update=state)
+        vertices.append(vertex.model_copy(update=update))
+    return spec.model_copy(update={"vertices": tuple(vertices)}), spreads

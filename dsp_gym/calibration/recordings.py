@@ -1,0 +1,115 @@
+"""`dsp-gym calibrate`: recordings in, a calibrated job file and a report out."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dsp_gym.calibration.agreement import agreement, linear_model
+from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.errors import compare, errors_of
+from dsp_gym.calibration.fit import fit
+from dsp_gym.calibration.noise import noise
+from dsp_gym.calibration.observations import Latency, MeasuredRun, observe_all
+from dsp_gym.calibration.parts import parts_of
+from dsp_gym.calibration.report import CalibrationReport
+from dsp_gym.calibration.rescale import rescale_times, with_rescale
+from dsp_gym.calibration.selection import fitted_runs
+from dsp_gym.calibration.skew import skew
+from dsp_gym.calibration.write import job_yaml
+from dsp_gym.config.files import write_atomic
+from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.recordings.flink_runs import is_flink_runs, read_flink_runs
+from dsp_gym.recordings.recording import Recording, Run
+
+__all__ = ["calibrate", "calibrate_runs", "measured_runs"]
+
+
+def calibrate(
+    config: CalibrationConfig,
+    out: Path | None = None,
+    *,
+    on_step: Callable[[str], None] | None = None,
+) -> CalibrationReport:
+    """Fits the job of a calibration to its recordings.
+
+    Args:
+        config: the calibration.
+        out: file that gets the calibrated job; None writes nothing.
+        on_step: told what is being done.
+
+    Raises:
+        ConfigError: No run has a name that is asked for.
+        MetricsError: No run has a steady part.
+    """
+    tell = on_step or (lambda _: None)
+    spec = load_job(config.job)
+    tell("reading recordings")
+    runs = measured_runs(spec, config)
+    tell(f"fitting {spec.job} to {config.fit} of {len(runs)} runs")
+    report = calibrate_runs(config, spec, runs)
+    if out is not None:
+        write_atomic(out, report.job_yaml)
+    return report
+
+
+def measured_runs(spec: JobSpec, config: CalibrationConfig) -> list[MeasuredRun]:
+    """The runs a calibration names, from every recording."""
+    found = [named for folder in config.folders() for named in _runs_of(folder, spec)]
+    wanted = [
+        (run, latency)
+        for run, latency in found
+        if any(fnmatch.fnmatchcase(run.name, glob) for glob in config.runs)
+    ]
+    if not wanted:
+        raise ConfigError(
+            "no recorded run has such a name",
+            key="runs",
+            value=list(config.runs),
+            remedy=did_you_mean(config.runs[0], [run.name for run, _ in found]),
+        )
+    return [part for run, latency in wanted for part in parts_of(run, latency)]
+
+
+def _runs_of(folder: Path, spec: JobSpec) -> list[tuple[Run, Latency]]:
+    if is_flink_runs(folder):
+        return [(run, "median") for run in read_flink_runs(folder, spec)]
+    recording = Recording.open(folder)
+    simulated = recording.manifest.started_unix_s is None
+    return [(run, "mean" if simulated else "median") for run in recording.runs]
+
+
+def calibrate_runs(
+    config: CalibrationConfig, spec: JobSpec, runs: Sequence[MeasuredRun]
+) -> CalibrationReport:
+    """Fits a job to runs at hand."""
+    seen = observe_all(runs)
+    names = fitted_runs(config, runs, seen)
+    training = [o for o in seen if o.run in names]
+    found = fit(spec, training)
+    times = rescale_times([run for run in runs if run.name in names], training)
+    calibrated = with_rescale(found.spec, times)
+    compared = compare(found.model(), seen, names)
+    scatter = noise(seen)
+    ranks = None
+    if any(c.in_fit and c.seen.saturated for c in compared):
+        ranks = agreement([compared], scatter.repeat_cv or 0.0, [linear_model(compared)])
+    script = f"dsp-gym calibrate, job: {config.job}, fit: {config.fit}"
+    return CalibrationReport(
+        config=config,
+        spec=calibrated,
+        fit=found,
+        runs=tuple(sorted(names)),
+        aborted=tuple(run.name for run in runs if not run.complete),
+        compared=tuple(compared),
+        fitted_errors=errors_of(spec, [c for c in compared if c.in_fit]),
+        held_out_errors=errors_of(spec, [c for c in compared if not c.in_fit]),
+        rescale=times,
+        noise=scatter,
+        skew=tuple(skew(calibrated, seen)),
+        agreement=ranks,
+        job_yaml=job_yaml(found, calibrated, times, len(names), script),
+    )

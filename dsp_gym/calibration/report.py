@@ -1,0 +1,244 @@
+"""What a calibration found: as JSON, and as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dsp_gym.calibration.agreement import Agreement
+from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.errors import Compared, Errors
+from dsp_gym.calibration.fit import Fit, Fitted
+from dsp_gym.calibration.noise import Noise
+from dsp_gym.calibration.rescale import RescaleTimes
+from dsp_gym.calibration.skew import Skew
+from dsp_gym.job.spec import JobSpec
+
+__all__ = ["SCHEMA", "CalibrationReport"]
+
+SCHEMA = "dsp-gym/calibration/1"
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationReport:
+    """A calibrated job and how far it is from its recordings."""
+
+    config: CalibrationConfig
+    spec: JobSpec
+    fit: Fit
+    runs: tuple[str, ...]  # fitted
+    aborted: tuple[str, ...]  # not used at all
+    compared: tuple[Compared, ...]  # every steady part of every run
+    fitted_errors: Errors
+    held_out_errors: Errors
+    rescale: RescaleTimes
+    noise: Noise
+    skew: tuple[Skew, ...]
+    agreement: Agreement | None
+    job_yaml: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values; unknown is None."""
+        document: dict[str, Any] = _plain(
+            {
+                "schema": SCHEMA,
+                "job": self.spec.job,
+                "config": self.config.model_dump(mode="json"),
+                "efficiency_form": self.fit.form,
+                "parameters": [asdict(parameter) for parameter in self.fit.parameters],
+                "not_identified": [p.name for p in self.fit.parameters if not p.identified],
+                "fitted_runs": list(self.runs),
+                "outliers": list(self.fit.outliers),
+                "aborted": list(self.aborted),
+                "errors": {
+                    "fitted": asdict(self.fitted_errors),
+                    "held_out": asdict(self.held_out_errors),
+                },
+                "rescale": asdict(self.rescale),
+                "noise": asdict(self.noise),
+                "skew": [asdict(one) for one in self.skew],
+                "agreement": None if self.agreement is None else asdict(self.agreement),
+                "parts": [
+                    {"in_fit": c.in_fit, "seen": asdict(c.seen), "predicted": asdict(c.predicted)}
+                    for c in self.compared
+                ],
+            }
+        )
+        return document
+
+    def facts(self) -> list[list[str]]:
+        """Errors on fitted and on held-out runs, for a table of three columns."""
+        rows = (_error_row("fitted", self.fitted_errors), _error_row("", self.held_out_errors))
+        return [list(row) for row in zip(_ERROR_COLUMNS, *rows, strict=True)][1:]
+
+    def notes(self) -> list[str]:
+        """What a reader must know before using the job file."""
+        found = [f"left out as aborted: {name}" for name in (*self.aborted, *self.fit.outliers)]
+        kept = [p.name for p in self.fit.parameters if not p.identified]
+        if kept:
+            found.append(f"not identified, prior kept: {', '.join(kept)}")
+        found += [
+            f"'{one.vertex}' at parallelism {one.parallelism}: its fullest subtask gets "
+            f"{one.seen:.2f} of the mean, the model says {one.model:.2f}; check its keys"
+            for one in self.skew
+            if one.is_off
+        ]
+        return found
+
+    def render_html(self) -> str:
+        """The report as one page.
+
+        Raises:
+            MissingExtraError: Matplotlib, which draws the figures, is not installed.
+        """
+        from dsp_gym.calibration import plots
+
+        return _PAGE.format(
+            title=html.escape(f"Calibration of {self.spec.job}"),
+            style=_STYLE,
+            lead=html.escape(self._lead()),
+            errors=_table(_ERROR_COLUMNS, [_error_row("fitted", self.fitted_errors),
+                                           _error_row("held out", self.held_out_errors)]),
+            figures=plots.figures(self.compared),
+            parameters=_table(
+                ("number", "unit", "prior", "value", "95 %", "identified"),
+                [_parameter_row(p) for p in self.fit.parameters],
+            ),
+            parts=_table(_PART_COLUMNS, [row for c in self.compared for row in _part_rows(c)]),
+            other=_table(("measured", "value"), self._other()),
+            job=html.escape(self.job_yaml),
+        )  # fmt: skip
+
+    def _lead(self) -> str:
+        text = (
+            f"Fitted to {len(self.runs)} runs; {self.held_out_errors.parts} steady parts of other "
+            f"runs were held out. Efficiency over parallelism: {self.fit.form}."
+        )
+        if self.fit.outliers:
+            text += f" Left out as aborted: {', '.join(self.fit.outliers)}."
+        return text
+
+    def _other(self) -> list[tuple[str, str]]:
+        rows = [(name.replace("_", " "), _text(value)) for part in (self.rescale, self.noise)
+                for name, value in asdict(part).items()]  # fmt: skip
+        rows += [
+            (f"skew: {one.vertex} at {one.parallelism}", f"{one.seen:.2f}, model {one.model:.2f}")
+            for one in self.skew
+        ]
+        if self.agreement is not None:
+            rows += [(f"agreement: {name.replace('_', ' ')}", _text(value))
+                     for name, value in asdict(self.agreement).items()]  # fmt: skip
+        return rows
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (bool, str, int)) or value is None:
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, tuple):
+        return " / ".join(_text(item) for item in value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)
+
+
+_ERROR_COLUMNS = (
+    "runs", "parts", "rate, median", "rate, p90", "busyness, mean", "hit rate, mean",
+    "read latency within 2x",
+)  # fmt: skip
+_PART_COLUMNS = ("run", "from, s", "in fit", "quantity", "seen", "predicted", "error")
+
+
+def _error_row(name: str, errors: Errors) -> tuple[str, ...]:
+    return (
+        name, str(errors.parts), _percent(errors.rate_median), _percent(errors.rate_p90),
+        _text(errors.busy_mean), _text(errors.hit_mean), _percent(errors.read_within_2),
+    )  # fmt: skip
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _parameter_row(p: Fitted) -> tuple[str, ...]:
+    return (
+        p.name, p.unit, _text(p.prior), _text(p.value), f"{_text(p.low)} to {_text(p.high)}",
+        "yes" if p.identified else "no: keeps its prior",
+    )  # fmt: skip
+
+
+def _part_rows(c: Compared) -> list[tuple[str, ...]]:
+    head = (c.seen.run, f"{c.seen.start_s:g}", "yes" if c.in_fit else "no")
+    rows: list[tuple[str, ...]] = [
+        (*head, "rate, records/s", _text(c.seen.rate_per_s), _text(c.predicted.rate_per_s),
+         f"{100 * c.rate_error:+.1f} %")
+    ]  # fmt: skip
+    for label, seen, said in (
+        ("busy", c.seen.busy, c.predicted.busy), ("hit rate", c.seen.hit, c.predicted.hit),
+        ("read, us", c.seen.read_us, c.predicted.read_us),
+        ("write, us", c.seen.write_us, c.predicted.write_us),
+    ):  # fmt: skip
+        for vertex, value in seen.items():
+            if vertex in said:
+                off = (f"x {said[vertex] / value:.2f}" if label.endswith("us")
+                       else f"{said[vertex] - value:+.3f}")  # fmt: skip
+                rows.append((*head, f"{vertex}: {label}", _text(value), _text(said[vertex]), off))
+    return rows
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2430; background: #fff;
+       max-width: 1200px; margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-top: 1px solid #e6e8ec;
+       padding-top: 1.5rem; }
+.wide { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #e6e8ec;
+         white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+pre { background: #f6f7f9; padding: 1rem; overflow-x: auto; font-size: 12px; }
+"""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p>{lead}</p>
+<section><h2>Errors</h2><div class="wide">{errors}</div><div class="wide">{figures}</div></section>
+<section><h2>Fitted numbers</h2><div class="wide">{parameters}</div></section>
+<section><h2>Rescale, noise, skew, order of configurations</h2>
+<div class="wide">{other}</div></section>
+<section><h2>Residuals</h2>
+<details><summary>Every steady part of every run</summary><div class="wide">{parts}</div></details>
+<details><summary>The calibrated job file</summary><pre>{job}</pre></details></section>
+</body>
+</html>
+"""

@@ -1,0 +1,86 @@
+"""Which runs a calibration is fitted to: a rule that looks at configurations, never at results.
+
+`third`: the saturated runs are points in the plane of log2 parallelism (subtasks of the operators
+that are scaled) and log2 managed memory, each axis scaled to 0..1. Taken are, in this order, one
+task with the least memory, one task with the most, and most tasks with the most; then always the
+run farthest from all that are taken (ties: fewer tasks, then less memory), until a third of all
+runs, paced ones included, is taken; never fewer than two. Runs at a given load show little about
+capacity and are all held out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.observations import MeasuredRun, Observation
+
+__all__ = ["fitted_runs"]
+
+Point = tuple[float, float]
+
+
+def fitted_runs(
+    config: CalibrationConfig, runs: Sequence[MeasuredRun], seen: Sequence[Observation]
+) -> frozenset[str]:
+    """Names of the runs that are fitted."""
+    whole = [run for run in runs if run.complete]
+    if config.fit == "all":
+        return frozenset(run.name for run in whole)
+    scaled = _scaled(whole)
+    if config.max_parallelism is not None:
+        bound = config.max_parallelism
+        return frozenset(
+            run.name for run in whole
+            if all(run.parallelism[name] <= bound for name in scaled)
+        )  # fmt: skip
+    saturated = {o.run for o in seen if o.saturated and _steps(o.run, whole) == 1}
+    points = {run.name: _point(run, scaled) for run in whole if run.name in saturated}
+    return frozenset(_spread(points, max(2, round(len(whole) / 3))))
+
+
+def _steps(name: str, runs: Sequence[MeasuredRun]) -> int:
+    """Rates that were offered one after another; the wait for a load's first second is none."""
+    return next(sum(rate > 0 for _, rate in run.offered) for run in runs if run.name == name)
+
+
+def _scaled(runs: Sequence[MeasuredRun]) -> list[str]:
+    """Vertices whose parallelism differs between runs."""
+    names = runs[0].parallelism if runs else ()
+    return [name for name in names if len({run.parallelism[name] for run in runs}) > 1]
+
+
+def _point(run: MeasuredRun, scaled: Sequence[str]) -> Point:
+    tasks = sum(run.parallelism[name] for name in scaled) or 1
+    return math.log2(tasks), float(sum(run.level.values()))
+
+
+def _spread(points: dict[str, Point], count: int) -> list[str]:
+    """`count` names whose points lie far from each other, by the module's rule."""
+    if not points:
+        return []
+    lows = [min(point[axis] for point in points.values()) for axis in (0, 1)]
+    widths = [max(point[axis] for point in points.values()) - lows[axis] or 1.0 for axis in (0, 1)]
+    unit = {
+        name: ((point[0] - lows[0]) / widths[0], (point[1] - lows[1]) / widths[1])
+        for name, point in points.items()
+    }
+    taken: list[str] = []
+    for corner in ((0.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
+        left = [name for name in unit if name not in taken]
+        if left and len(taken) < count:
+            taken.append(min(left, key=lambda name: (math.dist(unit[name], corner), name)))
+    while len(taken) < min(count, len(unit)):
+        left = [name for name in unit if name not in taken]
+        taken.append(
+            max(
+                left,
+                key=lambda name: (
+                    round(min(math.dist(unit[name], unit[other]) for other in taken), 9),
+                    -unit[name][0],
+                    -unit[name][1],
+                ),
+            )
+        )
+    return taken

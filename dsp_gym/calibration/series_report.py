@@ -1,0 +1,74 @@
+"""What a calibration from a series says: for programs, the terminal and a browser."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dsp_gym.calibration.series import SeriesFit
+
+__all__ = ["SeriesReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesReport:
+    """A calibrated job, its file, and what it was calibrated to."""
+
+    job: str
+    used: tuple[str, ...]
+    slot_memory_mib: float
+    fit: SeriesFit
+    job_text: str
+
+    @classmethod
+    def of(
+        cls, fit: SeriesFit, job: str, used: Sequence[str], slot_memory_mib: float, job_text: str
+    ) -> SeriesReport:
+        """The report of a fit."""
+        return cls(job, tuple(used), slot_memory_mib, fit, job_text)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know about it."""
+        return self.fit.warnings
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Name and value of what was found."""
+        fit = self.fit
+        found = [
+            ("slots", str(fit.slots)),
+            ("capacity when warm, records/s", f"{fit.capacity_per_s:,.0f}"),
+            ("exponent of the loss with slots", f"{fit.loss:.3f}"),
+            ("extra cost of a record after a start", f"{fit.warm_up.extra:.2f}"),
+            ("records of a subtask until warm (1/e)", f"{fit.warm_up.records:,.0f}"),
+            ("latency while nothing queues, s", f"{fit.base_latency_s:.2f}"),
+            ("load that is always on the way, s", f"{fit.base_lag_s:.2f}"),
+        ]
+        if fit.outage_s is not None:
+            text = " / ".join(f"{q:g}" for q in fit.outage_s)
+            found.append(("outage of a rescale p10/p50/p90, s", text))
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"job": self.job, "used": list(self.used)} | asdict(self.fit)
+
+    def render_html(self) -> str:
+        """One page that needs nothing else."""
+        rows = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>"
+            for name, value in self.facts()
+        )
+        notes = "".join(f"<p><b>Note:</b> {html.escape(text)}</p>" for text in self.warnings)
+        return (
+            "<!doctype html><html lang='en'><meta charset='utf-8'>"
+            f"<title>{html.escape(self.job)}</title>"
+            "<style>body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto}"
+            "td{padding:.2em .8em;border-bottom:1px solid #ddd}</style>"
+            f"<h1>{html.escape(self.job)}: calibrated from a series</h1>"
+            f"<p>From {html.escape(', '.join(self.used))}.</p>{notes}<table>{rows}</table>"
+            f"<h2>Job file</h2><pre>{html.escape(self.job_text)}</pre></html>"
+        )

@@ -1,0 +1,166 @@
+"""`dsp-gym record`: runs of a real job, in many configurations, kept as a recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+if TYPE_CHECKING:
+    from dsp_gym.job.spec import JobSpec
+    from dsp_gym.live.record_plan import RecordConfig
+    from dsp_gym.recordings.recording import Recording
+
+__all__ = ["register"]
+
+_EXAMPLES = """
+Examples:
+
+  dsp-gym record flink-q1 --plan                   the runs, and how long they take
+
+  dsp-gym record flink-q1                          writes recordings/flink-q1
+
+  dsp-gym record my-plan.yaml --out recordings/mine --home /tmp/cluster
+
+Stopped or broken off, the same line goes on with the runs that are missing.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(epilog=_EXAMPLES)(record)
+
+
+def record(
+    config: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG",
+            help="A shipped plan, or a YAML file.",
+            autocompletion=shipped("recordings"),
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The recording. Default: recordings/NAME."),
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="The cluster's folder. A cluster that runs there is used, else one is started "
+            "and ended. Default: $XDG_STATE_HOME/dsp-gym/flink.",
+        ),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the runs and start nothing.")] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Record runs of a real Flink job for calibration and replay."""
+    from dsp_gym.config import files
+    from dsp_gym.job.catalog import load_job
+    from dsp_gym.live.record_plan import RecordConfig
+
+    chosen = files.load_model(RecordConfig, "recordings", config)
+    if plan:
+        _show_plan(chosen, load_job(chosen.job), as_json)
+        return
+    folder = out or Path("recordings") / Path(config).stem
+    _record(chosen, folder, home, quiet=as_json)
+    from dsp_gym.recordings.recording import Recording
+
+    _show_recording(Recording.open(folder), as_json)
+
+
+def _record(config: RecordConfig, out: Path, home: Path | None, *, quiet: bool) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from dsp_gym.live import recorder
+    from dsp_gym.live.record import record as fill
+
+    columns = (
+        TextColumn("{task.fields[runs]}"),
+        BarColumn(),
+        TextColumn("{task.fields[left]} left"),
+        TextColumn("{task.description}"),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("", total=1.0, runs="", left="")
+
+        def tell(now: recorder.Progress) -> None:
+            bar.update(
+                task,
+                completed=now.done_s,
+                total=now.done_s + now.left_s,
+                description=f"{now.run or config.job}: {now.what}",
+                runs=f"{now.runs_done}/{now.runs} runs",
+                left=_duration(now.left_s),
+            )
+
+        fill(config, out, home=home, tell=tell)
+
+
+def _show_plan(config: RecordConfig, spec: JobSpec, as_json: bool) -> None:
+    from dsp_gym.live.record_plan import planned, summary
+    from dsp_gym.live.recorder import STOP_S, run_seconds
+
+    runs = planned(config, spec)
+    rows: list[dict[str, Any]] = [dict(summary(run)) for run in runs]
+    total_s = run_seconds(config) * len(runs)
+    if config.populate is not None:
+        total_s += config.lead_s + config.populate.seconds + STOP_S
+    if as_json:
+        print_json({"job": spec.job, "runs": rows, "seconds": total_s})
+        return
+    columns = ["run", "configuration", "load", "rate_per_s"]
+    print_table(columns, [[row[c] for c in columns] for row in rows], right=["rate_per_s"])
+    typer.echo(f"\n{len(runs)} runs, about {_duration(total_s)}.")
+
+
+def _show_recording(recording: Recording, as_json: bool) -> None:
+    from dsp_gym.recordings.recording import recorded_rate
+
+    rows = [
+        {
+            "run": run.name,
+            "configuration": str(run.configuration),
+            "offered_per_s": run.load.steps[-1][1],
+            "taken_per_s": recorded_rate(run) if run.complete else None,
+            "status": "complete" if run.complete else "aborted",
+        }
+        for run in recording.runs
+    ]
+    notes = recording.notes()
+    if as_json:
+        print_json({"folder": recording.folder, "runs": rows, "notes": notes})
+        return
+    print_table(
+        ["run", "configuration", "offered/s", "taken/s", "status"],
+        [
+            [
+                row["run"], row["configuration"], f"{row['offered_per_s']:,.0f}",
+                None if row["taken_per_s"] is None else f"{row['taken_per_s']:,.0f}",
+                row["status"],
+            ]
+            for row in rows
+        ],
+        right=["offered/s", "taken/s"],
+    )  # fmt: skip
+    for note in notes:
+        typer.echo(note)
+    typer.echo(f"Recording: {recording.folder}")
+
+
+def _duration(seconds: float) -> str:
+    """Whole minutes and seconds.
+
+    >>> _duration(75.4)
+    '1 min 15 s'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

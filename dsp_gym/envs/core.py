@@ -1,0 +1,250 @@
+"""What environments over simulated, real and recorded jobs have in common.
+
+What was seen becomes an observation and masks; an action becomes a decision, passes the guardrails
+inside the environment, goes to the jobs, and what came of it becomes the reward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.envs import action, sizing
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.observation import ObservationEncoder
+from dsp_gym.envs.reward import RewardTerms, reward, reward_terms
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.protocols import Guardrail
+from dsp_gym.loop.rates import Ds2Rates, ds2_rates
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["BatchStep", "EnvCore", "MeasuredEnv", "SteppedJobs"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class SteppedJobs(Protocol):
+    """Collector and actuator of jobs that go on when they are told to."""
+
+    topology: Topology
+
+    def snapshot(self) -> MetricsSnapshot:
+        """What is seen now."""
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Ask for the guarded configuration."""
+
+    def advance(self, seconds: int) -> Outcome:
+        """Let the jobs run; returns what happened."""
+
+
+class BatchStep(NamedTuple):
+    """What one step gives, each (J,) or (J, ...)."""
+
+    observation: NDArray[np.float32]
+    reward: Floats
+    terminated: Bools
+    truncated: Bools
+    terms: RewardTerms
+    outcome: Outcome
+    guarded: GuardedDecision
+
+
+class EnvCore:
+    """J environments without autoreset; how an episode begins is the subclass's.
+
+    Args:
+        topology: the jobs.
+        config: clock, reward.
+        guardrails: a guardrail (or chain) inside the environment; None: none.
+        vertices: room for that many vertices in observation and action; default the largest job's.
+    """
+
+    reward_source: ClassVar[Literal["outcome", "metrics"]] = "outcome"
+    """Where the reward's terms come from: the simulation's truth, or metrics of a real job."""
+
+    enacted: ClassVar[bool] = True
+    """Whether decisions reach the job."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: EnvConfig,
+        guardrails: Guardrail | None = None,
+        vertices: int | None = None,
+    ) -> None:
+        self.config = config
+        self.topology = topology
+        self.guardrails = guardrails
+        self.encoder = ObservationEncoder(self.topology, vertices)
+        self.vertices = self.encoder.layout.vertices
+        tables, rows = self.topology.tables, self.topology.row
+        level = tables.start_level[rows]
+        ones = np.ones(len(self))
+        reference = sizing.sized(
+            tables, rows, tables.rate_per_s[rows], config.start_headroom, ones, level
+        )
+        self.reference_cost_per_s = sizing.cost_per_s(tables, rows, reference, level)
+        self.steps: Ints = np.zeros(len(self), np.int64)
+        self.load_labels: list[str] = [""] * len(self)
+        self._observation = np.zeros((len(self), self.encoder.layout.size), np.float32)
+        self._snapshot: MetricsSnapshot | None = None
+        self._targets: tuple[Ints, Ints] | None = None
+        self._rates: Ds2Rates | None = None
+
+    def __len__(self) -> int:
+        return len(self.topology)
+
+    @property
+    def snapshot(self) -> MetricsSnapshot:
+        """What was seen last."""
+        if self._snapshot is None:
+            raise RuntimeError("reset() comes first")
+        return self._snapshot
+
+    @property
+    def stepped(self) -> SteppedJobs:
+        """What is observed and scaled in this episode."""
+        raise NotImplementedError
+
+    def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
+        """Give each environment a new stream of episodes, or those where the mask is True."""
+        raise NotImplementedError
+
+    def reset(self, mask: Bools | None = None) -> NDArray[np.float32]:
+        """Begin the next episode in all environments, or where the mask is True."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what is held outside this process; nothing unless a subclass says so."""
+
+    def step(self, actions: Ints) -> BatchStep:
+        """Take actions (J, V * 2) and advance every job by one decision interval."""
+        if self._targets is None:
+            raise RuntimeError("reset() comes first")
+        size = self.topology.max_vertices * 2
+        return self.enact(action.decode(actions[:, :size], *self._targets))
+
+    def enact(self, decision: ScalingDecision) -> BatchStep:
+        """The same with the decision itself."""
+        snapshot = self.snapshot
+        if self.guardrails is None:
+            guarded = GuardedDecision.unchanged(decision)
+        else:
+            guarded = self.guardrails.allow(snapshot, decision)
+            self.guardrails.commit(snapshot, guarded)
+        self.stepped.apply(guarded)
+        outcome = self._told(self.stepped.advance(self.config.interval_s))
+        self.steps += 1
+        terms = reward_terms(outcome, self.reference_cost_per_s)
+        self._look()
+        terminated, truncated = self._ended(outcome)
+        self._observation = self.encoder.encode(self.snapshot, self._rates)
+        return BatchStep(
+            self._observation, reward(terms, self.config.reward), terminated,
+            truncated & ~terminated, terms, outcome, guarded,
+        )  # fmt: skip
+
+    def action_masks(self) -> Bools:
+        """Valid actions, (J, V * 10): for each vertex 7 moves, then 3 of memory."""
+        if self._targets is None:
+            raise RuntimeError("reset() comes first")
+        valid = action.masks(*self._targets)
+        missing = self.vertices - self.topology.max_vertices
+        if missing:
+            padding = np.zeros((len(self), missing, action.LOGITS), dtype=bool)
+            padding[..., [action.HOLD, action.MOVES]] = True
+            valid = np.concatenate([valid, padding.reshape(len(self), -1)], axis=1)
+        return valid
+
+    def encode_decision(self, decision: ScalingDecision) -> Ints:
+        """The valid action (J, V * 2) nearest to a decision."""
+        if self._targets is None:
+            raise RuntimeError("reset() comes first")
+        nearest = action.encode(decision, *self._targets)
+        missing = self.vertices - self.topology.max_vertices
+        return np.pad(nearest, ((0, 0), (0, 2 * missing)))
+
+    def info(self, step: BatchStep, job: int) -> dict[str, Any]:
+        """What one step tells about one job beside observation and reward."""
+        said = [i for i in step.guarded.interventions if i.job == job]
+        return {
+            "reward_terms": {n: float(v[job]) for n, v in step.terms._asdict().items()},
+            "reward_source": self.reward_source,
+            "enacted": self.enacted,
+            "interventions": tuple(f"{i.guardrail}: {i.reason}" for i in said),
+            "slo_s": float(step.outcome.slo_s[job]),
+            "cost": float(step.outcome.cost[job]),
+            "down_s": float(step.outcome.down_s[job]),
+            "pending_s": float(step.outcome.pending_s[job]),
+        }
+
+    def _told(self, outcome: Outcome) -> Outcome:
+        """The outcome the reward is computed from."""
+        return outcome
+
+    def _ended(self, outcome: Outcome) -> tuple[Bools, Bools]:
+        """Which jobs cannot recover, and whose episode is over."""
+        terminated = outcome.pending_s > self.config.give_up_backlog_s
+        truncated = self.steps * self.config.interval_s >= self.config.episode_s
+        return terminated, truncated
+
+    def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> NDArray[np.float32]:
+        self.steps[rows] = 0
+        self.encoder.reset(mask)
+        if self.guardrails is not None:
+            self.guardrails.reset(self.topology, seeds, mask)
+        self._look()
+        fresh = (
+            self.encoder.encode(self.snapshot, self._rates)
+            if mask is None
+            else self._encode_rows(rows)
+        )
+        self._observation = fresh
+        return self._observation
+
+    def _encode_rows(self, rows: Ints) -> NDArray[np.float32]:
+        """Observations with only some rows encoded anew: encoding advances the encoder's memory."""
+        kept = self.encoder.save()
+        fresh = self.encoder.encode(self.snapshot, self._rates)
+        after = self.encoder.save()
+        for name, before in kept.items():
+            before[rows] = after[name][rows]
+        self.encoder.load(dict(kept))
+        observation = self._observation.copy()
+        observation[rows] = fresh[rows]
+        return observation
+
+    def _look(self) -> None:
+        self._snapshot = self.stepped.snapshot()
+        self._rates = ds2_rates(self._snapshot)
+        self._targets = action.targets(self._snapshot, self.config.ds2_utilization, self._rates)
+
+
+class MeasuredEnv(EnvCore):
+    """One environment whose reward is told by metrics, which do not know everything."""
+
+    reward_source = "metrics"
+
+    def __init__(
+        self, topology: Topology, config: EnvConfig, guardrails: Guardrail | None = None
+    ) -> None:
+        super().__init__(topology, config, guardrails)
+        self._pending_s: Floats = np.zeros(1)
+
+    def _told(self, outcome: Outcome) -> Outcome:
+        """While a job is down nobody counts its backlog: it is what it was when last counted."""
+        if np.isfinite(outcome.pending_s[0]):
+            self._pending_s = outcome.pending_s
+        return replace(outcome, pending_s=self._pending_s)
+
+    def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> NDArray[np.float32]:
+        self._pending_s = np.zeros(1)
+        return super()._begin(rows, seeds, mask)

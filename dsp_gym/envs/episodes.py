@@ -1,0 +1,137 @@
+"""What an episode is drawn from: a seed, a load, and how the job differs; the same on any job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.envs import sizing
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.loads.sampler import LoadSampler
+from dsp_gym.loads.splits import LoadSet, SplitName
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["Draws", "EpisodeSource", "episode_seed", "start_configuration"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+MAX_KEPT_LOADS = 512
+"""Generated loads kept for reuse (an hour of seconds each; tens of MiB)."""
+
+
+class Draws(NamedTuple):
+    """The next episode of J jobs; rows that were not drawn hold neutral values."""
+
+    seeds: Ints  # (J,)
+    rates: Floats  # (J, episode_s) records/s
+    factor: Floats  # (J,) scale of CPU times
+    spread: Floats  # (J,) scale of the parallelism of a random start, 0.5 to 2
+    levels: Ints  # (J,) memory level of a random start, to be taken modulo the job's levels
+
+
+class EpisodeSource:
+    """Streams of episodes, one per job; episode n of a seed is the same wherever it is drawn.
+
+    Args:
+        topology: the jobs.
+        loads: where episodes take their loads from.
+        split: which part of the loads.
+        config: episode length and differences between episodes.
+        base_dir: where relative trace paths start.
+        compression: seconds of the load that pass in one second of the episode.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        loads: LoadSet,
+        split: SplitName,
+        config: EnvConfig,
+        base_dir: str | Path | None = None,
+        compression: float = 1.0,
+    ) -> None:
+        self.sampler = LoadSampler(loads, base_dir)
+        self.split: SplitName = split
+        self.config = config
+        self.compression = compression
+        self._reference = topology.tables.rate_per_s[topology.row]
+        self.base_seeds: Ints = np.zeros(len(topology), np.int64)
+        self.episodes: Ints = np.zeros(len(topology), np.int64)
+        self.labels: list[str] = [""] * len(topology)
+        self._loads: dict[tuple[str, int], Floats] = {}
+
+    def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
+        """Begin new streams, or those where the mask is True."""
+        rows = np.ones(len(self.base_seeds), dtype=bool) if mask is None else mask
+        self.base_seeds[rows] = np.asarray(seeds, dtype=np.int64)[rows]
+        self.episodes[rows] = 0
+
+    def draw(self, rows: Ints) -> Draws:
+        """The next episode of some of the jobs."""
+        jobs, ranges = len(self.base_seeds), self.config.randomise
+        drawn = Draws(
+            np.zeros(jobs, np.int64), np.zeros((jobs, self.config.episode_s)), np.ones(jobs),
+            np.ones(jobs), np.full(jobs, -1, np.int64),
+        )  # fmt: skip
+        for j in rows:
+            drawn.seeds[j] = episode_seed(int(self.base_seeds[j]), int(self.episodes[j]))
+            draw = np.random.Generator(np.random.Philox(key=int(drawn.seeds[j])))
+            drawn.factor[j] = _log_uniform(draw.random(), ranges.service_factor)
+            scale = _log_uniform(draw.random(), ranges.load_scale)
+            drawn.spread[j] = 2.0 ** (2 * draw.random() - 1)
+            drawn.levels[j] = draw.integers(0, 8)
+            multipliers, self.labels[j] = self._load(int(draw.integers(0, 2**31)))
+            drawn.rates[j] = multipliers * (scale * self._reference[j])
+        self.episodes[rows] += 1
+        return drawn
+
+    def _load(self, index: int) -> tuple[Floats, str]:
+        """The multipliers of a draw, kept for the next time its cell comes up."""
+        cell = self.sampler.draw(self.split, index)
+        key = (cell.name, cell.seed)
+        kept = self._loads.get(key)
+        if kept is None:
+            length_s = self.config.episode_s * self.compression
+            kept = self.sampler.rates(cell, length_s, self.compression)[: self.config.episode_s]
+            if len(self._loads) < MAX_KEPT_LOADS:
+                self._loads[key] = kept
+        return kept, cell.label
+
+
+def start_configuration(
+    topology: Topology, config: EnvConfig, drawn: Draws, rows: Ints
+) -> tuple[Ints, Ints]:
+    """Parallelism and memory level, (J, V), that episodes begin with."""
+    tables, row, how = topology.tables, topology.row, config.start
+    level = tables.start_level[row].copy()
+    parallelism = tables.start_parallelism[row].copy()
+    if how == "random":
+        random_level = (drawn.levels % tables.levels[row])[:, None]
+        level = np.where(tables.stateful[row] == 1, random_level, level)
+    if how != "job":
+        first = drawn.rates[:, : config.interval_s].mean(axis=1)
+        parallelism[rows] = sizing.sized(
+            tables, row[rows], first[rows], config.start_headroom, drawn.factor[rows], level[rows]
+        )
+    if how == "random":
+        spread = drawn.spread[:, None]
+        parallelism = np.maximum(1, np.rint(parallelism * spread)).astype(np.int64)
+    return parallelism, level
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """63 bits from a base seed and the number of the episode (SplitMix64)."""
+    z = (seed * 0x9E3779B97F4A7C15 + (episode + 1) * 0xD1B54A32D192ED03) & (2**64 - 1)
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+    return (z ^ (z >> 31)) >> 1
+
+
+def _log_uniform(u: float, bounds: tuple[float, float]) -> float:
+    low, high = bounds
+    return float(low * (high / low) ** u)

@@ -1,0 +1,191 @@
+"""Jobs of random shape, sized so that they are sensible: the same seed gives the same job file.
+
+    python -m dsp_gym.job.random_dag 7 > my-job.yaml
+
+Every vertex takes between one and fourteen tasks at the reference rate, 70 % busy with the least
+memory, so that load above the reference still fits under the quota and load below it leaves
+something to save. What a record costs follows from that; shapes, selectivities, losses with
+parallelism and states are drawn from the ranges that the measured jobs span.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import yaml
+
+from dsp_gym.job.capacity import vertex_capacity
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import compile_jobs
+
+__all__ = ["random_dag"]
+
+MAX_TASKS = 14
+UTILIZATION = 0.7
+"""Of a vertex with its number of tasks at the reference rate: the operator's target."""
+
+QUOTA = 24
+COSTS = ("read_hit_us", "read_miss_us", "write_us")
+
+
+class _Draw:
+    """Numbers from raw uniform ones, which NumPy gives alike in every release."""
+
+    def __init__(self, seed: int) -> None:
+        self._stream = np.random.Generator(np.random.Philox(key=seed))
+
+    def whole(self, low: int, high: int) -> int:
+        """Both ends included."""
+        return low + int(self._stream.random() * (high - low + 1))
+
+    def real(self, low: float, high: float) -> float:
+        return round(low + self._stream.random() * (high - low), 3)
+
+    def log(self, low: float, high: float) -> float:
+        return _short(low * (high / low) ** self._stream.random())
+
+    def one(self, values: Sequence[Any]) -> Any:
+        return values[self.whole(0, len(values) - 1)]
+
+
+def random_dag(seed: int, name: str | None = None) -> dict[str, Any]:
+    """The document of a job file.
+
+    Args:
+        seed: Any number from 0 on.
+        name: Of the job; `random-dag-SEED` when None.
+    """
+    draw = _Draw(seed)
+    sources, operators = draw.whole(1, 2), draw.whole(2, 5)
+    names = [f"source_{v + 1}" for v in range(sources)]
+    vertices: list[dict[str, Any]] = [
+        {"name": source, "kind": "source", "cpu_us_per_record": 1, "parallelism": 2}
+        for source in names
+    ]
+    unread = list(names)
+    for number in range(1, operators + 1):
+        # The oldest stream nobody reads is read next; a second input makes a join or a union.
+        inputs = [unread.pop(0)]
+        others = [other for other in names if other not in inputs]
+        if others and (len(unread) > 1 or draw.real(0, 1) < 0.3):
+            inputs.append(unread.pop(0) if unread else draw.one(others))
+        vertex = f"operator_{number}"
+        vertices.append(_operator(draw, vertex, inputs))
+        names.append(vertex)
+        unread.append(vertex)
+    _keep_windows_last(vertices, unread)
+    vertices.append(
+        {
+            "name": "sink",
+            "kind": "sink",
+            "inputs": [{"from": one, "ship": "REBALANCE"} for one in unread],
+            "cpu_us_per_record": 0.1,
+            "scalable": False,
+        }
+    )
+    document = {
+        "job": name or f"random-dag-{seed}",
+        "description": f"A random graph of {len(vertices)} vertices: "
+        f"`python -m dsp_gym.job.random_dag {seed}`.",
+        "source": {"rate_per_s": draw.log(20_000, 200_000)},
+        "vertices": vertices,
+        "memory": {"base_mib": 158, "levels": 3, "split": "justin"},
+        "taskmanager": {"slots": 4, "cores": 4, "memory_mib": 2048},
+        "max_parallelism_per_vertex": QUOTA,
+    }
+    tasks = {v["name"]: max(1, round(draw.log(1, MAX_TASKS))) for v in vertices}
+    return _sized(document, tasks)
+
+
+def _keep_windows_last(vertices: list[dict[str, Any]], last: list[str]) -> None:
+    """Takes windows that fire at once from vertices that another operator reads.
+
+    A minute's results in one burst would need that operator twenty times over-provisioned to stay
+    within any bound on latency: no policy could do right.
+    """
+    for vertex in vertices:
+        window = vertex.get("state", {}).get("window")
+        if window is not None and window["kind"] != "session" and vertex["name"] not in last:
+            del vertex["state"]["window"]
+
+
+def _operator(draw: _Draw, name: str, inputs: list[str]) -> dict[str, Any]:
+    """A vertex with costs in the right proportion; their size follows from the job's rate."""
+    stateful = len(inputs) > 1 or draw.real(0, 1) < 0.5
+    vertex: dict[str, Any] = {
+        "name": name,
+        "inputs": [{"from": one, "ship": "HASH" if stateful else "REBALANCE"} for one in inputs],
+        "selectivity": draw.log(0.1, 1.5),
+        "cpu_us_per_record": 1.0,
+        "efficiency": {"form": "power", "a": draw.real(0.0, 0.17)},
+    }
+    if stateful:
+        vertex["state"] = _state(draw)
+    return vertex
+
+
+def _state(draw: _Draw) -> dict[str, Any]:
+    hit, miss = draw.real(0.5, 1.5), draw.real(0.5, 8.0)
+    state: dict[str, Any] = {
+        "reads": 1,
+        "writes": 1,
+        "keys": round(draw.log(1_000, 2_000_000)),
+        "value_bytes": round(draw.log(50, 500)),
+        "popularity": {"form": "zipf", "exponent": draw.real(0.0, 0.8)},
+        "unshared_mib": draw.one([0, 128, 258]),
+        "read_hit_us": hit,
+        "read_miss_us": miss,
+        "write_us": draw.real(0.5, 2.0),
+    }
+    kind = draw.one([None, "tumbling", "sliding", "session"])
+    if kind is not None:
+        length_s = draw.one([10, 30, 60])
+        state["window"] = {"kind": kind, "length_s": length_s}
+        if kind == "sliding":
+            state["window"]["slide_s"] = length_s // 5
+    return state
+
+
+def _sized(document: dict[str, Any], tasks: dict[str, int]) -> dict[str, Any]:
+    """The document with costs at which each vertex is as busy as wanted with its tasks."""
+    rate_per_s = document["source"]["rate_per_s"]
+    unsized = JobSpec.model_validate(document)
+    tables = compile_jobs([unsized])
+    by_name = {vertex["name"]: vertex for vertex in document["vertices"]}
+    for v, spec in enumerate(unsized.topological_order()):
+        if spec.kind != "operator":
+            continue
+        vertex, needed = by_name[spec.name], rate_per_s * float(tables.ratio[0, v])
+        level = 0 if spec.state is not None else -1
+        capacity, _ = vertex_capacity(tables, 0, v, tasks[spec.name], level, needed)
+        factor = capacity * UTILIZATION / needed
+        vertex["cpu_us_per_record"] = _short(factor)
+        vertex["parallelism"] = tasks[spec.name]
+        for cost in COSTS if spec.state is not None else ():
+            vertex["state"][cost] = _short(vertex["state"][cost] * factor)
+    return document
+
+
+def _short(value: float) -> float:
+    """Three digits that matter."""
+    return round(value, 2 - math.floor(math.log10(value)))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line: writes the job file of a seed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--name", help="name of the job; random-dag-SEED if not given")
+    given = parser.parse_args(arguments)
+    text = yaml.safe_dump(random_dag(given.seed, given.name), sort_keys=False, width=100)
+    sys.stdout.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Real jobs in the loop: watched, scaled and recorded."""

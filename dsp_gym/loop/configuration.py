@@ -1,0 +1,69 @@
+"""A configuration of one job by vertex name: what a decision and a running job have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.job.capacity import starting_configuration
+from dsp_gym.job.memory import NO_MEMORY, level_mib
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["Configuration", "Configured"]
+
+
+class Configured(Protocol):
+    """What holds the configuration of a batch of jobs: a snapshot, a decision."""
+
+    @property
+    def parallelism(self) -> NDArray[np.int64]: ...
+
+    @property
+    def memory_level(self) -> NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Parallelism and memory level of every vertex, by name; level -1 is no managed memory."""
+
+    parallelism: Mapping[str, int]
+    memory_level: Mapping[str, int]
+
+    @classmethod
+    def of_spec(cls, spec: JobSpec) -> Configuration:
+        """What the job file starts with."""
+        return cls(*starting_configuration(spec))
+
+    @classmethod
+    def of_row(cls, configured: Configured, topology: Topology, row: int = 0) -> Configuration:
+        """One row of a snapshot or a decision."""
+        names = topology.names(row)
+        return cls(
+            {name: int(configured.parallelism[row, v]) for v, name in enumerate(names)},
+            {name: int(configured.memory_level[row, v]) for v, name in enumerate(names)},
+        )
+
+    def slots(self, slot_sharing: str) -> int:
+        """Task slots it takes."""
+        tasks = self.parallelism.values()
+        return max(tasks) if slot_sharing == "default" else sum(tasks)
+
+    def managed_mib(self, spec: JobSpec) -> dict[str, float]:
+        """Managed memory of one subtask by vertex, MiB; vertices without any are left out."""
+        return {
+            name: level_mib(spec.memory.base_mib, level)
+            for name, level in self.memory_level.items()
+            if level != NO_MEMORY
+        }
+
+    def __str__(self) -> str:
+        """`vertex=parallelism@level`; without a level where there is no managed memory."""
+        return " ".join(
+            f"{name}={tasks}" + (f"@{level}" if (level := self.memory_level[name]) >= 0 else "")
+            for name, tasks in self.parallelism.items()
+        )

@@ -1,0 +1,289 @@
+"""The journal `dsp-gym/journal/1`: what a loop saw, decided and did, line by line, for good.
+
+JSON Lines in segments named after their first entry. Every line is canonical JSON (sorted keys, no
+spaces, ASCII) with the crc32 of itself without that key, so a damaged line is found. What was
+synced is never lost; a line that was being written when the machine stopped is dropped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal, get_args
+
+from dsp_gym.errors import SchemaError, StorageError
+
+__all__ = ["JOURNAL_SCHEMA", "Entry", "Journal", "Kind", "read"]
+
+JOURNAL_SCHEMA = "dsp-gym/journal/1"
+
+Kind = Literal["snapshot", "decision", "guard", "actuation", "outcome", "error"]
+
+_KINDS = frozenset(get_args(Kind))
+_KEYS = frozenset(("schema", "seq", "t_s", "job", "kind", "policy", "body", "crc32"))
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line; `policy` is None where none was involved."""
+
+    seq: int  # from 0, without gaps, over all segments
+    t_s: float  # the loop's clock
+    job: str
+    kind: Kind
+    policy: str | None
+    body: Mapping[str, Any]
+
+    def line(self) -> bytes:
+        """The line as it stands in a segment."""
+        document = {
+            "schema": JOURNAL_SCHEMA, "seq": self.seq, "t_s": self.t_s, "job": self.job,
+            "kind": self.kind, "policy": self.policy, "body": self.body,
+        }  # fmt: skip
+        return _canonical({**document, "crc32": zlib.crc32(_canonical(document))}) + b"\n"
+
+
+class Journal:
+    """Appends to a journal; one writer at a time.
+
+    Args:
+        folder: where the segments stand; made if need be. A torn tail is dropped and a journal that
+            exists is gone on with.
+        segment_mib: a segment that would grow beyond this is closed and the next one begun.
+    """
+
+    def __init__(self, folder: str | Path, segment_mib: float = 64) -> None:
+        self.folder = Path(folder)
+        self.dropped_bytes = 0
+        """Bytes of a torn line that opening the journal dropped."""
+        self._limit = int(segment_mib * _MIB)
+        self._batched = False
+        self._stream: IO[bytes] | None = None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.folder)
+        try:
+            self._reopen()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def append(
+        self, kind: Kind, t_s: float, job: str, policy: str | None, body: Mapping[str, Any]
+    ) -> int:
+        """Adds an entry and returns its number; on disk when this returns, see `decision`.
+
+        Numbers that are not finite become null, as on the wire.
+        """
+        if kind not in _KINDS:
+            raise SchemaError(f"journals know no kind '{kind}'", remedy=f"Kinds: {_listed()}.")
+        entry = Entry(self._seq, float(t_s), job, kind, policy, _plain(body))
+        line = entry.line()
+        stream = self._open_stream()
+        if self._size > 0 and self._size + len(line) > self._limit:
+            stream = self._next_segment()
+        stream.write(line)
+        self._size += len(line)
+        self._seq += 1
+        if not self._batched:
+            self.sync()
+        return entry.seq
+
+    @contextmanager
+    def decision(self) -> Iterator[None]:
+        """Entries of one decision, synced together when the block ends, however it ends."""
+        self._batched = True
+        try:
+            yield
+        finally:
+            self._batched = False
+            self.sync()
+
+    def sync(self) -> None:
+        """Everything appended so far is on disk when this returns."""
+        stream = self._open_stream()
+        stream.flush()
+        os.fsync(stream.fileno())
+
+    def close(self) -> None:
+        """Syncs and lets another writer in; closing twice is fine."""
+        if self._stream is not None:
+            self.sync()
+            self._stream.close()
+            self._stream = None
+            self._lock.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _reopen(self) -> None:
+        segments = _segments(self.folder)
+        last = segments[-1] if segments else self.folder / _segment_name(0)
+        last.touch()
+        _sync_folder(self.folder)
+        self._seq, whole = _first_seq(last), 0
+        for entry, end in _entries(last, is_last=True):
+            self._seq, whole = entry.seq + 1, end
+        self._stream = last.open("r+b")
+        self._size = whole
+        self.dropped_bytes = self._stream.seek(0, os.SEEK_END) - whole
+        self._stream.truncate(whole)
+        self._stream.seek(whole)
+        self.sync()
+
+    def _next_segment(self) -> IO[bytes]:
+        self.sync()
+        self._open_stream().close()
+        self._stream = (self.folder / _segment_name(self._seq)).open("xb")
+        self._size = 0
+        _sync_folder(self.folder)
+        return self._stream
+
+    def _open_stream(self) -> IO[bytes]:
+        if self._stream is None:
+            raise StorageError("this journal was closed", file=self.folder)
+        return self._stream
+
+
+def read(folder: str | Path) -> Iterator[Entry]:
+    """The entries of a journal in order, one at a time; a torn last line is left out.
+
+    A journal may be read while it is written.
+    """
+    segments = _segments(Path(folder))
+    if not segments:
+        raise StorageError(
+            "holds no journal", file=folder, remedy="Name the folder that `dsp-gym run` wrote."
+        )
+    expected = _first_seq(segments[0])
+    for segment in segments:
+        if _first_seq(segment) != expected:
+            raise SchemaError(
+                f"begins with entry {_first_seq(segment)}, expected {expected}; a segment is "
+                "missing or one is cut short",
+                file=segment,
+            )
+        for entry, _ in _entries(segment, is_last=segment == segments[-1]):
+            expected = entry.seq + 1
+            yield entry
+
+
+def _entries(segment: Path, *, is_last: bool) -> Iterator[tuple[Entry, int]]:
+    """Entries with the offset at which each ends; the last line of the last segment may be torn."""
+    expected, end = _first_seq(segment), 0
+    size = segment.stat().st_size  # what is appended while this reads is not looked at
+    with segment.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            end += len(line)
+            if end > size:
+                return
+            try:
+                entry = _parsed(line)
+                if entry.seq != expected:
+                    raise ValueError(f"is entry {entry.seq}, expected {expected}")
+            except ValueError as error:
+                if is_last and end == size:
+                    return
+                raise SchemaError(
+                    f"line {number} is damaged: {error}",
+                    file=segment,
+                    remedy="Restore the file; entries before this line are sound.",
+                ) from None
+            expected += 1
+            yield entry, end
+
+
+def _parsed(line: bytes) -> Entry:
+    """The entry of one line; ValueError says what is wrong with it."""
+    if not line.endswith(b"\n"):
+        raise ValueError("it has no end")
+    document = json.loads(line)
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")
+    schema = document.get("schema")
+    if schema != JOURNAL_SCHEMA and isinstance(schema, str):
+        raise SchemaError(
+            "this version is not read here",
+            key="schema",
+            value=schema,
+            remedy=f"This release of dsp-gym reads '{JOURNAL_SCHEMA}'.",
+        )
+    if set(document) != _KEYS:
+        raise ValueError(f"its keys are {', '.join(sorted(document))}")
+    found = document.pop("crc32")
+    if found != zlib.crc32(_canonical(document)):
+        raise ValueError("its crc32 does not match")
+    del document["schema"]
+    return Entry(**document)
+
+
+def _canonical(document: Mapping[str, Any]) -> bytes:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    """The value made of what JSON knows; keys become strings, NaN and infinity null."""
+    if hasattr(value, "tolist"):  # NumPy
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _segments(folder: Path) -> list[Path]:
+    return sorted(folder.glob("journal-*.jsonl"))
+
+
+def _segment_name(first_seq: int) -> str:
+    return f"journal-{first_seq:012d}.jsonl"
+
+
+def _first_seq(segment: Path) -> int:
+    number = segment.stem.removeprefix("journal-")
+    if not number.isdecimal():
+        raise SchemaError("is no name of a segment", file=segment, remedy="Remove that file.")
+    return int(number)
+
+
+def _listed() -> str:
+    return ", ".join(get_args(Kind))
+
+
+def _locked(folder: Path) -> IO[bytes]:
+    """Keeps other writers out for as long as the returned file is open."""
+    lock = (folder / "lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise StorageError(
+            "another process writes this journal", file=folder, remedy="Choose another folder."
+        ) from None
+    return lock
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the names of new files in a folder survive a crash."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from dsp_gym.cli import app
+from dsp_gym.config.files import load_model
+from dsp_gym.policies.config import PolicyConfig
+
+pytest.importorskip("optuna")
+
+BENCHMARK = """
+policies: [ds2]
+jobs: [nexmark-q11]
+train_jobs: [nexmark-q3]
+loads:
+  train: {loads: [diurnal-bursts], seeds: {from: 0, to: 10}}
+  test: {loads: [diurnal-bursts], seeds: {from: 100, to: 110}}
+episode_s: 3600
+bootstrap: 200
+"""
+
+
+@pytest.fixture
+def benchmark(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # results and records are written to the current folder
+    file = tmp_path / "small.yaml"
+    file.write_text(BENCHMARK)
+    return file
+
+
+def command(*arguments: object):
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def test_a_policy_is_tuned_and_evaluated_beside_its_default(benchmark):
+    result = command("tune", "ds2", benchmark, "--trials", 6, "--seeds", 1, "--no-track", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["trials"] == 6
+    config = load_model(PolicyConfig, "policies", found["file"])
+    assert config.params == found["params"]
+    assert config.provenance["tuned_on"] == "small"
+    assert config.provenance["jobs"] == ["nexmark-q3"]
+    result = command("evaluate", benchmark, "--policy", found["file"], "--seeds", 1, "--json")
+    assert result.exit_code == 0, result.output
+    rows = [row for row in json.loads(result.stdout)["rows"] if row["policy"].startswith("ds2")]
+    assert [row["policy"] for row in rows] == ["ds2", "ds2-tuned"]
+
+
+def test_it_is_recorded(benchmark, tmp_path):
+    pytest.importorskip("mlflow")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    result = command("tune", "hpa-cpu", benchmark, "--trials", 2, "--seeds", 1, "--uri", uri)
+    assert result.exit_code == 0, result.output
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("tuning")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["goal"] == "cost"
+    assert len(client.get_metric_history(run.info.run_id, "cost")) == 3  # the default and two
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["hpa-cpu-tuned.yaml"]
+
+
+def test_ctrl_c_keeps_what_was_found_and_resume_goes_on(benchmark, tmp_path):
+    main = [sys.executable, "-c", "from dsp_gym.cli import main; main()"]
+    run = [*main, "tune", "ds2", str(benchmark), "--no-track"]
+    started = subprocess.Popen(
+        [*run, "--trials", "100000", "--seeds", "1"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    file = tmp_path / "runs/tuned/small/ds2-tuned.yaml"
+    for _ in range(600):
+        if file.is_file():
+            break
+        time.sleep(0.1)
+    time.sleep(1.0)
+    started.send_signal(signal.SIGINT)
+    _, told = started.communicate(timeout=60)
+    assert started.returncode == 130, told
+    assert "--resume" in told
+    before = load_model(PolicyConfig, "policies", file).provenance["trials"]
+    done = subprocess.run(
+        [*run, "--trials", str(before + 2), "--seeds", "1", "--resume"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert load_model(PolicyConfig, "policies", file).provenance["trials"] == before + 2
+
+
+@pytest.mark.slow
+def test_an_agent_is_tuned_on_its_experiment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = command(
+        "tune", "agent", "q11-quickstart", "--trials", 1, "--steps", 8192, "--no-track", "--json"
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert "return" in found["found"]
+    checked = command("config", "check", found["file"], "--kind", "experiments")
+    assert checked.exit_code == 0, checked.output
+    assert not (tmp_path / "runs/tuned/q11-quickstart/training").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ds3", "core-v1"), "there is no policy 'ds3'"),
+        (("ds2", "core-v2"), "Did you mean 'core-v1'"),
+        (("static", "core-v1"), "what can be tuned about 'static'"),
+        (("agent", "core-v1"), "an agent is tuned on an experiment"),
+        (("ds2", "quick"), "no loads to tune on"),
+        (("ds2", "core-v1", "--goal", "speed"), "expected cost or reward"),
+        (("ds2", "core-v1", "--goal", "reward", "--max-slo-share", 0.1), "a weight for violations"),
+        (("ds2", "core-v1", "--steps", 100), "has no steps"),
+        (("ds2", "core-v1", "--resume"), "no study to go on with"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    result = command("tune", *arguments, "--no-track")
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())
+    assert not (tmp_path / "runs").exists()

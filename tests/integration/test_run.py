@@ -1,0 +1,342 @@
+"""`dsp-gym run` on a real Flink: it scales, holds still in trouble, and never stops the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dsp_gym.cli.errors import USER_ERROR
+from dsp_gym.config.files import parse
+from dsp_gym.errors import FlinkError
+from dsp_gym.flink.cluster import LocalCluster
+from dsp_gym.flink.rest import ENDED
+from dsp_gym.flink.settings import ClusterSettings
+from dsp_gym.flink.submission import Configuration, Submission, load_arguments
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.live.config import RunConfig
+from dsp_gym.live.run import LiveRun
+from dsp_gym.live.start import started
+from dsp_gym.loop.journal import read
+from tests.fakes.breakable import BreakableLink
+from tests.real_flink import REAL_FLINK, WORD_COUNT, WORDS
+
+pytestmark = REAL_FLINK
+
+COMMAND = (sys.executable, "-c", "from dsp_gym.cli import main; main()")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
+    settings = ClusterSettings(
+        slots=8, managed_mib=128, task_heap_mib=256, network_mib=64, rest_port=0,
+        prometheus_port=0, scrape_interval_s=2, checkpoint_interval_s=2, restart_delay_s=1,
+    )  # fmt: skip
+    made = LocalCluster.up(settings, tmp_path_factory.mktemp("run"))
+    yield made
+    made.down()
+
+
+@pytest.fixture(scope="module")
+def job_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("jobs") / "words.yaml"
+    path.write_text(yaml.safe_dump(WORD_COUNT))
+    return path
+
+
+@pytest.fixture
+def submit(cluster, job_file, tmp_path) -> Iterator[Callable[..., str]]:
+    """Submits the job under a list of rates; every job is cancelled in the end."""
+    spec = load_job(str(job_file))
+
+    def submitted(*rates: float, name: str = "words") -> str:
+        load = load_arguments(rates, tmp_path / "loads", round(time.time() * 1000))
+        return Submission.of_spec(spec, load, name).submit(
+            cluster.rest, Configuration.of_spec(spec)
+        )
+
+    yield submitted
+    for job in cluster.rest.jobs():
+        if job.state not in ENDED:
+            cluster.rest.cancel(job.id)
+            cluster.rest.wait_for(job.id, ENDED, 30)
+
+
+def document(cluster, job_file, tmp_path, **given) -> dict:
+    return {
+        "job": str(job_file),
+        "where": {"home": str(cluster.home.folder)},
+        "policy": {"policy": "ds2", "params": {"warm_up_s": 0}},
+        "guardrails": None,
+        "interval_s": 5,
+        "window": {"window_s": 10, "stabilization_s": 0},
+        "journal": str(tmp_path / "journal"),
+        **given,
+    }
+
+
+@pytest.fixture
+def config(cluster, job_file, tmp_path) -> Callable[..., RunConfig]:
+    return lambda **given: parse(
+        RunConfig, document(cluster, job_file, tmp_path, **given), "run.yaml"
+    )
+
+
+def until(run: LiveRun, done: Callable[[], bool], turns: int = 30) -> None:
+    """Decide until something holds."""
+    for _ in range(turns):
+        run.turn()
+        if done():
+            return
+    raise AssertionError(f"did not come about in {turns} decisions")
+
+
+def running(cluster: LocalCluster, name: str = "words") -> dict[str, int]:
+    """Parallelism by vertex."""
+    spec = parse(JobSpec, WORD_COUNT, "words")
+    found = Submission.of_running(cluster.rest, cluster.rest.find_job(name).id, spec)
+    return dict(found[1].parallelism)
+
+
+def total(run: LiveRun, vertex: str, metric: str) -> float:
+    """The newest value of a counter, over all subtasks."""
+    now_s = time.time()
+    _, _, values = run.jobs.source.samples(now_s - 8, now_s).grid(vertex, metric)
+    return float(values[-1].sum())
+
+
+def test_ds2_scales_the_job_and_no_record_is_lost(cluster, submit, config, tmp_path):
+    submit(*[600.0] * 40, 0.0)  # two and a half tasks of flatmap, then silence
+    with started(config(), apply=True) as run:
+        until(run, lambda: running(cluster)["flatmap"] >= 3)
+
+        def counts() -> tuple[float, float]:
+            emitted = total(run, "source", "emitted_records_total")
+            return WORDS * emitted, total(run, "count", "received_records_total")
+
+        until(run, lambda: counts() == (WORDS * 24_000, WORDS * 24_000))
+    entries = list(read(tmp_path / "journal" / "words"))
+    steps = [e.body["event"] for e in entries if e.kind == "actuation"]
+    assert {"decided", "asked", "savepoint", "submitted", "running", "reached"} <= set(steps)
+    decisions = [e for e in entries if e.kind == "decision"]
+    assert len(decisions) == run.turns == steps.count("decided")
+    outcomes = [e.body for e in entries if e.kind == "outcome"]
+    assert sum(outcome["rescales"] for outcome in outcomes) >= 1
+    assert sum(outcome["down_s"] for outcome in outcomes) > 0
+    assert not [e.body for e in entries if e.kind == "error"]
+
+
+def test_a_dry_run_touches_nothing(cluster, submit, job_file, tmp_path):
+    job_id = submit(600.0)
+    done = command(document(cluster, job_file, tmp_path), tmp_path, "--steps", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(lines) == 5
+    assert any(line["changed"] for line in lines[:-1])
+    assert not any(line["enacted"] for line in lines[:-1])
+    assert lines[-1]["summary"]["decisions"] == 4
+    assert cluster.rest.find_job("words").id == job_id
+    assert running(cluster) == {"source": 1, "flatmap": 1, "count": 1}
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_ctrl_c_in_the_middle_of_a_rescale_leaves_the_job_running(
+    cluster, submit, job_file, tmp_path, name
+):
+    submit(600.0)
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(document(cluster, job_file, tmp_path)))
+    line = [*COMMAND, "run", str(file), "--apply"]
+    process = subprocess.Popen(
+        line, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
+    assert process.stdout is not None
+    with process, process.stdout:
+        for said in process.stdout:
+            if "asked" in said:
+                process.send_signal(signal.Signals[name])
+                break
+        rest = process.stdout.read()
+        assert process.wait(60) == 130
+    assert "The job runs on." in rest
+    assert cluster.rest.find_job("words").state == "RUNNING"
+    assert running(cluster)["flatmap"] > 1
+
+
+def test_while_prometheus_is_down_nothing_is_asked_and_then_the_loop_goes_on(
+    cluster, submit, config, tmp_path
+):
+    submit(600.0)
+    given = config()
+    with started(given, apply=True) as run:
+        cluster.stop_prometheus()
+        try:
+            held = [run.turn() for _ in range(2)]
+            assert all(turn.held is not None for turn in held)
+            assert running(cluster)["flatmap"] == 1
+            with pytest.raises(FlinkError, match="Prometheus"):
+                start_and_stop(given.model_copy(update={"journal": tmp_path / "other"}))
+        finally:
+            cluster.start_prometheus()
+        until(run, lambda: running(cluster)["flatmap"] >= 3)
+    errors = [e.body for e in read(tmp_path / "journal" / "words") if e.kind == "error"]
+    assert any("127.0.0.1" in error["reason"] for error in errors)
+
+
+def test_a_killed_taskmanager_freezes_the_loop_until_the_job_is_back(
+    cluster, submit, config, tmp_path
+):
+    submit(100.0)
+    with started(config(), apply=True) as run:
+        until(run, lambda: True)
+        cluster.kill_taskmanager()
+        try:
+            until(run, lambda: run.jobs.held is not None)
+        finally:
+            cluster.start_taskmanager()
+        until(run, lambda: run.jobs.held is None and total(run, "count", "busy_ms_per_s") >= 0)
+    errors = [e.body for e in read(tmp_path / "journal" / "words") if e.kind == "error"]
+    assert errors
+    assert cluster.rest.find_job("words").state == "RUNNING"
+
+
+def test_while_flink_answers_500_nothing_is_asked_and_then_the_loop_goes_on(
+    cluster, submit, config, tmp_path
+):
+    submit(600.0)
+    link = BreakableLink(cluster.rest_url)
+    where = {
+        "rest_url": link.url,
+        "prometheus_url": cluster.prometheus_url,
+        "savepoints": str(cluster.savepoints),
+    }
+    try:
+        with started(config(where=where), apply=True) as run:
+            link.fail()
+            for turn in (run.turn(), run.turn()):
+                assert turn.held is not None
+                assert "answered 500: Internal server error." in turn.held
+            link.mend()
+            until(run, lambda: running(cluster)["flatmap"] >= 3)
+    finally:
+        link.close()
+    asked = [e for e in read(tmp_path / "journal" / "words") if e.body.get("event") == "asked"]
+    assert asked
+
+
+def test_a_job_that_is_gone_or_doubled_is_waited_for(cluster, submit, config, tmp_path):
+    first = submit(10.0)
+    with started(config(), apply=True) as run:
+        cluster.rest.cancel(first)
+        cluster.rest.wait_for(first, ENDED, 30)
+        assert run.turn().held == "the job has failed, or is gone"
+        second, third = submit(10.0), submit(10.0)
+        doubled = run.turn()
+        assert doubled.held is not None
+        assert "2 jobs are named 'words'" in doubled.held
+        cluster.rest.cancel(third)
+        cluster.rest.wait_for(third, ENDED, 30)
+        until(run, lambda: run.jobs.held is None)
+    assert cluster.rest.find_job("words").id == second
+
+
+def test_where_savepoints_cannot_be_written_the_job_runs_on_as_it_was(
+    cluster, submit, config, tmp_path
+):
+    job_id = submit(600.0)
+    where = {"home": str(cluster.home.folder), "savepoints": str(tmp_path / "file" / "savepoints")}
+    (tmp_path / "file").write_text("no folder")
+
+    def failures() -> list[str]:
+        entries = read(tmp_path / "journal" / "words")
+        return [e.body["reason"] for e in entries if e.body.get("event") == "failed"]
+
+    with started(config(where=where), apply=True) as run:
+        until(run, lambda: bool(failures()))
+    assert "savepoints cannot be written there" in failures()[0]
+    assert cluster.rest.find_job("words").id == job_id
+    assert running(cluster)["flatmap"] == 1
+
+
+def test_the_shipped_agent_drives_the_job_inside_its_guardrails(submit, config, tmp_path):
+    submit(300.0)
+    given = config(policy="learned", guardrails="deployed")
+    with started(given, apply=True) as run:
+        run.run(steps=6)
+    entries = list(read(tmp_path / "journal" / "words"))
+    assert not [e.body for e in entries if e.kind == "error" and e.body["stage"] == "policy"]
+    assert sum(e.kind == "guard" for e in entries) == 6
+
+
+def test_metrics_over_rest_need_no_prometheus(cluster, submit, config):
+    submit(600.0)
+    where = {"rest_url": cluster.rest_url, "metrics": "rest", "savepoints": str(cluster.savepoints)}
+    with started(config(where=where), apply=True) as run:
+        until(run, lambda: running(cluster)["flatmap"] >= 3)
+
+
+def test_what_is_wrong_is_said_before_the_first_decision(cluster, submit, config):
+    with pytest.raises(FlinkError, match=r"'words'.*dsp-gym flink submit"):
+        start_and_stop(config())
+    submit(10.0)
+    submit(10.0)
+    with pytest.raises(FlinkError, match="2 jobs are named 'words'"):
+        start_and_stop(config())
+    with pytest.raises(FlinkError, match="404"):
+        start_and_stop(config(where={"rest_url": cluster.prometheus_url, "metrics": "rest"}))
+    with pytest.raises(FlinkError, match=r"http://127\.0\.0\.1:9"):
+        start_and_stop(config(where={"rest_url": "http://127.0.0.1:9", "metrics": "rest"}))
+
+
+def test_another_flink_is_refused_by_its_version(config):
+    class Old(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"flink-version": "1.18.1", "slots-available": 4}).encode()
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Old) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            with pytest.raises(FlinkError, match=r"Flink 1\.18\.1.*Flink 2\.1"):
+                start_and_stop(config(where={"rest_url": url, "metrics": "rest"}))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_wrong_configuration_ends_with_a_message(cluster, job_file, tmp_path):
+    wrong = document(cluster, job_file, tmp_path, policy="ds22")
+    done = command(wrong, tmp_path, "--steps", "1")
+    assert done.returncode == USER_ERROR
+    assert "there is no policy 'ds22'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def start_and_stop(config: RunConfig) -> None:
+    with started(config, apply=False):
+        pass
+
+
+def command(run: dict, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    file = folder / "run.yaml"
+    file.write_text(yaml.safe_dump(run))
+    line = [*COMMAND, "run", str(file), *options]
+    return subprocess.run(line, capture_output=True, text=True, timeout=180)

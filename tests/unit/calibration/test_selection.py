@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+from pydantic import ValidationError
+
+from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.observations import MeasuredRun, Observation
+from dsp_gym.calibration.selection import fitted_runs
+from dsp_gym.job.catalog import load_job
+from dsp_gym.metrics.samples import Samples
+
+SPEC = load_job("flink-runs-read")
+
+
+def grid(tasks=(1, 2, 4), levels=(0, 1, 2, 3)):
+    """Saturated runs and what they show."""
+    runs, seen = [], []
+    for p, level in itertools.product(tasks, levels):
+        parallelism = {"source": 1, "split": 2, "state": p, "sink": 1}
+        levels_of = {"source": -1, "split": -1, "state": level, "sink": -1}
+        name = f"p{p}-l{level}"
+        steps = ((0.0, 1e6),)
+        runs.append(MeasuredRun(name, SPEC, parallelism, levels_of, steps, Samples.of(())))
+        seen.append(Observation(name, 0, 35, parallelism, levels_of, 1e6, 1.0, 0, 0, True))
+    return runs, seen
+
+
+def config(**rest) -> CalibrationConfig:
+    return CalibrationConfig(job="x", recordings=("x",), **rest)
+
+
+def test_a_third_begins_with_the_corners():
+    assert fitted_runs(config(fit="third"), *grid()) == {"p1-l0", "p1-l3", "p4-l3", "p4-l0"}
+
+
+def test_a_third_of_more_runs_spreads_into_the_middle():
+    chosen = fitted_runs(config(fit="third"), *grid((1, 2, 4, 8)))
+    assert len(chosen) == 5
+    assert len(chosen - {"p1-l0", "p1-l3", "p8-l3", "p8-l0"}) == 1
+
+
+def test_the_rule_does_not_look_at_rates():
+    runs, seen = grid()
+    other = [dataclasses.replace(o, rate_per_s=1e3 * i + 1) for i, o in enumerate(seen)]
+    assert fitted_runs(config(fit="third"), runs, seen) == fitted_runs(
+        config(fit="third"), runs, other
+    )
+
+
+def test_a_bound_on_parallelism_counts_only_vertices_that_are_scaled():
+    chosen = fitted_runs(config(fit="parallelism", max_parallelism=1), *grid())
+    assert chosen == {"p1-l0", "p1-l1", "p1-l2", "p1-l3"}  # split always has two
+
+
+def test_all_is_all():
+    assert len(fitted_runs(config(), *grid())) == 12
+
+
+def test_a_bound_without_its_rule_is_refused():
+    with pytest.raises(ValidationError, match="max_parallelism"):
+        config(fit="third", max_parallelism=2)
+    with pytest.raises(ValidationError, match="max_parallelism"):
+        config(fit="parallelism")
