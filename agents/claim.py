@@ -100,7 +100,12 @@ def claim(config: ExperimentConfig, runs: Path, jobs: tuple[str, ...] = ()) -> d
     verdicts: list[Verdict] = []
     for job in (*config.jobs, *jobs):
         benchmark = base.model_copy(
-            update={"policies": (*rivals, *agents), "jobs": (job,), "reference": "ds2"}
+            update={
+                "policies": (*rivals, *agents),
+                "jobs": (job,),
+                "reference": "ds2",
+                "clairvoyant": False,
+            }
         )
         card = evaluate(benchmark)
         verdicts += [_verdict(card, job, name, [a.name for a in agents]) for name in names]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+if TYPE_CHECKING:
+    from dsp_gym.bench.environment import Rate
 
 _EPILOG = """
 Examples:
@@ -18,6 +22,8 @@ Examples:
   dsp-gym bench env --json --runs 5
 
   dsp-gym bench env --no-learning   without torch
+
+  dsp-gym bench policies            every rule policy, in a batch and for one job
 """
 
 
@@ -25,6 +31,7 @@ def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
     group = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
     group.command("env", epilog=_EPILOG)(environment)
+    group.command("policies", epilog=_EPILOG)(policies)
     app.add_typer(group, name="bench", epilog=_EPILOG)
 
 
@@ -42,8 +49,25 @@ def environment(
         # By name: the library stands below the agents, and works without them and without torch.
         agents: Any = importlib.import_module("agents.bench")
         rates += agents.bench_learning(runs)
+    _show(rates, machine(), as_json)
+
+
+def policies(
+    names: Annotated[list[str] | None, typer.Argument(help="policies; default: all rules")] = None,
+    runs: Annotated[int, typer.Option(help="runs of each figure", min=1, max=100)] = 3,
+    jobs: Annotated[int, typer.Option(help="jobs of the batch", min=1, max=65536)] = 1024,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Decisions per second of the rule policies, in a batch and for one job of 16 vertices."""
+    from dsp_gym.bench.environment import machine
+    from dsp_gym.bench.policies import bench_policies
+
+    _show(bench_policies(names or (), jobs, runs), machine(), as_json)
+
+
+def _show(rates: Sequence[Rate], machine: dict[str, str | int], as_json: bool) -> None:
     if as_json:
-        print_json({"machine": machine(), "rates": [asdict(rate) for rate in rates]})
+        print_json({"machine": machine, "rates": [asdict(rate) for rate in rates]})
         return
     print_table(
         ["what", "median", "slowest", "fastest", "unit", "runs", "threads", "bar"],
@@ -52,6 +76,6 @@ def environment(
              str(r.threads), "–" if r.bar is None else f"{r.bar:,.0f}"]
             for r in rates
         ],
-        title=" · ".join(f"{name} {value}" for name, value in machine().items()),
+        title=" · ".join(f"{name} {value}" for name, value in machine.items()),
         right=("median", "slowest", "fastest", "bar"),
     )  # fmt: skip

@@ -28,7 +28,8 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  dsp-gym decide --policy ds2 --input snapshots.jsonl\n\n"
         "  dsp-gym decide --policy runs/q11/policy --guardrails default "
-        "--input snapshots.jsonl --output decisions.jsonl"
+        "--input snapshots.jsonl --output decisions.jsonl\n\n"
+        "  dsp-gym decide --policy flink-autoscaler --input traces.jsonl --trace"
     )(decide)
 
 
@@ -45,6 +46,9 @@ def decide(
         str | None, typer.Option(help="Guardrails the decisions pass: a name or YAML file.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of policies that draw.")] = 0,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Lines are traces in the policy's own format.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead of lines.")
     ] = False,
@@ -54,10 +58,14 @@ def decide(
     Each line of the input is a `dsp-gym/snapshot/1` document. Lines of one job are its history, in
     order; each job has its own copy of the policy. Each line of the output is the
     `dsp-gym/decision/1` that answers the line of the input.
+
+    A policy may also read documents of its own: `flink-autoscaler` takes inputs of Flink's real
+    classes (lines without a schema) and answers with the fields those give; with --trace a line is
+    a run, tick by tick.
     """
     from dsp_gym.config.files import write_atomic
 
-    found = answers(_lines(input), _maker(policy, guardrails), seed)
+    found = answers(_lines(input), _maker(policy, guardrails), seed, trace=trace)
     if output is None and not as_json:
         for document in found:
             typer.echo(_line(document))
@@ -67,6 +75,9 @@ def decide(
         print_json(documents)
         return
     write_atomic(output, "".join(f"{_line(document)}\n" for document in documents))
+    if trace or any("job" not in document for document in documents):
+        print_json({"answers": len(documents), "output": output})
+        return
     changes = sum(document["changed"] for document in documents)
     jobs = sorted({document["job"] for document in documents})
     if as_json:
@@ -92,13 +103,16 @@ def answers(
     lines: Iterable[tuple[str, str]],
     start: Callable[[], tuple[Policy, Chain | None]],
     seed: int = 0,
+    *,
+    trace: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """One decision per snapshot.
+    """One decision per snapshot, or one answer per document that is the policy's own.
 
     Args:
         lines: Where each line stands, and its text.
         start: Makes the policy, and the guardrails, of one job.
         seed: Of policies that draw.
+        trace: Every line is a trace of the policy's own.
     """
     import numpy as np
 
@@ -106,8 +120,14 @@ def answers(
     from dsp_gym.loop.wire import decision_to_json, snapshot_from_json
 
     histories: dict[str, _History] = {}
+    reads = getattr(start()[0], "answer", None)
     for where, text in lines:
-        snapshot = snapshot_from_json([_parsed(text, where)], where)
+        document = _parsed(text, where)
+        bare = reads is not None and isinstance(document, dict) and "schema" not in document
+        if trace or bare:
+            yield _own(reads, document, where, "trace" if trace else "decision")
+            continue
+        snapshot = snapshot_from_json([document], where)
         job = snapshot.job(0)
         key, t_s = snapshot.topology.spec(0).job, float(snapshot.t_s[0])
         try:
@@ -139,6 +159,23 @@ def answers(
             yield decision_to_json(guarded, job)
         except DspGymError as error:
             raise error.in_file(where) from None
+
+
+def _own(
+    answer: Callable[[Any, str], dict[str, Any]] | None, document: Any, where: str, kind: str
+) -> dict[str, Any]:
+    """A policy's answer to a document in its own format."""
+    from dsp_gym.errors import ConfigError, DspGymError
+
+    if answer is None:
+        raise ConfigError(
+            "this policy reads no traces", key="--trace", remedy="Leave --trace out, or take "
+            "--policy flink-autoscaler.",
+        )  # fmt: skip
+    try:
+        return answer(document, kind)
+    except DspGymError as error:
+        raise error.in_file(where) from None
 
 
 def _maker(policy: str, guardrails: str | None) -> Callable[[], tuple[Policy, Chain | None]]:

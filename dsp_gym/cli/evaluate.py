@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.scorecard import Scorecard
     from dsp_gym.experiment import ExperimentConfig
 
-__all__ = ["benchmark_of", "print_scorecard", "progress", "read_benchmark", "register"]
+__all__ = [
+    "benchmark_of",
+    "print_scorecard",
+    "progress",
+    "read_benchmark",
+    "read_config",
+    "register",
+]
 
 DEFAULT_STORE = "sqlite:///mlflow.db"
 
@@ -50,9 +57,7 @@ def evaluate(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of the results.  [default: runs/evaluations/NAME]"
-        ),
+        typer.Option(metavar="DIR", help="Folder of the results. Default: runs/evaluations/NAME."),
     ] = None,
     as_json: Annotated[
         bool,
@@ -69,13 +74,14 @@ def evaluate(
     CSV (every run) and one HTML page.
     """
     from dsp_gym.evaluation.report import write_report
+    from dsp_gym.evaluation.run import entrants_of
     from dsp_gym.evaluation.run import evaluate as run
 
     source = _fetched(config.removeprefix(_RUN), uri) if config.startswith(_RUN) else config
     name, benchmark = read_benchmark(source, tuple(policy or ()))
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
-    with progress(len(benchmark.policies)) as observer:
+    with progress(len(entrants_of(benchmark))) as observer:
         scorecard = run(benchmark, observer=observer)
     if as_json and out is None:
         typer.echo(scorecard.to_json(), nl=False)
@@ -102,8 +108,7 @@ def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, Be
             earlier evaluation.
         policies: Policies to add to it.
     """
-    from dsp_gym.config.files import find, names, parse, read_yaml
-    from dsp_gym.errors import ConfigError, did_you_mean
+    from dsp_gym.config.files import parse, read_yaml
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.scorecard import Scorecard
     from dsp_gym.experiment import ExperimentConfig
@@ -117,22 +122,36 @@ def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, Be
         card = Scorecard.from_json(path.read_text(encoding="utf-8"), config)
         benchmark = parse(BenchmarkConfig, _beside(card.config, path.parent), config)
         return path.absolute().parent.name, _with(benchmark, policies)
+    name, found = read_config(config)
+    if isinstance(found, ExperimentConfig):
+        return name, benchmark_of(found, policies)
+    return name, _with(found, policies)
+
+
+def read_config(config: str) -> tuple[str, BenchmarkConfig | ExperimentConfig]:
+    """The benchmark or experiment of a name or path, and what to call it."""
+    from dsp_gym.config.files import find, names, parse, read_yaml
+    from dsp_gym.errors import ConfigError, did_you_mean
+    from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.experiment import ExperimentConfig
+
+    path = Path(config)
     known = {kind: names(kind) for kind in ("benchmarks", "experiments")}
     if len(path.parts) == 1 and not path.suffix and not path.exists():
-        found = [kind for kind, shipped in known.items() if config in shipped]
-        if not found:
+        kinds = [kind for kind, shipped in known.items() if config in shipped]
+        if not kinds:
             raise ConfigError(
                 f"there is no benchmark or experiment '{config}'",
                 remedy=did_you_mean(config, [n for shipped in known.values() for n in shipped]),
             )
-        file = find(found[0], config)
+        file = find(kinds[0], config)
     else:
         file = find("benchmarks", path)
     document = read_yaml(file)
     if isinstance(document, dict) and document.keys() & {"agent", "env", "evaluation", "name"}:
         experiment = parse(ExperimentConfig, document, file)
-        return experiment.name, benchmark_of(experiment, policies)
-    return file.stem, _with(parse(BenchmarkConfig, document, file), policies)
+        return experiment.name, experiment
+    return file.stem, parse(BenchmarkConfig, document, file)
 
 
 def benchmark_of(experiment: ExperimentConfig, policies: tuple[str, ...] = ()) -> BenchmarkConfig:

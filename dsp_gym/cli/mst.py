@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 from dsp_gym.errors import ConfigError
 
@@ -33,7 +34,12 @@ def register(app: typer.Typer) -> None:
 
 
 def mst(
-    job: Annotated[str, typer.Argument(help="A shipped job, or the path of a job file.")],
+    job: Annotated[
+        str,
+        typer.Argument(
+            help="A shipped job, or the path of a job file.", autocompletion=shipped("jobs")
+        ),
+    ],
     parallelism: Annotated[
         str | None,
         typer.Option(help="VERTEX=P,...; vertices left out keep the job file's parallelism."),

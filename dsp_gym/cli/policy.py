@@ -61,7 +61,7 @@ def pull(
     address: Annotated[str, typer.Argument(help="models:/NAME@ALIAS or models:/NAME/VERSION.")],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder to make.  [default: policies/NAME]"),
+        typer.Option(metavar="DIR", help="Folder to make. Default: policies/NAME."),
     ] = None,
     uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
     as_json: Annotated[bool, JSON_OPTION] = False,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    job: Annotated[str, typer.Argument(help="A shipped job (dsp-gym jobs), or a job file.")],
+    job: Annotated[
+        str,
+        typer.Argument(
+            help="A shipped job (dsp-gym jobs), or a job file.", autocompletion=shipped("jobs")
+        ),
+    ],
     load: Annotated[str, typer.Option(help="A shipped load, or a load file.")] = "constant",
     policy: Annotated[str, typer.Option(help="A policy's name, YAML file, or folder.")] = "static",
     guardrails: Annotated[
@@ -61,6 +67,7 @@ def simulate(
             "description": f"{policy} on {job} under {load}",
             "policies": [{"policy": policy, "guardrails": guardrails}],
             "reference": None,
+            "clairvoyant": False,
             "jobs": [job],
             "loads": {"test": {"loads": [load], "seeds": {"from": seed, "to": seed + 1}}},
             "episode_s": seconds(duration),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    config: Annotated[str, typer.Argument(help="An experiment: its name, or its YAML file.")],
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="An experiment: its name, or its YAML file.", autocompletion=shipped("experiments")
+        ),
+    ],
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the last checkpoint in the folder.")
     ] = False,
@@ -41,7 +47,7 @@ def train(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of checkpoints and policy. [default: runs/NAME]"),
+        typer.Option(metavar="DIR", help="Folder of checkpoints and policy. Default: runs/NAME."),
     ] = None,
     track: Annotated[
         bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")

@@ -10,11 +10,15 @@ from pydantic import Field, model_validator
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.job.spec import Prices
 from dsp_gym.loads.splits import LoadSet
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["BenchmarkConfig", "Entrant"]
+__all__ = ["BOUND", "BenchmarkConfig", "Entrant"]
+
+BOUND = "bound"
+"""Label of the lower bound's row."""
 
 
 class Entrant(ConfigModel):
@@ -68,7 +72,16 @@ class BenchmarkConfig(ConfigModel):
         description="label of the policy the others are compared with, pair by pair; ds2 because "
         "it is the baseline of the field; null: no comparison",
     )
+    clairvoyant: bool = Field(
+        True,
+        description="add what could be won at most: the rows 'bound' (no policy that keeps the SLO "
+        "costs less) and 'clairvoyant' (the best plan with the load known), and the share of the "
+        "possible saving",
+    )
     jobs: tuple[str, ...] = Field(min_length=1, description="shipped jobs, or paths of job files")
+    train_jobs: tuple[str, ...] = Field(
+        (), description="jobs to tune and train policies on; none: the jobs above"
+    )
     loads: LoadSet = Field(description="loads by split; evaluation uses one split")
     split: Literal["train", "validation", "test"] = Field(
         "test", description="which split is run; test is what no policy has seen"
@@ -96,6 +109,16 @@ class BenchmarkConfig(ConfigModel):
     slo_latency_s: float | None = Field(
         None, gt=0, description="bound on p95 latency for every job, s; none: the job file's"
     )
+    max_slo_share: float = Field(
+        0.05,
+        gt=0,
+        le=1,
+        description="share of the time the bound may be missed: policies are tuned, and ranked, "
+        "by cost among those that keep to it",
+    )
+    prices: Prices | None = Field(
+        None, description="money per hour for every job; none: the job file's"
+    )
     simulation: SimulationOptions = Field(
         default_factory=SimulationOptions, description="how jobs are measured, and faults"
     )
@@ -113,12 +136,20 @@ class BenchmarkConfig(ConfigModel):
         repeated = sorted({label for label in labels if labels.count(label) > 1})
         if repeated:
             raise ValueError(f"two policies are named '{repeated[0]}'; give each its own name")
+        if self.clairvoyant and BOUND in labels:
+            raise ValueError(f"'{BOUND}' is the name of the lower bound; call the policy otherwise")
         repeated = sorted({job for job in self.jobs if self.jobs.count(job) > 1})
         if repeated:
             raise ValueError(f"the job '{repeated[0]}' is listed twice")
         if self.episode_s % self.interval_s:
             raise ValueError(
                 f"episode_s {self.episode_s} is no multiple of interval_s {self.interval_s}"
+            )
+        both = sorted(set(self.jobs) & set(self.train_jobs))
+        if both:
+            raise ValueError(
+                f"the job '{both[0]}' is in jobs and in train_jobs; leave train_jobs out to "
+                "tune on the jobs themselves"
             )
         known = [name for name, _ in self.loads.splits()]
         if self.split not in known:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dsp_gym.errors import MissingExtraError
-from dsp_gym.evaluation.scorecard import Scorecard, Timeline
+from dsp_gym.evaluation.scorecard import Estimate, Scorecard, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,8 @@ def bars(scorecard: Scorecard, job: str) -> str:
     with _figure(3.4 * len(BARS), 0.7 + 0.34 * len(policies), f"bars {job}") as figure:
         axes = figure.subplots(1, len(BARS), sharey=True)
         for axis, (metric, title) in zip(axes, BARS.items(), strict=True):
-            found = [scorecard.row(policy, job).metrics[metric] for policy in policies]
+            nothing = Estimate(value=0.0, low=0.0, high=0.0)  # the bound is a cost alone
+            found = [scorecard.row(policy, job).metrics.get(metric, nothing) for policy in policies]
             values = [estimate.value for estimate in found]
             # An interval need not hold its estimate, but a whisker must not be negative.
             below = [max(0.0, estimate.value - estimate.low) for estimate in found]

@@ -35,6 +35,9 @@ LABELS: dict[str, str] = {
 """What a metric is called in a table."""
 
 
+SAVING = "share of the possible saving"
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """One job's table: metrics down, policies across."""
@@ -63,9 +66,11 @@ def summary(scorecard: Scorecard, job: str, intervals: Collection[str] = tuple(M
     """
     found = [scorecard.row(policy, job) for policy in scorecard.policies]
     rows = [
-        (LABELS[name], *(_estimate(row.metrics[name], name in intervals) for row in found))
+        (LABELS[name], *(_estimate(row.metrics.get(name), name in intervals) for row in found))
         for name in METRICS
     ]
+    if any(row.saving is not None for row in found):
+        rows.append((SAVING, *(_saving(row) for row in found)))
     guardrails = sorted({name for row in found for name, count in row.trips.items() if count})
     rows += [
         (f"  by {name}", *(number(row.trips.get(name, 0.0)) for row in found))
@@ -81,10 +86,22 @@ def summary(scorecard: Scorecard, job: str, intervals: Collection[str] = tuple(M
     return Summary(job, ("", *scorecard.policies), tuple(rows))
 
 
-def _estimate(estimate: Estimate, interval: bool) -> str:
+def _estimate(estimate: Estimate | None, interval: bool) -> str:
+    if estimate is None:
+        return "–"
     if not interval or estimate.low == estimate.high:
         return number(estimate.value)
     return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
+
+
+def _saving(row: Row) -> str:
+    """The share with the violations it was bought with."""
+    if row.saving is None:
+        return "–"
+    late = f"{100 * row.metrics['slo_share'].value:.2g} % late"
+    share, low, high = (100 * x for x in (row.saving.share, row.saving.low, row.saving.high))
+    interval = "" if low == high else f" [{low:.0f}, {high:.0f}]"
+    return f"{share:.0f}{interval} %, {late}"
 
 
 def _relative(row: Row, metric: str) -> str:
@@ -156,6 +173,12 @@ def _lead(scorecard: Scorecard) -> str:
     )
     if scorecard.reference is not None:
         text += f" Differences are paired with {scorecard.reference}."
+    if any(row.saving is not None for row in scorecard.rows):
+        text += (
+            " The share of the possible saving is 0 % for the cheapest fixed configuration that "
+            "carries the peak and 100 % at the bound, which no policy that keeps the SLO can pass; "
+            "how much of the time was late stands beside it, because lateness saves money too."
+        )
     return html.escape(text)
 
 

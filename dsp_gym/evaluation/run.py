@@ -21,21 +21,26 @@ from numpy.typing import NDArray
 from dsp_gym import __version__
 from dsp_gym.envs.sizing import sized
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.scorecard import Cell, Scorecard, Timeline, score
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
-from dsp_gym.job.spec import JobSpec, Slo
+from dsp_gym.job.spec import JobSpec, Prices, Slo
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loads.sampler import LoadCell, LoadSampler
 from dsp_gym.loop.control import ControlLoop, Step
+from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
-from dsp_gym.policies.registry import make
-from dsp_gym.simulation.outcome import Outcome, histogram_quantile
+from dsp_gym.policies.foresight import Bounding, Foreseeing, Foresight, Possible
+from dsp_gym.policies.registry import is_installed, make
+from dsp_gym.simulation.outcome import histogram_quantile
 from dsp_gym.simulation.simulated import SimulatedJobs
 
-__all__ = ["Observer", "evaluate", "simulation_seed"]
+__all__ = ["PLAN", "Observer", "benchmark_job", "entrants_of", "evaluate", "simulation_seed"]
+
+PLAN = "clairvoyant"
+"""The policy that is told the load, and its label."""
 
 Observer = Callable[[str, int, int, Step], None]
 """Told of each step: the policy's label, decisions taken, decisions in all, and the step."""
@@ -75,15 +80,20 @@ def evaluate(
     """
     runs = _runs(config, base_dir)
     # Everything that can be wrong about a policy is found before the first one runs.
-    made = [(entrant, make(entrant.policy)) for entrant in config.policies]
+    made = [(entrant, make(entrant.policy)) for entrant in entrants_of(config)]
     entrants = [
         (entrant, policy, build_for(policy, entrant.guardrails)) for entrant, policy in made
     ]
     cells: list[Cell] = []
     timelines: list[Timeline] = []
+    possible: Possible | None = None
     for entrant, policy, chain in entrants:
         jobs = SimulatedJobs(Topology.of(runs.specs, runs.job.tolist()), config.simulation)
         jobs.reset(runs.seeds, runs.rates, parallelism=_start(jobs.topology, runs, config))
+        if isinstance(policy, Foreseeing):
+            policy.foresee(jobs.topology, Foresight(runs.rates, config.interval_s))
+        if config.clairvoyant and possible is None and isinstance(policy, Bounding):
+            possible = policy.possible()
         loop = ControlLoop(jobs, policy, chain, config.interval_s)
         loop.reset(runs.seeds)
         record = _Record.of(_play(loop, config, entrant.name, observer), jobs)
@@ -92,6 +102,8 @@ def evaluate(
         timelines += [
             _timeline(entrant.name, runs, row, record, config) for row in _representative(runs)
         ]
+    if possible is not None:
+        cells = _with_bound(cells, runs, possible)
     rows = score(
         cells,
         reference=config.reference,
@@ -106,6 +118,34 @@ def evaluate(
         cells=tuple(cells),
         timelines=tuple(timelines),
     )
+
+
+def entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
+    """The policies that are run: those of the config, and the best plan where it is installed."""
+    named = [entrant.name for entrant in config.policies]
+    if not config.clairvoyant or PLAN in named or not is_installed(PLAN):
+        return config.policies
+    return (*config.policies, Entrant(policy=PLAN, name=PLAN))
+
+
+def _with_bound(cells: list[Cell], runs: _Runs, possible: Possible) -> list[Cell]:
+    """The cells with what there was to save, and the bound as a policy of its own."""
+    found = [
+        {"bound": float(bound), "peak": float(peak)}
+        for bound, peak in zip(possible.bound, possible.peak, strict=True)
+    ]
+    told = [cell.model_copy(update=found[i % len(runs)]) for i, cell in enumerate(cells)]
+    least = [
+        cell.model_copy(
+            update={
+                "policy": BOUND,
+                "metrics": {"slo_s": 0.0, "slo_share": 0.0, "cost": found[i]["bound"]},
+                "trips": {},
+            }
+        )
+        for i, cell in enumerate(told[: len(runs)])
+    ]
+    return told + least
 
 
 def _play(
@@ -127,7 +167,7 @@ def simulation_seed(cell: LoadCell) -> int:
 
 
 def _runs(config: BenchmarkConfig, base_dir: str | Path | None) -> _Runs:
-    specs = tuple(_job(name, config.slo_latency_s) for name in config.jobs)
+    specs = tuple(benchmark_job(name, config) for name in config.jobs)
     names = [spec.job for spec in specs]
     for spec, file in zip(specs, config.jobs, strict=True):
         if names.count(spec.job) > 1:
@@ -160,11 +200,14 @@ def _start(topology: Topology, runs: _Runs, config: BenchmarkConfig) -> NDArray[
     return sized(tables, row, runs.rates[:, 0], config.start_headroom, np.ones(len(runs)), level)
 
 
-def _job(name: str, slo_latency_s: float | None) -> JobSpec:
-    spec = load_job(name)
-    if slo_latency_s is None:
-        return spec
-    return spec.model_copy(update={"slo": Slo(latency_s=slo_latency_s)})
+def benchmark_job(name: str, config: BenchmarkConfig) -> JobSpec:
+    """A job as a benchmark runs it: with the bound and prices that hold for all its jobs."""
+    changes: dict[str, Slo | Prices] = {}
+    if config.slo_latency_s is not None:
+        changes["slo"] = Slo(latency_s=config.slo_latency_s)
+    if config.prices is not None:
+        changes["prices"] = config.prices
+    return load_job(name).model_copy(update=changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dsp_gym.evaluation.statistics import (
     interquartile_mean,
     mean,
     paired_difference,
+    ratio_of_means,
     stratified_bootstrap,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "Row",
+    "Saving",
     "Scorecard",
     "Timeline",
     "score",
@@ -69,6 +71,12 @@ class Cell(ConfigModel):
     load: str = Field(description="name of the load")
     seed: int = Field(description="seed of the load")
     metrics: dict[str, float] = Field(description="by name, see METRICS")
+    bound: float | None = Field(
+        None, description="no policy that serves every arrival in time costs less; none: not known"
+    )
+    peak: float | None = Field(
+        None, description="cost of the cheapest fixed configuration that carries the load's peak"
+    )
     trips: dict[str, int] = Field(description="interventions by guardrail")
 
 
@@ -90,6 +98,17 @@ class Difference(ConfigModel):
     upper: float = Field(description="one-sided: at most this")
 
 
+class Saving(ConfigModel):
+    """Share of the possible saving: mean of (peak - cost) over mean of (peak - bound)."""
+
+    share: float = Field(
+        description="0: as dear as the peak-provisioned job; 1: at the bound; above 1 only by "
+        "violating the SLO, so it is read beside slo_share"
+    )
+    low: float = Field(description="lower end of the interval")
+    high: float = Field(description="upper end of the interval")
+
+
 class Row(ConfigModel):
     """One policy on one job."""
 
@@ -99,6 +118,9 @@ class Row(ConfigModel):
     trips: dict[str, float] = Field(description="interventions per episode by guardrail, mean")
     differences: dict[str, Difference] = Field(description="against the reference, in units")
     relative: dict[str, Difference] = Field(description="against the reference, as a share of it")
+    saving: Saving | None = Field(
+        None, description="share of the possible saving; none: not computed, or nothing to save"
+    )
 
 
 class Timeline(ConfigModel):
@@ -173,12 +195,14 @@ class Scorecard(ConfigModel):
     def to_csv(self) -> str:
         """Every run as one line, interventions by guardrail in columns `trips.NAME`."""
         guardrails = sorted({name for cell in self.cells for name in cell.trips})
-        header = ["policy", "job", "load", "seed", *METRICS, *(f"trips.{g}" for g in guardrails)]
+        header = ["policy", "job", "load", "seed", *METRICS, "bound", "peak"]
+        header += [f"trips.{name}" for name in guardrails]
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(header)
         for cell in self.cells:
-            values = [repr(cell.metrics[name]) for name in METRICS]
+            known = [*(cell.metrics.get(name) for name in METRICS), cell.bound, cell.peak]
+            values = ["" if value is None else repr(value) for value in known]
             trips = [cell.trips.get(name, 0) for name in guardrails]
             writer.writerow([cell.policy, cell.job, cell.load, cell.seed, *values, *trips])
         return stream.getvalue()
@@ -210,15 +234,17 @@ def score(
     for job in dict.fromkeys(cell.job for cell in cells):
         tables = {policy: _tables(cells, policy, job) for policy in policies}
         for policy, table in tables.items():
+            mine = [cell for cell in cells if (cell.policy, cell.job) == (policy, job)]
             other = None if reference in (None, policy) else tables[str(reference)]
             rows.append(
                 Row(
                     policy=policy,
                     job=job,
-                    metrics={name: _estimate(table[name], how) for name in METRICS},
-                    trips=_mean_trips([c for c in cells if (c.policy, c.job) == (policy, job)]),
+                    metrics={name: _estimate(values, how) for name, values in table.items()},
+                    trips=_mean_trips(mine),
                     differences=_differences(table, other, METRICS, how),
                     relative=_differences(table, other, RELATIVE, how, relative=True),
+                    saving=_saving(mine, how),
                 )
             )
     return tuple(rows)
@@ -233,7 +259,24 @@ def _tables(cells: Sequence[Cell], policy: str, job: str) -> dict[str, NDArray[n
     return {
         name: np.array([[run[name] for run in runs] for runs in by_load.values()])
         for name in METRICS
+        if all(name in run for runs in by_load.values() for run in runs)
     }
+
+
+def _saving(cells: Sequence[Cell], how: _Resampling) -> Saving | None:
+    saved: dict[str, list[tuple[float, float]]] = {}
+    for cell in cells:
+        if cell.bound is None or cell.peak is None:
+            return None
+        both = (cell.peak - cell.metrics["cost"], cell.peak - cell.bound)
+        saved.setdefault(cell.load, []).append(both)
+    table = np.array(list(saved.values()))  # (loads, seeds, 2)
+    if table[..., 1].mean() <= 0:
+        return None
+    share, interval = ratio_of_means(
+        table[..., 0], table[..., 1], n=how.n, confidence=how.confidence
+    )
+    return Saving(share=share, low=interval.low, high=interval.high)
 
 
 def _estimate(scores: NDArray[np.float64], how: _Resampling) -> Estimate:
@@ -254,6 +297,8 @@ def _differences(
         return {}
     differences = {}
     for name in names:
+        if name not in mine or name not in other:
+            continue
         # A seed draws other noise in each load, so seeds are nested in loads.
         found = paired_difference(
             mine[name],

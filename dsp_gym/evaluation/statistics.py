@@ -21,6 +21,7 @@ __all__ = [
     "interquartile_mean",
     "mean",
     "paired_difference",
+    "ratio_of_means",
     "stratified_bootstrap",
 ]
 
@@ -171,6 +172,30 @@ def paired_difference(
         upper=float(np.quantile(draws, confidence)),
         confidence=confidence,
     )
+
+
+def ratio_of_means(
+    part: ArrayLike, whole: ArrayLike, *, n: int = 2000, confidence: float = 0.95, seed: int = 0
+) -> tuple[float, Interval]:
+    """Mean of one score over the mean of another, with its bootstrap interval.
+
+    Loads are resampled and, within each, its seeds; both scores get the same ones.
+
+    Args:
+        part: Scores of shape (loads, seeds).
+        whole: The same; its mean is not zero.
+        n: Resamples.
+        confidence: Of the interval.
+        seed: Seed of the resampling.
+    """
+    one, other = _checked(part, dimensions=2), _checked(whole, dimensions=2)
+    loads, seeds = one.shape
+    stream = np.random.Generator(np.random.Philox(seed))
+    rows = stream.integers(loads, size=(n, loads, 1))
+    drawn = stream.integers(seeds, size=(n, loads, seeds))
+    below = other[rows, drawn].mean(axis=(1, 2))
+    draws = one[rows, drawn].mean(axis=(1, 2))[below != 0] / below[below != 0]
+    return float(one.mean() / other.mean()), _interval(draws, confidence)
 
 
 def _interval(draws: Array, confidence: float) -> Interval:

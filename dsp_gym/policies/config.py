@@ -19,3 +19,6 @@ class PolicyConfig(ConfigModel):
         default_factory=dict,
         description="parameters of that policy; its own configuration model checks them",
     )
+    provenance: dict[str, Any] | None = Field(
+        None, description="how a program found the parameters, as `dsp-gym tune` writes it"
+    )

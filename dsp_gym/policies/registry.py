@@ -18,7 +18,7 @@ from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import PolicyConfig
 
-__all__ = ["GROUP", "available", "load_class", "make", "resolve"]
+__all__ = ["GROUP", "available", "installed", "is_installed", "load_class", "make", "resolve"]
 
 GROUP = "dsp_gym.policies"
 """Entry-point group under which a distribution offers policies."""
@@ -90,6 +90,20 @@ def load_class(name: str) -> Any:
             f"policy '{name}' cannot be loaded from '{entries[name].value}': {error}",
             remedy="See what is installed: dsp-gym doctor",
         ) from error
+
+
+def installed() -> tuple[str, ...]:
+    """Names of the policies that distributions offer and that run with their defaults."""
+    return tuple(
+        name
+        for name in _entries()
+        if not any(field.is_required() for field in load_class(name).Config.model_fields.values())
+    )
+
+
+def is_installed(name: str) -> bool:
+    """Whether a distribution offers a policy of that name."""
+    return name in _entries()
 
 
 @cache

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.control import ControlLoop
+from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
-from dsp_gym.simulation.outcome import Outcome
 from dsp_gym.simulation.simulated import SimulatedJobs
 
 __all__ = ["Configuration", "Run", "can_lose", "closed_loop"]

@@ -31,9 +31,37 @@ STUDIES: dict[str, tuple[str, str]] = {
         "dsp_gym.reproduce.ds2:ds2_convergence",
         "DS2, section 5.4: six Nexmark queries from six initial parallelisms",
     ),
+    "dhalion": (
+        "dsp_gym.reproduce.dhalion:dhalion_word_count",
+        "DS2, section 5.2: Dhalion on the Heron word count, beside DS2's one step",
+    ),
     "streambed": (
         "dsp_gym.reproduce.streambed:streambed",
         "StreamBed: throughput by slots and memory of q1, q5, q11, each slot count left out",
+    ),
+    "streambed-planner": (
+        "dsp_gym.reproduce.streambed_planner:streambed_planner",
+        "StreamBed: BIDS2 on measured rates, and slots for ten times its testbed",
+    ),
+    "streambed-tables": (
+        "dsp_gym.reproduce.streambed_tables:streambed_tables",
+        "StreamBed, section 8.2: Tables 3 and 4 and Figure 6 on the simulated queries",
+    ),
+    "demeter": (
+        "dsp_gym.reproduce.demeter:demeter",
+        "Demeter: an 18 h run under two policies, its outages and slots replayed",
+    ),
+    "demeter-autoscalers": (
+        "dsp_gym.reproduce.demeter_autoscalers:demeter_autoscalers",
+        "Demeter: the operator's autoscaler and reactive HPA as policies, 18 h, five seeds",
+    ),
+    "flink-autoscaler": (
+        "dsp_gym.reproduce.flink_autoscaler:flink_autoscaler",
+        "Flink's autoscaler 1.15.0: facts of its unit tests, decisions and traces of its classes",
+    ),
+    "flink-runs": (
+        "dsp_gym.reproduce.flink_runs:flink_runs",
+        "a real Flink's runs: calibrated on a third of them, the rest predicted",
     ),
 }
 """Name to function (imported when run) and a sentence."""

@@ -1,0 +1,27 @@
+"""What can be tuned about an agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dsp_gym.tuning.space import Pick
+
+__all__ = ["agent"]
+
+
+def agent(pick: Pick) -> dict[str, Any]:
+    """PPO's hyper-parameters; names as in an experiment's `agent` section.
+
+    The size of a rollout and the network stay as the experiment has them: they trade speed, not
+    only quality, and a trial would take ten times as long as its neighbour.
+    """
+    return {
+        "learning_rate": pick.real("learning_rate", 1e-4, 3e-3, log=True),
+        "gamma": pick.one("gamma", [0.95, 0.97, 0.98, 0.985, 0.99, 0.995]),
+        "gae_lambda": pick.real("gae_lambda", 0.8, 1.0),
+        "clip_range": pick.real("clip_range", 0.1, 0.4),
+        "ent_coef": pick.one("ent_coef", [0.0, 0.0005, 0.001, 0.002, 0.005, 0.01]),
+        "n_epochs": pick.whole("n_epochs", 2, 10),
+        "vf_coef": pick.real("vf_coef", 0.25, 1.0),
+        "network": {"hold_bias": pick.real("network.hold_bias", 0.0, 6.0)},
+    }

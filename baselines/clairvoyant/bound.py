@@ -1,0 +1,129 @@
+r"""The bound: no policy that serves every arrival in time costs less.
+
+Let A(t) be the records that have arrived by second t and D(t) those a vertex has been through with
+(in units of job load). A policy is feasible when no second violates the latency bound L and
+nothing that was offered was held back. Then, at every vertex that no firing window precedes,
+
+    low(t) <= D(t) <= A(t),      low = min(A(t - L), F(t)).
+
+A(t - L) is the deadline of each arrival. The simulation measures latency as what waits over the
+rate at which it leaves, summed over the path, which allows other service: F is the least D it lets
+pass. *Sketch:* with waits w_i at the k vertices of a path, what has arrived and is not yet through
+the last is at most (prod(1 + w_i) - 1) (d + e) for its rate d = D(t) - D(t - 1) and the rate e that
+the measurement takes at least: a vertex whose queue is w d lets at most (1 + w) d in. The w add up
+to at most L, so the product is at most (1 + L/k)^k =: 1 + g, and A - D <= g (d + e) gives
+F(t) = (A(t) + g (F(t - 1) - e)) / (1 + g).
+
+Any second's cost is at least G(D(t) - D(t - 1)), G the sum over vertices of the lower convex hull
+of cost over capacity (`frontier.hull`): a configuration lies on or above the hull, and caches that
+warm, windows that fill, contention and faults only take capacity away. G is convex and rising, so
+among all D between low and A the *taut string*, the shortest path from 0 to low(T), makes the sum
+of G least (for every convex G at once). Rescaling is free and takes no time. Each step only lets
+more pass, so the sum is a lower bound. Service times are the model's means: their noise is
+independent of what a policy can know and, within a tenth of a per cent, gains nothing on average.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baselines.clairvoyant.frontier import hull, released_every_s
+from dsp_gym.job.service import compiled
+from dsp_gym.job.tables import JobTables
+
+__all__ = ["bounds", "needed_per_s"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_LEAST = 0.01
+"""Share of the reference rate that the simulation divides a backlog by at least."""
+
+
+@compiled
+def _least_served(arrived: Floats, deadline_s: int, lag_s: float, spare: float) -> Floats:
+    """Records that must have been served by the end of each second; `arrived` is cumulated."""
+    least = np.zeros(arrived.shape[0])
+    measured = 0.0
+    for t in range(arrived.shape[0]):
+        measured = max(measured, (arrived[t] + lag_s * (measured - spare)) / (1.0 + lag_s))
+        due = arrived[t - deadline_s] if t >= deadline_s else 0.0
+        least[t] = min(due, measured)
+    return least
+
+
+@compiled
+def _taut_string(low: Floats, high: Floats) -> Floats:
+    """Increments of the shortest path from 0 to low[-1] that stays between the two curves."""
+    size = low.shape[0]
+    rates = np.zeros(size)
+    start, height = -1, 0.0  # the curves' values stand at the ends of their seconds
+    while start < size - 1:
+        steepest, at_high = math.inf, size - 1
+        flattest, at_low = -math.inf, size - 1
+        stop, reached = size - 1, low[size - 1]
+        for t in range(start + 1, size):
+            seconds = t - start
+            above = ((low[t] if t == size - 1 else high[t]) - height) / seconds
+            below = (low[t] - height) / seconds
+            if below > steepest:
+                stop, reached = at_high, high[at_high]
+                break
+            if above < flattest:
+                stop, reached = at_low, low[at_low]
+                break
+            if above <= steepest:
+                steepest, at_high = above, t
+            if below >= flattest:
+                flattest, at_low = below, t
+        for t in range(start + 1, stop + 1):
+            rates[t] = max(0.0, (reached - height) / (stop - start))
+        start, height = stop, reached
+    return rates
+
+
+def _depth(tables: JobTables, k: int) -> int:
+    """Vertices on the longest path from a source before any window that fires."""
+    fired = released_every_s(tables, k) > 0
+    depth = np.ones(int(tables.n[k]), np.int64)
+    for v in range(len(depth)):
+        for u in tables.upstream[k, v]:
+            if u >= 0:
+                depth[v] = max(depth[v], depth[u] + 1)
+    return int(depth[~fired].max())
+
+
+def needed_per_s(tables: JobTables, k: int, rates_per_s: Floats) -> Floats:
+    """The steadiest service of a load in time, records/s in each second.
+
+    Args:
+        tables: compiled jobs.
+        k: row of the job.
+        rates_per_s: (T,) what arrives.
+    """
+    bound_s, depth = float(tables.slo_s[k]), _depth(tables, k)
+    lag_s = (1.0 + bound_s / depth) ** depth - 1.0
+    arrived = np.cumsum(rates_per_s)
+    spare = max(1e-9, _LEAST * float(tables.rate_per_s[k]))
+    low = _least_served(arrived, math.ceil(bound_s), lag_s, spare)
+    return np.asarray(_taut_string(low, arrived))
+
+
+def bounds(tables: JobTables, row: Ints, rates_per_s: Floats) -> tuple[Floats, Floats]:
+    """Least cost of each run, money, and the highest rate its steadiest service needs, (J,).
+
+    Args:
+        tables: compiled jobs.
+        row: (J,) which job each run is.
+        rates_per_s: (J, T) what arrives.
+    """
+    hulls = {k: hull(tables, k) for k in np.unique(row).tolist()}
+    least, highest = np.zeros(len(row)), np.zeros(len(row))
+    for j, k in enumerate(row.tolist()):
+        needed = needed_per_s(tables, k, rates_per_s[j])
+        least[j] = float(np.cumsum(hulls[k](needed))[-1])
+        highest[j] = float(needed.max())
+    return least, highest

@@ -1,0 +1,247 @@
+"""The plan: which configuration to run when, knowing the load.
+
+Dynamic programming over decision steps. A node is a step and a running configuration; since a
+backlog goes along, a node holds *labels* (money so far, backlog), and of two labels the one with
+no less money and no less backlog is dropped: from there on it can do nothing better. That is exact.
+When a node is full, the two labels that differ least in money become one: the dearer one, which
+is a plan that exists. The same search with the *better of both* instead, a plan that need not
+exist, is never above the best plan; the gap is the difference of the two.
+
+The model of a second: what waits and arrives is served up to the configuration's rate; the second
+is late if more is left than can be served in time, and as often as the configuration is late at
+that load anyway. A rescale goes on serving while the savepoint is
+written, stands still for the outage at the old configuration's cost, and then catches up. What
+follows a stop does not depend on what ran before it, so all sources of a rescale share one list.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.job.service import compiled
+
+__all__ = ["LABELS", "Plan", "Terms", "plan", "price_of"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LABELS = 8
+"""Labels a node may hold."""
+
+
+class Terms(NamedTuple):
+    """What counts in a plan, times in whole seconds."""
+
+    interval_s: int  # between decisions
+    savepoint_s: int  # the job goes on meanwhile
+    outage_s: int  # it does not
+    late_s: float  # backlog over rate above which a second is late
+    slo_price: float  # money of a late second
+    rescale_price: float  # money of a rescale beside its outage
+
+
+class Plan(NamedTuple):
+    """One job's plan."""
+
+    choice: Ints  # (K,) configuration wanted from each decision on
+    price: float  # money, late seconds and rescales included
+    gap: float  # no plan over these configurations is cheaper by more than this, money
+
+
+@compiled
+def serve(
+    arrivals: Floats, begin: int, end: int, backlog: float, capacity: float, late_s: float
+) -> tuple[float, float]:
+    """Backlog after those seconds at that rate, and how many of them were late."""
+    late = 0.0
+    for t in range(begin, end):
+        waits = backlog + arrivals[t]
+        served = min(waits, capacity)
+        backlog = waits - served
+        if backlog > late_s * served:
+            late += 1.0
+    return backlog, late
+
+
+@compiled
+def _keep(
+    money: Floats, backlog: Floats, parent: Ints, count: int, m: float, b: float, came: int,
+    hopeful: bool,
+) -> tuple[int, bool]:  # fmt: skip
+    """Adds a label to a list sorted by money; returns its length and whether two became one."""
+    for i in range(count):
+        if money[i] <= m and backlog[i] <= b:
+            return count, False
+    kept = 0
+    for i in range(count):  # drop what the new one beats
+        if not (m <= money[i] and b <= backlog[i]):
+            money[kept], backlog[kept], parent[kept] = money[i], backlog[i], parent[i]
+            kept += 1
+    money[kept], backlog[kept], parent[kept] = m, b, came
+    _sort(money, backlog, parent, kept + 1)
+    if kept + 1 < money.shape[0]:  # the last place is for a newcomer only
+        return kept + 1, False
+    place = 0
+    for i in range(kept):
+        if money[i + 1] - money[i] < money[place + 1] - money[place]:
+            place = i
+    if hopeful:
+        money[place + 1] = money[place]
+    for i in range(place, kept):
+        money[i], backlog[i], parent[i] = money[i + 1], backlog[i + 1], parent[i + 1]
+    return kept, True
+
+
+@compiled
+def _sort(money: Floats, backlog: Floats, parent: Ints, count: int) -> None:
+    """Moves the last label to its place by money."""
+    i = count - 1
+    while i > 0 and money[i] < money[i - 1]:
+        money[i], money[i - 1] = money[i - 1], money[i]
+        backlog[i], backlog[i - 1] = backlog[i - 1], backlog[i]
+        parent[i], parent[i - 1] = parent[i - 1], parent[i]
+        i -= 1
+
+
+@compiled
+def _search(
+    arrivals: Floats, capacity: Floats, cost: Floats, first: int, interval: int, savepoint: int,
+    outage: int, late_s: float, slo_price: float, rescale_price: float, share: Floats,
+    labels: int, hopeful: bool,
+) -> tuple[Ints, float, bool]:  # fmt: skip
+    steps, n = arrivals.shape[0] // interval, capacity.shape[0]
+    width = labels + 1
+    money = np.zeros((steps + 1, n, width))
+    backlog = np.zeros((steps + 1, n, width))
+    parent = np.full((steps + 1, n, width), -1, np.int64)
+    count = np.zeros((steps + 1, n), np.int64)
+    merged = False
+    below, standing = np.zeros(width), np.zeros(width)
+    came = np.zeros(width, np.int64)
+    taken = (savepoint + outage + interval - 1) // interval  # steps until decisions count again
+    owed = np.concatenate((np.zeros(1), np.cumsum(arrivals)))
+    count[0, first] = 1
+    for k in range(steps):
+        begin, end = k * interval, (k + 1) * interval
+        stop, again = begin + savepoint, begin + savepoint + outage
+        heaviest = arrivals[begin:end].max()
+        down = 0
+        for c in range(n):
+            for i in range(count[k, c]):
+                code = (k * n + c) * width + i
+                m, b = money[k, c, i], backlog[k, c, i]
+                after, late = b, 0.0
+                if b > 0.0 or heaviest > capacity[c]:
+                    after, late = serve(arrivals, begin, end, b, capacity[c], late_s)
+                late += share[k, c] * (interval - late)
+                count[k + 1, c], one = _keep(
+                    money[k + 1, c], backlog[k + 1, c], parent[k + 1, c], count[k + 1, c],
+                    m + cost[c] * interval + slo_price * late, after, code, hopeful,
+                )  # fmt: skip
+                merged = merged or one
+                if k + taken > steps:
+                    continue  # it would be down until the end
+                after, late = serve(arrivals, begin, stop, b, capacity[c], late_s)
+                late += share[k, c] * (savepoint - late)
+                spent = cost[c] * (savepoint + outage) + slo_price * (late + outage)
+                down, one = _keep(
+                    below, standing, came, down, m + spent + rescale_price,
+                    after + owed[again] - owed[stop], code, hopeful,
+                )  # fmt: skip
+                merged = merged or one
+        until = (k + taken) * interval
+        for i in range(down):
+            for c in range(n):
+                after, late = serve(arrivals, again, until, standing[i], capacity[c], late_s)
+                late += share[k + taken - 1, c] * (until - again - late)
+                spent = cost[c] * (until - again) + slo_price * late
+                count[k + taken, c], one = _keep(
+                    money[k + taken, c], backlog[k + taken, c], parent[k + taken, c],
+                    count[k + taken, c], below[i] + spent, after, came[i], hopeful,
+                )  # fmt: skip
+                merged = merged or one
+    best, price = 0, math.inf
+    for c in range(n):
+        if count[steps, c] > 0 and money[steps, c, 0] < price:
+            best, price = c, money[steps, c, 0]
+    choice = np.zeros(steps, np.int64)
+    k, c, i = steps, best, 0
+    while k > 0:
+        code = parent[k, c, i]
+        i = code % width
+        before, was = code // width // n, code // width % n
+        choice[before:k] = c
+        k, c = before, was
+    return choice, price, merged
+
+
+def plan(
+    arrivals_per_s: Floats,
+    capacity_per_s: Floats,
+    cost_per_s: Floats,
+    first: int,
+    terms: Terms,
+    late_share: Floats | None = None,
+    labels: int = LABELS,
+) -> Plan:
+    """The cheapest plan.
+
+    Args:
+        arrivals_per_s: (T,) the load, whole intervals of it.
+        capacity_per_s: (N,) load each configuration carries.
+        cost_per_s: (N,) money.
+        first: the configuration that runs at the start.
+        terms: what counts.
+        late_share: (K, N) share of each step's seconds that are late without any backlog.
+        labels: labels a node may hold.
+    """
+    load, capacity, cost = (
+        np.ascontiguousarray(array) for array in (arrivals_per_s, capacity_per_s, cost_per_s)
+    )
+    steps = len(load) // terms.interval_s
+    share = np.zeros((steps, len(capacity))) if late_share is None else late_share
+    choice, price, merged = _search(load, capacity, cost, first, *terms, share, labels, False)
+    least = price
+    if merged:
+        least = _search(load, capacity, cost, first, *terms, share, labels, True)[1]
+    return Plan(choice, float(price), float(price - least))
+
+
+def price_of(
+    choice: Ints, arrivals_per_s: Floats, capacity_per_s: Floats, cost_per_s: Floats, first: int,
+    terms: Terms, late_share: Floats | None = None,
+) -> float:  # fmt: skip
+    """What following a plan costs in the same model: decisions while the job is down are lost."""
+    steps, now, backlog, price = len(arrivals_per_s) // terms.interval_s, first, 0.0, 0.0
+    k = 0
+
+    def run(begin: int, end: int) -> float:
+        nonlocal backlog
+        backlog, late = serve(
+            arrivals_per_s, begin, end, backlog, float(capacity_per_s[now]), terms.late_s
+        )
+        if late_share is not None and end > begin:
+            late += float(late_share[(end - 1) // terms.interval_s, now]) * (end - begin - late)
+        return float(cost_per_s[now]) * (end - begin) + terms.slo_price * late
+
+    while k < steps:
+        begin, end = k * terms.interval_s, (k + 1) * terms.interval_s
+        if choice[k] != now:
+            stop = begin + terms.savepoint_s
+            again = stop + terms.outage_s
+            k = -(-again // terms.interval_s)
+            if k > steps:
+                return math.inf
+            price += terms.rescale_price + run(begin, stop)
+            price += (float(cost_per_s[now]) + terms.slo_price) * terms.outage_s
+            backlog += float(arrivals_per_s[stop:again].sum())
+            now = int(choice[begin // terms.interval_s])
+            price += run(again, k * terms.interval_s)
+        else:
+            price += run(begin, end)
+            k += 1
+    return price

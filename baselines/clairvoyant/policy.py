@@ -1,0 +1,269 @@
+"""The best plan there is, as a policy: it is told the load, and follows what it planned."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from baselines import reasons
+from baselines.clairvoyant.bound import bounds
+from baselines.clairvoyant.candidates import Candidates, candidates, described
+from baselines.clairvoyant.frontier import IN_TIME, Frontier, frontier
+from baselines.clairvoyant.plan import Plan, Terms, plan
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import PolicyError
+from dsp_gym.job.service import entries
+from dsp_gym.job.tables import NO_WINDOW, JobTables
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.foresight import Foresight, Possible
+from dsp_gym.simulation.rows import over_rows
+
+__all__ = ["Clairvoyant", "ClairvoyantConfig"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class ClairvoyantConfig(ConfigModel):
+    """What the plan weighs, and how sure of its model it is."""
+
+    slo_weight: float = Field(
+        4.0,
+        ge=0,
+        description="price of a second that violates the SLO, in seconds of what carries the "
+        "job's reference rate; the reward's weight",
+    )
+    rescale_weight: float = Field(
+        6.0,
+        ge=0,
+        description="price of a rescale beside its outage, in the same seconds; the reward's 0.1 "
+        "per interval of 60 s",
+    )
+    headroom: float = Field(
+        0.95,
+        gt=0,
+        le=1,
+        description="share of a configuration's capacity the plan counts on; service times vary "
+        "by 3 % over 5 s and caches start cold",
+    )
+    configurations: int = Field(
+        64,
+        ge=2,
+        le=512,
+        description="configurations planned with; where a job has more that matter, these are "
+        "spread evenly over their cost",
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Schedule:
+    """What one job is to run: from each step on, until the next."""
+
+    origin_s: float
+    interval_s: int
+    steps: list[int]
+    parallelism: list[list[int]]
+    level: list[list[int]]
+
+    def at(self, t_s: float) -> int:
+        """Place of the configuration wanted at a time."""
+        step = math.floor((t_s - self.origin_s) / self.interval_s + 1e-9)
+        return max(0, int(np.searchsorted(self.steps, step, "right")) - 1)
+
+
+class Clairvoyant:
+    """The best plan for a load known in advance: what a policy could reach at most."""
+
+    Config = ClairvoyantConfig
+
+    def __init__(self, config: ClairvoyantConfig | None = None) -> None:
+        self.name = "clairvoyant"
+        self.explain = True
+        self.config = config or ClairvoyantConfig()
+        self._jobs: Topology | None = None
+        self._foresight: Foresight | None = None
+        self._frontiers: dict[int, Frontier] = {}
+        self._candidates: dict[int, tuple[Candidates, float]] = {}
+        self._schedules: list[_Schedule | None] = []
+        self.price: Floats = np.zeros(0)  # (J,) of each plan, as the plan reckons
+        self.gap: Floats = np.zeros(0)  # (J,) no plan is cheaper by more
+
+    def foresee(self, jobs: Topology, foresight: Foresight) -> None:
+        if len(foresight.rates_per_s) != len(jobs):
+            raise PolicyError(
+                f"clairvoyant was told {len(foresight.rates_per_s)} loads for {len(jobs)} jobs"
+            )
+        self._jobs, self._foresight = jobs, foresight
+        rows = np.unique(jobs.row).tolist()
+        most = self.config.configurations
+        self._frontiers = {k: frontier(jobs.tables, k) for k in rows}
+        self._candidates = {k: candidates(jobs, k, most) for k in rows}
+
+    def possible(self) -> Possible:
+        """Bound and peak of what was foreseen; the peak with the plan's headroom."""
+        jobs, foresight = self._told()
+        least, highest = bounds(jobs.tables, jobs.row, foresight.rates_per_s)
+        calm = {
+            k: frontier(jobs.tables, k, 1.0 + IN_TIME * float(jobs.tables.slo_s[k]))
+            for k in self._frontiers
+        }
+        peak = np.zeros(len(jobs))
+        for j, k in enumerate(jobs.row.tolist()):
+            needed = float(highest[j]) / self.config.headroom
+            # Where no configuration works off its windows' bursts in time, its mean has to do.
+            reached = needed <= calm[k].rate_per_s[-1]
+            found = calm[k] if reached else self._frontiers[k]
+            peak[j] = found.cost_per_s[found.cheapest(needed)]
+        return Possible(bound=least, peak=peak * foresight.rates_per_s.shape[1])
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        if mask is None or len(self._schedules) != len(jobs):
+            self._schedules = [None] * len(jobs)
+            self.price, self.gap = np.full((2, len(jobs)), np.nan)
+        else:
+            for j in np.flatnonzero(mask).tolist():
+                self._schedules[j] = None
+
+    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        new = [j for j, schedule in enumerate(self._schedules) if schedule is None]
+        if new:
+            self._plan(snapshot, new)
+        parallelism, level = snapshot.parallelism.copy(), snapshot.memory_level.copy()
+        places = []
+        for j, schedule in enumerate(self._schedules):
+            assert schedule is not None  # planned just above
+            place = schedule.at(float(snapshot.t_s[j]))
+            size = len(schedule.parallelism[place])
+            parallelism[j, :size] = schedule.parallelism[place]
+            level[j, :size] = schedule.level[place]
+            places.append(place)
+
+        def why(job: int, v: int) -> str:
+            schedule = self._schedules[job]
+            assert schedule is not None
+            later = schedule.steps[places[job] + 1 : places[job] + 2]
+            until = f"for {(later[0] - schedule.steps[places[job]])} steps" if later else "to stay"
+            return f"planned with the load known, {until}"
+
+        return reasons.decision(snapshot, parallelism, level, why if self.explain else None)
+
+    def state(self) -> State:
+        return {
+            "schedules": [
+                None
+                if s is None
+                else {name: getattr(s, name) for name in _Schedule.__dataclass_fields__}
+                for s in self._schedules
+            ]
+        }
+
+    def restore(self, state: State) -> None:
+        self._schedules = [s if s is None else _Schedule(**s) for s in state["schedules"]]
+        self.price, self.gap = np.full((2, len(self._schedules)), np.nan)
+
+    def _told(self) -> tuple[Topology, Foresight]:
+        if self._jobs is None or self._foresight is None:
+            raise PolicyError(
+                "clairvoyant has not been told the load",
+                remedy="It plans with the load known, so only dsp-gym evaluate can run it; "
+                "it can be neither a fallback nor a teacher, nor decide for a real job.",
+            )
+        return self._jobs, self._foresight
+
+    def _plan(self, snapshot: MetricsSnapshot, rows: list[int]) -> None:
+        """Plans for jobs from the configuration they run in now."""
+        jobs, foresight = self._told()
+        running = self._running(snapshot, rows)
+
+        def work(low: int, high: int) -> None:
+            for j in rows[low:high]:
+                k = int(jobs.row[j])
+                kept, share = self._candidates[k]
+                options = kept.with_one_more(*running[j])
+                load = foresight.rates_per_s[j]
+                load = load[: len(load) // foresight.interval_s * foresight.interval_s]
+                steady = load.reshape(-1, foresight.interval_s).mean(axis=1)
+                found = plan(
+                    load,
+                    options.capacity_per_s * self.config.headroom,
+                    options.cost_per_s,
+                    len(kept),
+                    self._terms(k, load),
+                    options.late_share(steady),
+                )
+                self.price[j] = found.price
+                self.gap[j] = found.gap + share * found.price
+                self._schedules[j] = _schedule(snapshot, j, found, options, foresight.interval_s)
+
+        over_rows(work, len(rows), min(len(os.sched_getaffinity(0)), len(rows)))
+
+    def _running(
+        self, snapshot: MetricsSnapshot, rows: list[int]
+    ) -> dict[int, tuple[Candidates, int]]:
+        """What each job runs in now, each configuration of a job described once."""
+        jobs, _ = self._told()
+        found: dict[int, tuple[Candidates, int]] = {}
+        for k in np.unique(jobs.row[rows]).tolist():
+            mine = [j for j in rows if jobs.row[j] == k]
+            both = np.hstack([snapshot.parallelism[mine], snapshot.memory_level[mine]])
+            distinct, place = np.unique(both, axis=0, return_inverse=True)
+            p, level = np.hsplit(distinct, 2)
+            about = described(jobs, k, np.ascontiguousarray(p), np.ascontiguousarray(level))
+            found |= {j: (about, int(i)) for j, i in zip(mine, place.reshape(-1), strict=True)}
+        return found
+
+    def _terms(self, k: int, load: Floats) -> Terms:
+        assert self._jobs is not None
+        assert self._foresight is not None
+        tables, c = self._jobs.tables, self.config
+        state_mib = _state_mib(tables, k, float(load.mean()))
+        savepoint_s = 0.0 if tables.in_place[k] else state_mib / float(tables.savepoint_mib_s[k])
+        outage_s = float(tables.outage_s[k, 1]) + state_mib / float(tables.restore_mib_s[k])
+        full = self._frontiers[k]
+        unit = float(full.cost_per_s[full.cheapest(float(tables.rate_per_s[k]))])
+        return Terms(
+            interval_s=self._foresight.interval_s,
+            savepoint_s=math.ceil(savepoint_s),
+            outage_s=max(1, math.ceil(outage_s)),
+            late_s=IN_TIME * float(tables.slo_s[k]),
+            slo_price=c.slo_weight * unit,
+            rescale_price=c.rescale_weight * unit,
+        )
+
+
+def _state_mib(tables: JobTables, k: int, rate_per_s: float) -> float:
+    """State of the whole job at a load, windows full."""
+    total = 0.0
+    for v in np.flatnonzero(tables.stateful[k] == 1).tolist():
+        content = math.inf
+        if tables.window[k, v] != NO_WINDOW:
+            content = rate_per_s * tables.ratio[k, v] * tables.length_s[k, v]
+        held: Any = entries(
+            tables.keys[k, v], content, tables.panes[k, v], bool(tables.prefilled[k, v])
+        )
+        total += float(held) * float(tables.entry_mib[k, v])
+    return total
+
+
+def _schedule(
+    snapshot: MetricsSnapshot, j: int, found: Plan, options: Candidates, interval_s: int
+) -> _Schedule:
+    """The plan as configurations."""
+    changes = [0, *(np.flatnonzero(np.diff(found.choice)) + 1).tolist()]
+    chosen = found.choice[changes]
+    return _Schedule(
+        origin_s=float(snapshot.t_s[j]),
+        interval_s=interval_s,
+        steps=changes,
+        parallelism=options.parallelism[chosen].tolist(),
+        level=options.level[chosen].tolist(),
+    )

@@ -1,0 +1,186 @@
+"""One pass over a batch of jobs, from the snapshot's gauges and counters to what is wanted."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from baselines.flink_autoscaler.evaluator import E_TPR, EVALUATED, evaluate
+from baselines.flink_autoscaler.numbers import round3
+from baselines.flink_autoscaler.scaler import scale_vertices
+from baselines.flink_autoscaler.settings import Settings
+from baselines.flink_autoscaler.state import (
+    BUSY,
+    GC,
+    GLOBALS,
+    HEAP_RATIO,
+    IN,
+    IN_PER_S,
+    LAG,
+    LOAD,
+    METRICS,
+    OBSERVED,
+    OUT,
+    Delayed,
+    Flags,
+    Floats,
+    Graph,
+    History,
+    Ints,
+    Tracking,
+    Window,
+    record_restart,
+    remember,
+    restart_s,
+    trim,
+)
+from baselines.flink_autoscaler.window import append, average, observed_rate, restarted
+
+__all__ = ["BALANCED", "DUE", "FAILED", "WAITING", "Seen", "Wanted", "apply", "run_batch"]
+
+WAITING, FAILED, BALANCED, DUE = range(4)
+"""What a pass came to: nothing to decide yet, an error, no rescale, a rescale."""
+
+
+class Seen(NamedTuple):
+    """What a snapshot shows of J jobs, ready for compiled code."""
+
+    row: Ints  # (J,) number of the graph
+    now_ms: Ints
+    running_ms: Ints
+    running: Flags
+    parallelism: Ints  # (J, V)
+    fixed: Flags
+    records_in: Floats
+    records_out: Floats
+    records_in_per_s: Floats
+    pending: Floats
+    busy: Floats  # 60 s gauges, mean over subtasks
+    backpressured: Floats
+    hottest: Floats  # hottest over mean subtask, >= 1
+    gc: Floats  # (J,) share of the time
+    heap_ratio: Floats
+
+
+class Wanted(NamedTuple):
+    """What the pass found."""
+
+    result: Ints  # (J,) WAITING, FAILED, BALANCED, DUE
+    new: Ints  # (J, V)
+    outside: Flags
+    expected: Floats
+    events: Ints
+    evaluated: Floats  # (J, V, EVALUATED) of the last pass that evaluated
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _sample(
+    graph: Graph, seen: Seen, window: Window, s: Settings, j: int, busy_ms: Floats,
+    since_ms: float, rows: Floats, excluded: Flags,
+) -> bool:  # fmt: skip
+    """Fills the sample of one job; False if nothing at all is known of it."""
+    k, known = seen.row[j], False
+    count = window.size[j]
+    for v in range(graph.n[k]):
+        busy = seen.busy[j, v]
+        p = seen.parallelism[j, v]
+        row = rows[v]
+        row[:] = np.nan
+        excluded[v] = seen.fixed[j, v] or np.isnan(busy)
+        known = known or not np.isnan(seen.records_in[j, v])
+        row[IN], row[OUT] = seen.records_in[j, v], seen.records_out[j, v]
+        if not np.isnan(busy):
+            busy_ms[v] += busy * p * since_ms / 1000.0
+            load = busy if s.average_busy else min(1000.0, busy * seen.hottest[j, v])
+            row[LOAD] = max(0.0, load) / 1000.0
+        row[BUSY] = busy_ms[v]
+        per_s = seen.records_in_per_s[j, v]
+        if count > 0 and seen.now_ms[j] > window.ts_ms[j, count - 1]:
+            grown = row[IN] - window.vertex[j, count - 1, v, IN]
+            per_s = 1000.0 * grown / (seen.now_ms[j] - window.ts_ms[j, count - 1])
+        if graph.inputs[k, v, 0] >= 0:
+            row[IN_PER_S] = per_s
+        else:
+            lag = seen.pending[j, v]
+            row[LAG] = 0.0 if np.isnan(lag) else lag
+            carried = average(window.vertex[j, :count], v, OBSERVED, s.observed_min)
+            row[OBSERVED] = observed_rate(
+                max(0.0, per_s), row[LAG], seen.backpressured[j, v], s.observed_lag_s, carried
+            )
+        for m in range(len(METRICS)):
+            row[m] = round3(row[m])
+    return known
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def run_batch(
+    graph: Graph, seen: Seen, s: Settings, interval_ms: int, window: Window, history: History,
+    tracking: Tracking, delayed: Delayed, collected_ms: Ints, busy_ms: Floats, out: Wanted,
+) -> None:  # fmt: skip
+    """Collects, evaluates and scales every job whose next pass has come."""
+    vertices = seen.parallelism.shape[1]
+    rows = np.empty((vertices, len(METRICS)))
+    sample = np.full(len(GLOBALS), np.nan)
+    excluded = np.zeros(vertices, dtype=np.bool_)
+    evaluated = np.empty((vertices, len(EVALUATED)))
+    for j in range(len(seen.row)):
+        k, now, running_ms = seen.row[j], seen.now_ms[j], seen.running_ms[j]
+        n = graph.n[k]
+        out.result[j] = WAITING
+        out.new[j] = seen.parallelism[j]
+        out.events[j] = 0
+        if not seen.running[j] or now - interval_ms < collected_ms[j]:
+            continue
+        if restarted(window, j, running_ms):
+            busy_ms[j] = 0.0
+        since = now - collected_ms[j] if window.size[j] > 0 else 0
+        collected_ms[j] = now
+        if not _sample(graph, seen, window, s, j, busy_ms[j], float(since), rows, excluded):
+            out.result[j] = FAILED
+            continue
+        sample[GC], sample[HEAP_RATIO] = seen.gc[j], seen.heap_ratio[j]
+        full = append(window, j, now, running_ms, s.stabilization_ms, s.window_ms, rows, sample)
+        trim(history, tracking, j, n, now, s.history_age_ms, s.history_count)
+        record_restart(history, tracking, j, n, running_ms, seen.parallelism[j])
+        count = window.size[j]
+        if count < 2:
+            continue
+        restart = restart_s(tracking, j, s.tracking, s.restart_s, s.restart_limit_s)
+        if not evaluate(graph, k, window.ts_ms[j, :count], window.vertex[j, :count],
+                        seen.parallelism[j], s, restart, evaluated):  # fmt: skip
+            out.result[j] = FAILED
+            continue
+        out.evaluated[j] = evaluated
+        out.expected[j] = np.nan
+        if not full:
+            continue
+        out.result[j] = BALANCED
+        heap = average(window.job[j, :count], 0, HEAP_RATIO, 1)
+        if seen.gc[j] > s.gc_threshold or heap > s.heap_threshold:
+            continue
+        due = scale_vertices(
+            graph, k, evaluated, seen.parallelism[j], excluded, now, s, restart, history,
+            delayed, j, out.new[j], out.outside[j], out.expected[j], out.events[j],
+        )  # fmt: skip
+        if due == 1:
+            out.result[j] = DUE
+        elif due < 0:
+            out.result[j] = FAILED
+            out.new[j] = seen.parallelism[j]
+
+
+@njit(cache=True, nogil=True)
+def apply(
+    graph: Graph, seen: Seen, out: Wanted, accepted: Flags, history: History,
+    tracking: Tracking, delayed: Delayed, overrides: Ints,
+) -> None:  # fmt: skip
+    """Remembers the rescales that passed the gate."""
+    for j in range(len(accepted)):
+        if accepted[j]:
+            remember(
+                history, tracking, delayed, overrides, j, graph.n[seen.row[j]], seen.now_ms[j],
+                seen.parallelism[j], out.new[j], out.evaluated[j, :, E_TPR].copy(),
+                out.expected[j],
+            )  # fmt: skip

@@ -1,0 +1,251 @@
+"""Decisions and traces as JSON documents, to hold the rules against Flink's real classes.
+
+A decision document gives the content of the window and what is remembered, and asks for one pass. A
+trace gives what Flink reports tick by tick. NaN and infinities are texts; what is missing is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from baselines.flink_autoscaler.collector import CollectionFailed, Vertex, source_partitions
+from baselines.flink_autoscaler.documents import (
+    add_delayed,
+    fill_history,
+    fill_tracking,
+    fill_window,
+    task_managers,
+    vertices_of,
+    written,
+)
+from baselines.flink_autoscaler.evaluator import (
+    E_CATCH_UP,
+    E_DOWN,
+    E_LAG,
+    E_LOAD,
+    E_TARGET,
+    E_TPR,
+    E_UP,
+    backlog,
+)
+from baselines.flink_autoscaler.job import EvaluationFailed, Job, Outcome
+from baselines.flink_autoscaler.memory import REMOVED
+from baselines.flink_autoscaler.options import Options
+from baselines.flink_autoscaler.settings import Switches
+from baselines.flink_autoscaler.state import GLOBALS, Delayed, Floats, Ints, copied
+
+__all__ = ["Trace", "decision", "trace"]
+
+Document = Mapping[str, Any]
+
+
+def decision(document: Document, switches: Switches | None = None) -> dict[str, Any]:
+    """Answers one decision document: the fields of its `expected["1.15.0"]`, and its id."""
+    options = Options.of(document.get("conf", {}))
+    given = document.get("delayed_scale_down") or []
+    job = Job(options, vertices_of(document["vertices"]), switches=switches,
+              tm=task_managers(document), steps=len(given) + 2)  # fmt: skip
+    now = int(document["now_ms"])
+    fill_window(job, document["history"])
+    fill_history(job, document.get("scaling_history") or {})
+    fill_tracking(job, document.get("tracked_restarts") or [])
+    for entry in given:
+        if entry["vertex"] in job.names:
+            add_delayed(job, job.names.index(entry["vertex"]), entry)
+    job.trim(now)
+    w = job.memory.window
+    count = w.size[0]
+    answer: dict[str, Any] = {"id": document.get("id"), "restart_time_s": int(job.restart_s)}
+    failed: str | None = None
+    done = Outcome()
+    try:
+        answer["processing_backlog"] = bool(
+            backlog(job.graph, 0, w.ts_ms[0, :count], w.vertex[0, :count], job.s.backlog_s)
+        )
+        evaluated = job.evaluate()
+        answer["evaluated"] = _evaluated(job, evaluated, whole=True)
+        if any(sample.get("global_metrics") for sample in document["history"]):
+            answer["global"] = {
+                name: _pair(*job.evaluated_job[g].tolist()) for g, name in enumerate(GLOBALS)
+            }
+        answer["vertex_changes"] = _changes(job, now, evaluated, copied(job.memory.delayed))
+        done = job.decide(now, evaluated)
+    except EvaluationFailed as error:
+        failed = str(error)
+        done.event("AutoscalerError")
+    answer["scaled"] = done.scaled
+    answer["parallelism_overrides"] = _overrides(job)
+    if done.tuning.overrides:
+        answer["config_overrides"] = done.tuning.overrides
+        answer["config_removals"] = list(REMOVED)
+    answer["delayed"] = _delayed(job)
+    answer["event_reasons"] = done.events
+    if failed is not None:
+        answer["error"] = failed
+    return answer
+
+
+def trace(document: Document, switches: Switches | None = None) -> dict[str, Any]:
+    """Answers one closed-loop trace: `{"id", "ticks": [{"out": ...}]}`."""
+    run = Trace(document, switches)
+    ticks = [{"out": run.tick(tick.get("in", tick))} for tick in document["ticks"]]
+    return {"id": document.get("id"), "ticks": ticks}
+
+
+class Trace:
+    """The autoscaler following one job from tick to tick."""
+
+    def __init__(self, document: Document, switches: Switches | None = None) -> None:
+        self._conf = document.get("conf")
+        self._document = document
+        self._switches = switches
+        self._config: dict[str, str] = {}
+        self.job: Job | None = None
+        self.reported: dict[str, Any] | None = None
+
+    def tick(self, given: Document) -> dict[str, Any]:
+        """One pass; what a test of the operator would see afterwards."""
+        options = Options.of(given.get("conf", self._conf) or {})
+        vertices = _seen(given)
+        if self.job is None:
+            steps = len(self._document.get("ticks", ())) + 2
+            tm = task_managers({**self._document, **given})
+            self.job = Job(options, vertices, switches=self._switches, tm=tm, steps=steps)
+        job = self.job
+        job.look(options, vertices)
+        out: dict[str, Any] = {"scaled": False, "balanced": False, "error": False}
+        events: list[str] = []
+        if not options.enabled:
+            job.memory.clear(np.array([True]))
+            self._config = {}
+        elif given.get("job_status", "RUNNING") != "RUNNING":
+            self.reported = None
+        else:
+            try:
+                events = self._pass(job, given, out)
+            except (CollectionFailed, EvaluationFailed):
+                out["error"] = True
+                events = ["AutoscalerError"]
+        out["window_samples"] = int(job.memory.window.size[0])
+        if self.reported is not None:
+            out["evaluated"] = self.reported
+        out["parallelism_overrides"] = _overrides(job)
+        if self._config:
+            out["config_overrides"] = self._config
+        out["restart_time_s"] = int(job.restart_s)
+        out["event_reasons"] = events
+        out["delayed"] = _delayed(job)
+        return out
+
+    def _pass(self, job: Job, given: Document, out: dict[str, Any]) -> list[str]:
+        now, running_ms = int(given["now_ms"]), int(given["job_running_ts_ms"])
+        full = job.collect(now, running_ms, given.get("flink_metrics", {}),
+                           given.get("jm_metrics"), given.get("tm_metrics"))  # fmt: skip
+        if full is None:
+            return []
+        job.tidy(now, running_ms)
+        if job.memory.window.size[0] < 2:
+            return []
+        evaluated = job.evaluate()
+        self.reported = reported = _evaluated(job, evaluated, whole=False)
+        if not full:
+            return []
+        _recommend(reported, job.parallelism)
+        done = job.decide(now, evaluated)
+        if done.recommended is not None:
+            _recommend(reported, done.recommended)
+        for name, rate in done.expected.items():
+            reported[name]["EXPECTED_PROCESSING_RATE"] = _pair(rate, math.nan)
+        if done.scaled:
+            self._config = done.tuning.overrides
+        out["scaled"], out["balanced"] = done.scaled, not done.scaled
+        return done.events
+
+
+def _recommend(reported: dict[str, Any], parallelism: Ints) -> None:
+    for vertex, p in zip(reported.values(), parallelism.tolist(), strict=True):
+        vertex["RECOMMENDED_PARALLELISM"] = {"current": p}
+
+
+def _seen(given: Document) -> list[Vertex]:
+    """Vertices of a tick; partitions come from the names of a source's metrics."""
+    known = dict(given.get("kafka_partitions") or {})
+    for name, metrics in (given.get("flink_metrics") or {}).items():
+        known.setdefault(name, source_partitions(metrics))
+    return vertices_of(
+        {**v, "num_source_partitions": v.get("num_source_partitions") or known.get(v["name"], 0)}
+        if not v.get("inputs")
+        else v
+        for v in given["vertices"]
+    )
+
+
+def _changes(job: Job, now: int, evaluated: Floats, delayed: Delayed) -> dict[str, Any]:
+    wanted = job.changes(now, evaluated, delayed)
+    expected = wanted.expectations(job.names)
+    changes: dict[str, Any] = {}
+    for v, name in enumerate(job.names):
+        current, new = int(job.parallelism[v]), int(wanted.new[v])
+        changes[name] = {"current": current, "new": new}
+        if new != current:
+            changes[name]["outside_utilization_bound"] = bool(wanted.outside[v])
+        if name in expected:
+            changes[name]["expected_processing_rate"] = written(expected[name])
+    return changes
+
+
+def _evaluated(job: Job, evaluated: Floats, *, whole: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for v, (vertex, row) in enumerate(zip(job.vertices, evaluated, strict=True)):
+        nan = float("nan")
+        metrics = {
+            "LOAD": _pair(nan, row[E_LOAD]),
+            "TRUE_PROCESSING_RATE": _pair(nan, row[E_TPR]),
+            "TARGET_DATA_RATE": _pair(nan, row[E_TARGET]),
+            "CATCH_UP_DATA_RATE": _pair(row[E_CATCH_UP], nan),
+        }
+        if not math.isnan(row[E_LAG]):
+            metrics["LAG"] = _pair(row[E_LAG], nan)
+        if whole:
+            metrics["PARALLELISM"] = {"current": int(job.parallelism[v])}
+            metrics["MAX_PARALLELISM"] = {"current": vertex.max_parallelism}
+        else:
+            metrics["RECOMMENDED_PARALLELISM"] = None
+        metrics["NUM_SOURCE_PARTITIONS"] = {"current": vertex.partitions}
+        metrics["SCALE_UP_RATE_THRESHOLD"] = _pair(row[E_UP], nan)
+        metrics["SCALE_DOWN_RATE_THRESHOLD"] = _pair(row[E_DOWN], nan)
+        found[vertex.name] = metrics
+    return found
+
+
+def _pair(current: float, mean: float) -> Any:
+    pair = {"current": float(current), "average": float(mean)}
+    return {name: written(value) for name, value in pair.items() if not math.isnan(value)}
+
+
+def _overrides(job: Job) -> dict[str, int]:
+    stored = job.memory.overrides[0].tolist()
+    return {name: p for name, p in zip(job.names, stored, strict=True) if p > 0}
+
+
+def _delayed(job: Job) -> dict[str, Any]:
+    d = job.memory.delayed
+    return {
+        name: {
+            "first_trigger_ms": int(d.first_ms[0, v]),
+            "recommended": [
+                {
+                    "ts_ms": int(d.ts_ms[0, v, i]),
+                    "parallelism": int(d.parallelism[0, v, i]),
+                    "outside_utilization_bound": bool(d.outside[0, v, i]),
+                }
+                for i in range(d.size[0, v])
+            ],
+        }
+        for v, name in enumerate(job.names)
+        if d.size[0, v] > 0
+    }

@@ -1,0 +1,182 @@
+"""The collector: samples from the metrics that Flink's REST API reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from baselines.flink_autoscaler.numbers import round3
+from baselines.flink_autoscaler.options import Options
+from baselines.flink_autoscaler.state import (
+    BUSY,
+    GC,
+    GLOBALS,
+    HEAP,
+    HEAP_RATIO,
+    IN,
+    IN_PER_S,
+    LAG,
+    LOAD,
+    MANAGED,
+    METASPACE,
+    METRICS,
+    OBSERVED,
+    OUT,
+    SLOTS,
+    Floats,
+)
+from baselines.flink_autoscaler.window import observed_rate
+
+__all__ = ["CollectionFailed", "Vertex", "job_sample", "source_partitions", "vertex_sample"]
+
+Aggregates = Mapping[str, float]
+"""min, max, avg and sum of one metric over subtasks or TaskManagers."""
+
+_PARTITION = (
+    re.compile(
+        r".*?(?:\.kafkaCluster\.(?P<c>.+))?\.KafkaSourceReader\.topic\.(?P<t>.+)"
+        r"\.partition\.(?P<n>\d+)\.currentOffset"
+    ),
+    re.compile(r".*\.PulsarConsumer\.(?P<t>.+)-partition-(?P<n>\d+)\..*\.numMsgsReceived"),
+)
+
+
+class CollectionFailed(RuntimeError):
+    """A metric the autoscaler cannot do without is missing."""
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """One vertex of a job as Flink's `/jobs/:id` shows it."""
+
+    name: str
+    inputs: Mapping[str, str]  # name -> ship strategy
+    parallelism: int
+    max_parallelism: int
+    partitions: int = 0
+    slot_sharing_group: str | None = None
+    finished: bool = False
+    records_in: float = 0.0  # IO metrics, all subtasks
+    records_out: float = 0.0
+    busy_ms: float = 0.0
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it has no inputs."""
+        return not self.inputs
+
+
+def vertex_sample(
+    vertex: Vertex, metrics: Mapping[str, Aggregates], options: Options,
+    carried: Callable[[], float],
+) -> Floats:  # fmt: skip
+    """One row of a sample, (METRICS,).
+
+    Args:
+        vertex: the vertex, with its IO metrics.
+        metrics: Flink's name -> aggregates.
+        options: for the aggregator and the lag threshold.
+        carried: average of earlier OBSERVED_TPR, for a source that does not catch up.
+
+    Raises:
+        CollectionFailed: A required metric is not reported.
+    """
+    row = np.full(len(METRICS), np.nan)
+    found = _finished(vertex) if vertex.finished else _required(vertex, metrics)
+    busy = _get(found["busy"], options.busy_aggregator.lower())
+    row[LOAD] = max(0.0, busy) / 1000.0 if np.isfinite(busy) else np.nan
+    row[BUSY], row[OUT] = vertex.busy_ms, vertex.records_out
+    row[IN] = np.maximum(0.0, vertex.records_in)  # keeps a NaN, as in Java
+    if vertex.is_source:
+        row[LAG] = _summed(found["pending"]) if found["pending"] else 0.0
+        for name in ("in", "out"):
+            if row[IN] == 0.0 and found[name]:
+                row[IN] = np.maximum(0.0, _get(found[name][0], "sum"))
+        per_s = float(np.maximum(0.0, _get(found["in_per_s"][0], "sum")))
+        row[OBSERVED] = observed_rate(
+            per_s, row[LAG], _get(found["backpressured"], "avg"),
+            float(options.observed_lag_ms // 1000), carried(),
+        )  # fmt: skip
+    elif "numRecordsInPerSecond" in metrics:
+        row[IN_PER_S] = _get(metrics["numRecordsInPerSecond"], "sum")
+    return np.array([round3(float(value)) for value in row])
+
+
+def _required(vertex: Vertex, metrics: Mapping[str, Aggregates]) -> dict[str, Any]:
+    """The metrics that count, by what they are; sources have more of them."""
+    found: dict[str, Any] = {"busy": _one(metrics, "busyTimeMsPerSecond", vertex)}
+    if not vertex.is_source:
+        return found
+    found["backpressured"] = _one(metrics, "backPressuredTimeMsPerSecond", vertex)
+    ends = {"in": "numRecordsIn", "in_per_s": "numRecordsInPerSecond", "out": "numRecordsOut"}
+    for kind, end in ends.items():
+        found[kind] = [
+            value for name, value in metrics.items()
+            if name.startswith("Source__") and name.endswith(f".{end}")
+        ]  # fmt: skip
+        if not found[kind] and kind != "out":
+            raise CollectionFailed(f"vertex {vertex.name} reports no Source__*.{end}")
+    found["pending"] = [
+        value for name, value in metrics.items() if name.endswith(".pendingRecords")
+    ]
+    return found
+
+
+def _finished(vertex: Vertex) -> dict[str, Any]:
+    zero = dict.fromkeys(("min", "max", "avg", "sum"), 0.0)
+    found: dict[str, Any] = {"busy": zero, "backpressured": zero}
+    return found | {kind: [zero] for kind in ("in", "in_per_s", "out", "pending")}
+
+
+def _one(metrics: Mapping[str, Aggregates], name: str, vertex: Vertex) -> Aggregates:
+    if name not in metrics:
+        raise CollectionFailed(f"vertex {vertex.name} reports no {name}")
+    return metrics[name]
+
+
+def _get(aggregates: Aggregates, kind: str) -> float:
+    value = aggregates.get(kind)
+    return float("nan") if value is None else float(value)
+
+
+def _summed(found: Sequence[Aggregates]) -> float:
+    return sum(_get(value, "sum") for value in found)
+
+
+def source_partitions(names: Iterable[str]) -> int:
+    """Distinct partitions among the metrics of a Kafka or Pulsar source; 0: unknown."""
+    seen = set()
+    for name in names:
+        for kind, pattern in enumerate(_PARTITION):
+            match = pattern.fullmatch(name)
+            if match is not None:
+                seen.add((kind, *match.groups()))
+    return len(seen)
+
+
+def job_sample(jm: Mapping[str, Any] | None, tm: Mapping[str, Aggregates] | None) -> Floats:
+    """The metrics of the whole job, (GLOBALS,); unknown where the processes report nothing.
+
+    Raises:
+        CollectionFailed: TaskManagers report, but not all that is needed.
+    """
+    row = np.full(len(GLOBALS), np.nan)
+    if jm is not None and {"taskSlotsTotal", "taskSlotsAvailable"} <= set(jm):
+        row[SLOTS] = float(jm["taskSlotsTotal"]) - float(jm["taskSlotsAvailable"])
+    if tm is None:
+        return row
+    for needed in ("HEAP_MEMORY_MAX", "HEAP_MEMORY_USED", "MANAGED_MEMORY_USED",
+                   "METASPACE_MEMORY_USED"):  # fmt: skip
+        if needed not in tm:
+            raise CollectionFailed(f"the TaskManagers report no {needed}")
+    if "TOTAL_GC_TIME_PER_SEC" in tm:
+        row[GC] = _get(tm["TOTAL_GC_TIME_PER_SEC"], "max") / 1000.0
+    row[HEAP] = _get(tm["HEAP_MEMORY_USED"], "max")
+    row[HEAP_RATIO] = row[HEAP] / _get(tm["HEAP_MEMORY_MAX"], "max")
+    row[MANAGED] = _get(tm["MANAGED_MEMORY_USED"], "max")
+    row[METASPACE] = _get(tm["METASPACE_MEMORY_USED"], "max")
+    return row

@@ -1,0 +1,186 @@
+"""The evaluator: rates and thresholds of every vertex from the samples of the window."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from baselines.flink_autoscaler.numbers import round3, round_half_up
+from baselines.flink_autoscaler.settings import Settings
+from baselines.flink_autoscaler.state import (
+    BUSY,
+    GC,
+    GLOBALS,
+    IN,
+    IN_PER_S,
+    LAG,
+    LOAD,
+    OBSERVED,
+    OUT,
+    SLOTS,
+    Floats,
+    Graph,
+    Ints,
+)
+from baselines.flink_autoscaler.window import average, rate
+
+__all__ = ["EVALUATED", "backlog", "busy_ms_per_s", "capacity", "edge_ratio", "evaluate",
+           "evaluate_job", "thresholds", "true_processing_rate"]  # fmt: skip
+
+EVALUATED = (
+    "LOAD", "TRUE_PROCESSING_RATE", "TARGET_DATA_RATE", "CATCH_UP_DATA_RATE", "LAG",
+    "SCALE_UP_RATE_THRESHOLD", "SCALE_DOWN_RATE_THRESHOLD",
+)  # fmt: skip
+"""Columns of the evaluated metrics of a vertex."""
+E_LOAD, E_TPR, E_TARGET, E_CATCH_UP, E_LAG, E_UP, E_DOWN = range(7)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def capacity(
+    target: float, catch_up: float, utilization: float, with_restart: bool, s: Settings,
+    restart_s: float,
+) -> float:  # fmt: skip
+    """Whole records per second needed: the backlog's share, head-room for a restart, the load."""
+    if np.isnan(catch_up) or np.isnan(target):
+        return np.nan
+    share = min(max(utilization, 0.0), 1.0)
+    if share == 0.0:
+        return np.inf
+    headroom = 0.0
+    if with_restart and s.catch_up_s != 0.0:
+        headroom = target * restart_s / s.catch_up_s
+    return round_half_up(catch_up + headroom + target / share)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def thresholds(
+    target: float, catch_up: float, backlogged: bool, s: Settings, restart_s: float
+) -> tuple[float, float]:
+    """True rates below which a vertex scales up and above which it scales down.
+
+    While a backlog is worked off full utilisation is fine and nothing scales down.
+    """
+    upper, lower = (1.0, 0.0) if backlogged else (s.upper, s.lower)
+    up = capacity(target, catch_up, upper, False, s, restart_s)
+    down = capacity(target, catch_up, lower, True, s, restart_s)
+    return round3(up), round3(down)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def busy_ms_per_s(ts_ms: Ints, values: Floats, v: int, parallelism: int, s: Settings) -> float:
+    """Busy time over the window: from the counter (AVG), or the mean of the gauges (MAX, MIN)."""
+    if s.average_busy:
+        return rate(ts_ms, values, v, BUSY) / parallelism
+    return average(values, v, LOAD, 1) * 1000.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def true_processing_rate(busy: float, records_in: float, observed: float, switch: float) -> float:
+    """What the vertex could process: from busy time, or as observed where that says much less."""
+    from_busy = np.inf if records_in == 0.0 else records_in / (busy / 1000.0)
+    if np.isnan(observed):
+        return from_busy
+    if np.isinf(from_busy) or np.isnan(from_busy) or from_busy > observed * (1.0 + switch):
+        return observed
+    return from_busy
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def edge_ratio(graph: Graph, k: int, u: int, v: int, ts_ms: Ints, values: Floats) -> float:
+    """Records the edge from u to v carries per record that u reads."""
+    records_in = rate(ts_ms, values, u, IN)
+    if not records_in > 0.0:
+        return 0.0
+    others, n_inputs, known = 0.0, 0, True
+    for w in graph.inputs[k, v]:
+        if w < 0:
+            continue
+        n_inputs += 1
+        if w != u and known:
+            if graph.outputs[k, w] == 1:
+                others += rate(ts_ms, values, w, OUT)
+            else:
+                known = False
+    if n_inputs == 1:
+        carried = rate(ts_ms, values, v, IN)
+    elif known and not np.isnan(others):
+        carried = rate(ts_ms, values, v, IN) - others
+    else:
+        carried = rate(ts_ms, values, u, OUT)
+    return carried / records_in if carried > 0.0 else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def backlog(graph: Graph, k: int, ts_ms: Ints, values: Floats, threshold_s: float) -> bool:
+    """Whether any source is further behind than the threshold."""
+    for v in range(graph.n[k]):
+        if graph.inputs[k, v, 0] >= 0:
+            continue
+        records_in = rate(ts_ms, values, v, IN)
+        lag = values[-1, v, LAG]
+        if np.isnan(lag):
+            lag = 0.0
+        if not np.isnan(records_in) and lag / records_in > threshold_s:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def evaluate(
+    graph: Graph, k: int, ts_ms: Ints, values: Floats, parallelism: Ints, s: Settings,
+    restart_s: float, out: Floats,
+) -> bool:  # fmt: skip
+    """Fills `out` (V, EVALUATED) for one job; False where a source's rate is unknown.
+
+    Args:
+        graph: graphs of which the job has number k.
+        k: number of the graph.
+        ts_ms: times of the samples.
+        values: (samples, V, METRICS).
+        parallelism: running, per vertex.
+        s: the settings.
+        restart_s: expected restart time.
+        out: (V, EVALUATED), filled.
+    """
+    backlogged = backlog(graph, k, ts_ms, values, s.backlog_s)
+    for v in range(graph.n[k]):
+        records_in = rate(ts_ms, values, v, IN)
+        lag = values[-1, v, LAG]
+        target, catch_up = 0.0, 0.0
+        if graph.inputs[k, v, 0] < 0:
+            growth = records_in + rate(ts_ms, values, v, LAG)
+            if np.isnan(growth):
+                return False
+            target = max(0.0, growth)
+            if s.catch_up_s != 0.0 and not np.isnan(lag):
+                catch_up = lag / s.catch_up_s
+        else:
+            for u in graph.inputs[k, v]:
+                if u >= 0:
+                    ratio = edge_ratio(graph, k, u, v, ts_ms, values)
+                    target += out[u, E_TARGET] * ratio
+                    catch_up += out[u, E_CATCH_UP] * ratio
+        target, catch_up = round3(target), round3(catch_up)
+        if s.gauge_numerator and not s.average_busy:
+            gauge = average(values, v, IN_PER_S, 1)
+            if np.isfinite(gauge):
+                records_in = gauge
+        busy = busy_ms_per_s(ts_ms, values, v, parallelism[v], s)
+        observed = average(values, v, OBSERVED, s.observed_min)
+        out[v, E_LOAD] = round3(busy / 1000.0)
+        out[v, E_TPR] = round3(true_processing_rate(busy, records_in, observed, s.observed_switch))
+        out[v, E_TARGET] = target
+        out[v, E_CATCH_UP] = catch_up
+        out[v, E_LAG] = round3(lag)
+        out[v, E_UP], out[v, E_DOWN] = thresholds(target, catch_up, backlogged, s, restart_s)
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def evaluate_job(values: Floats) -> Floats:
+    """(GLOBALS, 2): last value and average over the window; (samples, 1, GLOBALS) given."""
+    out = np.empty((len(GLOBALS), 2))
+    for g in range(len(GLOBALS)):
+        out[g, 0] = round3(values[-1, 0, g])
+        out[g, 1] = np.nan if g in (GC, SLOTS) else round3(average(values, 0, g, 1))
+    return out

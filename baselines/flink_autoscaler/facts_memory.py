@@ -1,0 +1,82 @@
+"""Facts about memory, slots, restarts and excluded periods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from baselines.flink_autoscaler import memory
+from baselines.flink_autoscaler.documents import fill_globals, fill_tracking, job_of
+from baselines.flink_autoscaler.options import Options
+from baselines.flink_autoscaler.periods import excluded
+from baselines.flink_autoscaler.units import memory_bytes
+from dsp_gym.errors import ConfigError
+
+__all__ = ["excluded_period", "memory_scaling", "memory_tuning", "network_segments",
+           "restart_time", "slots_after"]  # fmt: skip
+
+Given = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+def memory_tuning(given: Given, main: bool) -> Answer:
+    """Sizes of a TaskManager after a scaling."""
+    job = job_of(given, main)
+    fill_globals(job, given["global_metrics"])
+    before = job.parallelism.tolist()
+    after = [given["scaling"].get(n, p) for n, p in zip(job.names, before, strict=True)]
+    inputs = [v.inputs for v in job.vertices]
+    found = memory.tune(
+        job.options, job.tm.memory, job.names, inputs, before, after, job.evaluated_job
+    )
+    return {"overrides": found.overrides if job.options.tuning else {}}
+
+
+def network_segments(given: Given, _main: bool) -> Answer:
+    """Network segments of a gate."""
+    return {
+        "value": memory.network_segments(
+            given["current_parallelism"], given["connected_parallelism"], given["ship_strategy"],
+            given["buffers_per_channel"], given["floating_buffers"],
+        )
+    }  # fmt: skip
+
+
+def _parallelisms(given: Given) -> tuple[list[int], list[int]]:
+    of = given["vertices"].values()
+    return [v["parallelism"] for v in of], [v.get("new_parallelism", v["parallelism"]) for v in of]
+
+
+def memory_scaling(given: Given, _main: bool) -> Answer:
+    """Heap after the compensation."""
+    options = Options.of(given["conf"])
+    heap, budget = memory_bytes(given["memory"], "memory"), memory_bytes(given["budget"], "budget")
+    if options.tuning_compensation:
+        slots = given["num_task_slots_used"]
+        wanted = memory.compensated(heap, memory.task_slots(options), slots,
+                                    memory.slots_after(slots, *_parallelisms(given)))  # fmt: skip
+        heap += min(budget, wanted - heap)
+    return {"value_bytes": heap}
+
+
+def slots_after(given: Given, _main: bool) -> Answer:
+    """Slots after a scaling."""
+    return {"value": memory.slots_after(given["num_task_slots_used"], *_parallelisms(given))}
+
+
+def restart_time(given: Given, main: bool) -> Answer:
+    """The restart time that counts."""
+    job = job_of({"conf": given["conf"]}, main)
+    fill_tracking(job, given["tracked_restarts"])
+    return {"value_s": job.restart_s}
+
+
+def excluded_period(given: Given, _main: bool) -> Answer:
+    """Whether a period can be read, and whether a moment lies in it."""
+    try:
+        options = Options.of(given["conf"])
+    except ConfigError:
+        return {"valid": False}
+    if "now_ms" not in given:
+        return {"valid": True}
+    return {"valid": True, "excluded": excluded(options.excluded_periods, given["now_ms"])}

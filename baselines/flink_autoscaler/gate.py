@@ -1,0 +1,56 @@
+"""The gate of the job: what stands between changed vertices and a rescale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from baselines.flink_autoscaler.memory import task_slots, total_memory
+from baselines.flink_autoscaler.options import Options
+from baselines.flink_autoscaler.periods import excluded
+
+__all__ = ["exceeds_quota", "may_act", "under_memory_pressure"]
+
+
+def under_memory_pressure(options: Options, gc: float, heap_ratio: float) -> bool:
+    """Whether garbage collection or the heap forbids a rescale; what is unknown does not."""
+    return gc > options.gc_threshold or heap_ratio > options.heap_threshold
+
+
+def may_act(options: Options, unix_ms: int) -> bool:
+    """Whether decisions are executed now: enabled, and in no excluded period."""
+    return options.scaling_enabled and not excluded(options.excluded_periods, unix_ms)
+
+
+def exceeds_quota(
+    options: Options, flink: Mapping[str, str], tm_cpu: float, tm_memory: int,
+    groups: Sequence[str | None], parallelism: Sequence[int], new: Sequence[int],
+) -> bool:  # fmt: skip
+    """Whether the TaskManagers needed would exceed the quota.
+
+    As in 1.15.0 only changed vertices count, and TaskManagers are rounded down.
+
+    Args:
+        options: with the quota.
+        flink: memory keys, tuned ones included.
+        tm_cpu: cores of one TaskManager; 0: unknown.
+        tm_memory: bytes of one TaskManager as its resource says.
+        groups: slot sharing group per vertex; without any nothing is checked.
+        parallelism: running.
+        new: wanted.
+    """
+    if options.quota_cpu is None and options.quota_memory is None:
+        return False
+    before: dict[str, int] = {}
+    after: dict[str, int] = {}
+    for group, p, q in zip(groups, parallelism, new, strict=True):
+        if group is not None and p != q:
+            before[group] = max(before.get(group, 0), p)
+            after[group] = max(after.get(group, 0), q)
+    slots = task_slots(options)
+    needed = sum(after.values()) // slots
+    if needed <= sum(before.values()) // slots:
+        return False
+    if options.quota_cpu is not None and tm_cpu * needed > options.quota_cpu:
+        return True
+    memory = total_memory(flink, tm_memory)
+    return options.quota_memory is not None and memory * needed > options.quota_memory

@@ -1,0 +1,281 @@
+"""One job under the autoscaler: collect, evaluate, decide, as its control loop does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from baselines.flink_autoscaler.collector import (
+    Aggregates,
+    CollectionFailed,
+    Vertex,
+    job_sample,
+    vertex_sample,
+)
+from baselines.flink_autoscaler.evaluator import E_TPR, EVALUATED, evaluate, evaluate_job
+from baselines.flink_autoscaler.gate import exceeds_quota, may_act, under_memory_pressure
+from baselines.flink_autoscaler.memory import Tuning, tune
+from baselines.flink_autoscaler.options import Options
+from baselines.flink_autoscaler.scaler import EXPECTING, INEFFECTIVE, LIMITED, scale_vertices
+from baselines.flink_autoscaler.settings import Settings, Switches, settings_of
+from baselines.flink_autoscaler.state import (
+    GC,
+    HEAP_RATIO,
+    LOAD,
+    METRICS,
+    OBSERVED,
+    Delayed,
+    Flags,
+    Floats,
+    Graph,
+    Ints,
+    Memory,
+    record_restart,
+    remember,
+    restart_s,
+    trim,
+)
+from baselines.flink_autoscaler.window import append, average, restarted
+
+__all__ = ["Changes", "EvaluationFailed", "Job", "Outcome", "TaskManagers", "ordered"]
+
+
+class EvaluationFailed(RuntimeError):
+    """Where Flink's classes throw: the pass ends without a decision."""
+
+
+@dataclass(frozen=True)
+class TaskManagers:
+    """Resource of one TaskManager; 0: unknown."""
+
+    cpu: float = 0.0
+    memory: int = 0  # bytes
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What the scaler wants of every vertex, before the gate."""
+
+    new: Ints
+    outside: Flags
+    expected: Floats  # EXPECTED_PROCESSING_RATE; NaN: none
+    events: Ints
+    due: bool  # at least one changed vertex is outside its thresholds
+
+    def expectations(self, names: Sequence[str]) -> dict[str, float]:
+        """EXPECTED_PROCESSING_RATE where one was recorded; infinity times 0 records a NaN."""
+        recorded = zip(names, self.expected.tolist(), self.events.tolist(), strict=True)
+        return {name: rate for name, rate, flags in recorded if flags & EXPECTING}
+
+
+@dataclass
+class Outcome:
+    """What one pass decided."""
+
+    scaled: bool = False
+    recommended: Ints | None = None  # set once the changes passed the thresholds
+    expected: dict[str, float] = field(default_factory=dict)  # by vertex
+    tuning: Tuning = field(default_factory=Tuning)
+    events: list[str] = field(default_factory=list)
+
+    def event(self, reason: str) -> None:
+        """Notes an event; equal reasons count once."""
+        if reason not in self.events:
+            self.events.append(reason)
+
+
+class Job:
+    """Vertices, settings and memory of one job."""
+
+    def __init__(
+        self, options: Options, vertices: Sequence[Vertex], *, switches: Switches | None = None,
+        tm: TaskManagers | None = None, steps: int = 64,
+    ) -> None:  # fmt: skip
+        self.steps, self.switches, self.tm = steps, switches, tm or TaskManagers()
+        self.names: tuple[str, ...] = ()
+        self.memory = Memory(1, 0, 1, 1)
+        self.named = False  # the names of the metrics were seen since the restart
+        self.evaluated: Floats | None = None
+        self.evaluated_job = np.full((6, 2), np.nan)
+        self.look(options, vertices)
+
+    def look(self, options: Options, vertices: Sequence[Vertex]) -> None:
+        """Takes up configuration and graph as they are now."""
+        self.options = options
+        self.s: Settings = settings_of(options, self.switches or Switches())
+        self.vertices = ordered(vertices)
+        names = tuple(v.name for v in self.vertices)
+        kept = options.history_count + 2
+        if names != self.names or kept > self.memory.history.ts_ms.shape[2]:
+            self.names = names
+            self.memory = Memory(1, len(names), kept, self.steps)
+        self.graph = graph_of(self.vertices, options)
+        self.parallelism = np.array([v.parallelism for v in self.vertices], dtype=np.int64)
+        self.excluded = np.array(
+            [v.name in options.excluded_vertices or v.finished for v in self.vertices]
+        )
+
+    @property
+    def restart_s(self) -> float:
+        """Restart time that counts now."""
+        return float(
+            restart_s(self.memory.tracking, 0, self.s.tracking, self.s.restart_s,
+                      self.s.restart_limit_s)
+        )  # fmt: skip
+
+    def collect(
+        self, now: int, running_ms: int, metrics: Mapping[str, Mapping[str, Aggregates]],
+        jm: Mapping[str, Any] | None, tm: Mapping[str, Aggregates] | None,
+    ) -> bool | None:  # fmt: skip
+        """Adds a sample; True if the window is full, None if the job is not ready yet."""
+        m = self.memory
+        if restarted(m.window, 0, running_ms):
+            self.named = False
+        m.room()
+        try:
+            rows = [
+                vertex_sample(v, metrics.get(v.name, {}), self.options, self._carried(i))
+                for i, v in enumerate(self.vertices)
+            ]
+        except CollectionFailed:
+            if now < running_ms + self.s.stabilization_ms and not self.named:
+                return None
+            raise
+        self.named = True
+        # Legacy sources report no busy time: they are left out of this pass.
+        self.excluded |= np.array([bool(np.isnan(row[LOAD])) for row in rows])
+        sample = job_sample(jm, tm)
+        return bool(append(m.window, 0, now, running_ms, self.s.stabilization_ms,
+                           self.s.window_ms, np.array(rows), sample))  # fmt: skip
+
+    def _carried(self, v: int) -> Any:
+        w = self.memory.window
+        seen = w.vertex[0, : w.size[0]]
+        return lambda: average(seen, v, OBSERVED, self.s.observed_min)
+
+    def trim(self, now: int) -> None:
+        """Forgets scalings that are too old or too many."""
+        m, n = self.memory, len(self.names)
+        trim(m.history, m.tracking, 0, n, now, self.s.history_age_ms, self.s.history_count)
+
+    def tidy(self, now: int, running_ms: int) -> None:
+        """Trims what is remembered, and completes the record of a restart."""
+        self.trim(now)
+        m = self.memory
+        record_restart(m.history, m.tracking, 0, len(self.names), running_ms, self.parallelism)
+
+    def evaluate(self) -> Floats:
+        """Evaluated metrics of every vertex, (V, EVALUATED)."""
+        w = self.memory.window
+        count = w.size[0]
+        out = np.full((len(self.names), len(EVALUATED)), np.nan)
+        if not evaluate(self.graph, 0, w.ts_ms[0, :count], w.vertex[0, :count], self.parallelism,
+                        self.s, self.restart_s, out):  # fmt: skip
+            raise EvaluationFailed("Cannot evaluate metrics without ingestion rate information")
+        self.evaluated = out
+        self.evaluated_job = evaluate_job(w.job[0, :count])
+        return out
+
+    def changes(self, now: int, evaluated: Floats, delayed: Delayed) -> Changes:
+        """What the scaler wants of every vertex."""
+        n = len(self.names)
+        new, events = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        outside, expected = np.zeros(n, dtype=bool), np.full(n, np.nan)
+        due = scale_vertices(
+            self.graph, 0, evaluated, self.parallelism, self.excluded, now, self.s,
+            self.restart_s, self.memory.history, delayed, 0, new, outside, expected, events,
+        )  # fmt: skip
+        if due < 0:
+            raise EvaluationFailed("the scaling coefficient or a limit is not a number")
+        return Changes(new, outside, expected, events, due == 1)
+
+    def decide(self, now: int, evaluated: Floats) -> Outcome:
+        """The pass after the evaluation: scaler, gate, and what is remembered of it."""
+        done, m, o = Outcome(), self.memory, self.options
+        pressure = self.evaluated_job[GC, 0], self.evaluated_job[HEAP_RATIO, 1]
+        if under_memory_pressure(o, *pressure):
+            done.event("MemoryPressure")
+            return done
+        changes = self.changes(now, evaluated, m.delayed)
+        done.expected = changes.expectations(self.names)
+        for flags in changes.events.tolist():
+            if flags & LIMITED:
+                done.event("ScalingLimited")
+            if flags & INEFFECTIVE:
+                done.event("IneffectiveScaling")
+        if not changes.due:
+            return done
+        done.recommended = changes.new
+        done.event("ScalingReport")
+        if not may_act(o, now):
+            return done
+        before, after = self.parallelism.tolist(), changes.new.tolist()
+        tuning = tune(o, self.tm.memory, self.names, [v.inputs for v in self.vertices], before,
+                      after, self.evaluated_job)  # fmt: skip
+        if tuning.recommended:
+            done.event("Configuration recommendation")
+        flink = dict(o.flink) | (tuning.overrides if o.tuning else {})
+        groups = [v.slot_sharing_group for v in self.vertices]
+        if exceeds_quota(o, flink, self.tm.cpu, self.tm.memory, groups, before, after):
+            done.event("ResourceQuotaReached")
+            return done
+        if o.tuning:
+            done.tuning = tuning
+        rates = np.ascontiguousarray(evaluated[:, E_TPR])
+        remember(m.history, m.tracking, m.delayed, m.overrides, 0, len(self.names), now,
+                 self.parallelism, changes.new, rates, changes.expected)  # fmt: skip
+        done.scaled = True
+        return done
+
+    def last_sample(self) -> dict[str, dict[str, float]]:
+        """The newest sample by vertex and metric; what is missing is NaN."""
+        w = self.memory.window
+        newest = w.vertex[0, w.size[0] - 1]
+        return {
+            name: dict(zip(METRICS, row.tolist(), strict=True))
+            for name, row in zip(self.names, newest, strict=True)
+        }
+
+
+def ordered(vertices: Sequence[Vertex]) -> list[Vertex]:
+    """Vertices in topological order; otherwise as given.
+
+    Raises:
+        EvaluationFailed: The graph has a cycle, or an input that is no vertex.
+    """
+    left, done = list(vertices), []
+    placed: set[str] = set()
+    while left:
+        ready = next((v for v in left if placed.issuperset(v.inputs)), None)
+        if ready is None:
+            raise EvaluationFailed(f"vertex '{left[0].name}' waits for an input that never comes")
+        left.remove(ready)
+        done.append(ready)
+        placed.add(ready.name)
+    return done
+
+
+def graph_of(vertices: Sequence[Vertex], options: Options) -> Graph:
+    """The arrays of one graph."""
+    n = len(vertices)
+    column = {v.name: i for i, v in enumerate(vertices)}
+    width = max(1, *(len(v.inputs) for v in vertices)) if vertices else 1
+    inputs = np.full((1, n, width), -1, dtype=np.int64)
+    outputs = np.zeros((1, n), dtype=np.int64)
+    for i, v in enumerate(vertices):
+        for at, name in enumerate(v.inputs):
+            inputs[0, i, at] = column[name]
+            outputs[0, column[name]] += 1
+
+    def row(values: list[int]) -> Ints:
+        return np.array([values], dtype=np.int64)
+
+    return Graph(
+        row([n])[:, 0].copy(), inputs, outputs,
+        np.array([["HASH" in v.inputs.values() for v in vertices]]),
+        row([v.max_parallelism for v in vertices]), row([v.partitions for v in vertices]),
+        row([options.min_parallelism] * n), row([options.max_parallelism] * n),
+    )  # fmt: skip

@@ -1,0 +1,82 @@
+"""Numbers as Java writes and rounds them.
+
+The autoscaler rounds on the shortest decimal text of a double, so that 1.0005 becomes 1.001
+although its binary value lies below the tie. A double whose shortest text is the tie
+`(n + 1/2) / 1000` is the one nearest to it, which is what dividing gives: comparing with that
+quotient decides without any text.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+__all__ = ["INT_MAX", "ceil2", "ceiling_text", "round3", "round_half_up"]
+
+INT_MAX = 2147483647
+LONG_MAX = 9.223372036854775807e18
+WHOLE = 8.0e12
+"""From here on doubles lie further apart than a thousandth."""
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def round3(x: float) -> float:
+    """Three decimals, half up (away from zero); what would become 0 stays as it is.
+
+    >>> round3(1.0005), round3(2.6749999), round3(0.0004)
+    (1.001, 2.675, 0.0004)
+    """
+    size = abs(x)
+    if not size < WHOLE:  # NaN, infinite, or without decimals
+        return x
+    n = np.floor(size * 1000.0)
+    # The product is rounded too: put n back below x, then decide on the nearest tie.
+    if n / 1000.0 > size:
+        n -= 1.0
+    elif (n + 1.0) / 1000.0 <= size:
+        n += 1.0
+    if size >= (2.0 * n + 1.0) / 2000.0:
+        n += 1.0
+    if n == 0.0:
+        return x
+    return float(n / 1000.0 if x > 0 else -n / 1000.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def round_half_up(x: float) -> float:
+    """Java's `Math.round`: the floor of x + 1/2 as a long, without the error of that sum.
+
+    >>> round_half_up(2.5), round_half_up(-2.5), round_half_up(0.49999999999999994)
+    (3.0, -2.0, 0.0)
+    """
+    if np.isnan(x):
+        return 0.0
+    if x >= LONG_MAX:
+        return LONG_MAX
+    whole = np.floor(x)
+    return float(whole + 1.0 if x - whole >= 0.5 else whole)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def ceil2(x: float) -> float:
+    """Two decimals, rounded up on the decimal text; for numbers between 0 and 1."""
+    n = np.floor(x * 100.0)
+    while n / 100.0 < x:
+        n += 1.0
+    while (n - 1.0) / 100.0 >= x:
+        n -= 1.0
+    return float(n / 100.0)
+
+
+def ceiling_text(x: float) -> str:
+    """Three decimals, rounded up, as Java writes a float: what a `fraction` option gets.
+
+    >>> ceiling_text(0.65312), ceiling_text(0.0), ceiling_text(0.0002), ceiling_text(0.32)
+    ('0.654', '0.0', '0.001', '0.32')
+    """
+    n = np.floor(x * 1000.0)
+    while n / 1000.0 < x:
+        n += 1.0
+    while (n - 1.0) / 1000.0 >= x:
+        n -= 1.0
+    return repr(float(n / 1000.0))

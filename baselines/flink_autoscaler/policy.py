@@ -1,0 +1,277 @@
+"""The autoscaler as a policy: it reads snapshots, keeps its own window, and decides in batches."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from baselines import reasons
+from baselines.flink_autoscaler import batch
+from baselines.flink_autoscaler.cases import decision, trace
+from baselines.flink_autoscaler.evaluator import EVALUATED
+from baselines.flink_autoscaler.facts import fact
+from baselines.flink_autoscaler.gate import exceeds_quota, may_act
+from baselines.flink_autoscaler.job import EvaluationFailed
+from baselines.flink_autoscaler.options import Options
+from baselines.flink_autoscaler.settings import Alignment, Switches, settings_of
+from baselines.flink_autoscaler.state import Flags, Floats, Graph, Ints, Memory
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import ConfigError, DspGymError, SchemaError
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["FlinkAutoscaler", "FlinkAutoscalerConfig"]
+
+AVERAGED = ("LOAD", "TRUE_PROCESSING_RATE", "TARGET_DATA_RATE")
+"""Metrics the operator reports as an average over the window; of the others the last value."""
+COUNTERS = ("scalings", "errors", "balanced")
+MIB = 1024 * 1024
+_FORMAT = (
+    "A decision has conf, now_ms, vertices and history; a trace has ticks, each with now_ms, "
+    "job_running_ts_ms, vertices and flink_metrics."
+)
+EVER = 10**15
+
+
+class FlinkAutoscalerConfig(ConfigModel):
+    """Parameters of Flink's autoscaler; its own keys stand in `flink_configuration`."""
+
+    flink_configuration: dict[str, Any] = Field(
+        default_factory=dict,
+        description="flinkConfiguration as in a FlinkDeployment, flat or nested: job.autoscaler.* "
+        "keys with the operator's names and defaults; keys of other parts of Flink are ignored",
+    )
+    version: Literal["1.15.0", "main"] = Field(
+        "1.15.0", description="release whose rules hold; main sets the three switches below"
+    )
+    alignment: Alignment | None = Field(
+        None, description="alignment with key groups and partitions; none: as the release does"
+    )
+    tpr_numerator: Literal["rate", "gauge"] | None = Field(
+        None, description="rate: records over the window; gauge: mean of per-second rates (main)"
+    )
+    expected_rate: Literal["clamped", "final"] | None = Field(
+        None, description="expected rate from the clamped factor, or the final parallelism (main)"
+    )
+    interval_s: float = Field(
+        60.0, gt=0, description="time between passes, s (kubernetes.operator.reconcile.interval)"
+    )
+    unix_start_s: float = Field(
+        0.0, description="Unix time of t_s = 0, s; for job.autoscaler.excluded.periods"
+    )
+
+    @model_validator(mode="after")
+    def _readable(self) -> FlinkAutoscalerConfig:
+        try:
+            options = Options.of(self.flink_configuration)
+            options.check()
+            if options.busy_aggregator == "MIN":
+                raise ConfigError(
+                    "a snapshot does not hold the least busy subtask",
+                    key="job.autoscaler.metrics.busy-time.aggregator", value="MIN",
+                    remedy="Use MAX or AVG.",
+                )  # fmt: skip
+        except DspGymError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def switches(self, options: Options) -> Switches:
+        """The release's switches, with what is set apart from it."""
+        base = Switches.main(options) if self.version == "main" else Switches()
+        return Switches(
+            self.alignment or base.alignment,
+            self.tpr_numerator or base.tpr_numerator,
+            self.expected_rate or base.expected_rate,
+        )
+
+
+class FlinkAutoscaler:
+    """Flink Kubernetes Operator 1.15.0's autoscaler (FLIP-271), with its own keys and defaults."""
+
+    Config = FlinkAutoscalerConfig
+
+    def __init__(self, config: FlinkAutoscalerConfig | None = None) -> None:
+        self.name = "flink-autoscaler"
+        self.explain = True
+        self.config = config or FlinkAutoscalerConfig()
+        self.options = Options.of(self.config.flink_configuration)
+        self.settings = settings_of(self.options, self.config.switches(self.options))
+        # The operator's default is off; who picks the policy has switched it on.
+        self._off = "enabled" in self.options.given and not self.options.enabled
+        self._start(0, 0, 2)
+
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
+        self._graph, self._fixed = _graph(jobs, self.options)
+        j, v = len(jobs), jobs.max_vertices
+        if mask is None or self._out.new.shape != (j, v):
+            self._start(j, v, int(self._graph.highest.max(initial=1)) + 2)
+            return
+        self._memory.clear(mask)
+        self.counters[mask] = 0
+        self._out.evaluated[mask] = np.nan
+
+    def _start(self, j: int, v: int, steps: int) -> None:
+        self._memory = Memory(j, v, self.options.history_count + 2, steps)
+        self.counters = np.zeros((j, len(COUNTERS)), dtype=np.int64)
+        self._out = batch.Wanted(
+            np.zeros(j, dtype=np.int64), np.zeros((j, v), dtype=np.int64),
+            np.zeros((j, v), dtype=bool), np.full((j, v), np.nan),
+            np.zeros((j, v), dtype=np.int64), np.full((j, v, len(EVALUATED)), np.nan),
+        )  # fmt: skip
+
+    def state(self) -> State:
+        return {"memory": self._memory.state(), "counters": self.counters.tolist()}
+
+    def restore(self, state: State) -> None:
+        self._memory.restore(state["memory"])
+        self.counters = np.array(state["counters"], dtype=np.int64)
+
+    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        wanted = snapshot.parallelism.copy()
+        if self._off:
+            return reasons.decision(snapshot, wanted, snapshot.memory_level,
+                                    _no_reason if self.explain else None)  # fmt: skip
+        m, out = self._memory, self._out
+        seen = self._seen(snapshot)
+        m.room()
+        batch.run_batch(self._graph, seen, self.settings, round(self.config.interval_s * 1000),
+                        m.window, m.history, m.tracking, m.delayed, m.collected_ms, m.busy_ms,
+                        out)  # fmt: skip
+        accepted = self._gate(snapshot, seen)
+        batch.apply(self._graph, seen, out, accepted, m.history, m.tracking, m.delayed, m.overrides)
+        self.counters[:, 0] += accepted
+        self.counters[:, 1] += out.result == batch.FAILED
+        self.counters[:, 2] += (out.result >= batch.BALANCED) & ~accepted
+        # Stored overrides are applied at the end of every pass, whether it decided or not.
+        tables, row = snapshot.topology.tables, snapshot.topology.row
+        stored = seen.running[:, None] & (m.overrides > 0) & ~seen.fixed
+        np.copyto(wanted, m.overrides, where=stored)
+        held = np.clip(wanted, tables.min_parallelism[row], tables.max_parallelism[row])
+        np.copyto(wanted, held, where=stored)
+        why = self._why(accepted) if self.explain else None
+        return reasons.decision(snapshot, wanted, snapshot.memory_level, why)
+
+    def recommended(self) -> Ints:
+        """RECOMMENDED_PARALLELISM of the last pass, (J, V): also where nothing may be executed."""
+        return self._out.new
+
+    def metrics(self, job: int, names: tuple[str, ...]) -> dict[str, float]:
+        """What the operator would report of one job; NaN where it reports nothing.
+
+        Args:
+            job: row of the batch.
+            names: of its vertices, in order.
+        """
+        report = {
+            f"AutoScaler.{name}": float(value)
+            for name, value in zip(COUNTERS, self.counters[job], strict=True)
+        }
+        for v, vertex in enumerate(names):
+            start = f"AutoScaler.jobVertexID.{vertex}"
+            for e, metric in enumerate(EVALUATED):
+                kind = "Average" if metric in AVERAGED else "Current"
+                report[f"{start}.{metric}.{kind}"] = float(self._out.evaluated[job, v, e])
+            report[f"{start}.RECOMMENDED_PARALLELISM.Current"] = float(self._out.new[job, v])
+            report[f"{start}.EXPECTED_PROCESSING_RATE.Current"] = float(self._out.expected[job, v])
+        return report
+
+    @staticmethod
+    def answer(document: dict[str, Any], kind: str = "decision") -> dict[str, Any]:
+        """Answers a document of Flink's own classes: a decision, a trace, or a fact."""
+        try:
+            if kind == "fact":
+                return fact(document["op"], document["input"], document.get("version", "1.15.0"))
+            return trace(document) if kind == "trace" else decision(document)
+        except KeyError as error:
+            raise SchemaError(f"has no {error}", remedy=_FORMAT) from None
+        except (TypeError, ValueError, AttributeError, EvaluationFailed) as error:
+            raise SchemaError(f"cannot be read: {error}", remedy=_FORMAT) from None
+
+    def _seen(self, snapshot: MetricsSnapshot) -> batch.Seen:
+        mean, hottest = snapshot.busy_ms_per_s, snapshot.busy_max_ms_per_s
+        # The hottest subtask is known over the metrics window only; its lead over the mean is
+        # carried over to the gauge of now.
+        known = (mean > 0) & (hottest > mean)
+        lead = np.where(known, hottest / np.where(known, mean, 1.0), 1.0)
+        since = np.nan_to_num(snapshot.running_since_s, nan=-EVER)
+        return batch.Seen(
+            snapshot.topology.row, _ms(snapshot.t_s), _ms(since), snapshot.running,
+            snapshot.parallelism, self._fixed[snapshot.topology.row],
+            *(np.ascontiguousarray(array) for array in (
+                snapshot.records_in_total, snapshot.records_out_total, snapshot.records_in_per_s,
+                snapshot.pending_records, snapshot.busy_now_ms_per_s,
+                snapshot.backpressured_now_ms_per_s, lead, snapshot.tm_gc_ms_per_s / 1000.0,
+                snapshot.tm_heap_used_mib / snapshot.tm_heap_max_mib,
+            )),
+        )  # fmt: skip
+
+    def _gate(self, snapshot: MetricsSnapshot, seen: batch.Seen) -> Flags:
+        o = self.options
+        accepted: Flags = self._out.result == batch.DUE
+        if not o.scaling_enabled:
+            return np.zeros_like(accepted)
+        quota = o.quota_cpu is not None or o.quota_memory is not None
+        if not quota and not o.excluded_periods:
+            return accepted
+        start_ms = round(self.config.unix_start_s * 1000)
+        for j in np.flatnonzero(accepted).tolist():
+            spec, n = snapshot.topology.spec(j), int(self._graph.n[seen.row[j]])
+            shared = spec.slot_sharing
+            groups = ["all" if shared else name for name in snapshot.topology.names(j)]
+            memory = round(float(spec.taskmanager.memory_mib) * MIB)
+            slots = {"taskmanager.numberOfTaskSlots": str(spec.taskmanager.slots)}
+            accepted[j] = may_act(o, start_ms + int(seen.now_ms[j])) and not exceeds_quota(
+                o, slots, float(spec.taskmanager.cores), memory, groups,
+                seen.parallelism[j, :n].tolist(), self._out.new[j, :n].tolist(),
+            )  # fmt: skip
+        return accepted
+
+    def _why(self, accepted: Flags) -> reasons.Why:
+        evaluated = self._out.evaluated
+
+        def reason(job: int, v: int) -> str:
+            if not accepted[job]:
+                return "stored override, applied again"
+            _, rate, target, catch_up, _, up, down = evaluated[job, v].tolist()
+            return (
+                f"true rate {rate:.4g}/s, target {target:.4g}/s, catch-up {catch_up:.4g}/s, "
+                f"thresholds {up:.4g} and {down:.4g}/s"
+            )
+
+        return reason
+
+
+def _no_reason(_job: int, _v: int) -> str:
+    return "job.autoscaler.enabled is false"
+
+
+def _ms(seconds: Floats) -> Ints:
+    return np.rint(np.asarray(seconds) * 1000.0).astype(np.int64)
+
+
+def _graph(jobs: Topology, options: Options) -> tuple[Graph, Flags]:
+    """Graphs of the job files, and the vertices that no policy may scale."""
+    tables = jobs.tables
+    k, v = tables.kind.shape
+    outputs = np.zeros((k, v), dtype=np.int64)
+    hashed = np.zeros((k, v), dtype=bool)
+    excluded = np.zeros((k, v), dtype=bool)
+    for i, spec in enumerate(jobs.specs):
+        order = spec.topological_order()
+        for at, vertex in enumerate(order):
+            hashed[i, at] = any(edge.ship == "HASH" for edge in vertex.inputs)
+            excluded[i, at] = vertex.name in options.excluded_vertices
+            for u in tables.upstream[i, at]:
+                if u >= 0:
+                    outputs[i, u] += 1
+    fixed = excluded | (tables.min_parallelism == tables.max_parallelism)
+    graph = Graph(
+        tables.n, tables.upstream, outputs, hashed, tables.key_groups, tables.partitions,
+        np.maximum(tables.min_parallelism, options.min_parallelism),
+        np.minimum(tables.max_parallelism, options.max_parallelism),
+    )  # fmt: skip
+    return graph, fixed

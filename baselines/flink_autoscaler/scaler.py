@@ -1,0 +1,247 @@
+"""The scaler: the parallelism of one vertex, aligned, delayed and checked against history."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from baselines.flink_autoscaler.evaluator import (
+    E_CATCH_UP,
+    E_DOWN,
+    E_TARGET,
+    E_TPR,
+    E_UP,
+    capacity,
+)
+from baselines.flink_autoscaler.numbers import INT_MAX, ceil2, round3
+from baselines.flink_autoscaler.settings import (
+    BALANCED,
+    EVENLY,
+    LEGACY_MAXIMIZE,
+    OFF,
+    Settings,
+)
+from baselines.flink_autoscaler.state import Delayed, Flags, Floats, Graph, History, Ints
+
+__all__ = ["EXPECTING", "INEFFECTIVE", "LIMITED", "align", "coefficient", "delay", "scale",
+           "scale_vertex", "scale_vertices"]  # fmt: skip
+
+LIMITED, INEFFECTIVE, EXPECTING = 1, 2, 4
+"""Flags of a vertex: the events it raises, and that an expected rate was recorded, NaN or not."""
+
+
+@njit(cache=True, nogil=True)
+def align(
+    p: int, new: int, partitions: int, max_parallelism: int, low: int, high: int, mode: int
+) -> tuple[int, bool]:
+    """A parallelism that spreads key groups or partitions; and whether it is limited by that.
+
+    Args:
+        p: running parallelism.
+        new: wanted, already inside its limits.
+        partitions: of the source; 0: key groups (max_parallelism) are spread.
+        max_parallelism: of the vertex.
+        low: lower limit.
+        high: upper limit.
+        mode: one of the modes of 1.15.0 (LEGACY_*), which may fall back below the wanted
+            parallelism or block, or of main, which keep the wanted one where nothing fits.
+    """
+    if mode == OFF or new == p:
+        return new, False
+    groups = partitions if partitions > 0 else max_parallelism
+    cap = min(groups, max_parallelism, high)
+    balanced = mode in (BALANCED, LEGACY_MAXIMIZE)
+    up = new > p
+    for q in range(new, (cap if up else min(p, cap)) + 1):
+        if groups % q == 0 or (balanced and groups // q < groups // new):
+            return q, False
+    if mode in (BALANCED, EVENLY):
+        return new, False
+    q = new
+    while q > 0:
+        if groups // q > groups // new:
+            if groups % q != 0:
+                q += 1
+            break
+        q -= 1
+    q = max(q, low)
+    if (up and q <= p) or (not up and q >= p):
+        return p, True
+    return q, q != new
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def scale(
+    p: int, factor: float, hashed: bool, partitions: int, max_parallelism: int, low: int,
+    high: int, mode: int,
+) -> tuple[int, bool]:  # fmt: skip
+    """ceil(factor * p) inside its limits, aligned where partitions or a keyed input ask for it."""
+    wanted = min(np.ceil(factor * p), float(INT_MAX))
+    raw = 0 if np.isnan(wanted) else int(wanted)
+    new = min(max(low, raw), min(max_parallelism, high))
+    if partitions <= 0 and not hashed:
+        return new, False
+    return align(p, new, partitions, max_parallelism, low, high, mode)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def coefficient(before: Ints, rates: Floats, least: int, lowest: float) -> float:
+    """How much of linear scaling was observed: least squares through the smallest parallelism.
+
+    1 where too little is known; NaN where Flink's fit fails (a baseline of 0).
+    """
+    n = len(before)
+    if n == 0 or n < least:
+        return 1.0
+    baseline, smallest = np.nan, -1
+    for i in range(n - 1, -1, -1):
+        if before[i] == 1:
+            baseline, smallest = rates[i], -1
+            break
+        if smallest < 0 or before[i] < before[smallest]:
+            smallest = i
+    if smallest >= 0:
+        baseline = rates[smallest] / before[smallest]
+    if np.isnan(baseline):
+        return 1.0
+    products, squares = 0.0, 0.0
+    for i in range(n):
+        if np.isnan(rates[i]):
+            return 1.0
+        products += before[i] * rates[i]
+        squares += float(before[i]) * before[i]
+    if squares == 0.0:
+        return 1.0
+    alpha = products / (squares * baseline)
+    if np.isnan(alpha):
+        return np.nan
+    return ceil2(max(lowest, min(1.0, alpha)))
+
+
+@njit(cache=True, nogil=True)
+def delay(
+    delayed: Delayed, j: int, v: int, now: int, interval: int, new: int, outside: bool
+) -> tuple[int, bool]:
+    """The largest parallelism recommended over the interval, or 0 while it has not passed."""
+    count = delayed.size[j, v]
+    if count == 0:
+        delayed.first_ms[j, v] = now
+    while count > 0 and delayed.parallelism[j, v, count - 1] <= new:
+        count -= 1
+    delayed.ts_ms[j, v, count] = now
+    delayed.parallelism[j, v, count] = new
+    delayed.outside[j, v, count] = outside
+    count += 1
+    delayed.size[j, v] = count
+    start = now - interval
+    if start < delayed.first_ms[j, v]:
+        return 0, False
+    drop = 0
+    while delayed.ts_ms[j, v, drop] < start:
+        drop += 1
+    if drop > 0:
+        for i in range(drop, count):
+            delayed.ts_ms[j, v, i - drop] = delayed.ts_ms[j, v, i]
+            delayed.parallelism[j, v, i - drop] = delayed.parallelism[j, v, i]
+            delayed.outside[j, v, i - drop] = delayed.outside[j, v, i]
+        delayed.size[j, v] = count - drop
+    return delayed.parallelism[j, v, 0], delayed.outside[j, v, 0]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def scale_vertex(
+    x: Floats, p: int, hashed: bool, partitions: int, max_parallelism: int, low: int, high: int,
+    now: int, s: Settings, restart_s: float, history: History, delayed: Delayed, j: int, v: int,
+) -> tuple[int, bool, float, int, bool]:  # fmt: skip
+    """Section 5 of FLIP-271's implementation for one vertex.
+
+    Args:
+        x: its evaluated metrics.
+        p: its running parallelism.
+        hashed: any input is keyed.
+        partitions: of a source, 0 = unknown.
+        max_parallelism: key groups.
+        low: vertex.min-parallelism.
+        high: vertex.max-parallelism.
+        now: ms.
+        s: the settings.
+        restart_s: expected restart time.
+        history: trimmed scalings.
+        delayed: waiting scale-downs, changed in place.
+        j: row of the job in history and delayed.
+        v: column of the vertex there.
+
+    Returns:
+        The parallelism (p: no change), whether the vertex is outside its thresholds,
+        EXPECTED_PROCESSING_RATE (NaN: none), flags of events, and False where Flink fails.
+    """
+    rate = x[E_TPR]
+    needed = capacity(x[E_TARGET], x[E_CATCH_UP], s.target, True, s, restart_s)
+    if np.isnan(rate) or np.isnan(needed):
+        return p, False, np.nan, 0, True
+    factor = needed / rate
+    past = history.size[j, v]
+    if s.scalability:
+        alpha = coefficient(
+            history.before[j, v, :past], history.rate[j, v, :past], s.scalability_min,
+            s.scalability_lowest,
+        )  # fmt: skip
+        if np.isnan(alpha):
+            return p, False, np.nan, 0, False
+        factor /= alpha
+    if factor < s.min_factor:
+        factor = s.min_factor
+    elif factor > s.max_factor:
+        factor = s.max_factor
+    lower, upper = min(p, low), max(p, high)
+    if lower > upper:
+        return p, False, np.nan, 0, False
+    new, limited = scale(p, factor, hashed, partitions, max_parallelism, lower, upper, s.mode)
+    events = LIMITED if limited else 0
+    if new == p:
+        delayed.size[j, v] = 0
+        return p, False, np.nan, events, True
+    expected = rate / p * new if s.final_expected else rate * factor
+    expected = round3(expected)
+    events |= EXPECTING
+    outside = rate < x[E_UP] or rate > x[E_DOWN]
+    if new > p:
+        delayed.size[j, v] = 0
+        last = past - 1
+        if past > 0 and p == history.after[j, v, last] > history.before[j, v, last]:
+            gain = history.expected[j, v, last] - history.rate[j, v, last]
+            if not (rate - history.rate[j, v, last]) / gain >= s.effectiveness:
+                events |= INEFFECTIVE
+                if s.detection:
+                    return p, False, expected, events, True
+        return new, outside, expected, events, True
+    if s.scale_down_interval_ms <= 0:
+        return new, outside, expected, events, True
+    new, outside = delay(delayed, j, v, now, s.scale_down_interval_ms, new, outside)
+    if new in (0, p):
+        return p, False, expected, events, True
+    return new, outside, expected, events, True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def scale_vertices(
+    graph: Graph, k: int, evaluated: Floats, parallelism: Ints, excluded: Flags, now: int,
+    s: Settings, restart_s: float, history: History, delayed: Delayed, j: int, new: Ints,
+    outside: Flags, expected: Floats, events: Ints,
+) -> int:  # fmt: skip
+    """All vertices of a job; 1: at least one changed and is outside, 0: none, -1: Flink fails."""
+    due = 0
+    for v in range(graph.n[k]):
+        new[v], outside[v], expected[v], events[v] = parallelism[v], False, np.nan, 0
+        if excluded[v]:
+            continue
+        new[v], outside[v], expected[v], events[v], fine = scale_vertex(
+            evaluated[v], parallelism[v], graph.hashed[k, v], graph.partitions[k, v],
+            graph.max_parallelism[k, v], graph.lowest[k, v], graph.highest[k, v], now, s,
+            restart_s, history, delayed, j, v,
+        )  # fmt: skip
+        if not fine:
+            return -1
+        if new[v] != parallelism[v] and outside[v]:
+            due = 1
+    return due

@@ -1,0 +1,286 @@
+"""What the autoscaler remembers of every job, as arrays, and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dsp_gym.loop.protocols import State
+
+__all__ = [
+    "GLOBALS",
+    "METRICS",
+    "Delayed",
+    "Graph",
+    "History",
+    "Memory",
+    "Tracking",
+    "Window",
+    "copied",
+]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+METRICS = (
+    "LAG", "LOAD", "ACCUMULATED_BUSY_TIME", "NUM_RECORDS_IN", "NUM_RECORDS_OUT", "OBSERVED_TPR",
+    "NUM_RECORDS_IN_PER_SECOND",
+)  # fmt: skip
+"""Columns of a sample, per vertex; NaN where a metric is missing."""
+LAG, LOAD, BUSY, IN, OUT, OBSERVED, IN_PER_S = range(7)
+
+GLOBALS = (
+    "GC_PRESSURE", "HEAP_MEMORY_USED", "MANAGED_MEMORY_USED", "METASPACE_MEMORY_USED",
+    "HEAP_MAX_USAGE_RATIO", "NUM_TASK_SLOTS_USED",
+)  # fmt: skip
+"""Columns of a sample, per job."""
+GC, HEAP, MANAGED, METASPACE, HEAP_RATIO, SLOTS = range(6)
+
+
+class Graph(NamedTuple):
+    """K graphs of at most V vertices in topological order, with at most I inputs each."""
+
+    n: Ints  # (K,)
+    inputs: Ints  # (K, V, I) columns of the inputs, -1 beyond
+    outputs: Ints  # (K, V) number of outputs
+    hashed: Flags  # (K, V) any input is HASH
+    max_parallelism: Ints  # (K, V) key groups
+    partitions: Ints  # (K, V) of a source, 0 = unknown
+    lowest: Ints  # (K, V) vertex.min-parallelism
+    highest: Ints  # (K, V) vertex.max-parallelism
+
+
+class Window(NamedTuple):
+    """The samples of J jobs, oldest first."""
+
+    size: Ints  # (J,)
+    ts_ms: Ints  # (J, S)
+    vertex: Floats  # (J, S, V, METRICS)
+    job: Floats  # (J, S, 1, GLOBALS)
+
+
+class History(NamedTuple):
+    """The last scalings of every vertex, oldest first."""
+
+    size: Ints  # (J, V)
+    ts_ms: Ints  # (J, V, H)
+    before: Ints  # parallelism before
+    after: Ints
+    rate: Floats  # TRUE_PROCESSING_RATE before
+    expected: Floats  # EXPECTED_PROCESSING_RATE after
+
+
+class Tracking(NamedTuple):
+    """When each of the last scalings was asked for, and how long the restart took."""
+
+    size: Ints  # (J,)
+    ts_ms: Ints  # (J, H)
+    duration_s: Floats  # NaN: not seen yet
+
+
+class Delayed(NamedTuple):
+    """Scale-downs that wait: first trigger, and recommendations with falling parallelism."""
+
+    first_ms: Ints  # (J, V)
+    size: Ints  # (J, V); 0 = none
+    ts_ms: Ints  # (J, V, D)
+    parallelism: Ints
+    outside: Flags
+
+
+class Memory:
+    """Everything that outlives a tick, for J jobs of at most V vertices.
+
+    Args:
+        jobs: J.
+        vertices: V.
+        kept: scalings to hold per vertex: `history.max.count` and the newest one.
+        steps: recommendations a waiting scale-down may hold: one per parallelism.
+    """
+
+    def __init__(self, jobs: int, vertices: int, kept: int, steps: int) -> None:
+        j, v = jobs, vertices
+
+        def ints(*shape: int) -> Ints:
+            return np.zeros(shape, dtype=np.int64)
+
+        def floats(*shape: int) -> Floats:
+            return np.full(shape, np.nan)
+
+        self.window = Window(
+            ints(j), ints(j, 32), floats(j, 32, v, len(METRICS)), floats(j, 32, 1, len(GLOBALS))
+        )
+        self.history = History(
+            ints(j, v), ints(j, v, kept), ints(j, v, kept), ints(j, v, kept),
+            floats(j, v, kept), floats(j, v, kept),
+        )  # fmt: skip
+        self.tracking = Tracking(ints(j), ints(j, kept), floats(j, kept))
+        self.delayed = Delayed(
+            ints(j, v), ints(j, v), ints(j, v, steps), ints(j, v, steps),
+            np.zeros((j, v, steps), dtype=bool),
+        )  # fmt: skip
+        self.overrides = ints(j, v)  # 0 = none stored
+        self.collected_ms = np.full(j, np.iinfo(np.int64).min)
+        self.busy_ms = np.zeros((j, v))  # accumulated from gauges since the restart
+
+    def clear(self, rows: Flags) -> None:
+        """Forgets some of the jobs."""
+        self.window.size[rows] = 0
+        self.history.size[rows] = 0
+        self.tracking.size[rows] = 0
+        self.delayed.size[rows] = 0
+        self.overrides[rows] = 0
+        self.collected_ms[rows] = np.iinfo(np.int64).min
+        self.busy_ms[rows] = 0.0
+
+    def room(self) -> None:
+        """Makes room for one more sample."""
+        size = self.window.ts_ms.shape[1]
+        if len(self.window.size) == 0 or int(self.window.size.max()) < size:
+            return
+        w = self.window
+        arrays: list[Any] = [w.ts_ms, w.vertex, w.job]
+        wider = [np.concatenate([array, np.zeros_like(array)], axis=1) for array in arrays]
+        self.window = Window(w.size, wider[0], wider[1], wider[2])
+
+    def parts(self) -> dict[str, Window | History | Tracking | Delayed]:
+        """The named groups of arrays."""
+        return {"window": self.window, "history": self.history, "tracking": self.tracking,
+                "delayed": self.delayed}  # fmt: skip
+
+    def state(self) -> State:
+        """JSON of what is filled; NaN is null, infinities are texts."""
+        axis = {"window": 1, "history": 2, "tracking": 1, "delayed": 2}
+        whole: dict[str, Any] = {}
+        for part, arrays in self.parts().items():
+            fields = arrays._asdict()
+            cut = max(1, int(fields["size"].max(initial=0)))
+            for name, array in fields.items():
+                long = array.ndim > axis[part] and name not in ("size", "first_ms")
+                used = array.take(range(cut), axis=axis[part]) if long else array
+                whole[f"{part}.{name}"] = _listed(used)
+        for name in ("overrides", "collected_ms", "busy_ms"):
+            whole[name] = _listed(getattr(self, name))
+        return whole
+
+    def restore(self, state: State) -> None:
+        """Goes on from `state()`."""
+        for part, arrays in self.parts().items():
+            kind: Any = type(arrays)
+            loaded = [
+                _filled(state[f"{part}.{name}"], array) for name, array in arrays._asdict().items()
+            ]
+            setattr(self, part, kind(*loaded))
+        for name in ("overrides", "collected_ms", "busy_ms"):
+            setattr(self, name, _filled(state[name], getattr(self, name)))
+
+
+def _listed(array: NDArray[Any]) -> Any:
+    if array.dtype != np.float64 or np.isfinite(array).all():
+        return array.tolist()
+    boxed = array.astype(object)
+    boxed[np.isnan(array)] = None
+    boxed[array == np.inf] = "Infinity"
+    boxed[array == -np.inf] = "-Infinity"
+    return boxed.tolist()
+
+
+def _filled(values: Any, like: NDArray[Any]) -> NDArray[Any]:
+    """The array a state was written from: padded to the room there is, larger if it holds more."""
+    loaded = np.array(values, dtype=object)
+    if like.dtype == np.float64:
+        for text, number in ((None, np.nan), ("Infinity", np.inf), ("-Infinity", -np.inf)):
+            loaded[loaded == text] = number
+    shape = np.maximum(loaded.shape, like.shape) if loaded.ndim > 1 else loaded.shape
+    filled = np.zeros(tuple(shape), like.dtype)
+    filled[tuple(slice(0, n) for n in loaded.shape)] = loaded.astype(like.dtype)
+    return filled
+
+
+def copied(delayed: Delayed) -> Delayed:
+    """Waiting scale-downs of their own, for a look at what would be decided."""
+    d = delayed
+    return Delayed(d.first_ms.copy(), d.size.copy(), d.ts_ms.copy(), d.parallelism.copy(),
+                   d.outside.copy())  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def trim(
+    history: History, tracking: Tracking, j: int, n: int, now: int, age: int, most: int
+) -> None:
+    """Forgets scalings that are too old or too many; the latest tracking record always stays."""
+    for v in range(n):
+        drop = 0
+        count = history.size[j, v]
+        while drop < count and (history.ts_ms[j, v, drop] < now - age or count - drop > most):
+            drop += 1
+        for i in range(drop, count):
+            history.ts_ms[j, v, i - drop] = history.ts_ms[j, v, i]
+            history.before[j, v, i - drop] = history.before[j, v, i]
+            history.after[j, v, i - drop] = history.after[j, v, i]
+            history.rate[j, v, i - drop] = history.rate[j, v, i]
+            history.expected[j, v, i - drop] = history.expected[j, v, i]
+        history.size[j, v] = count - drop
+    drop = 0
+    count = tracking.size[j]
+    while drop < count - 1 and (tracking.ts_ms[j, drop] < now - age or count - drop > most):
+        drop += 1
+    for i in range(drop, count):
+        tracking.ts_ms[j, i - drop] = tracking.ts_ms[j, i]
+        tracking.duration_s[j, i - drop] = tracking.duration_s[j, i]
+    tracking.size[j] = count - drop
+
+
+@njit(cache=True, nogil=True)
+def record_restart(
+    history: History, tracking: Tracking, j: int, n: int, running_ms: int, parallelism: Ints
+) -> None:
+    """Completes the latest record once every vertex it scaled runs at its target."""
+    count = tracking.size[j]
+    if count == 0 or not np.isnan(tracking.duration_s[j, count - 1]):
+        return
+    asked = tracking.ts_ms[j, count - 1]
+    for v in range(n):
+        for i in range(history.size[j, v]):
+            if history.ts_ms[j, v, i] == asked and history.after[j, v, i] != parallelism[v]:
+                return
+    tracking.duration_s[j, count - 1] = np.floor((running_ms - asked) / 1000.0)
+
+
+@njit(cache=True, nogil=True)
+def restart_s(tracking: Tracking, j: int, enabled: bool, configured: float, limit: float) -> float:
+    """The longest restart seen, up to a limit, or the configured one."""
+    longest = -1.0
+    if enabled:
+        for i in range(tracking.size[j]):
+            if tracking.duration_s[j, i] > longest:
+                longest = tracking.duration_s[j, i]
+    return configured if longest == -1.0 else min(longest, limit)
+
+
+@njit(cache=True, nogil=True)
+def remember(
+    history: History, tracking: Tracking, delayed: Delayed, overrides: Ints, j: int, n: int,
+    now: int, parallelism: Ints, new: Ints, rate: Floats, expected: Floats,
+) -> None:  # fmt: skip
+    """A scaling is applied: history, tracking and overrides grow, what waited is dropped."""
+    for v in range(n):
+        overrides[j, v] = new[v]
+        delayed.size[j, v] = 0
+        if new[v] == parallelism[v]:
+            continue
+        i = history.size[j, v]
+        history.ts_ms[j, v, i] = now
+        history.before[j, v, i] = parallelism[v]
+        history.after[j, v, i] = new[v]
+        history.rate[j, v, i] = rate[v]
+        history.expected[j, v, i] = expected[v]
+        history.size[j, v] = i + 1
+    i = tracking.size[j]
+    tracking.ts_ms[j, i] = now
+    tracking.duration_s[j, i] = np.nan
+    tracking.size[j] = i + 1

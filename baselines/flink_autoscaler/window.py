@@ -1,0 +1,113 @@
+"""The metrics window: when it is full, what is dropped, and averages and rates over it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from baselines.flink_autoscaler.state import Floats, Ints, Window
+
+__all__ = ["append", "average", "observed_rate", "rate", "restarted"]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def rate(ts_ms: Ints, values: Floats, v: int, m: int) -> float:
+    """Growth per second of metric m of vertex v, between the first and the last known value.
+
+    NaN with fewer than two.
+    """
+    first, last = 0, len(ts_ms) - 1
+    while first < last and np.isnan(values[first, v, m]):
+        first += 1
+    while last > first and np.isnan(values[last, v, m]):
+        last -= 1
+    if first >= last:
+        return np.nan
+    grown = values[last, v, m] - values[first, v, m]
+    return float(1000.0 * grown / max(ts_ms[last] - ts_ms[first], 1))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def average(values: Floats, v: int, m: int, least: int) -> float:
+    """Mean of the finite values of a metric; infinite if there are none but infinite ones.
+
+    NaN with fewer than `least` finite values.
+    """
+    total, n, infinite = 0.0, 0, False
+    for i in range(len(values)):
+        value = values[i, v, m]
+        if np.isnan(value):
+            continue
+        if np.isinf(value):
+            infinite = True
+        else:
+            total += value
+            n += 1
+    if n == 0:
+        return np.inf if infinite else np.nan
+    return total / n if n >= least else np.nan
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def observed_rate(
+    records_per_s: float, lag: float, backpressured_ms_per_s: float, lag_threshold_s: float,
+    earlier: float,
+) -> float:  # fmt: skip
+    """OBSERVED_TPR of a source at one sample.
+
+    Only a source that catches up shows what it could process; otherwise the average of earlier
+    observations is carried forward. Nothing coming in is infinite, which allows a scale-down.
+    """
+    if np.isnan(records_per_s):
+        return np.nan
+    if records_per_s == 0.0:
+        return np.inf
+    if lag >= lag_threshold_s * records_per_s and backpressured_ms_per_s < 1000.0:
+        return records_per_s / (1.0 - backpressured_ms_per_s / 1000.0)
+    return earlier
+
+
+@njit(cache=True, nogil=True)
+def restarted(window: Window, j: int, running_ms: int) -> bool:
+    """Empties the window of a job that has restarted since its first sample."""
+    if window.size[j] > 0 and running_ms > window.ts_ms[j, 0]:
+        window.size[j] = 0
+        return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def append(
+    window: Window, j: int, now: int, running_ms: int, stabilization_ms: int, window_ms: int,
+    vertex: Floats, job: Floats,
+) -> bool:  # fmt: skip
+    """Adds a sample; True if the window is full, and then what has left it is dropped.
+
+    Samples taken while the job stabilises are kept and evaluated, but do not fill the window.
+    """
+    stable = running_ms + stabilization_ms
+    full_at = now + window_ms
+    count = window.size[j]
+    for i in range(count):
+        if window.ts_ms[j, i] >= stable:
+            full_at = window.ts_ms[j, i] + window_ms
+            break
+    if count > 0 and window.ts_ms[j, count - 1] == now:
+        count -= 1  # one sample per instant
+    window.ts_ms[j, count] = now
+    window.vertex[j, count] = vertex
+    window.job[j, count, 0] = job
+    count += 1
+    window.size[j] = count
+    if now < full_at:
+        return False
+    drop = 0
+    while drop < count and window.ts_ms[j, drop] < now - window_ms:
+        drop += 1
+    if drop > 0:
+        for i in range(drop, count):
+            window.ts_ms[j, i - drop] = window.ts_ms[j, i]
+            window.vertex[j, i - drop] = window.vertex[j, i]
+            window.job[j, i - drop] = window.job[j, i]
+        window.size[j] = count - drop
+    return True

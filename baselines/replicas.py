@@ -1,0 +1,325 @@
+"""How Kubernetes turns recommended replicas into replicas: the horizontal controller.
+
+Semantics of autoscaling/v2 (`normalizeDesiredReplicasWithBehaviors` of kube-controller-manager):
+recommendations are stabilised over a window, then limited by the behaviour policies, which count
+what was added and removed within their period. What recommends stands in `hpa`, `varga` and `keda`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, model_validator
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.row_memory import RowMemory
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+__all__ = [
+    "MOST",
+    "NOTHING",
+    "Behavior",
+    "HorizontalController",
+    "ScaleDown",
+    "ScaleUp",
+    "ScalingPolicy",
+    "can_scale",
+    "recommend",
+    "recommend_all",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Select = Literal["Max", "Min", "Disabled"]
+
+NOTHING = -1
+"""No recommendation: metrics are missing, and Kubernetes leaves the replicas alone."""
+
+ROUND_OFF = 1e-9
+"""Part of a replica that is arithmetic, not demand: 3.0000000001 replicas are three."""
+
+_SELECT = {"Max": 0, "Min": 1, "Disabled": 2}
+MOST = float(np.iinfo(np.int32).max)
+"""More replicas than any target has; demand without bound would overflow an integer."""
+
+
+class ScalingPolicy(ConfigModel):
+    """How much may change within a period (`HPAScalingPolicy`)."""
+
+    type: Literal["Pods", "Percent"] = Field(description="unit of the value, as Kubernetes says it")
+    value: int = Field(gt=0, description="pods, or share of the pods at the period's start in %")
+    period_s: float = Field(gt=0, le=1800, description="period the change is counted over, s")
+
+
+def _some(policies: tuple[ScalingPolicy, ...]) -> tuple[ScalingPolicy, ...]:
+    if not policies:
+        raise ValueError("name at least one policy; select_policy: Disabled turns a direction off")
+    return policies
+
+
+ScalingPolicies = Annotated[tuple[ScalingPolicy, ...], AfterValidator(_some)]
+
+_PODS = ScalingPolicy(type="Pods", value=4, period_s=15)
+_PERCENT = ScalingPolicy(type="Percent", value=100, period_s=15)
+
+
+class ScaleUp(ConfigModel):
+    """Rules for adding replicas; the defaults are Kubernetes'."""
+
+    stabilization_window_s: float = Field(
+        0.0, ge=0, le=3600, description="the lowest recommendation of this window counts, s"
+    )
+    policies: ScalingPolicies = Field(
+        (_PODS, _PERCENT),
+        description="limits of the change per period (Kubernetes: 4 pods and 100 % in 15 s)",
+    )
+    select_policy: Select = Field(
+        "Max", description="which limit holds: the one that allows most, least, or no scale-up"
+    )
+
+
+class ScaleDown(ConfigModel):
+    """Rules for removing replicas; the defaults are Kubernetes'."""
+
+    stabilization_window_s: float = Field(
+        300.0, ge=0, le=3600, description="the highest recommendation of this window counts, s"
+    )
+    policies: ScalingPolicies = Field(
+        (_PERCENT,),
+        description="limits of the change per period (Kubernetes: 100 % in 15 s)",
+    )
+    select_policy: Select = Field(
+        "Max", description="which limit holds: the one that allows most, least, or no scale-down"
+    )
+
+
+class Behavior(ConfigModel):
+    """`spec.behavior` of a HorizontalPodAutoscaler."""
+
+    scale_up: ScaleUp = Field(default_factory=ScaleUp, description="rules for adding replicas")
+    scale_down: ScaleDown = Field(
+        default_factory=ScaleDown, description="rules for removing replicas"
+    )
+
+    @model_validator(mode="after")
+    def _moves(self) -> Behavior:
+        if self.scale_up.select_policy == self.scale_down.select_policy == "Disabled":
+            raise ValueError(
+                "scale_up and scale_down are both Disabled, so nothing would ever scale; "
+                "enable one, or use the policy 'static'"
+            )
+        return self
+
+
+class Limits(NamedTuple):
+    """The behaviour policies of one direction, as the compiled code takes them."""
+
+    percent: Flags
+    value: Ints
+    period_s: Floats
+    select: int
+
+
+class HorizontalController:
+    """Replicas of every vertex, or one count for the job, from recommendations.
+
+    A vertex stands for a scale target and its subtasks for pods. What was added and removed is
+    what was observed running, never what was asked for.
+    """
+
+    def __init__(
+        self, behavior: Behavior, *, sync_period_s: float, per_vertex: bool, readiness_s: float = 0
+    ) -> None:
+        self._sync_s, self._per_vertex, self._readiness_s = sync_period_s, per_vertex, readiness_s
+        up, down = behavior.scale_up, behavior.scale_down
+        self._up = _limits(up.policies, up.select_policy)
+        self._down = _limits(down.policies, down.select_policy)
+        self._windows = up.stabilization_window_s, down.stabilization_window_s
+        kept = math.ceil(max(self._windows) / sync_period_s) + 2
+        period = max(policy.period_s for policy in (*up.policies, *down.policies))
+        events = math.ceil(period / sync_period_s) + 2
+        self._now = RowMemory(
+            {
+                "evaluated_s": ("job", -1e18),
+                "seen_s": ("job", -1e18),
+                "written": ("job", 0),
+                "events": ("vertex", 0),
+                "replicas": ("vertex", NOTHING),
+            }
+        )
+        self._recommended = RowMemory({"replicas": ("vertex", NOTHING)}, depth=kept)
+        self._recommended_s = RowMemory({"at_s": ("job", -1e18)}, depth=kept)
+        self._events = RowMemory({"change": ("vertex", 0), "at_s": ("vertex", -1e18)}, depth=events)
+
+    @property
+    def _memories(self) -> dict[str, RowMemory]:
+        return {
+            "now": self._now,
+            "recommended": self._recommended,
+            "recommended_s": self._recommended_s,
+            "events": self._events,
+        }
+
+    def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
+        for memory in self._memories.values():
+            memory.reset(jobs, mask)
+
+    def state(self) -> State:
+        return {name: memory.state() for name, memory in self._memories.items()}
+
+    def restore(self, state: State) -> None:
+        for name, memory in self._memories.items():
+            memory.restore(state[name])
+
+    def current(self, snapshot: MetricsSnapshot) -> Ints:
+        """Replicas of each scale target, (J, V): the vertex's own, or the job's largest."""
+        if self._per_vertex:
+            return snapshot.parallelism
+        scalable = can_scale(snapshot.topology)
+        largest = np.where(scalable, snapshot.parallelism, 0).max(axis=1)
+        return np.where(scalable, largest[:, None], snapshot.parallelism)
+
+    def replicas(self, snapshot: MetricsSnapshot, current: Ints, recommended: Ints) -> Ints:
+        """Parallelism after stabilisation, behaviour policies and the job's bounds, (J, V).
+
+        Args:
+            current: (J, V) what `current` says.
+            recommended: (J, V) replicas by the metrics; `NOTHING` where there is no telling.
+        """
+        tables, now = snapshot.topology.tables, self._now
+        pods = snapshot.parallelism.copy()
+        _normalise(
+            snapshot.topology.row, tables.kind, tables.min_parallelism, tables.max_parallelism,
+            np.ascontiguousarray(snapshot.t_s), snapshot.status,
+            np.ascontiguousarray(snapshot.running_since_s), self._sync_s, self._readiness_s,
+            np.ascontiguousarray(current), recommended, self._windows[0],
+            self._windows[1], self._up, self._down, now["evaluated_s"], now["seen_s"],
+            now["written"], now["events"], now["replicas"], self._recommended["replicas"],
+            self._recommended_s["at_s"], self._events["change"], self._events["at_s"], pods,
+        )  # fmt: skip
+        return pods
+
+
+def can_scale(jobs: Topology) -> Flags:
+    """Vertices with room between their bounds, (J, V)."""
+    tables = jobs.tables
+    scalable = (tables.kind >= 0) & (tables.min_parallelism < tables.max_parallelism)
+    return np.asarray(scalable[jobs.row])
+
+
+@njit(cache=True, nogil=True)
+def recommend(current: int, ratio: float, tolerance: float) -> int:
+    """ceil(current * metric / target): current within the tolerance, NOTHING where unknown.
+
+    >>> recommend(4, 1.5, 0.1), recommend(4, 1.05, 0.1), recommend(4, float("nan"), 0.1)
+    (6, 4, -1)
+    """
+    if np.isnan(ratio):
+        return NOTHING
+    if abs(ratio - 1.0) <= tolerance:
+        return current
+    return int(min(max(np.ceil(current * ratio - ROUND_OFF), 0.0), MOST))
+
+
+@njit(cache=True, nogil=True)
+def recommend_all(current: Ints, ratio: Floats, tolerance: float) -> Ints:
+    """`recommend` for every vertex of every job, (J, V)."""
+    wanted = np.empty(current.shape, dtype=np.int64)
+    for j in range(current.shape[0]):
+        for v in range(current.shape[1]):
+            wanted[j, v] = recommend(current[j, v], ratio[j, v], tolerance)
+    return wanted
+
+
+def _limits(policies: tuple[ScalingPolicy, ...], select: Select) -> Limits:
+    return Limits(
+        np.array([policy.type == "Percent" for policy in policies]),
+        np.array([policy.value for policy in policies], dtype=np.int64),
+        np.array([policy.period_s for policy in policies], dtype=np.float64),
+        _SELECT[select],
+    )
+
+
+@njit(cache=True, nogil=True)
+def _limit(current: int, now: float, sign: int, limits: Limits, change: Ints, at_s: Floats) -> int:
+    """Replicas the policies of one direction allow; sign 1 for up, -1 for down."""
+    if limits.select == 2:
+        return current
+    best = 0
+    for i in range(len(limits.value)):
+        moved = 0
+        for e in range(len(change)):
+            if now - at_s[e] < limits.period_s[i]:
+                moved += change[e]
+        start, value = current - moved, limits.value[i]
+        if not limits.percent[i]:
+            proposed = start + sign * value
+        elif sign > 0:
+            proposed = int(np.ceil(start * (1.0 + value / 100.0) - ROUND_OFF))
+        else:
+            proposed = int(np.floor(start * (1.0 - value / 100.0) + ROUND_OFF))
+        # Max is the larger change, whichever way it goes.
+        larger = proposed > best if sign > 0 else proposed < best
+        if i == 0 or larger == (limits.select == 0):
+            best = proposed
+    return max(best, current) if sign > 0 else min(best, current)
+
+
+@njit(cache=True, nogil=True)
+def _normalise(
+    row: Ints, kind: Ints, low: Ints, high: Ints, t_s: Floats, status: Ints, since: Floats,
+    sync: float, readiness: float, current: Ints, recommended: Ints, up_window: float,
+    down_window: float, up: Limits, down: Limits, evaluated_s: Floats, seen_s: Floats,
+    written: Ints, events: Ints, running: Ints, kept: Ints, kept_s: Floats, change: Ints,
+    change_s: Floats, pods: Ints,
+) -> None:  # fmt: skip
+    jobs, vertices = pods.shape
+    size, ring = kept_s.shape[1], change_s.shape[2]
+    for j in range(jobs):
+        k, now = row[j], t_s[j]
+        if status[j] != 0:
+            continue
+        # A rescale seen now took place when the job came up, if that is since the last look.
+        when = since[j] if since[j] > seen_s[j] else now
+        for v in range(vertices):
+            if running[j, v] >= 0 and running[j, v] != current[j, v]:
+                at = events[j, v] % ring
+                change[j, v, at], change_s[j, v, at] = current[j, v] - running[j, v], when
+                events[j, v] += 1
+            running[j, v] = current[j, v]
+        seen_s[j] = now
+        if now - since[j] < readiness or now - evaluated_s[j] < sync - ROUND_OFF:
+            continue
+        evaluated_s[j] = now
+        if written[j] == 0:  # the controller starts with the current count as recommendation
+            for v in range(vertices):
+                kept[j, v, 0] = current[j, v]
+            kept_s[j, 0] = now
+            written[j] = 1
+        slot = written[j] % size
+        kept_s[j, slot] = now
+        written[j] += 1
+        for v in range(vertices):
+            fresh, here = recommended[j, v], current[j, v]
+            kept[j, v, slot] = fresh
+            if fresh < 0 or kind[k, v] < 0 or low[k, v] == high[k, v]:
+                continue
+            lowest = highest = fresh
+            for i in range(size):
+                if kept[j, v, i] >= 0 and now - kept_s[j, i] < up_window:
+                    lowest = min(lowest, kept[j, v, i])
+                if kept[j, v, i] >= 0 and now - kept_s[j, i] < down_window:
+                    highest = max(highest, kept[j, v, i])
+            wanted = min(max(here, lowest), highest)
+            if wanted > here:
+                wanted = min(wanted, _limit(here, now, 1, up, change[j, v], change_s[j, v]))
+            elif wanted < here:
+                wanted = max(wanted, _limit(here, now, -1, down, change[j, v], change_s[j, v]))
+            pods[j, v] = min(max(wanted, low[k, v]), high[k, v])

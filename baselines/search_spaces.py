@@ -1,0 +1,159 @@
+"""What can be tuned about the published policies, and between which ends.
+
+Times of a metrics window or a control period are left as published, and so is what describes the
+deployment (quotas, key groups): tuning is about thresholds, head-room and patience.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from baselines.justin import justin_ds2
+from dsp_gym.tuning.space import Pick, merged
+
+__all__ = [
+    "dhalion",
+    "ds2",
+    "flink_autoscaler",
+    "hpa_cpu",
+    "hpa_varga",
+    "justin_artifact",
+    "justin_paper",
+    "keda",
+    "streambed",
+]
+
+
+def ds2(pick: Pick) -> dict[str, Any]:
+    """Target, band and patience; the band is given as shares of the target and the room above."""
+    target = pick.real("target_utilization", 0.3, 1.0)
+    params: dict[str, Any] = {
+        "target_utilization": target,
+        "activation": pick.whole("activation", 1, 5),
+        "min_down": pick.whole("min_down", 1, 4),
+        "restart_s": pick.one("restart_s", [0.0, 60.0, 120.0]),
+    }
+    if pick.one("banded", [False, True]):
+        low = target * pick.real("band_low_share", 0.1, 0.95)
+        high = target + (1 - target) * pick.real("band_high_share", 0.0, 1.0)
+        params["utilization_band"] = [min(round(low, 4), target), max(round(high, 4), target)]
+        params["keep_inside_band"] = pick.one("keep_inside_band", [False, True])
+    else:
+        params["utilization_band"] = None
+        params["keep_inside_band"] = False
+    return params
+
+
+def justin_paper(pick: Pick) -> dict[str, Any]:
+    """The DS2 inside and the thresholds of Algorithm 1."""
+    return {
+        "ds2": _justin_ds2(pick),
+        "hit_rate_threshold": pick.real("hit_rate_threshold", 0.5, 0.99),
+        "latency_threshold_ms": pick.real("latency_threshold_ms", 0.01, 5.0, log=True),
+        "max_level": pick.whole("max_level", 2, 3),
+        "min_improvement": pick.real("min_improvement", 0.0, 0.2),
+    }
+
+
+def justin_artifact(pick: Pick) -> dict[str, Any]:
+    """The DS2 inside and the thresholds of the released code."""
+    return {
+        "ds2": _justin_ds2(pick),
+        "hit_rate_threshold": pick.real("hit_rate_threshold", 0.5, 0.9),
+        "hit_rate_enough": pick.real("hit_rate_enough", 0.9, 1.0),
+        "hit_rate_gain": pick.real("hit_rate_gain", 0.0, 0.2),
+        "throughput_gain": pick.real("throughput_gain", 0.0, 0.2),
+    }
+
+
+def _justin_ds2(pick: Pick) -> dict[str, Any]:
+    """Justin's own settings with what `ds2` picks over them."""
+    return merged(justin_ds2().model_dump(mode="json", exclude_defaults=True), ds2(pick))
+
+
+def hpa_cpu(pick: Pick) -> dict[str, Any]:
+    """Target, tolerance and stabilisation of a HorizontalPodAutoscaler."""
+    return {
+        "target_utilization": pick.real("target_utilization", 0.3, 1.0),
+        "tolerance": pick.real("tolerance", 0.0, 0.4),
+        "per_vertex": pick.one("per_vertex", [True, False]),
+        "behavior": _behavior(pick),
+    }
+
+
+def hpa_varga(pick: Pick) -> dict[str, Any]:
+    """Targets of both metrics, and how many records of lag count."""
+    return {
+        "utilization_target": pick.real("utilization_target", 0.3, 1.0),
+        "lag_target": pick.real("lag_target", 0.5, 1.0),
+        "lag_threshold_records": pick.real("lag_threshold_records", 1e3, 1e6, log=True),
+        "tolerance": pick.real("tolerance", 0.0, 0.4),
+        "per_vertex": pick.one("per_vertex", [False, True]),
+        "behavior": _behavior(pick),
+    }
+
+
+def keda(pick: Pick) -> dict[str, Any]:
+    """Records of lag per replica, and patience."""
+    return {
+        "lag_threshold_records": pick.real("lag_threshold_records", 10, 1e7, log=True),
+        "allow_idle_consumers": pick.one("allow_idle_consumers", [False, True]),
+        "tolerance": pick.real("tolerance", 0.0, 0.4),
+        "cooldown_s": pick.one("cooldown_s", [300.0, 1800.0, 7200.0]),
+        "behavior": _behavior(pick),
+    }
+
+
+def _behavior(pick: Pick) -> dict[str, Any]:
+    up = pick.one("scale_up.stabilization_window_s", [0.0, 60.0, 180.0])
+    down = pick.one("scale_down.stabilization_window_s", [60.0, 300.0, 900.0, 1800.0, 3600.0])
+    return {
+        "scale_up": {"stabilization_window_s": up},
+        "scale_down": {"stabilization_window_s": down},
+    }
+
+
+def dhalion(pick: Pick) -> dict[str, Any]:
+    """What counts as a symptom, and how boldly it is answered.
+
+    No more tasks are taken than leaves the rest without backpressure.
+    """
+    noise = pick.real("noise_ms_per_s", 5.0, 200.0, log=True)
+    idle = pick.real("idle_ms_per_s", 300.0, 950.0)
+    most = 1 - (1 - idle / 1000) / (1 - noise / 1000)
+    return {
+        "wait_s": pick.one("wait_s", [60.0, 180.0, 600.0]),
+        "noise_ms_per_s": noise,
+        "max_growth": pick.real("max_growth", 0.5, 8.0, log=True),
+        "idle_ms_per_s": idle,
+        "scale_down_share": round(most * pick.real("scale_down_boldness", 0.1, 0.95), 4),
+    }
+
+
+def flink_autoscaler(pick: Pick) -> dict[str, Any]:
+    """Utilisation aimed at and tolerated, waits and expected restart, by the operator's keys."""
+    target = pick.real("utilization.target", 0.3, 0.95)
+    low = target * pick.real("utilization.min_share", 0.1, 0.95)
+    high = target + (1 - target) * pick.real("utilization.max_share", 0.05, 1.0)
+    minutes = {
+        "stabilization.interval": pick.one("stabilization.interval", [0, 1, 3, 5]),
+        "metrics.window": pick.one("metrics.window", [2, 5, 10, 15]),
+        "scale-down.interval": pick.one("scale-down.interval", [0, 10, 30, 60]),
+        "catch-up.duration": pick.one("catch-up.duration", [5, 15, 30, 60]),
+        "restart.time": pick.one("restart.time", [1, 2, 5]),
+    }
+    keys = {
+        "utilization.target": target,
+        "utilization.min": round(low, 4),
+        "utilization.max": round(high, 4),
+        **{key: f"{value} min" for key, value in minutes.items()},
+    }
+    return {"flink_configuration": {f"job.autoscaler.{key}": v for key, v in keys.items()}}
+
+
+def streambed(pick: Pick) -> dict[str, Any]:
+    """How far demand may move before the job is planned anew."""
+    return {
+        "above": pick.real("above", 1.0, 1.1),
+        "below": pick.real("below", 0.2, 0.95),
+    }

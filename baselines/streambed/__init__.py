@@ -1,0 +1,9 @@
+"""StreamBed: capacity planning from small controlled runs.
+
+Rosinosky, Schmitz and Rivière, "StreamBed: Capacity Planning for Stream Processing", DEBS 2024.
+From the bottom up: the capacity estimator (section 4) finds the maximal sustainable throughput
+(MST) of a configuration, the configuration optimizer (5) the best configuration of a number of
+slots, the resource explorer (6) a model of throughput over slots and memory, which a plan is read
+from.
+Constants that the paper leaves open are those of its public code.
+"""

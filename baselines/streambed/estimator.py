@@ -1,0 +1,200 @@
+"""The capacity estimator: the maximal sustainable throughput (MST) of one configuration.
+
+StreamBed, section 4: a warm-up far above what the job can take, then probes at fixed rates, each
+with a cool-down before and an observation at its end, in a dichotomic search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import Field, model_validator
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import MetricsError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+__all__ = [
+    "Estimate",
+    "EstimatorConfig",
+    "Observation",
+    "Probe",
+    "Testbed",
+    "VertexRates",
+    "estimate",
+    "observation_of",
+]
+
+MOST_PROBES = 40
+"""A search that nothing ends has halved its first rate 1e-12 times: the job takes no records."""
+
+
+class EstimatorConfig(ConfigModel):
+    """Phases and limits of one estimation; defaults are StreamBed's for q1, q2 and q11."""
+
+    warm_up_s: int = Field(120, ge=5, description="warm-up, s (StreamBed: 120; q5 and q8: 450)")
+    warm_up_rate_per_s: float = Field(
+        1e10, gt=0, description="records/s offered in the warm-up: more than any job takes"
+    )
+    cooldown_s: int = Field(15, ge=0, description="low rate before a probe, s: buffers run empty")
+    cooldown_rate_per_source_per_s: float = Field(
+        200.0, ge=0, description="records/s offered meanwhile by each source task"
+    )
+    injection_s: int = Field(60, ge=5, description="the probe's rate, s")
+    observation_s: int = Field(30, ge=5, description="last part of the injection, observed, s")
+    sustained_share: float = Field(
+        0.99, gt=0, le=1, description="achieved over target rate from which a rate is sustained"
+    )
+    growth: float = Field(2.0, gt=1, description="next target over one that was sustained, "
+                          "while none was too high")  # fmt: skip
+    sensitivity: float = Field(
+        0.01, ge=0, lt=1, description="the search ends when the next target differs by less"
+    )
+    timeout_s: int = Field(
+        600, ge=10, description="no probe begins later, warm-up counted, s (q5 and q8: 900)"
+    )
+
+    @model_validator(mode="after")
+    def _observation_fits(self) -> EstimatorConfig:
+        if self.observation_s > self.injection_s:
+            raise ValueError("observation_s is the last part of injection_s, not longer")
+        if self.timeout_s <= self.warm_up_s:
+            raise ValueError("timeout_s counts the warm-up: it must leave time for probes")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class VertexRates:
+    """What one vertex other than a source showed."""
+
+    ratio: float  # its input rate over the rate of all sources
+    true_rate_per_task_per_s: float
+    busy_share: float  # 0..1, mean over its tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was seen over one observation."""
+
+    rate_per_s: float  # achieved by all sources
+    vertices: dict[str, VertexRates]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One target rate and what was achieved."""
+
+    target_per_s: float
+    achieved_per_s: float
+    sustained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The MST of a configuration, with what was seen at it."""
+
+    mst_per_s: float
+    seen: Observation
+    probes: tuple[Probe, ...]
+    seconds: float  # time of the testbed
+
+
+class Testbed(Protocol):
+    """Where jobs run under a rate that can be set: simulated, or a real cluster."""
+
+    spec: JobSpec
+
+    def deploy(self, configuration: Configuration) -> None:
+        """Start the job anew in a configuration, without state."""
+
+    def probe(self, phases: list[tuple[float, int]], observation_s: int) -> Observation:
+        """Offer rates (records/s, seconds) one after the other; what the last seconds showed.
+
+        What a source could not emit is not owed afterwards.
+        """
+
+
+def estimate(
+    testbed: Testbed,
+    configuration: Configuration,
+    config: EstimatorConfig | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Estimate:
+    """Finds the MST of a configuration.
+
+    The first target is what was achieved at the end of the warm-up, which is repeated where that is
+    nothing; at last, the job file's rate. The search ends when the next target is close to the
+    last, or when time is up; but not before a rate was sustained.
+
+    Raises:
+        MetricsError: No rate was sustained, however low.
+    """
+    c = config or EstimatorConfig()
+    testbed.deploy(configuration)
+    sources = sum(v.parallelism for v in testbed.spec.vertices if v.kind == "source")
+    cooldown = (c.cooldown_rate_per_source_per_s * sources, c.cooldown_s)
+    elapsed_s, target = 0.0, 0.0
+    while target == 0 and elapsed_s < c.timeout_s:
+        # A window whose results are held back may take nothing for minutes: it is not warm yet.
+        warm = testbed.probe(
+            [(c.warm_up_rate_per_s, c.warm_up_s)], min(c.observation_s, c.warm_up_s)
+        )
+        elapsed_s, target = elapsed_s + c.warm_up_s, warm.rate_per_s
+    target = target or testbed.spec.source.rate_per_s  # saturated for good: begin with less
+    until_s = elapsed_s + c.timeout_s - c.warm_up_s
+    low, high = 0.0, math.inf
+    best: Observation | None = None
+    probes: list[Probe] = []
+    while (best is None or elapsed_s < until_s) and len(probes) < MOST_PROBES:
+        seen = testbed.probe([cooldown, (target, c.injection_s)], c.observation_s)
+        elapsed_s += c.cooldown_s + c.injection_s
+        sustained = seen.rate_per_s >= c.sustained_share * target
+        probes.append(Probe(target, seen.rate_per_s, sustained))
+        tell(f"{target:,.4g}/s offered, {seen.rate_per_s:,.4g}/s achieved")
+        if sustained:
+            low, best = target, seen
+        else:
+            high = target
+        last, target = target, c.growth * target if math.isinf(high) else (low + high) / 2
+        if best is not None and abs(target - last) <= c.sensitivity * last:
+            break
+    if best is None:
+        raise MetricsError(
+            f"job '{testbed.spec.job}' sustained no rate in {len(probes)} probes",
+            value=target,
+            remedy="Look whether the job takes records at all: dsp-gym mst, or Flink's page.",
+        )
+    return Estimate(best.rate_per_s, best, tuple(probes), elapsed_s)
+
+
+def observation_of(snapshot: MetricsSnapshot) -> Observation:
+    """Rates of the single job in a snapshot.
+
+    True rate of a task: the vertex's input rate over the busy time of all its tasks. A task that
+    was never busy is taken to have been busy 1 ms/s, as in StreamBed's code.
+    """
+    topology = snapshot.topology
+    spec, arriving = topology.spec(0), snapshot.records_in_per_s[0]
+    kinds = [vertex.kind for vertex in spec.topological_order()]
+    achieved = sum(float(arriving[v]) for v, kind in enumerate(kinds) if kind == "source")
+    if not math.isfinite(achieved):
+        raise MetricsError(
+            f"job '{spec.job}': no source rate was observed",
+            remedy="Observe for longer; see whether the job runs and its metrics arrive.",
+        )
+    vertices = {}
+    for v, name in enumerate(topology.names(0)):
+        if kinds[v] == "source":
+            continue
+        rate, busy = float(arriving[v]), float(snapshot.busy_ms_per_s[0, v])
+        busy_share = max(busy, 1.0) / 1000.0 if math.isfinite(busy) else math.nan
+        tasks = int(snapshot.parallelism[0, v])
+        vertices[name] = VertexRates(
+            rate / achieved if achieved > 0 else 0.0, rate / (busy_share * tasks), busy_share
+        )
+    return Observation(achieved, vertices)

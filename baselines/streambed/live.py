@@ -1,0 +1,167 @@
+"""A real local Flink as a testbed: the job's own sources, at rates that are set by resubmission.
+
+A load is fixed when a job is submitted, so each set of phases is a submission of its own, from the
+savepoint of the one before: state and caches' files are kept, as the warm-up left them. A new epoch
+makes the source forget what it owed, as StreamBed's rate-limited source does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from baselines.streambed.estimator import Observation, observation_of
+from dsp_gym.actuators.savepoints import Stop
+from dsp_gym.collectors.job import FlinkJob
+from dsp_gym.collectors.live import LiveCollector
+from dsp_gym.collectors.rest import RestSamples
+from dsp_gym.errors import ConfigError, FlinkError
+from dsp_gym.flink.cluster import LocalCluster
+from dsp_gym.flink.rest import ENDED
+from dsp_gym.flink.submission import Submission, load_arguments
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.metrics.window import WindowConfig
+
+__all__ = ["LiveTestbed", "live_testbed"]
+
+_STOP_S = 120.0
+_POLL_S = 0.25
+_LEAD_S = 12.0
+"""The load begins so long after it is written: a submission has taken 3 to 10 s."""
+
+
+class LiveTestbed:
+    """Runs a job on a local cluster; `close` ends it and removes its savepoint.
+
+    Args:
+        spec: a job with a `flink` section.
+        cluster: where.
+        clock: Unix seconds.
+        sleep: waits that many seconds.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        cluster: LocalCluster,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.spec = spec
+        self._cluster, self._clock, self._sleep = cluster, clock, sleep
+        self._name = f"plan-{spec.job}"
+        self._configuration = Configuration.of_spec(spec)
+        self._job_id: str | None = None
+        self._savepoint: str | None = None
+
+    def deploy(self, configuration: Configuration) -> None:
+        self.close()
+        self._configuration = configuration
+
+    def probe(self, phases: list[tuple[float, int]], observation_s: int) -> Observation:
+        if self._job_id is not None:
+            self._stop()
+        rest = self._cluster.rest
+        epoch_s = self._clock() + _LEAD_S
+        arguments = self._load(phases, epoch_s)
+        submission = Submission.of_spec(self.spec, arguments, self._name)
+        self._job_id = submission.submit(rest, self._configuration, self._savepoint)
+        job = FlinkJob(rest, self._name, self.spec)
+        source = RestSamples(rest, job, self.spec, clock=self._clock)
+        window = WindowConfig(window_s=max(SAMPLE_S, observation_s), stabilization_s=0)
+        collector = LiveCollector(self.spec, job, source, window, self._clock)
+        ran_s = max(self._clock(), epoch_s)
+        until_s = ran_s + sum(seconds for _, seconds in phases)
+        while (left_s := until_s - self._clock()) > 0:
+            self._sleep(min(float(SAMPLE_S), left_s))
+            source.poll()
+            self._check()
+        snapshot = collector.snapshot()
+        if collector.trouble is not None:
+            raise FlinkError(
+                f"job '{self._name}' could not be observed: {collector.trouble}",
+                remedy="See what runs: dsp-gym flink status",
+            )
+        return observation_of(snapshot)
+
+    def close(self) -> None:
+        """Ends the job; nothing of it is kept."""
+        rest = self._cluster.rest
+        for job in rest.jobs():
+            if job.name == self._name and job.state not in ENDED:
+                rest.cancel(job.id)
+                rest.wait_for(job.id, ENDED, 60.0)
+        self._job_id = None
+        self._forget()
+
+    def _stop(self) -> None:
+        """Stops the job with a savepoint, which takes the place of the one before."""
+        assert self._job_id is not None  # the caller has one
+        folder = self._cluster.savepoints
+        stop = Stop(self._cluster.rest, self._job_id, str(folder), folder)
+        deadline_s = self._clock() + _STOP_S
+        while (written := stop.look()) is None:
+            if self._clock() > deadline_s:
+                raise FlinkError(
+                    f"job '{self._name}' wrote no savepoint within {_STOP_S:g} s",
+                    remedy="Probe lower rates: a saturated job's barriers queue behind records.",
+                )
+            self._sleep(_POLL_S)
+        self._cluster.rest.wait_for(self._job_id, ENDED, 60.0)
+        self._job_id = None
+        self._forget()
+        self._savepoint = written.location
+
+    def _forget(self) -> None:
+        if self._savepoint is not None:
+            shutil.rmtree(Path(urlsplit(self._savepoint).path), ignore_errors=True)
+            self._savepoint = None
+
+    def _load(self, phases: list[tuple[float, int]], epoch_s: float) -> dict[str, str]:
+        rates = np.concatenate([np.full(max(seconds, 0), rate) for rate, seconds in phases])
+        folder = self._cluster.home.folder / "loads"
+        return load_arguments(rates, folder, int(epoch_s * 1000))
+
+    def _check(self) -> None:
+        """A job that failed shows nothing of its configuration."""
+        assert self._job_id is not None  # submitted by the caller
+        rest = self._cluster.rest
+        state, cause = str(rest.job(self._job_id)["state"]), rest.exceptions(self._job_id)
+        if state != "RUNNING" or cause is not None:
+            raise FlinkError(
+                f"job '{self._name}' failed and is {state}: {cause or 'no cause is known'}",
+                remedy="See the TaskManager's log: dsp-gym flink status",
+            )
+
+
+@contextlib.contextmanager
+def live_testbed(
+    spec: JobSpec, home: Path | None, most_slots: int
+) -> Iterator[tuple[LiveTestbed, int]]:
+    """A testbed on the cluster that runs in a folder, and the slots beside the job's sources.
+
+    Raises:
+        ConfigError: The job can only be simulated.
+        FlinkError: No cluster runs there.
+    """
+    if spec.flink is None:
+        raise ConfigError(
+            f"the job '{spec.job}' can only be simulated: its file has no 'flink' section",
+            remedy="Take a job that has one, such as flink-q11, or --backend simulated.",
+        )
+    cluster = LocalCluster.attach(home)
+    free = int(cluster.rest.overview()["slots-available"])
+    sources = sum(v.parallelism for v in spec.vertices if v.kind == "source")
+    testbed = LiveTestbed(spec, cluster)
+    try:
+        yield testbed, max(1, min(most_slots, free - sources))
+    finally:
+        testbed.close()

@@ -1,0 +1,139 @@
+"""The configuration optimizer: the best configuration of a budget, and what it sustains.
+
+StreamBed, section 5: rates of a run with one task per vertex, kept by memory profile, go into
+BIDS2; the configuration that it gives is measured by the capacity estimator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from baselines.streambed.bids2 import Operator, bids2, slot_range
+from baselines.streambed.estimator import (
+    Estimate,
+    EstimatorConfig,
+    Observation,
+    Testbed,
+    estimate,
+)
+from dsp_gym.errors import ConfigError
+from dsp_gym.job.memory import NO_MEMORY, level_mib
+from dsp_gym.job.spec import JobSpec, Vertex
+from dsp_gym.loop.configuration import Configuration
+
+__all__ = ["Measurement", "Optimizer", "configuration", "operators", "profile_mib"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One budget, its best configuration, and what that sustained."""
+
+    slots: int  # without sources, with sinks
+    memory_level: int  # of every vertex: slots are alike
+    slot_mib: float
+    parallelism: dict[str, int]
+    predicted_per_s: float  # BIDS2's objective
+    mst_per_s: float
+    seen: Observation
+
+
+class Optimizer:
+    """Measures budgets on a testbed; `co_calls`, `ce_calls` and `seconds` count what it cost.
+
+    Args:
+        testbed: where the job runs.
+        config: of the capacity estimator.
+        tell: told what is measured.
+    """
+
+    def __init__(
+        self,
+        testbed: Testbed,
+        config: EstimatorConfig,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.testbed, self.config = testbed, config
+        self.co_calls = self.ce_calls = 0
+        self.seconds = 0.0  # of the testbed
+        self._tell = tell
+        self._single: dict[int, Estimate] = {}
+
+    def measure(self, slots: int, memory_level: int) -> Measurement:
+        """The best configuration of a budget and its MST.
+
+        The budget of one task per vertex is measured anew each time, and renews what is known of
+        its profile; others take what is known.
+
+        Raises:
+            ConfigError: The graph cannot be placed on so many slots.
+        """
+        spec = self.testbed.spec
+        self.co_calls += 1
+        least, _ = slot_range(operators(spec, None))
+        if slots == least or memory_level not in self._single:
+            single = {o.name: o.least for o in operators(spec, None)}
+            self._single[memory_level] = self._estimate(single, memory_level)
+        known = self._single[memory_level]
+        found = bids2(operators(spec, known.seen), slots)
+        reached = known
+        if slots != least:
+            reached = self._estimate(found.parallelism, memory_level)
+        return Measurement(
+            slots, memory_level, profile_mib(spec, memory_level), found.parallelism,
+            found.rate_per_s, reached.mst_per_s, reached.seen,
+        )  # fmt: skip
+
+    def _estimate(self, parallelism: dict[str, int], memory_level: int) -> Estimate:
+        spec = self.testbed.spec
+        self.ce_calls += 1
+        wanted = configuration(spec, parallelism, memory_level)
+        found = estimate(self.testbed, wanted, self.config)
+        self.seconds += found.seconds
+        self._tell(
+            f"{sum(parallelism.values())} slots of level {memory_level}: {found.mst_per_s:,.4g}/s"
+        )
+        return found
+
+
+def operators(spec: JobSpec, seen: Observation | None) -> list[Operator]:
+    """BIDS2's vertices in topological order; without an observation their rates are not known."""
+    unknown = float("nan")
+    found = []
+    for vertex in spec.topological_order():
+        if vertex.kind == "source":
+            continue
+        least, most = _bounds(spec, vertex)
+        rates = None if seen is None else seen.vertices[vertex.name]
+        ratio = unknown if rates is None else rates.ratio
+        per_task = unknown if rates is None else rates.true_rate_per_task_per_s
+        found.append(Operator(vertex.name, ratio, per_task, least, most))
+    return found
+
+
+def configuration(spec: JobSpec, parallelism: dict[str, int], memory_level: int) -> Configuration:
+    """Tasks by vertex with slots of one profile; sources as the job file starts them."""
+    vertices = spec.topological_order()
+    return Configuration(
+        {v.name: parallelism.get(v.name, v.parallelism) for v in vertices},
+        {v.name: NO_MEMORY if v.kind == "source" else memory_level for v in vertices},
+    )
+
+
+def profile_mib(spec: JobSpec, memory_level: int) -> float:
+    """Memory of one slot of a profile, MiB: heap, network and managed memory."""
+    memory = spec.memory
+    if not -1 <= memory_level < memory.levels:
+        raise ConfigError(
+            f"job '{spec.job}' has memory levels -1 (none) to {memory.levels - 1}",
+            key="memory",
+            value=memory_level,
+            remedy="Name levels of the job file: --memory 0,1",
+        )
+    return memory.heap_mib + memory.network_mib + level_mib(memory.base_mib, memory_level)
+
+
+def _bounds(spec: JobSpec, vertex: Vertex) -> tuple[int, int]:
+    if not vertex.scalable:
+        return vertex.parallelism, vertex.parallelism
+    return 1, min(vertex.max_parallelism, spec.max_parallelism_per_vertex)

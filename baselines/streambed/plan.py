@@ -1,0 +1,313 @@
+"""From measurements to a capacity model, and from the model to a plan for a rate.
+
+StreamBed, section 6, model usage: the model is asked for 110 % of the rate, slots are added until
+it is reached, and BIDS2 with the rates of the largest budget measured gives the configuration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from baselines.streambed.bids2 import Operator, bids2, slot_range
+from baselines.streambed.estimator import EstimatorConfig, Testbed
+from baselines.streambed.explorer import Exploration, ExplorerConfig, SearchSpace, explore
+from baselines.streambed.models import Surface
+from baselines.streambed.optimizer import (
+    Measurement,
+    Optimizer,
+    configuration,
+    operators,
+    profile_mib,
+)
+from dsp_gym.config import files
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import ConfigError
+from dsp_gym.job.cost import requested
+from dsp_gym.job.memory import level_mib
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.policies.planner import Backend, CapacityPlan, ProfilePlan
+
+__all__ = ["CapacityModel", "Learned", "PlannerConfig", "answer", "learn", "profile_plan"]
+
+
+class PlannerConfig(ConfigModel):
+    """How capacity is learned and asked for; defaults are StreamBed's."""
+
+    estimator: EstimatorConfig = Field(
+        default_factory=EstimatorConfig, description="capacity estimator (section 4)"
+    )
+    explorer: ExplorerConfig = Field(
+        default_factory=ExplorerConfig, description="resource explorer (section 6)"
+    )
+    testbed_slots: int = Field(
+        48, ge=1, description="largest budget that is tried, sources left out (StreamBed: 48)"
+    )
+    memory_levels: tuple[int, ...] | None = Field(
+        None, min_length=1, description="memory profiles to consider; none: all of the job file"
+    )
+    overprovisioning: float = Field(
+        1.1, ge=1, description="the model is asked for so many times the rate (section 6: 110 %)"
+    )
+    seed: int = Field(42, ge=0, description="of the simulated testbed")
+
+
+class VertexRate(ConfigModel):
+    """What BIDS2 knows of one vertex."""
+
+    name: str = Field(description="vertex other than a source")
+    ratio: float = Field(ge=0, description="its input rate over the rate of all sources")
+    rate_per_task_per_s: float = Field(description="true processing rate of one task")
+
+
+class ProfileRates(ConfigModel):
+    """Rates seen with the largest budget of one profile."""
+
+    memory_level: int = Field(ge=-1, description="profile")
+    vertices: tuple[VertexRate, ...] = Field(description="vertices in topological order")
+
+
+class CapacityModel(ConfigModel):
+    """What was learned of one job: enough to plan for any rate without its testbed."""
+
+    job: str = Field(description="job it was learned of")
+    backend: Backend = Field(description="where")
+    surface: Surface = Field(description="throughput over slots and memory")
+    memory_levels: tuple[int, ...] = Field(min_length=1, description="profiles it was learned with")
+    learned_slots: tuple[int, int] = Field(description="smallest and largest budget measured")
+    rates: tuple[ProfileRates, ...] = Field(
+        min_length=1, description="rates seen with each profile that was measured"
+    )
+
+    def operators(self, spec: JobSpec, memory_level: int) -> list[Operator]:
+        """BIDS2's vertices, with the bounds of the job file.
+
+        A profile that was not measured has the rates of the next that was.
+
+        Raises:
+            ConfigError: The model is of another job.
+        """
+        nearest = min(self.rates, key=lambda r: abs(r.memory_level - memory_level))
+        known = {vertex.name: vertex for vertex in nearest.vertices}
+        found = operators(spec, None)
+        if set(known) != {o.name for o in found}:
+            raise ConfigError(
+                f"the capacity model of job '{self.job}' has vertices {', '.join(known)}; job "
+                f"'{spec.job}' has {', '.join(o.name for o in found)}",
+                remedy=f"Learn one of it: dsp-gym plan {spec.job} --rate R --save FILE",
+            )
+        return [
+            Operator(
+                o.name, known[o.name].ratio, known[o.name].rate_per_task_per_s, o.least, o.most
+            )
+            for o in found
+        ]
+
+    @classmethod
+    def load(cls, path: Path) -> CapacityModel:
+        """The model of a file that `save` wrote."""
+        return files.parse(cls, files.read_yaml(path), path)
+
+    def save(self, path: Path) -> None:
+        """Writes it as JSON, which YAML readers read too."""
+        files.write_atomic(path, self.model_dump_json(indent=2) + "\n")
+
+
+class Learned:
+    """A capacity model with how it came about."""
+
+    def __init__(
+        self, model: CapacityModel, exploration: Exploration[Measurement], optimizer: Optimizer
+    ) -> None:
+        self.model, self.exploration, self.optimizer = model, exploration, optimizer
+
+
+def learn(
+    testbed: Testbed,
+    backend: Backend,
+    config: PlannerConfig,
+    memory_levels: Sequence[int] | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Learned:
+    """Explores the budgets of a testbed.
+
+    Raises:
+        ConfigError: The graph cannot be placed on the testbed's slots.
+    """
+    spec = testbed.spec
+    levels = sorted(set(memory_levels or config.memory_levels or range(spec.memory.levels)))
+    level_of = {profile_mib(spec, level): level for level in levels}
+    low, high = slot_range(operators(spec, None))
+    enough = min(high, low + 2)  # three budgets, unless the job cannot fill so many
+    if config.testbed_slots < enough:
+        needs = ", ".join(f"{o.name} {o.least}" for o in operators(spec, None))
+        raise ConfigError(
+            f"job '{spec.job}' needs at least {low} slots ({needs}; sources left out), and the "
+            f"explorer {enough} to see how throughput grows: {enough - config.testbed_slots} more "
+            "than the testbed has",
+            key="testbed_slots",
+            value=config.testbed_slots,
+            remedy=f"Give it {enough} slots or more.",
+        )
+    optimizer = Optimizer(testbed, config.estimator, tell)
+    found = explore(
+        SearchSpace(low, min(high, config.testbed_slots), tuple(sorted(level_of))),
+        lambda slots, memory_mib: optimizer.measure(slots, level_of[memory_mib]),
+        config.explorer,
+    )
+    largest: dict[int, Measurement] = {}
+    for m in found.measured:  # of equal budgets the last: the most is known then
+        kept = largest.get(m.memory_level)
+        if kept is None or m.slots >= kept.slots:
+            largest[m.memory_level] = m
+    model = CapacityModel(
+        job=spec.job,
+        backend=backend,
+        surface=found.surface,
+        memory_levels=tuple(levels),
+        learned_slots=(low, max(m.slots for m in found.measured)),
+        rates=tuple(
+            ProfileRates(
+                memory_level=level,
+                vertices=tuple(
+                    VertexRate(
+                        name=name, ratio=r.ratio, rate_per_task_per_s=r.true_rate_per_task_per_s
+                    )
+                    for name, r in largest[level].seen.vertices.items()
+                ),
+            )
+            for level in sorted(largest)
+        ),
+    )
+    return Learned(model, found, optimizer)
+
+
+def profile_plan(
+    model: CapacityModel,
+    spec: JobSpec,
+    planned_per_s: float,
+    memory_level: int,
+    rate_per_s: float = 0.0,
+) -> ProfilePlan:
+    """Slots of one profile that the model says reach a rate: the inverse query.
+
+    Args:
+        model: of the job.
+        spec: the job.
+        planned_per_s: the rate, with head-room.
+        memory_level: the profile.
+        rate_per_s: what every vertex must be able to carry with the most tasks it may have.
+    """
+    low, high = slot_range(operators(spec, None))
+    memory_mib = profile_mib(spec, memory_level)
+    exact = model.surface.slots_for(planned_per_s, memory_mib, low)
+    slots = None
+    bound = _tightest(model, spec, memory_level)
+    can = bound.carries_per_s(bound.most) >= rate_per_s
+    if can and math.isfinite(exact) and exact <= high + 1:
+        slots = max(low, math.ceil(exact - 1e-9))
+    if slots is not None and slots > high:
+        slots = None
+    managed = level_mib(spec.memory.base_mib, memory_level)
+    cost = None
+    if slots is not None:
+        # Slots are alike, so what they cost does not depend on who uses them.
+        cost = slots * (spec.prices.core_hour + memory_mib / 1024 * spec.prices.gib_hour)
+    return ProfilePlan(memory_level, managed, memory_mib, slots, cost)
+
+
+def answer(
+    learned: Learned, spec: JobSpec, rate_per_s: float, config: PlannerConfig
+) -> CapacityPlan:
+    """The cheapest profile's slots and configuration for a rate.
+
+    Raises:
+        ConfigError: No budget reaches the rate.
+    """
+    model, planned = learned.model, config.overprovisioning * rate_per_s
+    profiles = [
+        profile_plan(model, spec, planned, level, rate_per_s) for level in model.memory_levels
+    ]
+    feasible = [p for p in profiles if p.slots is not None and p.cost_per_hour is not None]
+    if not feasible:
+        _raise_unreachable(model, spec, rate_per_s, planned)
+    chosen = min(feasible, key=lambda p: p.cost_per_hour or 0.0)
+    assert chosen.slots is not None  # as filtered
+    placed = bids2(model.operators(spec, chosen.memory_level), chosen.slots)
+    wanted = configuration(spec, placed.parallelism, chosen.memory_level)
+    cost = requested(spec, wanted.parallelism, wanted.memory_level).money_per_hour(spec)
+    found, optimizer = learned.exploration, learned.optimizer
+    return CapacityPlan(
+        job=spec.job,
+        backend=model.backend,
+        rate_per_s=rate_per_s,
+        planned_per_s=planned,
+        slots=chosen.slots,
+        profile=chosen,
+        parallelism=wanted.parallelism,
+        memory_level=wanted.memory_level,
+        cost_per_hour=cost,
+        predicted_per_s=float(model.surface.predict(chosen.slots, chosen.slot_mib)),
+        profiles=profiles,
+        model={
+            **model.surface.model_dump(),
+            "learned_slots": list(model.learned_slots),
+            "loocv_per_s": found.loocv_per_s,
+            "extrapolation_per_s": found.extrapolation_per_s,
+        },
+        measured=[
+            {
+                "slots": m.slots,
+                "memory_level": m.memory_level,
+                "parallelism": m.parallelism,
+                "bids2_per_s": m.predicted_per_s,
+                "mst_per_s": m.mst_per_s,
+            }
+            for m in found.measured
+        ],
+        effort={
+            "co_calls": optimizer.co_calls,
+            "ce_calls": optimizer.ce_calls,
+            "testbed_s": optimizer.seconds,
+        },
+    )
+
+
+def _tightest(model: CapacityModel, spec: JobSpec, memory_level: int) -> Operator:
+    """The vertex that limits when every vertex has the most tasks that it may have."""
+    known = model.operators(spec, memory_level)
+    return min(known, key=lambda o: o.carries_per_s(o.most))
+
+
+def _raise_unreachable(
+    model: CapacityModel, spec: JobSpec, rate_per_s: float, planned_per_s: float
+) -> None:
+    tightest = [_tightest(model, spec, level) for level in model.memory_levels]
+    best = max(tightest, key=lambda o: o.carries_per_s(o.most))
+    carries = best.carries_per_s(best.most)
+    if carries < rate_per_s:
+        raise ConfigError(
+            f"no budget of job '{spec.job}' reaches {rate_per_s:,.4g} records/s: vertex "
+            f"'{best.name}' may have {best.most} tasks, which carry {carries:,.4g}/s",
+            key="rate",
+            value=rate_per_s,
+            remedy="Plan for a lower rate, or let the vertex have more: scalable, max_parallelism "
+            "and max_parallelism_per_vertex in the job file.",
+        )
+    _, high = slot_range(operators(spec, None))
+    sustained = max(
+        float(model.surface.predict(high, profile_mib(spec, level)))
+        for level in model.memory_levels
+    )
+    raise ConfigError(
+        f"no budget of job '{spec.job}' reaches {planned_per_s:,.4g} records/s (the rate with its "
+        f"head-room): the job file allows {high} slots, which sustain {sustained:,.4g}/s by the "
+        f"{model.surface.form} model",
+        key="rate",
+        value=planned_per_s,
+        remedy="Plan for a lower rate, or raise max_parallelism_per_vertex and the vertices' "
+        "max_parallelism.",
+    )

@@ -1,0 +1,210 @@
+"""StreamBed as a policy: it jumps to its plan for the observed demand, and holds it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from baselines import reasons
+from baselines.streambed.bids2 import Operator, bids2, fillings, slot_range
+from baselines.streambed.optimizer import profile_mib
+from baselines.streambed.plan import CapacityModel, Learned, PlannerConfig, answer, learn
+from baselines.streambed.simulated import SimulatedTestbed
+from dsp_gym.errors import ConfigError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.rates import ds2_rates
+from dsp_gym.loop.row_memory import RowMemory
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.planner import CapacityPlan, PlanRequest
+
+__all__ = ["Streambed", "StreambedConfig"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SOURCE = 0  # of job.tables.kind
+
+
+class StreambedConfig(PlannerConfig):
+    """The planner's parameters, and when the policy plans again."""
+
+    model: Path | None = Field(
+        None,
+        description="capacity model that `dsp-gym plan --save` wrote, for instance from a real "
+        "Flink; none: each job is explored on the simulator when the policy starts",
+    )
+    min_window_fill: float = Field(
+        1.0, ge=0, le=1, description="share of the metrics window that must be covered to plan"
+    )
+    above: float = Field(
+        1.05, ge=1, description="demand over the rate planned for from which it plans anew: within "
+        "the plan's head-room"
+    )  # fmt: skip
+    below: float = Field(
+        0.7, ge=0, lt=1, description="demand over the rate planned for below which it plans anew"
+    )
+
+
+class _Table:
+    """The plans of one job: slots by rate and profile, configuration by slots."""
+
+    def __init__(self, model: CapacityModel, spec: JobSpec) -> None:
+        names = [v.name for v in spec.topological_order()]
+        known = [model.operators(spec, level) for level in model.memory_levels]
+        self.low, self.high = slot_range(known[0])
+        shape = (len(known), self.high - self.low + 1, len(names))
+        self.parallelism = np.zeros(shape, np.int64)  # by profile, slots above the fewest, vertex
+        for profile, vertices in enumerate(known):
+            for row, found in enumerate(fillings(vertices, self.high)):
+                for name, tasks in found.parallelism.items():
+                    self.parallelism[profile, row, names.index(name)] = tasks
+        self.levels = np.array(model.memory_levels)
+        self.memory_mib = [profile_mib(spec, level) for level in model.memory_levels]
+        self._surface = model.surface
+        self._price = np.array(
+            [spec.prices.core_hour + m / 1024 * spec.prices.gib_hour for m in self.memory_mib]
+        )
+
+    def slots_for(self, rates_per_s: Floats) -> tuple[Ints, Ints]:
+        """Slots and number of the cheapest profile, (n,); all slots where none suffices."""
+        wanted = np.array(
+            [
+                [self._surface.slots_for(rate, mib, self.low) for rate in rates_per_s.tolist()]
+                for mib in self.memory_mib
+            ]
+        ).reshape(len(self.memory_mib), len(rates_per_s))
+        slots = np.clip(np.ceil(wanted - 1e-9), self.low, self.high)
+        # Where no profile reaches the rate, the one that comes closest: fewest slots wanted.
+        cost = np.where(wanted <= self.high, slots * self._price[:, None], np.inf)
+        best = np.where(np.isfinite(cost).any(axis=0), cost.argmin(axis=0), wanted.argmin(axis=0))
+        columns = np.arange(len(rates_per_s))
+        return slots[best, columns].astype(np.int64), best.astype(np.int64)
+
+
+class Streambed:
+    """StreamBed (Rosinosky et al., DEBS 2024): explores small budgets, then jumps to its plan."""
+
+    Config = StreambedConfig
+
+    def __init__(self, config: StreambedConfig | None = None) -> None:
+        self.name = "streambed"
+        self.explain = True
+        self.config = config or StreambedConfig()
+        self._tables: list[_Table] = []
+        self._memory = RowMemory(
+            {"planned_per_s": ("job", np.nan), "wanted": ("vertex", -1), "level": ("job", -1)}
+        )
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        self._memory.reset(jobs, mask)
+        self._tables = [_Table(self._model(spec), spec) for spec in jobs.specs]
+
+    def state(self) -> State:
+        return self._memory.state()
+
+    def restore(self, state: State) -> None:
+        self._memory.restore(state)
+
+    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        m, topology = self._memory, snapshot.topology
+        kind = topology.tables.kind[topology.row]
+        demand = np.where(kind == SOURCE, ds2_rates(snapshot).demand, 0.0).sum(axis=1)
+        self._plan(snapshot, demand)
+        planned = ~np.isnan(m["planned_per_s"])
+        scaled = planned[:, None] & (kind > SOURCE)
+        parallelism = np.where(scaled, m["wanted"], snapshot.parallelism)
+        level = np.where(scaled, m["level"][:, None], snapshot.memory_level)
+        return reasons.decision(snapshot, parallelism, level, self._why() if self.explain else None)
+
+    def plan(self, request: PlanRequest) -> CapacityPlan:
+        """Explores the job's budgets on the backend and answers for a rate."""
+        if not (math.isfinite(request.rate_per_s) and request.rate_per_s > 0):
+            raise ConfigError("a plan is for a rate above 0", key="rate", value=request.rate_per_s,
+                              remedy="Give records/s over all sources: --rate 50000")  # fmt: skip
+        changes = {
+            "testbed_slots": request.testbed_slots,
+            "memory_levels": request.memory_levels,
+        }
+        given = {key: value for key, value in changes.items() if value is not None}
+        config = self.config.model_copy(update=given)
+        learned = self._learned(request, config)
+        if request.save is not None:
+            learned.model.save(request.save)
+        return answer(learned, request.spec, request.rate_per_s, config)
+
+    @staticmethod
+    def linear_capacity(vertices: Sequence[tuple[float, float]], slots: int) -> float:
+        """Source rate that BIDS2 says so many slots carry, by (input ratio, rate per task)."""
+        named = [Operator(f"v{i}", ratio, rate) for i, (ratio, rate) in enumerate(vertices)]
+        return bids2(named, slots).rate_per_s
+
+    def _learned(self, request: PlanRequest, config: StreambedConfig) -> Learned:
+        if self.config.model is not None:
+            raise ConfigError(
+                "a policy with a saved model has nothing to explore",
+                key="model",
+                value=str(self.config.model),
+                remedy="Plan with a policy without 'model'.",
+            )
+        if request.backend == "simulated":
+            return _explored(request.spec.model_dump_json(by_alias=True), _planner_json(config))
+        from baselines.streambed.live import live_testbed
+
+        with live_testbed(request.spec, request.home, config.testbed_slots) as (testbed, slots):
+            bounded = config.model_copy(update={"testbed_slots": slots})
+            return learn(testbed, "flink", bounded, tell=request.tell)
+
+    def _model(self, spec: JobSpec) -> CapacityModel:
+        if self.config.model is not None:
+            return CapacityModel.load(self.config.model)
+        config = _planner_json(self.config)
+        return _explored(spec.model_dump_json(by_alias=True), config).model
+
+    def _plan(self, snapshot: MetricsSnapshot, demand: Floats) -> None:
+        """Plans anew for the jobs whose demand has left what was planned for."""
+        c, m, row = self.config, self._memory, snapshot.topology.row
+        planned = m["planned_per_s"]
+        known = snapshot.running & (snapshot.window_fill >= c.min_window_fill - 1e-9)
+        known &= np.nan_to_num(demand) > 0
+        with np.errstate(invalid="ignore"):  # NaN: nothing planned yet
+            left = (demand > c.above * planned) | (demand < c.below * planned)
+        due = known & (np.isnan(planned) | left)
+        for k in np.unique(row[due]).tolist():
+            jobs = np.flatnonzero(due & (row == k))
+            table = self._tables[k]
+            slots, profiles = table.slots_for(c.overprovisioning * demand[jobs])
+            columns = table.parallelism.shape[2]
+            m["wanted"][jobs, :columns] = table.parallelism[profiles, slots - table.low]
+            m["level"][jobs] = table.levels[profiles]
+            planned[jobs] = demand[jobs]
+
+    def _why(self) -> reasons.Why:
+        m = self._memory
+
+        def reason(job: int, v: int) -> str:
+            rate = m["planned_per_s"][job]
+            slots = int(np.maximum(m["wanted"][job], 0).sum())
+            return f"plan for {rate:.4g}/s: {slots} slots of level {m['level'][job]}"
+
+        return reason
+
+
+def _planner_json(config: PlannerConfig) -> str:
+    return config.model_dump_json(include=set(PlannerConfig.model_fields))
+
+
+@lru_cache(maxsize=64)
+def _explored(spec_json: str, config_json: str) -> Learned:
+    """What the simulator teaches of a job; the same question has the same answer."""
+    spec = JobSpec.model_validate_json(spec_json)
+    config = PlannerConfig.model_validate_json(config_json)
+    return learn(SimulatedTestbed(spec, config.seed), "simulated", config)

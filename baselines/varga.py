@@ -1,0 +1,358 @@
+"""Varga, Balassi, Kiss: "Towards autoscaling of Apache Flink jobs".
+
+Kubernetes' HPA with two metrics: how fast the lag grows against what the job takes in, and how
+busy the tasks behind the sources are. Equation numbers are the paper's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from pydantic import Field
+
+from baselines import reasons
+from baselines.replicas import NOTHING, Behavior, HorizontalController, recommend
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.row_memory import RowMemory
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+__all__ = [
+    "HpaVarga",
+    "HpaVargaConfig",
+    "desired_replicas",
+    "lag_metric",
+    "relative_lag_change_rate",
+    "source_lag",
+    "utilization",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+PERIOD_S = 60.0
+"""Section 4.1: deriv() and the rolling average of the rate are taken over one minute."""
+
+SCRAPE_S = 5.0
+"""Samples are at least this far apart, as Prometheus scrapes."""
+
+LEAST_S = 30.0
+"""Samples that span less of the minute say nothing yet."""
+
+
+class HpaVargaConfig(ConfigModel):
+    """Parameters of the two metrics and of the HorizontalPodAutoscaler behind them."""
+
+    utilization_target: float = Field(
+        0.8, gt=0, le=1, description="desired value of equation 5 (the paper's example: 0.8)"
+    )
+    lag_target: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="desired value of equation 4; slightly less than 1 overshoots, to catch up",
+    )
+    lag_threshold_records: float = Field(
+        10_000.0,
+        ge=0,
+        description="backlog up to which equation 4 leaves scaling down to utilisation, records "
+        "(the paper gives no number)",
+    )
+    backpressured_is_idle: bool = Field(
+        True,
+        description="equation 5 counts waiting for output as idle, as Flink 1.12 of the paper did; "
+        "false: Flink's idleTimeMsPerSecond since 1.13, waiting for input only",
+    )
+    per_vertex: bool = Field(
+        False,
+        description="false: one count for the job, as in the paper; true: an autoscaler per "
+        "vertex, each with its own utilisation and the job's lag",
+    )
+    tolerance: float = Field(
+        0.1, ge=0, lt=1, description="|metric / target - 1| that is left alone (Kubernetes)"
+    )
+    sync_period_s: float = Field(15.0, gt=0, description="time between evaluations, s (Kubernetes)")
+    behavior: Behavior = Field(
+        default_factory=Behavior, description="stabilisation and limits of the change"
+    )
+
+
+class Inputs(NamedTuple):
+    """The fields of a snapshot that are read."""
+
+    t_s: Floats
+    status: Ints
+    running_since_s: Floats
+    window_s: Floats
+    parallelism: Ints
+    records_in_total: Floats
+    pending_records: Floats
+    pending_records_max_subtask: Floats
+    pending_partitions_max_subtask: Floats
+    pending_growth_per_s: Floats
+    records_in_per_s: Floats
+    busy_ms_per_s: Floats
+    backpressured_ms_per_s: Floats
+    idle_ms_per_s: Floats
+    busy_now_ms_per_s: Floats
+    backpressured_now_ms_per_s: Floats
+
+
+class Metrics(NamedTuple):
+    """What the two metrics are made of; NaN where there is no telling."""
+
+    lag: Floats  # (J,) equation 2
+    relative: Floats  # (J,) equation 3
+    guarded: Floats  # (J,) equation 4
+    utilization: Floats  # (J, V) equation 5
+
+    @classmethod
+    def unknown(cls, jobs: int, vertices: int) -> Metrics:
+        """Arrays to fill."""
+        per_job = np.full((3, jobs), np.nan)
+        return cls(per_job[0], per_job[1], per_job[2], np.full((jobs, vertices), np.nan))
+
+
+class HpaVarga:
+    """Varga et al.: relative lag change and utilisation through the HPA formula (eq. 1 to 5)."""
+
+    Config = HpaVargaConfig
+
+    def __init__(self, config: HpaVargaConfig | None = None) -> None:
+        self.name = "hpa-varga"
+        self.explain = True
+        self.config = c = config or HpaVargaConfig()
+        self._controller = HorizontalController(
+            c.behavior, sync_period_s=c.sync_period_s, per_vertex=c.per_vertex
+        )
+        depth = int(PERIOD_S / SCRAPE_S) + 2
+        self._written = RowMemory({"written": ("job", 0)})
+        self._samples = RowMemory(
+            {"at_s": ("job", -1e18), "lag": ("job", 0.0), "taken": ("job", 0.0)}, depth=depth
+        )
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        self._controller.reset(jobs, mask)
+        self._written.reset(jobs, mask)
+        self._samples.reset(jobs, mask)
+
+    def state(self) -> State:
+        return {
+            "controller": self._controller.state(),
+            "written": self._written.state(),
+            "samples": self._samples.state(),
+        }
+
+    def restore(self, state: State) -> None:
+        self._controller.restore(state["controller"])
+        self._written.restore(state["written"])
+        self._samples.restore(state["samples"])
+
+    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        c, tables = self.config, snapshot.topology.tables
+        current = self._controller.current(snapshot)
+        seen = Metrics.unknown(*current.shape)
+        wanted = np.empty(current.shape, dtype=np.int64)
+        _recommend(
+            snapshot.topology.row, tables.n, tables.kind, tables.partitions, tables.has_log,
+            current, self._inputs(snapshot), c.utilization_target, c.lag_target,
+            c.lag_threshold_records, c.backpressured_is_idle, c.per_vertex, c.tolerance,
+            self._written["written"], self._samples["at_s"], self._samples["lag"],
+            self._samples["taken"], seen, wanted,
+        )  # fmt: skip
+        pods = self._controller.replicas(snapshot, current, wanted)
+
+        def why(job: int, v: int) -> str:
+            busy = f"utilisation {seen.utilization[job, v]:.3g} of {c.utilization_target:g}"
+            if np.isnan(seen.lag[job]):
+                return busy
+            used = "used" if seen.guarded[job] > 0 else "not used"
+            return f"{busy}; lag {seen.lag[job]:.4g}, change {seen.relative[job]:.3g}, {used}"
+
+        return reasons.decision(
+            snapshot, pods, snapshot.memory_level, why if self.explain else None
+        )
+
+    @staticmethod
+    def _inputs(snapshot: MetricsSnapshot) -> Inputs:
+        values = (np.ascontiguousarray(getattr(snapshot, name)) for name in Inputs._fields)
+        return Inputs(*values)
+
+
+@njit(cache=True, nogil=True)
+def desired_replicas(current: int, lag_ratio: float, busy_ratio: float, tolerance: float) -> int:
+    """Equation 1: the larger of ceil(current * metric / desired); NOTHING where unknown.
+
+    As in Kubernetes, a metric that is missing is passed over when the other scales up, and
+    keeps the replicas from being scaled down.
+
+    >>> desired_replicas(4, -1.2, 1.5, 0.1), desired_replicas(4, 1.3, 0.5, 0.1)
+    (6, 6)
+    """
+    by_lag = recommend(current, lag_ratio, tolerance)
+    by_busy = recommend(current, busy_ratio, tolerance)
+    largest = max(by_lag, by_busy)
+    missing = by_lag == NOTHING or by_busy == NOTHING
+    return NOTHING if missing and largest < current else largest
+
+
+@njit(cache=True, nogil=True)
+def source_lag(
+    pending: float, of_fullest: float, partitions_of_fullest: float, partitions: int
+) -> float:
+    """Equation 2 for one source: an upper bound of its backlog, records.
+
+    The paper sums max lag * assigned partitions over subtasks, because Kafka's consumer shows
+    only the largest lag of a subtask. Here the fullest subtask is known, so its lag per
+    partition is taken for all partitions; the sum itself, where it is known, is never undercut.
+
+    >>> source_lag(float("nan"), 250_000.0, 5.0, 20)
+    1000000.0
+    """
+    if partitions > 0 and partitions_of_fullest > 0.0 and not np.isnan(of_fullest):
+        bound = of_fullest / partitions_of_fullest * partitions
+        return bound if np.isnan(pending) else max(bound, pending)
+    return pending
+
+
+@njit(cache=True, nogil=True)
+def relative_lag_change_rate(growth_per_s: float, rate_per_s: float) -> float:
+    """Equation 3: 1 + deriv(totalLag) / totalRate, NaN where nothing is taken in.
+
+    >>> relative_lag_change_rate(500.0, 1000.0)
+    1.5
+    """
+    return 1.0 + growth_per_s / rate_per_s if rate_per_s > 0.0 else np.nan
+
+
+@njit(cache=True, nogil=True)
+def lag_metric(lag: float, threshold: float, relative: float) -> float:
+    """Equation 4: equation 3 with its sign turned where the lag is not above the threshold.
+
+    Not a number (at the threshold, or with nothing taken in below it) is handed on as zero by
+    Prometheus' adapter, which does not keep the replicas up either.
+
+    >>> lag_metric(200.0, 100.0, 1.5), lag_metric(50.0, 100.0, 1.0)
+    (1.5, -1.0)
+    """
+    if np.isnan(lag) or lag > threshold:
+        return relative if lag > threshold else np.nan
+    return 0.0 if lag == threshold or np.isnan(relative) else -relative
+
+
+@njit(cache=True, nogil=True)
+def utilization(idle_ms_per_s: Floats, tasks: Ints) -> float:
+    """Equation 5: 1 - mean idle share over the tasks that are not sources.
+
+    Args:
+        idle_ms_per_s: (V,) mean over a vertex's tasks.
+        tasks: (V,) tasks that count; 0 for sources.
+    """
+    whole, weight = 0.0, 0
+    for v in range(len(tasks)):
+        if tasks[v] > 0:
+            whole += idle_ms_per_s[v] * tasks[v]
+            weight += tasks[v]
+    return 1.0 - whole / weight / 1000.0 if weight > 0 else np.nan
+
+
+@njit(cache=True, nogil=True)
+def _idle(seen: Inputs, j: int, v: int, backpressured_too: bool) -> float:
+    """Idle time of a vertex's tasks over the last minute, ms/s; of the window without gauges."""
+    idle = 1000.0 - seen.busy_now_ms_per_s[j, v]
+    if not backpressured_too:
+        idle -= seen.backpressured_now_ms_per_s[j, v]
+    if np.isnan(idle):
+        idle = seen.idle_ms_per_s[j, v]
+        if backpressured_too and not np.isnan(seen.backpressured_ms_per_s[j, v]):
+            idle += seen.backpressured_ms_per_s[j, v]
+        if backpressured_too and np.isnan(idle):
+            idle = 1000.0 - seen.busy_ms_per_s[j, v]
+    return min(max(idle, 0.0), 1000.0) if not np.isnan(idle) else np.nan
+
+
+@njit(cache=True, nogil=True)
+def _recommend(
+    row: Ints, n: Ints, kind: Ints, partitions: Ints, has_log: Ints, current: Ints,
+    seen: Inputs, busy_target: float, lag_target: float, threshold: float,
+    backpressured_too: bool, per_vertex: bool, tolerance: float, written: Ints, at_s: Floats,
+    lags: Floats, takens: Floats, metrics: Metrics, wanted: Ints,
+) -> None:  # fmt: skip
+    jobs, vertices = current.shape
+    idle, tasks = np.empty(vertices), np.empty(vertices, dtype=np.int64)
+    for j in range(jobs):
+        k = row[j]
+        lag = growth = rate = taken = 0.0
+        for v in range(vertices):
+            source = v < n[k] and kind[k, v] == SOURCE
+            tasks[v] = 0 if source or v >= n[k] else seen.parallelism[j, v]
+            idle[v] = _idle(seen, j, v, backpressured_too)
+            if source:  # where one of several is unknown, so is the sum
+                lag += source_lag(
+                    seen.pending_records[j, v], seen.pending_records_max_subtask[j, v],
+                    seen.pending_partitions_max_subtask[j, v], partitions[k, v],
+                )  # fmt: skip
+                growth += seen.pending_growth_per_s[j, v]
+                rate += seen.records_in_per_s[j, v]
+                taken += seen.records_in_total[j, v]
+        # A metrics window of a minute or less has the minute's means. Of a longer one, they come
+        # from samples of backlog and counters; until there are any, the window's have to do.
+        if seen.status[j] == 0 and not (np.isnan(lag) or np.isnan(taken)):
+            fresh, fresh_rate = _minute(
+                seen.t_s[j], seen.running_since_s[j], lag, taken, j, written, at_s, lags, takens
+            )
+            long = seen.window_s[j] > PERIOD_S or np.isnan(growth) or np.isnan(rate)
+            if long and not np.isnan(fresh):
+                growth, rate = fresh, fresh_rate
+        relative = relative_lag_change_rate(growth, rate)
+        guarded = lag_metric(lag, threshold, relative)
+        metrics.lag[j], metrics.relative[j], metrics.guarded[j] = lag, relative, guarded
+        # A job without a log has no lag to watch; where there is one, not knowing it is a fault.
+        by_lag = guarded / lag_target if has_log[k] > 0 else -1.0
+        busy = utilization(idle, tasks)
+        for v in range(vertices):
+            if per_vertex:
+                busy = 1.0 - idle[v] / 1000.0
+            metrics.utilization[j, v] = busy
+            wanted[j, v] = desired_replicas(current[j, v], by_lag, busy / busy_target, tolerance)
+
+
+@njit(cache=True, nogil=True)
+def _minute(
+    now: float, since: float, lag: float, taken: float, j: int, written: Ints, at_s: Floats,
+    lags: Floats, takens: Floats,
+) -> tuple[float, float]:  # fmt: skip
+    """Keep a sample; PromQL's deriv (least squares) and the mean rate over the last minute."""
+    size = at_s.shape[1]
+    newest = (written[j] - 1) % size
+    if written[j] == 0 or now - at_s[j, newest] >= SCRAPE_S - 1e-9:
+        newest = written[j] % size
+        at_s[j, newest], lags[j, newest], takens[j, newest] = now, lag, taken
+        written[j] += 1
+    count, oldest = 0, newest
+    mean_t = mean_lag = 0.0
+    for i in range(size):
+        # Counters start anew with the job.
+        if at_s[j, i] >= since and now - at_s[j, i] <= PERIOD_S + 1e-9:
+            count += 1
+            mean_t += at_s[j, i] - now
+            mean_lag += lags[j, i]
+            if at_s[j, i] < at_s[j, oldest]:
+                oldest = i
+    span = at_s[j, newest] - at_s[j, oldest]
+    if count < 2 or span < LEAST_S or takens[j, newest] < takens[j, oldest]:
+        return np.nan, np.nan
+    mean_t, mean_lag = mean_t / count, mean_lag / count
+    above = below = 0.0
+    for i in range(size):
+        if at_s[j, i] >= since and now - at_s[j, i] <= PERIOD_S + 1e-9:
+            t = at_s[j, i] - now - mean_t
+            above += t * (lags[j, i] - mean_lag)
+            below += t * t
+    return above / below, (takens[j, newest] - takens[j, oldest]) / span

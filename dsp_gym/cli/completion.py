@@ -1,0 +1,21 @@
+"""What the shell completes beside options and paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["shipped"]
+
+
+def shipped(kind: str) -> Callable[[str], list[str]]:
+    """Completes the names of shipped configurations; paths are left to the shell.
+
+    Use as ``typer.Argument(autocompletion=shipped("jobs"))``.
+    """
+
+    def complete(incomplete: str) -> list[str]:
+        from dsp_gym.config.files import names
+
+        return [name for name in names(kind) if name.startswith(incomplete)]
+
+    return complete

@@ -1,0 +1,125 @@
+"""`dsp-gym leaderboard`: every policy, default and tuned, on one benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+if TYPE_CHECKING:
+    from dsp_gym.evaluation.scorecard import Scorecard
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog="Examples:\n\n"
+        "  dsp-gym leaderboard\n\n"
+        "  dsp-gym leaderboard core-v1 --seeds 1 --policy my-policy\n\n"
+        "  dsp-gym leaderboard runs/leaderboards/core-v1/scorecard.json     the pages once more"
+    )(leaderboard)
+
+
+def leaderboard(
+    benchmark: Annotated[
+        str, typer.Argument(help="A benchmark, or the scorecard.json of an earlier leaderboard.")
+    ] = "core-v1",
+    policy: Annotated[
+        list[str] | None, typer.Option(help="One more policy: name, YAML file or folder; repeat.")
+    ] = None,
+    tuned: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of policies tuned on it, beside the shipped ones.  [default: "
+            "runs/tuned/BENCHMARK]",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds per load; the benchmark's if not given.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the results.  [default: runs/leaderboards/BENCHMARK]"
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the Markdown page here too: docs/leaderboard.md."),
+    ] = None,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Rank all policies on a benchmark: installed ones, and those that were tuned on it.
+
+    Your own policy takes part once it is installed. Prints the ranking and writes it as Markdown
+    and HTML, with the scorecard it was made from.
+    """
+    from dsp_gym.config.files import write_atomic
+    from dsp_gym.evaluation import leaderboard as board
+    from dsp_gym.evaluation.report import write_report
+
+    name, card = _read(benchmark) or _run(benchmark, tuple(policy or ()), tuned, seeds)
+    folder = out or Path("runs/leaderboards") / name
+    text = board.render_markdown(card, name)
+    written = write_report(card, folder) | {
+        "page": write_atomic(folder / "leaderboard.md", text),
+        "ranking": write_atomic(folder / "leaderboard.html", board.render_html(card, name)),
+    }
+    if page is not None:
+        written["docs"] = write_atomic(page, text)
+    found = board.standings(card)
+    if as_json:
+        print_json({"benchmark": name, "standings": found, "files": written})
+        return
+    columns = ("", "policy", "cost/day", "SLO s/day", "late %", "saving %", "rescales/day")
+    rows = [
+        (
+            None if one.rank is None else one.rank if one.keeps_slo else f"({one.rank})",
+            one.policy,
+            f"{one.cost.value:.4g}",
+            f"{one.slo_s.value:.4g}",
+            f"{100 * one.slo_share:.2g}",
+            None if one.saving is None else f"{100 * one.saving.value:.0f}",
+            None if one.rescales is None else f"{one.rescales.value:.3g}",
+        )
+        for one in found
+    ]
+    print_table(columns, rows, title=f"{name}, per job", right=("", *columns[2:]))
+    typer.echo()
+    for kind, path in written.items():
+        typer.echo(f"{kind:>7}  {path}")
+
+
+def _read(benchmark: str) -> tuple[str, Scorecard] | None:
+    """The scorecard of an earlier leaderboard, if one is named."""
+    from dsp_gym.evaluation.scorecard import Scorecard
+
+    path = Path(benchmark)
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8")
+    return path.absolute().parent.name, Scorecard.from_json(text, benchmark)
+
+
+def _run(
+    benchmark: str, policies: tuple[str, ...], tuned: Path | None, seeds: int | None
+) -> tuple[str, Scorecard]:
+    from dsp_gym.cli.evaluate import progress, read_benchmark
+    from dsp_gym.errors import ConfigError
+    from dsp_gym.evaluation.leaderboard import with_everyone
+    from dsp_gym.evaluation.run import entrants_of, evaluate
+
+    if tuned is not None and not tuned.is_dir():
+        raise ConfigError("is no folder", key="--tuned", value=str(tuned))
+    name, config = read_benchmark(benchmark, policies)
+    config = with_everyone(config, name, tuned or Path("runs/tuned") / name)
+    if seeds is not None:
+        config = config.model_copy(update={"seeds": seeds})
+    with progress(len(entrants_of(config))) as observer:
+        return name, evaluate(config, observer=observer)

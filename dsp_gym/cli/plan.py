@@ -1,0 +1,139 @@
+"""`dsp-gym plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dsp_gym.policies.planner import CapacityPlan, ProfilePlan
+
+__all__ = ["register"]
+
+_EXAMPLES = """
+Examples:
+
+  dsp-gym plan streambed-q11 --rate 2e6
+
+  dsp-gym plan streambed-q5 --rate 300000 --memory 2,3 --policy streambed-slow
+
+  dsp-gym plan nexmark-q11 --rate 100000 --save q11-capacity.json --json
+
+  dsp-gym plan flink-q11 --rate 4000 --backend flink --policy streambed-local
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(epilog=_EXAMPLES)(plan)
+
+
+def plan(
+    job: Annotated[str, typer.Argument(help="A shipped job, or the path of a job file.")],
+    rate: Annotated[float, typer.Option(help="Records/s over all sources to plan for.")],
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL,...",
+            help="Memory levels of a slot to consider; default: all of the job file.",
+        ),
+    ] = None,
+    testbed_slots: Annotated[
+        int | None,
+        typer.Option(min=1, help="Largest budget to try, sources left out.", show_default="48"),
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(help="Where budgets are tried: simulated, or flink (a local cluster).")
+    ] = "simulated",
+    policy: Annotated[
+        str, typer.Option(help="A policy that can plan: a name or a YAML file.")
+    ] = "streambed",
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Write the capacity model, for the policy's 'model' parameter."),
+    ] = None,
+    home: Annotated[
+        Path | None, typer.Option(help="Folder of the local cluster (--backend flink).")
+    ] = None,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Plan capacity: slots, memory, parallelism and cost for a rate, from small trial runs."""
+    from dsp_gym.job.catalog import load_job
+    from dsp_gym.policies.planner import Planner, PlanRequest
+    from dsp_gym.policies.registry import make
+
+    if backend not in ("simulated", "flink"):
+        raise ConfigError(
+            "--backend is simulated or flink", value=backend, remedy="Choose one of the two."
+        )
+    planner = make(policy)
+    if not isinstance(planner, Planner):
+        raise ConfigError(
+            f"policy '{policy}' cannot plan", key="policy", remedy="Take one that can: streambed."
+        )
+    request = PlanRequest(
+        load_job(job), rate, _levels(memory), testbed_slots,
+        "flink" if backend == "flink" else "simulated", home, save,
+        (lambda text: None) if as_json else (lambda text: typer.echo(text, err=True)),
+    )  # fmt: skip
+    found = planner.plan(request)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _levels(text: str | None) -> tuple[int, ...] | None:
+    """The memory levels of `LEVEL,...`.
+
+    >>> _levels("0, 2")
+    (0, 2)
+    """
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.removeprefix("-").isdecimal() for part in parts):
+        raise ConfigError(
+            "--memory takes levels of the job file", value=text, remedy="For instance: --memory 0,1"
+        )
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def _print(found: CapacityPlan) -> None:
+    typer.echo(
+        f"{found.job}: {found.slots} slots of {_profile(found.profile)} for "
+        f"{found.rate_per_s:,.6g} records/s, {found.cost_per_hour:.4g} per hour"
+    )
+    print_table(
+        ["vertex", "parallelism", "level"],
+        [
+            [name, tasks, "none" if found.memory_level[name] == -1 else found.memory_level[name]]
+            for name, tasks in found.parallelism.items()
+        ],
+        right=["parallelism", "level"],
+    )
+    typer.echo()
+    print_table(
+        ["profile", "slots", "cost per hour"],
+        [
+            [_profile(p), p.slots, None if p.cost_per_hour is None else f"{p.cost_per_hour:.4g}"]
+            for p in found.profiles
+        ],
+        right=["slots", "cost per hour"],
+    )
+    low, high = found.model["learned_slots"]
+    typer.echo(
+        f"\nAsked for {found.planned_per_s:,.6g}/s; {found.slots} slots sustain "
+        f"{found.predicted_per_s:,.6g}/s by the {found.model['form']} model, learned from "
+        f"{len(found.measured)} trials with {low} to {high} slots "
+        f"({found.effort['testbed_s'] / 60:.0f} min of the testbed)."
+    )
+
+
+def _profile(profile: ProfilePlan) -> str:
+    return f"level {profile.memory_level} ({profile.managed_mib:g} MiB managed)"

@@ -1,0 +1,273 @@
+"""`dsp-gym tune`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsp_gym.cli.evaluate import DEFAULT_STORE, read_config
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+if TYPE_CHECKING:
+    from dsp_gym.tuning.objective import Score
+    from dsp_gym.tuning.study import Best
+
+__all__ = ["register"]
+
+INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog="Examples:\n\n"
+        "  dsp-gym tune ds2 core-v1\n\n"
+        "  dsp-gym tune justin-paper q11 --trials 50\n\n"
+        "  dsp-gym tune agent q11-quickstart --trials 20 --steps 100000\n\n"
+        "  dsp-gym tune ds2 core-v1 --resume --trials 200      go on, after Ctrl-C or for more"
+    )(tune)
+
+
+def tune(
+    policy: Annotated[
+        str,
+        typer.Argument(
+            help="A policy, by name or file; or 'agent', for what an experiment trains."
+        ),
+    ],
+    config: Annotated[str, typer.Argument(help="A benchmark or an experiment.")],
+    trials: Annotated[
+        int, typer.Option(min=1, help="Parameters to try, those before a --resume counted.")
+    ] = 100,
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="cost|reward",
+            help="Least cost within the bound on SLO violations, or most reward.  [default: "
+            "reward for an experiment, cost for a benchmark]",
+        ),
+    ] = None,
+    max_slo_share: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="That bound, a share of the time.  [default: the benchmark's]"
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Training seeds per load and trial.")] = 2,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Decisions per training of an agent; the experiment's if not given."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the study in the folder.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the result.  [default: runs/tuned/CONFIG]"),
+    ] = None,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
+    ] = True,
+    uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Search for a policy's best parameters, or an agent's, on training loads only.
+
+    Writes the best so far after every improvement, as a policy that can be named like any other;
+    for an agent, as an experiment to train. Ctrl-C keeps it; --resume goes on.
+    """
+    from dsp_gym.tuning.study import tune as search
+
+    job = _job(policy, config, goal, max_slo_share, seeds, steps, out)
+    tracker = _tracker(uri) if track else None
+    if tracker is not None:
+        tracker.start(f"{job.label}-{job.name}", {"kind": "tuning"})
+    status = "FAILED"
+    try:
+        if tracker is not None:
+            tracker.params({**job.objective.about(), "seed": seed, "trials": trials})
+        with _progress(job, trials, seed, tracker) as progress:
+            best = search(
+                job.objective,
+                job.space,
+                job.database,
+                trials=trials,
+                seed=seed,
+                resume=resume,
+                progress=progress,
+            )
+        job.write(best, seed)
+        if tracker is not None:
+            tracker.artifact(job.file)
+        status = "KILLED" if best.interrupted else "FINISHED"
+    except KeyboardInterrupt:
+        status = "KILLED"
+        raise
+    finally:
+        if tracker is not None:
+            tracker.end(status)
+    if as_json:
+        print_json({"file": job.file, "params": best.params, "trials": best.trials,
+                    "found": best.score.metrics, "default": best.default.metrics,
+                    "within_bound": best.score.excess <= 0})  # fmt: skip
+    else:
+        _show(job, best, config)
+    if best.interrupted:
+        typer.echo(
+            f"Stopped after {best.trials} of {trials} trials; what was found is in {job.file}. "
+            "Go on with the same command and --resume.",
+            err=True,
+        )
+        raise typer.Exit(INTERRUPTED)
+
+
+class _Job:
+    """What is tuned, and where it goes."""
+
+    def __init__(
+        self, name: str, label: str, objective: Any, space: Any, folder: Path, agent: bool
+    ) -> None:
+        self.name, self.label, self.objective, self.space = name, label, objective, space
+        self.database = folder / f"{label}.db"
+        self.file = folder / f"{label}-tuned.yaml"
+        self._agent = agent
+
+    def write(self, best: Best, seed: int) -> None:
+        """Puts what was found into its file."""
+        from dsp_gym.tuning.result import provenance, write_experiment, write_policy
+
+        record = provenance(best, self.objective.about(), seed)
+        put: Any = write_experiment if self._agent else write_policy
+        put(self.file, self.objective.config(best.params), record)
+
+
+def _job(
+    policy: str,
+    config: str,
+    goal: str | None,
+    max_slo_share: float | None,
+    seeds: int,
+    steps: int | None,
+    out: Path | None,
+) -> _Job:
+    """Finds everything named on the command line, or says what is wrong with it."""
+    from dsp_gym.errors import ConfigError
+    from dsp_gym.experiment import ExperimentConfig
+    from dsp_gym.policies.registry import resolve
+    from dsp_gym.tuning.agent import AgentObjective
+    from dsp_gym.tuning.objective import PolicyObjective
+    from dsp_gym.tuning.space import AGENT, search_space
+
+    name, whole = read_config(config)
+    folder = out or Path("runs/tuned") / name
+    chosen = goal or ("reward" if isinstance(whole, ExperimentConfig) else "cost")
+    if chosen not in ("cost", "reward"):
+        raise ConfigError(
+            "expected cost or reward", key="--goal", value=chosen, remedy="See dsp-gym tune --help."
+        )
+    if policy == AGENT:
+        if not isinstance(whole, ExperimentConfig):
+            raise ConfigError(
+                "an agent is tuned on an experiment, this is a benchmark",
+                file=config,
+                remedy="Name an experiment: dsp-gym tune agent q11-quickstart.",
+            )
+        if goal == "cost" or max_slo_share is not None:
+            raise ConfigError(
+                "an agent is tuned for its experiment's reward",
+                key="--goal" if goal == "cost" else "--max-slo-share",
+                remedy="Leave it out, and set the weights in env.reward.",
+            )
+        agent = AgentObjective(whole, folder / "training", steps)
+        return _Job(name, AGENT, agent, search_space(AGENT), folder, agent=True)
+    if steps is not None:
+        raise ConfigError(
+            "a policy that is not trained has no steps", key="--steps", remedy="Leave it out."
+        )
+    if chosen == "reward" and max_slo_share is not None:
+        raise ConfigError(
+            "the reward has a weight for violations instead",
+            key="--max-slo-share",
+            remedy="Leave it out, or tune for cost: --goal cost.",
+        )
+    space = search_space(resolve(policy)[1].policy)
+    objective = PolicyObjective(
+        policy, name, whole, chosen, seeds=seeds, max_slo_share=max_slo_share  # type: ignore[arg-type]
+    )  # fmt: skip
+    return _Job(name, objective.label, objective, space, folder, agent=False)
+
+
+def _show(job: _Job, best: Best, config: str) -> None:
+    names = list(best.default.metrics)
+    rows = [
+        [label, *(f"{score.metrics[name]:.4g}" for name in names)]
+        for label, score in (("default", best.default), ("tuned", best.score))
+    ]
+    print_table(["", *names], rows, title=f"{job.label} on training loads", right=names)
+    if best.is_default:
+        typer.echo(f"\nNothing better than the default in {best.trials} trials.")
+    if best.score.excess > 0:
+        typer.echo("No parameters kept within the bound on SLO violations; these came nearest.")
+    typer.echo(f"\nwritten  {job.file}")
+    command = "train" if job.label == "agent" else f"evaluate {config} --policy"
+    typer.echo(f"next     dsp-gym {command} {job.file}")
+
+
+def _tracker(uri: str) -> Any:
+    """The tracker; none where MLflow is not installed."""
+    from dsp_gym.errors import MissingExtraError
+    from dsp_gym.trackers import open_tracker
+
+    try:
+        return open_tracker(uri, "tuning")
+    except MissingExtraError:
+        return None
+
+
+@contextmanager
+def _progress(job: _Job, trials: int, seed: int, tracker: Any) -> Iterator[Any]:
+    """A bar on stderr over the trials, with the best so far; lines without a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeLeft(),
+        TextColumn("{task.fields[figures]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(job.label, total=trials + 1, figures="")
+
+        class Shown:
+            """Draws, records and keeps what was found."""
+
+            best: float | None = None
+
+            def step(self, trial: int, taken: int, steps: int) -> None:
+                bar.update(task, completed=trial + 1 + taken / steps)
+
+            def done(self, trial: int, score: Score, best: Best) -> None:
+                figures = "  ".join(f"{k} {v:.4g}" for k, v in best.score.metrics.items())
+                bar.update(task, completed=trial + 2, figures=figures)
+                if tracker is not None:
+                    tracker.metrics(dict(score.metrics), trial + 1)
+                if best.trial == trial:
+                    job.write(best, seed)
+                    if not console.is_terminal:
+                        name = "default" if trial < 0 else f"trial {trial}"
+                        typer.echo(f"{name}: best so far, {figures}", err=True)
+
+        yield Shown()

@@ -1,0 +1,299 @@
+"""The leaderboard: every policy of a scorecard over all its jobs, one row each.
+
+Policies that miss the SLO no more often than the benchmark allows come first, the cheapest on top;
+the others follow, the least late on top. What knows the load, the bound and the best plan, stands
+apart: it takes no part.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.config.files import configs_root, load_model, parse, read_yaml
+from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
+from dsp_gym.evaluation.fingerprint import fingerprint
+from dsp_gym.evaluation.report import number
+from dsp_gym.evaluation.run import PLAN
+from dsp_gym.evaluation.scorecard import Estimate, Scorecard
+from dsp_gym.evaluation.statistics import mean, ratio_of_means, stratified_bootstrap
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.registry import installed
+
+__all__ = ["Standing", "render_html", "render_markdown", "standings", "tuned_on", "with_everyone"]
+
+DAY_S = 86_400
+TUNED = "-tuned"
+"""Ends the name of a tuned policy's file, and so its label."""
+
+KNOWING = (BOUND, PLAN)
+"""Labels of what is told the load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One policy over all jobs, loads and seeds; per day of one job."""
+
+    policy: str
+    rank: int | None  # none: it knows the load
+    keeps_slo: bool
+    slo_share: float
+    cost: Estimate
+    slo_s: Estimate
+    rescales: Estimate | None  # none: the bound is a cost alone
+    saving: Estimate | None  # none: what could be saved was not computed
+    by_job: dict[str, tuple[float, float]]  # cost per day, share of the time late
+
+
+def standings(card: Scorecard) -> tuple[Standing, ...]:
+    """One row per policy, best first, what knows the load on top."""
+    config = parse(BenchmarkConfig, card.config, "scorecard")
+    found = [_standing(card, config, policy) for policy in card.policies]
+    knowing = [one for one in found if one.policy in KNOWING]
+    knowing.sort(key=lambda one: one.cost.value)
+    ranked = sorted(
+        (one for one in found if one.policy not in KNOWING),
+        key=lambda one: (0, one.cost.value) if one.keeps_slo else (1, one.slo_share),
+    )
+    return (*knowing, *(_ranked(one, place) for place, one in enumerate(ranked, 1)))
+
+
+def _ranked(one: Standing, rank: int) -> Standing:
+    values = {name: getattr(one, name) for name in Standing.__slots__}
+    return Standing(**{**values, "rank": rank})
+
+
+def _standing(card: Scorecard, config: BenchmarkConfig, policy: str) -> Standing:
+    per_day = DAY_S / config.episode_s
+    cells = [cell for cell in card.cells if cell.policy == policy]
+    places: dict[tuple[str, str], list[int]] = {}
+    for i, cell in enumerate(cells):
+        places.setdefault((cell.job, cell.load), []).append(i)
+    order = np.array(list(places.values()))  # (jobs * loads, seeds)
+
+    def table(values: Sequence[float]) -> NDArray[np.float64]:
+        return np.take(np.asarray(values, dtype=np.float64), order)
+
+    def estimate(name: str) -> Estimate | None:
+        if any(name not in cell.metrics for cell in cells):
+            return None
+        values = table([cell.metrics[name] * per_day for cell in cells])
+        interval = stratified_bootstrap(
+            values, mean, n=config.bootstrap, confidence=config.confidence
+        )
+        return Estimate(value=float(values.mean()), low=interval.low, high=interval.high)
+
+    cost, slo_s = estimate("cost"), estimate("slo_s")
+    assert cost is not None  # every row has both, the bound's too
+    assert slo_s is not None
+    late = float(np.mean([cell.metrics["slo_share"] for cell in cells]))
+    saving = None
+    if all(cell.bound is not None and cell.peak is not None for cell in cells):
+        saved = table([float(cell.peak or 0.0) - cell.metrics["cost"] for cell in cells])
+        most = table([float(cell.peak or 0.0) - float(cell.bound or 0.0) for cell in cells])
+        if most.mean() > 0:
+            share, interval = ratio_of_means(
+                saved, most, n=config.bootstrap, confidence=config.confidence
+            )
+            saving = Estimate(value=share, low=interval.low, high=interval.high)
+    by_job = {}
+    for job in card.jobs:
+        mine = [cell.metrics for cell in cells if cell.job == job]
+        by_job[job] = (
+            float(np.mean([m["cost"] for m in mine])) * per_day,
+            float(np.mean([m["slo_share"] for m in mine])),
+        )
+    return Standing(
+        policy=policy,
+        rank=None,
+        keeps_slo=late <= config.max_slo_share,
+        slo_share=late,
+        cost=cost,
+        slo_s=slo_s,
+        rescales=estimate("rescales"),
+        saving=saving,
+        by_job=by_job,
+    )
+
+
+def with_everyone(config: BenchmarkConfig, name: str, tuned: Path | None = None) -> BenchmarkConfig:
+    """The benchmark with every installed policy, and every one that was tuned on it.
+
+    Args:
+        config: The benchmark.
+        name: What it is called.
+        tuned: Folder of policies that `dsp-gym tune` wrote; those that are shipped if None.
+    """
+    labels = [entrant.name for entrant in config.policies]
+    more = [
+        Entrant(policy=policy, name=policy)
+        for policy in installed()
+        if policy not in labels and policy not in KNOWING
+    ]
+    folders = [configs_root() / "policies" / "tuned" / name, *([tuned] if tuned else [])]
+    mine = fingerprint(config)
+    found: dict[str, Entrant] = {}
+    for folder in folders:
+        for file in sorted(folder.glob(f"*{TUNED}.yaml")):
+            if tuned_on(file, mine):
+                found[file.stem] = Entrant(policy=str(file), name=file.stem)
+    return config.model_copy(update={"policies": (*config.policies, *more, *found.values())})
+
+
+def tuned_on(file: Path, benchmark: str) -> bool:
+    """Whether a file holds a policy; refused if it was tuned on something else.
+
+    Args:
+        file: What `dsp-gym tune` wrote: a policy, or an experiment, which does not take part.
+        benchmark: The benchmark's fingerprint.
+    """
+    document = read_yaml(file)
+    if not isinstance(document, dict) or "policy" not in document:
+        return False
+    record = load_model(PolicyConfig, "policies", file).provenance or {}
+    if record.get("fingerprint") != benchmark:
+        raise ConfigError(
+            f"was not tuned on this benchmark, whose fingerprint is {benchmark}",
+            file=file,
+            key="provenance.fingerprint",
+            value=record.get("fingerprint"),
+            remedy="Tune it again: dsp-gym tune POLICY BENCHMARK, or take the file away.",
+        )
+    return True
+
+
+HEAD = (
+    "",
+    "policy",
+    "cost per day",
+    "SLO s per day",
+    "late",
+    "share of the possible saving",
+    "rescales per day",
+)
+
+
+def _rows(found: Sequence[Standing]) -> list[tuple[str, ...]]:
+    return [
+        (
+            "–" if one.rank is None else str(one.rank) if one.keeps_slo else f"({one.rank})",
+            one.policy,
+            _shown(one.cost),
+            _shown(one.slo_s),
+            f"{100 * one.slo_share:.2g} %",
+            _shown(one.saving, percent=True),
+            _shown(one.rescales),
+        )
+        for one in found
+    ]
+
+
+def _by_job(card: Scorecard, found: Sequence[Standing]) -> tuple[tuple[str, ...], list[list[str]]]:
+    rows = [
+        [one.policy, *(f"{number(cost)}, {100 * late:.2g} %" for cost, late in one.by_job.values())]
+        for one in found
+    ]
+    return ("policy", *card.jobs), rows
+
+
+def _shown(estimate: Estimate | None, percent: bool = False) -> str:
+    if estimate is None:
+        return "–"
+    factor, unit = (100, " %") if percent else (1, "")
+    value, low, high = (number(factor * x) for x in (estimate.value, estimate.low, estimate.high))
+    return f"{value}{unit}" if low == high else f"{value}{unit} [{low}, {high}]"
+
+
+def _explained(card: Scorecard, name: str) -> list[str]:
+    config = parse(BenchmarkConfig, card.config, "scorecard")
+    loads = list(dict.fromkeys(cell.load for cell in card.cells))
+    seeds = len({cell.seed for cell in card.cells})
+    runs = len(card.jobs) * len(loads) * seeds
+    days = config.episode_s / DAY_S
+    return [
+        f"Benchmark {name}, fingerprint {fingerprint(config)}: {len(card.jobs)} jobs "
+        f"({', '.join(card.jobs)}) under {len(loads)} loads ({', '.join(loads)}) with {seeds} "
+        f"seed{'s' if seeds > 1 else ''} each, {runs} runs of {number(days)} "
+        f"day{'s' if days != 1 else ''} per policy, dsp-gym {card.versions['dsp-gym']}.",
+        "Means per job and day; in brackets "
+        f"{100 * config.confidence:g} % bootstrap intervals, over seeds within each job and load "
+        "(of the saving: over loads too). Cost is the price of what was requested. An SLO second "
+        "is one in which p95 latency exceeded the bound, or the job was down. The share of the "
+        "possible saving is 0 % for the cheapest fixed configuration that carries the peak and "
+        "100 % at the bound; lateness saves money too, so read it beside how much was late.",
+        f"Ranked by cost are policies late at most {100 * config.max_slo_share:g} % of the time; "
+        "ranks in parentheses are of those late more often, the least late first. "
+        f"'{BOUND}' and '{PLAN}' know the load and take no part. Policies ending in '{TUNED}' have "
+        "parameters that `dsp-gym tune` found on the training jobs and loads of this benchmark.",
+    ]
+
+
+def render_markdown(card: Scorecard, name: str) -> str:
+    """The page of the documentation."""
+    found = standings(card)
+    head, rows = _by_job(card, found)
+    return "\n".join(
+        [
+            "# Leaderboard",
+            "",
+            f"<!-- Written by `dsp-gym leaderboard {name}`; do not edit. -->",
+            "",
+            _markdown(HEAD, _rows(found)),
+            *(f"\n{text}" for text in _explained(card, name)),
+            "\nYour own policy takes part as soon as it is installed: "
+            "[Add a policy](guides/add-a-policy.md).",
+            "\n## By job",
+            "\nCost per day, and how much of the time was late.\n",
+            _markdown(head, rows),
+            "",
+        ]
+    )
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def render_html(card: Scorecard, name: str) -> str:
+    """The same as one page that needs nothing else."""
+    found = standings(card)
+    head, rows = _by_job(card, found)
+    told = "".join(f"<p>{html.escape(text)}</p>" for text in _explained(card, name))
+    return _PAGE.format(
+        name=html.escape(name),
+        board=_html(HEAD, _rows(found)),
+        told=told,
+        jobs=_html(head, rows),
+    )
+
+
+def _html(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str], tag: str) -> str:
+        return f"<tr>{''.join(f'<{tag}>{html.escape(c)}</{tag}>' for c in cells)}</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Leaderboard {name}</title><style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto;
+       padding: 0 1rem; }}
+table {{ border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #e6e8ec; }}
+</style></head><body>
+<h1>Leaderboard {name}</h1>
+{board}
+{told}
+<h2>By job</h2>
+<p>Cost per day, and how much of the time was late.</p>
+{jobs}
+</body></html>
+"""

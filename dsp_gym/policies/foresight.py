@@ -1,0 +1,48 @@
+"""What only a clairvoyant is told: the load to come. It never travels in a snapshot.
+
+Whoever knows the load (an evaluation does) hands it to the policies that declare `foresee`; nobody
+else can run them, so they can be neither fallback, floor nor teacher.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["Bounding", "Foreseeing", "Foresight", "Possible"]
+
+Floats = NDArray[np.float64]
+
+
+class Foresight(NamedTuple):
+    """The load of every job of a batch, second by second from the start of the episode."""
+
+    rates_per_s: Floats  # (J, T) records/s offered to the whole job
+    interval_s: int  # seconds between decisions
+
+
+class Possible(NamedTuple):
+    """Between which costs a policy can move, (J,), money over the whole episode."""
+
+    bound: Floats  # nothing that serves every arrival in time costs less
+    peak: Floats  # the cheapest fixed configuration that carries the peak
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A policy that must be told the load before it is reset."""
+
+    def foresee(self, jobs: Topology, foresight: Foresight) -> None:
+        """Hear what is to come."""
+
+
+@runtime_checkable
+class Bounding(Foreseeing, Protocol):
+    """One that can also say what there is to save."""
+
+    def possible(self) -> Possible:
+        """Bound and peak of what was foreseen."""

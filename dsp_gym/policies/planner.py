@@ -1,0 +1,71 @@
+"""What a policy that can plan capacity ahead answers, and what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from dsp_gym.job.spec import JobSpec
+
+__all__ = ["Backend", "CapacityPlan", "PlanRequest", "Planner", "ProfilePlan"]
+
+Backend = Literal["simulated", "flink"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What is to be planned, and where it may be tried."""
+
+    spec: JobSpec
+    rate_per_s: float  # over all sources
+    memory_levels: tuple[int, ...] | None = None  # profiles to consider; None: all of the job file
+    testbed_slots: int | None = None  # largest budget that may be tried; None: the planner's
+    backend: Backend = "simulated"
+    home: Path | None = None  # of the local cluster, for `flink`; None: the default one
+    save: Path | None = None  # where the learned model is written
+    tell: Callable[[str], None] = field(default=lambda text: None)  # told of each measurement
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePlan:
+    """What the rate takes with slots of one memory profile."""
+
+    memory_level: int
+    managed_mib: float  # of one slot
+    slot_mib: float  # with heap and network memory
+    slots: int | None  # None: no number of slots reaches the rate
+    cost_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """Resources and configuration for a rate."""
+
+    job: str
+    backend: Backend
+    rate_per_s: float
+    planned_per_s: float  # the rate with head-room, which the model was asked for
+    slots: int  # without sources, with sinks
+    profile: ProfilePlan
+    parallelism: Mapping[str, int]  # by vertex; sources as in the job file
+    memory_level: Mapping[str, int]
+    cost_per_hour: float
+    predicted_per_s: float  # what the model says the slots sustain
+    profiles: Sequence[ProfilePlan]  # all that were considered
+    model: Mapping[str, Any]
+    measured: Sequence[Mapping[str, Any]]  # budgets that were tried, in order
+    effort: Mapping[str, float]  # calls, and seconds of the testbed
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """A policy that can also plan."""
+
+    def plan(self, request: PlanRequest) -> CapacityPlan:
+        """Learns how throughput grows with resources, and answers for a rate.
+
+        Raises:
+            ConfigError: No budget reaches the rate, or the graph does not fit.
+        """

@@ -1,0 +1,90 @@
+"""What can be tuned about a policy: a function that picks its parameters, by name.
+
+Search spaces stand beside the policies and are found as they are, through entry points; so a
+policy of another distribution can offer its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Protocol, TypeVar
+
+from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
+
+__all__ = ["AGENT", "GROUP", "Pick", "SearchSpace", "merged", "search_space", "tunable"]
+
+GROUP = "dsp_gym.search_spaces"
+"""Entry-point group under which a distribution offers search spaces, by the policy's name."""
+
+AGENT = "agent"
+"""The search space of an agent's hyper-parameters."""
+
+Value = TypeVar("Value", str, bool, int, float)
+
+
+class Pick(Protocol):
+    """Picks values; the same name is the same dimension in every trial."""
+
+    def real(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        """A number between the ends, to four digits."""
+
+    def whole(self, name: str, low: int, high: int, *, log: bool = False) -> int:
+        """A whole number, both ends included."""
+
+    def one(self, name: str, values: Sequence[Value]) -> Value:
+        """One of the values."""
+
+
+SearchSpace = Callable[[Pick], dict[str, Any]]
+"""Picks parameters, as they would stand in a policy's file; every pick must be a valid one."""
+
+
+def search_space(policy: str) -> SearchSpace:
+    """The search space of a policy.
+
+    Raises:
+        ConfigError: None is offered for it.
+        PolicyError: It cannot be loaded.
+    """
+    entries = _entries()
+    if policy not in entries:
+        raise ConfigError(
+            f"nothing says what can be tuned about '{policy}'",
+            key="policy",
+            remedy=f"{did_you_mean(policy, entries)} One's own policy says it in an entry point "
+            f"of the group '{GROUP}': docs/guides/add-a-policy.md.",
+        )
+    try:
+        found: SearchSpace = entries[policy].load()
+    except (ImportError, AttributeError) as error:
+        raise PolicyError(
+            f"the search space of '{policy}' cannot be loaded from '{entries[policy].value}': "
+            f"{error}",
+            remedy="See what is installed: dsp-gym doctor",
+        ) from error
+    return found
+
+
+def tunable() -> tuple[str, ...]:
+    """What can be tuned: policies by name, and `agent`."""
+    return tuple(_entries())
+
+
+def merged(base: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with those that were found put over them, level by level.
+
+    >>> merged({"ds2": {"interval_s": 30, "min_down": 1}}, {"ds2": {"min_down": 2}})
+    {'ds2': {'interval_s': 30, 'min_down': 2}}
+    """
+    whole = dict(base)
+    for key, value in found.items():
+        both = isinstance(value, Mapping) and isinstance(whole.get(key), Mapping)
+        whole[key] = merged(whole[key], value) if both else value
+    return whole
+
+
+@cache
+def _entries() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in sorted(entry_points(group=GROUP))}

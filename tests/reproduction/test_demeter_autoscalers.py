@@ -1,0 +1,63 @@
+"""Demeter CARS (demeter_cars_*.csv): the published autoscalers as policies, and their job files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dsp_gym.config.files import find
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.registry import make
+from dsp_gym.reproduce.demeter_autoscalers import (
+    SETUPS,
+    FailingJobs,
+    demeter_autoscalers,
+    simulate,
+)
+from dsp_gym.reproduce.demeter_jobs import JOBS, job_files
+from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.simulation.simulated import SimulatedJobs
+
+
+def test_rescales_and_late_rows_of_both_autoscalers_are_within_the_bars(data_folder):
+    checks = demeter_autoscalers(data_folder)
+    failed = [check for check in checks if check.failed]
+    assert not failed, "\n".join(f"{c.name}: {c.published} against {c.ours}" for c in failed)
+    assert sum(check.passed is True for check in checks) == 7
+
+
+def test_shipped_job_files_are_what_the_fit_writes(data_folder):
+    for name, text in job_files(data_folder).items():
+        assert find("jobs", name).read_text(encoding="utf-8") == text
+    assert set(job_files(data_folder)) == set(JOBS)
+
+
+def test_a_seed_gives_the_same_day_twice_and_another_seed_another(data_folder):
+    setup = SETUPS["reactive"]
+    first, again, other = (simulate(setup, data_folder, seed) for seed in (3, 3, 4))
+    assert first.slots == again.slots
+    assert np.array_equal(first.late, again.late)
+    assert first.slots != other.slots
+
+
+def test_the_operators_keys_are_the_published_ones():
+    options = make("demeter-operator").options
+    assert (options.stabilization_ms, options.window_ms) == (120_000, 60_000)
+    assert (options.utilization_target, options.utilization_boundary) == (0.35, 0.15)
+    assert (options.restart_ms, options.catch_up_ms) == (60_000, 300_000)
+
+
+@pytest.mark.parametrize(("read_again_s", "more"), [(0.0, 0.0), (24.0, 24.0)])
+def test_a_failure_stops_the_job_and_reads_again(read_again_s, more):
+    topology = Topology.of([load_job("demeter-cars")])
+    jobs = SimulatedJobs(topology, SimulationOptions(trace=True))
+    jobs.reset(np.array([0]), np.full((1, 200), 30_000.0))
+    failing = FailingJobs(jobs, [(100, 10)], read_again_s, 0.0)
+    failing.advance(110)
+    processed, pending = jobs.trace[0, :110, 1], jobs.trace[0, 109, 5]
+    assert processed[99] > 0
+    assert not processed[100:110].any()
+    assert pending >= (10 + more) * 30_000.0
+    failing.advance(60)
+    assert jobs.trace[0, 169, 1] > 0

@@ -1,0 +1,189 @@
+"""Plans: from trials on a simulated job to slots, profile, parallelism and cost; and refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from baselines.streambed.models import Surface
+from baselines.streambed.plan import CapacityModel, PlannerConfig, learn, profile_plan
+from baselines.streambed.policy import Streambed, StreambedConfig
+from baselines.streambed.simulated import SimulatedTestbed
+from dsp_gym.cli import app
+from dsp_gym.errors import ConfigError
+from dsp_gym.job.cost import requested
+from dsp_gym.job.placement import place
+from dsp_gym.policies.planner import Planner, PlanRequest
+from tests.simulating import line
+from tests.strategies import chain_spec
+
+CHAIN = chain_spec(max_parallelism_per_vertex=40, memory={"base_mib": 100, "levels": 2})
+"""Its sink is one task of 10 us per record, whatever the budget."""
+
+SPEC = CHAIN.model_copy(
+    update={
+        "vertices": tuple(
+            v.model_copy(
+                update={"scalable": True, "cpu_us_per_record": 0.1 if v.kind == "source" else 10.0}
+            )
+            for v in CHAIN.vertices
+        )
+    }
+)
+"""One task of the window, the slowest vertex, carries about 33,000 records/s."""
+
+PLANNER = Streambed(StreambedConfig(testbed_slots=16))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return PLANNER.plan(PlanRequest(SPEC, 250_000.0))
+
+
+def test_it_is_a_planner():
+    assert isinstance(PLANNER, Planner)
+
+
+def test_a_plan_says_slots_profile_parallelism_and_cost(found):
+    assert found.planned_per_s == pytest.approx(1.1 * 250_000)
+    assert found.predicted_per_s >= found.planned_per_s
+    assert found.parallelism["source"] == 2
+    assert found.memory_level["source"] == -1
+    tasks = {name: p for name, p in found.parallelism.items() if name != "source"}
+    assert sum(tasks.values()) == found.slots
+    assert set(found.memory_level.values()) == {-1, found.profile.memory_level}
+    money = requested(SPEC, found.parallelism, found.memory_level).money_per_hour(SPEC)
+    assert found.cost_per_hour == pytest.approx(money)
+    assert found.profile.cost_per_hour == pytest.approx(money)
+
+
+def test_the_planned_slots_sustain_the_rate_and_not_twice_as_much(found):
+    # The truth is known here: the best placement of so many slots, at the planned profile.
+    truth = place(SPEC, found.slots, found.profile.memory_level).result.rate_per_s
+    assert 250_000 <= truth <= 500_000
+
+
+def test_the_profile_is_the_cheapest_that_reaches_the_rate(found):
+    costs = [p.cost_per_hour for p in found.profiles if p.cost_per_hour is not None]
+    assert [p.memory_level for p in found.profiles] == [0, 1]
+    assert found.profile.cost_per_hour == min(costs)
+
+
+def test_corners_of_slots_and_memory_were_measured_first(found):
+    corners = [(m["slots"], m["memory_level"]) for m in found.measured[:4]]
+    assert corners == [(3, 0), (3, 1), (16, 0), (16, 1)]
+    assert found.effort["co_calls"] == len(found.measured)
+    # Both single-task configurations are corners: no budget needs another call for them.
+    assert found.effort["ce_calls"] == len(found.measured)
+    assert found.effort["testbed_s"] >= 645 * 7 - 7 * 75
+
+
+def test_fewer_slots_would_not_reach_the_rate_by_the_model(found):
+    surface = Surface(**{key: found.model[key] for key in ("form", "a", "b", "c")})
+    assert float(surface.predict(found.slots - 1, found.profile.slot_mib)) < found.planned_per_s
+
+
+def test_a_saved_model_comes_back(found, tmp_path):
+    request = PlanRequest(SPEC, 250_000.0, save=tmp_path / "capacity.json")
+    PLANNER.plan(request)
+    model = CapacityModel.load(tmp_path / "capacity.json")
+    again = profile_plan(model, SPEC, found.planned_per_s, found.profile.memory_level)
+    assert again == found.profile
+
+
+def test_without_head_room_fewer_slots_are_planned(found):
+    bare = Streambed(StreambedConfig(testbed_slots=16, overprovisioning=1.0))
+    assert bare.plan(PlanRequest(SPEC, 250_000.0)).slots < found.slots
+
+
+def test_a_rate_that_a_bounded_vertex_cannot_carry_names_the_vertex():
+    with pytest.raises(ConfigError, match=r"no budget .* 'sink' may have 1 tasks, which carry"):
+        PLANNER.plan(PlanRequest(CHAIN, 130_000.0))
+
+
+@pytest.mark.parametrize("rate", [0.0, -5.0, math.nan, math.inf])
+def test_a_rate_that_is_none_is_refused(rate):
+    with pytest.raises(ConfigError, match="a plan is for a rate above 0"):
+        PLANNER.plan(PlanRequest(SPEC, rate))
+
+
+def test_a_graph_that_the_testbed_cannot_hold_says_what_is_missing():
+    small = PlannerConfig(testbed_slots=2)
+    with pytest.raises(ConfigError, match=r"at least 3 slots \(map 1, window 1, sink 1.*3 more"):
+        learn(SimulatedTestbed(SPEC), "simulated", small)
+
+
+def test_a_memory_level_that_the_job_does_not_have_is_refused():
+    with pytest.raises(ConfigError, match=r"memory levels -1 .none. to 1"):
+        PLANNER.plan(PlanRequest(SPEC, 1000.0, memory_levels=(0, 2)))
+
+
+def test_a_policy_with_a_saved_model_does_not_plan(tmp_path):
+    with pytest.raises(ConfigError, match="nothing to explore"):
+        Streambed(StreambedConfig(model=tmp_path / "x.json")).plan(PlanRequest(SPEC, 1.0))
+
+
+def test_the_simulated_source_is_never_the_limit():
+    # One source task of a microsecond per record carries 1e6/s; the vertices here carry more.
+    spec = line(cpu_us=0.01, memory={"base_mib": 100, "levels": 1})
+    spec = spec.model_copy(update={"vertices": (
+        spec.vertices[0].model_copy(update={"parallelism": 1}), spec.vertices[1],
+        spec.vertices[2].model_copy(update={"cpu_us_per_record": 0.01}))})  # fmt: skip
+    quick = StreambedConfig(
+        testbed_slots=6, estimator={"warm_up_s": 30, "timeout_s": 60},
+        explorer={"max_measurements": 4},
+    )  # fmt: skip
+    found = Streambed(quick).plan(PlanRequest(spec, 1000.0))
+    assert max(m["mst_per_s"] for m in found.measured) > 50e6
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["plan", *arguments])
+
+
+def test_the_command_prints_the_plan_as_json(tmp_path):
+    quick = tmp_path / "quick.yaml"
+    quick.write_text(
+        "policy: streambed\nparams: {explorer: {max_measurements: 5}, testbed_slots: 8}\n"
+    )
+    result = run("streambed-q1", "--rate", "5e6", "--policy", str(quick), "--memory", "2", "--json")
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.output)
+    assert printed["job"] == "streambed-q1"
+    assert printed["profile"]["memory_level"] == 2
+    # 1.1 * 5e6/s at 1.6e6/s per task, the sink beside them.
+    assert printed["parallelism"] == {"source": 64, "filter_map": 4, "sink": 1}
+    assert printed["slots"] == 5
+    assert printed["cost_per_hour"] > 0
+    text = run("streambed-q1", "--rate", "5e6", "--policy", str(quick), "--memory", "2").output
+    assert "5 slots of level 2" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("streambed-q5", "--rate", "1e5", "--testbed-slots", "8"), "at least 9 slots"),
+        (("streambed-q1", "--rate", "0"), "a rate above 0"),
+        (("streambed-q5", "--rate", "2e6", "--memory", "2"), "the job file allows 576 slots"),
+        (("streambed-q1", "--rate", "1e12"), "'filter_map' may have 64 tasks"),
+        (("streambed-q1", "--rate", "1e5", "--memory", "two"), "--memory takes levels"),
+        (("streambed-q1", "--rate", "1e5", "--backend", "real"), "simulated or flink"),
+        (("streambed-q1", "--rate", "1e5", "--policy", "ds2"), "cannot plan"),
+        (("no-such-job", "--rate", "1e5"), "no-such-job"),
+        (("streambed-q1", "--rate", "1e5", "--backend", "flink"), "no 'flink' section"),
+    ],
+)
+def test_bad_input_ends_with_exit_code_2_and_one_sentence(arguments, says, tmp_path):
+    result = run(*arguments, "--home", str(tmp_path))
+    assert result.exit_code == 2
+    assert says in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_real_job_without_a_cluster_says_how_to_start_one(tmp_path):
+    result = run("flink-q11", "--rate", "1e5", "--backend", "flink", "--home", str(tmp_path))
+    assert result.exit_code == 2
+    assert "dsp-gym flink up" in result.output
