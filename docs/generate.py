@@ -10,9 +10,10 @@ Published numbers are recomputed by `dsp-gym reproduce`; some of them need the d
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -157,9 +158,12 @@ def policies() -> str:
         if name in ours | shipped
     ]
     sections = []
+    inner: dict[str, Schema] = {}
     for name in sorted(ours):
         cls = load_class(name)
-        parts = [f"## {name}", cleaned(cls), properties(cls.Config.model_json_schema())]
+        schema = cls.Config.model_json_schema()
+        inner |= schema.get("$defs", {})
+        parts = [f"## {name}", cleaned(cls), properties(schema)]
         parts += inner_defaults(cls.Config())
         sections.append("\n\n".join(parts))
     for name in sorted(shipped):
@@ -167,6 +171,9 @@ def policies() -> str:
         values = table(["parameter", "value"], [[f"`{k}`", code(v)] for k, v in
                                                config.params.items()])  # fmt: skip
         sections.append(f"## {name}\n\n`{config.policy}` with these parameters:\n\n{values}")
+    for title, definition in sorted(inner.items()):
+        about = plain(definition.get("description", ""))
+        sections.append(f"## {title}\n\n{about}\n\n{properties(definition)}")
     return page(
         "Policies",
         "What `--policy`, an experiment or a benchmark may name, besides the folder of a trained "
@@ -177,7 +184,7 @@ def policies() -> str:
 
 
 def inner_defaults(config: ConfigModel) -> Iterator[str]:
-    """What a policy inside another one sets differently."""
+    """What a model inside a policy's configuration sets differently."""
     for key in type(config).model_fields:
         inner = getattr(config, key)
         if isinstance(inner, ConfigModel):
@@ -187,7 +194,8 @@ def inner_defaults(config: ConfigModel) -> Iterator[str]:
                 for name, value in inner.model_dump(mode="json").items()
                 if value != usual.model_dump(mode="json")[name]
             ]
-            yield f"`{key}` differs from the defaults of that policy in {', '.join(other)}."
+            if other:
+                yield f"`{key}` differs from its defaults in {', '.join(other)}."
 
 
 def guardrails() -> str:
@@ -459,8 +467,32 @@ def reproduction(data: Path | None) -> str:
         "[Shipped jobs](reference/jobs.md#what-was-used-in-a-fit) lists them by job. The StreamBed "
         "study needs the folder of measured data (`DSP_GYM_DATA`).",
         summary,
+        reproduction_figures(),
         *sections,
     )
+
+
+def reproduction_figures() -> str:
+    """The papers' figures as ours, each with its seed and command."""
+    plots = _plots()
+    parts = [
+        f"![{plot.title}](figures/reproduction/{name}.svg)\n\n**{plot.title}.** {plot.caption} "
+        f"{plot.seeds}; the numbers: `{plot.command}`, the drawing: "
+        "`python docs/generate.py`."
+        for name, plot in plots.PLOTS.items()
+    ]
+    return "\n\n".join(["## Figures", *parts])
+
+
+def _plots() -> Any:
+    """The module beside this file, which needs matplotlib; also where docs/ is not on the path."""
+    where = importlib.util.spec_from_file_location("plots", DOCS / "reproduction_plots.py")
+    assert where is not None
+    assert where.loader is not None
+    module = importlib.util.module_from_spec(where)
+    sys.modules["plots"] = module  # dataclasses look their module up
+    where.loader.exec_module(module)
+    return module
 
 
 def page(title: str, *parts: str) -> str:
@@ -524,7 +556,11 @@ def main() -> None:
     parser.add_argument("--tables-only", action="store_true", help="leave reproduction.md alone")
     written = pages()
     if not parser.parse_args().tables_only:
-        written["reproduction.md"] = reproduction(data_folder())
+        plots, data = _plots(), data_folder()
+        written["reproduction.md"] = reproduction(data)
+        if data is not None:
+            for name, plot in plots.PLOTS.items():
+                written[f"figures/reproduction/{name}.svg"] = plots.drawn(plot, data)
     for name, content in written.items():
         write_atomic(DOCS / name, content)
         typer.echo(f"docs/{name}")

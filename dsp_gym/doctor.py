@@ -9,14 +9,16 @@ import importlib.util
 import os
 import platform
 import re
-import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
+
+from dsp_gym.errors import DspGymError
+from dsp_gym.flink.distribution import find_java, find_libraries, find_prometheus
+from dsp_gym.flink.jar import jobs_jar
 
 __all__ = ["Finding", "diagnose", "has_problems", "other_owners"]
 
@@ -43,7 +45,7 @@ def diagnose() -> list[Finding]:
     return [
         *_versions(),
         *_extras(),
-        _java(),
+        *_flink(),
         _compiled_code_cache(),
         _threads(),
         *_names(),
@@ -117,20 +119,33 @@ def _extras() -> Iterator[Finding]:
             yield Finding("extra", extra, "ok", found)
 
 
-def _java() -> Finding:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    unneeded = "not found; nothing in this release needs it"
-    if java is None or not Path(java).exists():
-        return Finding("java", "java", "missing", unneeded)
-    try:
-        answer = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return Finding("java", "java", "missing", f"{java} does not run: {error}")
-    lines = (answer.stderr or answer.stdout).splitlines()
-    return Finding("java", "java", "ok", f"{java}: {lines[0] if lines else 'version unknown'}")
+def _flink() -> Iterator[Finding]:
+    """What a local Flink cluster and its jobs need; all of it is optional."""
+    needs: tuple[tuple[str, str, Callable[[], str]], ...] = (
+        ("java", "java", _java),
+        ("flink", "libraries", _libraries),
+        ("flink", "prometheus", _prometheus),
+        ("flink", "jobs jar", lambda: str(jobs_jar())),
+    )
+    for subject, name, look in needs:
+        try:
+            yield Finding(subject, name, "ok", look())
+        except DspGymError as error:
+            yield Finding(subject, name, "missing", error.message, error.remedy)
+
+
+def _java() -> str:
+    java = find_java()
+    return f"{java.path}: {java.version}"
+
+
+def _libraries() -> str:
+    libraries = find_libraries()
+    return f"Flink {libraries.version} in {libraries.folder}"
+
+
+def _prometheus() -> str:
+    return str(find_prometheus())
 
 
 def _compiled_code_cache() -> Finding:

@@ -6,6 +6,7 @@
     ├── LoadError              a load or its trace cannot be used
     ├── PolicyError            a policy, or its folder, cannot be used
     ├── MetricsError           a metrics snapshot contradicts itself
+    ├── FlinkError             a Flink cluster, its job or its metrics cannot be reached, or refuse
     ├── SchemaError            a document has a version or shape this release does not read
     ├── MissingExtraError      an optional dependency is not installed
     ├── RegistryError          a model registry has no such name, or cannot be reached
@@ -25,6 +26,7 @@ from typing import Any
 __all__ = [
     "ConfigError",
     "DspGymError",
+    "FlinkError",
     "GraphError",
     "LoadError",
     "MetricsError",
@@ -100,6 +102,10 @@ class PolicyError(DspGymError):
 
 class MetricsError(DspGymError):
     """A metrics snapshot contradicts itself."""
+
+
+class FlinkError(DspGymError):
+    """A Flink cluster, one of its jobs, or its metrics cannot be reached, or refuse."""
 
 
 class SchemaError(DspGymError):

@@ -21,6 +21,9 @@ KINDS: dict[str, str] = {
     "guardrails": "dsp_gym.guardrails.config:GuardrailsConfig",
     "experiments": "dsp_gym.experiment:ExperimentConfig",
     "benchmarks": "dsp_gym.evaluation.config:BenchmarkConfig",
+    "calibrations": "dsp_gym.calibration.config:CalibrationConfig",
+    "shadow": "dsp_gym.live.config:RunConfig",
+    "recordings": "dsp_gym.live.record_plan:RecordConfig",
 }
 
 

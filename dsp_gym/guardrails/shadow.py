@@ -11,6 +11,7 @@ from dsp_gym.loop.protocols import Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import CapacityModel, PolicyConfig, Requirement, make
+from dsp_gym.policies.foresight import Foreseeing
 
 __all__ = ["ShadowPolicy", "Shadows"]
 
@@ -90,6 +91,13 @@ class Shadows:
         if key not in self._made:
             self._made[key] = ShadowPolicy(make(policy))
         shadow = self._made[key]
+        if isinstance(shadow.policy, Foreseeing):
+            raise ConfigError(
+                "must be told the load to come, which nobody knows here",
+                key=f"{guardrail}.policy",
+                value=shadow.name,
+                remedy="Name a policy that decides from what it sees, such as ds2.",
+            )
         if model and shadow.model is None:
             raise ConfigError(
                 "computes no capacity, so it cannot be a floor",

@@ -193,3 +193,20 @@ def test_an_unwritable_cache_of_compiled_code_is_said_with_its_remedy():
     assert error is not None
     assert "NUMBA_CACHE_DIR" in str(error)
     assert as_user_error(RuntimeError("something else")) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("dsp-gym flink submit flink-q1", ["flink-q1", "flink-q11"]),
+        ("dsp-gym record flink-w", ["flink-wordcount"]),
+        ("dsp-gym run flink-q", ["flink-q11"]),
+        ("dsp-gym calibrate ./my", []),  # the shell completes paths
+        ("dsp-gym reco", ["record"]),
+    ],
+)
+def test_the_shell_completes_commands_and_shipped_names(line: str, expected: list[str]) -> None:
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    asked["_DSP_GYM_COMPLETE"] = "complete_bash"
+    answer = CliRunner().invoke(app, [], prog_name="dsp-gym", env=asked)
+    assert answer.output.split() == expected

@@ -205,8 +205,8 @@ def test_every_kind_has_a_frozen_model_whose_fields_are_described(kind: str) -> 
 
 
 def test_shipped_configurations_stand_in_folders_of_known_kinds() -> None:
-    folders = {path.parent.name for path in configs_root().rglob("*.yaml")}
-    assert folders <= set(KINDS)
+    kinds = {kind_of(path) for path in configs_root().rglob("*.yaml")}
+    assert kinds <= set(KINDS)
 
 
 def test_a_file_is_written_whole_and_replaces_the_old_one(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_cache_that_cannot_be_written_is_a_problem(
 
 
 def test_java_that_does_not_run_is_told_apart_from_none(tmp_path: Path) -> None:
-    assert found("java", "java").detail.startswith("not found")
+    assert "there is no" in found("java", "java").detail
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"17\"' >&2\n")
@@ -73,6 +73,19 @@ def test_java_that_does_not_run_is_told_apart_from_none(tmp_path: Path) -> None:
     assert found("java", "java").detail == f'{java}: openjdk version "17"'
     java.write_text("#!/bin/sh\nexit 3\n")
     assert "does not run" in found("java", "java").detail
+
+
+def test_what_a_local_flink_lacks_comes_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finding = found("flink", "prometheus")
+    assert finding.status == "missing"
+    assert "apt-get install prometheus" in str(finding.remedy)
+    java = found("java", "java")
+    assert java.status == "missing"
+    assert "apt-get install openjdk-17-jdk-headless" in str(java.remedy)
+    assert not has_problems([finding, java])
 
 
 def test_a_data_folder_that_does_not_exist_is_a_problem(

@@ -158,3 +158,39 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file"):
         write_report(card(), tmp_path / "file" / "out")
+
+
+def saving_card() -> Scorecard:
+    """The card of two policies with what there was to save, and the bound beside."""
+    known = [c.model_copy(update={"bound": 5.0, "peak": 15.0}) for c in card().cells]
+    least = [
+        c.model_copy(
+            update={
+                "policy": "bound",
+                "metrics": {"cost": 5.0, "slo_s": 0.0, "slo_share": 0.0},
+                "trips": {},
+            }
+        )
+        for c in known[:3]
+    ]
+    cells = (*known, *least)
+    rows = score(cells, reference="ds2", confidence=0.9, resamples=100)
+    return card().model_copy(update={"cells": cells, "rows": rows})
+
+
+def test_the_share_of_the_possible_saving_stands_beside_how_late_it_was():
+    table = summary(saving_card(), "q11")
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert table.columns == ("", "ds2", "ours", "bound")
+    ds2, ours, bound = rows["share of the possible saving"]
+    assert re.fullmatch(r"40 \[\d+, \d+\] %, 2e\+02 % late", ds2)
+    assert ours.startswith("60 [")
+    assert bound == "100 %, 0 % late"
+    assert rows["rescales"][2] == "–"
+
+
+def test_the_bound_is_drawn_and_explained():
+    text = render_html(saving_card())
+    assert "<th>bound</th>" in text
+    assert "100 % at the bound" in text
+    assert "share of the possible saving" not in render_html(card())

@@ -145,3 +145,52 @@ def test_what_a_restarting_job_still_shows_is_not_what_was_kept():
     subtasks = np.array([2.0, 4.0, 2.0, 4.0])  # the decision of interval 2 holds the old picture
     rescales = np.array([0.0, 1.0, 0.0, 0.0])
     assert overshoot([0, 3], rescales, subtasks) == 1.0
+
+
+def with_saving(policy: str, load: str, seed: int, cost: float, **given: float) -> Cell:
+    known = {"bound": 2.0, "peak": 10.0} | given
+    return cell(policy, load, seed, cost=cost).model_copy(update=known)
+
+
+def test_the_share_of_the_possible_saving_is_what_was_saved_over_what_could_be():
+    cells = [with_saving("ours", "calm", seed, cost) for seed, cost in enumerate((4.0, 8.0))]
+    (row,) = score(cells, reference=None, confidence=0.9, resamples=500)
+    assert row.saving is not None
+    assert row.saving.share == pytest.approx((6 + 2) / (8 + 8))
+    assert row.saving.low == pytest.approx(2 / 8)  # both draws the dear seed
+    assert row.saving.high == pytest.approx(6 / 8)
+
+
+def test_loads_count_by_what_there_is_to_save_on_them():
+    cells = [
+        with_saving("ours", "calm", 0, 5.0, bound=4.0, peak=6.0),  # one of two
+        with_saving("ours", "wild", 0, 90.0, bound=10.0, peak=100.0),  # ten of ninety
+    ]
+    (row,) = score(cells, reference=None, confidence=0.9, resamples=100)
+    assert row.saving is not None
+    assert row.saving.share == pytest.approx(11 / 92)
+
+
+def test_where_nothing_can_be_saved_there_is_no_share():
+    same = with_saving("ours", "calm", 0, 5.0, bound=5.0, peak=5.0)
+    unknown = cell("ours", "calm", 0)
+    for one in (same, unknown):
+        (row,) = score([one], reference=None, confidence=0.9, resamples=100)
+        assert row.saving is None
+
+
+def test_the_bound_is_a_row_that_knows_its_cost_alone():
+    least = Cell(
+        policy="bound", job="q11", load="calm", seed=0, trips={}, bound=2.0, peak=10.0,
+        metrics={"cost": 2.0, "slo_s": 0.0, "slo_share": 0.0},
+    )  # fmt: skip
+    card = scorecard([with_saving("ds2", "calm", 0, 6.0), least])
+    row = card.row("bound", "q11")
+    assert set(row.metrics) == {"cost", "slo_s", "slo_share"}
+    assert row.saving is not None
+    assert row.saving.share == 1.0
+    assert row.relative["cost"].estimate == pytest.approx(-4 / 6)
+    first, second = csv.DictReader(io.StringIO(card.to_csv()))
+    assert (first["bound"], first["peak"], first["rescales"]) == ("2.0", "10.0", "1.0")
+    assert (second["cost"], second["rescales"]) == ("2.0", "")
+    assert Scorecard.from_json(card.to_json()) == card

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from dsp_gym.config.files import configs_root, load_model
+from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
+from dsp_gym.evaluation.run import benchmark_job, evaluate
+from dsp_gym.job.capacity import mst
+from dsp_gym.job.random_dag import QUOTA, UTILIZATION, random_dag
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.policies.config import PolicyConfig
+
+SEEDS = range(30)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
+def test_the_shipped_ones_are_what_their_seeds_give(seed):
+    file = configs_root() / "jobs" / f"random-dag-{seed}.yaml"
+    assert yaml.safe_load(file.read_text("utf-8")) == random_dag(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_job_starts_as_busy_as_the_operators_target(seed):
+    spec = JobSpec.model_validate(random_dag(seed))
+    least_memory = {vertex.name: 0 for vertex in spec.vertices if vertex.state is not None}
+    carried = mst(spec, None, least_memory).rate_per_s
+    # A window is fuller, and its cache misses more, at the highest rate than at the reference.
+    assert spec.source.rate_per_s / carried == pytest.approx(UTILIZATION, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_there_is_room_above_the_reference_rate_under_the_quota(seed):
+    spec = JobSpec.model_validate(random_dag(seed))
+    least_memory = {vertex.name: 0 for vertex in spec.vertices if vertex.state is not None}
+    top = {vertex.name: QUOTA for vertex in spec.vertices if vertex.kind == "operator"}
+    assert mst(spec, top, least_memory).rate_per_s > 1.5 * spec.source.rate_per_s
+
+
+def test_seeds_give_graphs_of_many_shapes():
+    specs = [JobSpec.model_validate(random_dag(seed)) for seed in SEEDS]
+    assert {len(spec.vertices) for spec in specs} >= {4, 5, 6, 7}
+    edges = {tuple(tuple(e.from_ for e in v.inputs) for v in spec.vertices) for spec in specs}
+    assert len(edges) > 10
+    operators = [v for spec in specs for v in spec.vertices if v.kind == "operator"]
+    assert {v.state is None for v in operators} == {True, False}
+
+
+def test_every_stream_is_read():
+    for seed in SEEDS:
+        spec = JobSpec.model_validate(random_dag(seed))
+        read = {edge.from_ for vertex in spec.vertices for edge in vertex.inputs}
+        assert read == {vertex.name for vertex in spec.vertices} - {"sink"}
+
+
+def test_the_quota_keeps_every_vertex_in_time_under_the_load_of_a_benchmark():
+    # A window whose results come at once would be late whatever is paid for it.
+    base = load_model(BenchmarkConfig, "benchmarks", "core-v1")
+    for job in (name for name in (*base.jobs, *base.train_jobs) if name.startswith("random-dag")):
+        scaled = [v.name for v in benchmark_job(job, base).vertices if v.kind == "operator"]
+        most = PolicyConfig(policy="static", params={"parallelism": dict.fromkeys(scaled, QUOTA)})
+        changes = {"jobs": (job,), "train_jobs": (), "episode_s": 14_400, "seeds": 1}
+        entrants = (Entrant(policy=most, name="most"),)
+        card = evaluate(
+            base.model_copy(
+                update={**changes, "policies": entrants, "reference": None, "clairvoyant": False}
+            )
+        )
+        assert all(cell.metrics["slo_share"] < 0.02 for cell in card.cells), job
