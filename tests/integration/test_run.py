@@ -103,10 +103,13 @@ def until(run: LiveRun, done: Callable[[], bool], turns: int = 30) -> None:
 
 
 def running(cluster: LocalCluster, name: str = "words") -> dict[str, int]:
-    """Parallelism by vertex."""
+    """Parallelism by vertex; zeros between a savepoint and the job's next submission."""
     spec = parse(JobSpec, WORD_COUNT, "words")
-    found = Submission.of_running(cluster.rest, cluster.rest.find_job(name).id, spec)
-    return dict(found[1].parallelism)
+    try:
+        job = cluster.rest.find_job(name)
+    except FlinkError:
+        return dict.fromkeys((vertex.name for vertex in spec.vertices), 0)
+    return dict(Submission.of_running(cluster.rest, job.id, spec)[1].parallelism)
 
 
 def total(run: LiveRun, vertex: str, metric: str) -> float:

@@ -130,6 +130,8 @@ def test_a_port_somebody_listens_on_is_not_free() -> None:
     (port,) = free_ports(1)
     assert is_port_free(port)
     with socket.socket() as taken:
+        # As servers do: connections of an earlier listener may still be in TIME_WAIT.
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", port))
         taken.listen()
         assert not is_port_free(port)
