@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,plan,tune,flink,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
 	@touch $(STAMP)
 
 quickstart: $(STAMP)  ## Train a small agent on Nexmark Q11 and compare it with the baselines (minutes).
