@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import math
 import statistics
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +11,7 @@ from dsp_gym.calibration.mst_fit import ENOUGH_GROUPS, MstFit
 from dsp_gym.calibration.mst_tables import MstRun
 from dsp_gym.job.placement import place, with_slot_memory
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.pages import note, page, section, table
 
 __all__ = ["MstReport", "MstRow", "report_of"]
 
@@ -98,23 +97,18 @@ class MstReport:
             "placed/s",
         )
         numbers = [(name, f"{value:.4g}") for name, value in self.parameters.items()]
-        notes = "".join(f"<p><b>Note:</b> {html.escape(text)}</p>" for text in self.warnings)
-        return (
-            "<!doctype html><html lang='en'><meta charset='utf-8'>"
-            f"<title>{html.escape(self.job)}</title><style>{_STYLE}</style>"
-            f"<h1>{html.escape(self.job)}: fitted to measured throughput</h1>{notes}"
-            f"{_table((), facts)}<h2>Cells of the fit</h2>{_table(columns, cells)}"
-            "<h2>Forms tried</h2><p>Mean error on slot counts left out of the fit.</p>"
-            f"{_table(('form', 'error'), forms)}"
-            f"<h2>Fitted numbers</h2>{_table(('number', 'value'), numbers)}</html>"
+        return page(
+            f"{self.job}: fitted to measured throughput",
+            *(note(text) for text in self.warnings),
+            table((), facts),
+            section("Cells of the fit", table(columns, cells)),
+            section(
+                "Forms tried",
+                "Mean error on slot counts left out of the fit.",
+                table(("form", "error"), forms),
+            ),
+            section("Fitted numbers", table(("number", "value"), numbers)),
         )
-
-
-_STYLE = (
-    "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse}td,th{padding:.2em .8em;border-bottom:1px solid #ddd;"
-    "text-align:right}td:first-child,th:first-child{text-align:left}"
-)
 
 
 def report_of(fit: MstFit, spec: JobSpec) -> MstReport:
@@ -222,12 +216,3 @@ def _warnings(fit: MstFit) -> list[str]:
     if math.isclose(fit.enough_mib, max(run.memory_mib for run in runs)) and starved:
         found.append("Only the largest memory per slot is enough; more was never measured.")
     return found
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row) + "</tr>"
-        for row in rows
-    )
-    return f"<table>{f'<tr>{head}</tr>' if head else ''}{body}</table>"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +14,7 @@ from dsp_gym.calibration.noise import Noise
 from dsp_gym.calibration.rescale import RescaleTimes
 from dsp_gym.calibration.skew import Skew
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.pages import code, details, page, section, table
 
 __all__ = ["SCHEMA", "CalibrationReport"]
 
@@ -96,21 +95,28 @@ class CalibrationReport:
         """
         from dsp_gym.calibration import plots
 
-        return _PAGE.format(
-            title=html.escape(f"Calibration of {self.spec.job}"),
-            style=_STYLE,
-            lead=html.escape(self._lead()),
-            errors=_table(_ERROR_COLUMNS, [_error_row("fitted", self.fitted_errors),
-                                           _error_row("held out", self.held_out_errors)]),
-            figures=plots.figures(self.compared),
-            parameters=_table(
-                ("number", "unit", "prior", "value", "95 %", "identified"),
-                [_parameter_row(p) for p in self.fit.parameters],
+        errors = [
+            _error_row("fitted", self.fitted_errors), _error_row("held out", self.held_out_errors)
+        ]  # fmt: skip
+        parts = [row for c in self.compared for row in _part_rows(c)]
+        return page(
+            f"Calibration of {self.spec.job}",
+            self._lead(),
+            section("Errors", table(_ERROR_COLUMNS, errors), plots.figures(self.compared)),
+            section(
+                "Fitted numbers",
+                table(_PARAMETER_COLUMNS, [_parameter_row(p) for p in self.fit.parameters]),
             ),
-            parts=_table(_PART_COLUMNS, [row for c in self.compared for row in _part_rows(c)]),
-            other=_table(("measured", "value"), self._other()),
-            job=html.escape(self.job_yaml),
-        )  # fmt: skip
+            section(
+                "Rescale, noise, skew, order of configurations",
+                table(("measured", "value"), self._other()),
+            ),
+            section(
+                "Residuals",
+                details("Every steady part of every run", table(_PART_COLUMNS, parts)),
+                details("The calibrated job file", code(self.job_yaml)),
+            ),
+        )
 
     def _lead(self) -> str:
         text = (
@@ -159,6 +165,7 @@ _ERROR_COLUMNS = (
     "runs", "parts", "rate, median", "rate, p90", "busyness, mean", "hit rate, mean",
     "read latency within 2x",
 )  # fmt: skip
+_PARAMETER_COLUMNS = ("number", "unit", "prior", "value", "95 %", "identified")
 _PART_COLUMNS = ("run", "from, s", "in fit", "quantity", "seen", "predicted", "error")
 
 
@@ -197,48 +204,3 @@ def _part_rows(c: Compared) -> list[tuple[str, ...]]:
                        else f"{said[vertex] - value:+.3f}")  # fmt: skip
                 rows.append((*head, f"{vertex}: {label}", _text(value), _text(said[vertex]), off))
     return rows
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
-
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2430; background: #fff;
-       max-width: 1200px; margin: 2rem auto; padding: 0 1rem; }
-h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-top: 1px solid #e6e8ec;
-       padding-top: 1.5rem; }
-.wide { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #e6e8ec;
-         white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-pre { background: #f6f7f9; padding: 1rem; overflow-x: auto; font-size: 12px; }
-"""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p>{lead}</p>
-<section><h2>Errors</h2><div class="wide">{errors}</div><div class="wide">{figures}</div></section>
-<section><h2>Fitted numbers</h2><div class="wide">{parameters}</div></section>
-<section><h2>Rescale, noise, skew, order of configurations</h2>
-<div class="wide">{other}</div></section>
-<section><h2>Residuals</h2>
-<details><summary>Every steady part of every run</summary><div class="wide">{parts}</div></details>
-<details><summary>The calibrated job file</summary><pre>{job}</pre></details></section>
-</body>
-</html>
-"""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from dsp_gym.pages import code, note, page, section, table
 
 if TYPE_CHECKING:
     from dsp_gym.calibration.series import SeriesFit
@@ -58,17 +59,10 @@ class SeriesReport:
 
     def render_html(self) -> str:
         """One page that needs nothing else."""
-        rows = "".join(
-            f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>"
-            for name, value in self.facts()
-        )
-        notes = "".join(f"<p><b>Note:</b> {html.escape(text)}</p>" for text in self.warnings)
-        return (
-            "<!doctype html><html lang='en'><meta charset='utf-8'>"
-            f"<title>{html.escape(self.job)}</title>"
-            "<style>body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto}"
-            "td{padding:.2em .8em;border-bottom:1px solid #ddd}</style>"
-            f"<h1>{html.escape(self.job)}: calibrated from a series</h1>"
-            f"<p>From {html.escape(', '.join(self.used))}.</p>{notes}<table>{rows}</table>"
-            f"<h2>Job file</h2><pre>{html.escape(self.job_text)}</pre></html>"
+        return page(
+            f"{self.job}: calibrated from a series",
+            f"From {', '.join(self.used)}.",
+            *(note(text) for text in self.warnings),
+            table((), self.facts()),
+            section("Job file", code(self.job_text)),
         )

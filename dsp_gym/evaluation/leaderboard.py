@@ -7,7 +7,6 @@ apart: it takes no part.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from dsp_gym.evaluation.report import number
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.evaluation.scorecard import Estimate, Scorecard
 from dsp_gym.evaluation.statistics import mean, ratio_of_means, stratified_bootstrap
+from dsp_gym.pages import page, section, table
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import installed
 
@@ -265,35 +265,13 @@ def render_html(card: Scorecard, name: str) -> str:
     """The same as one page that needs nothing else."""
     found = standings(card)
     head, rows = _by_job(card, found)
-    told = "".join(f"<p>{html.escape(text)}</p>" for text in _explained(card, name))
-    return _PAGE.format(
-        name=html.escape(name),
-        board=_html(HEAD, _rows(found)),
-        told=told,
-        jobs=_html(head, rows),
+    return page(
+        f"Leaderboard {name}",
+        table(HEAD, _rows(found)),
+        *_explained(card, name),
+        section(
+            "By job",
+            "Cost per day, and how much of the time was late.",
+            table(head, rows),
+        ),
     )
-
-
-def _html(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        return f"<tr>{''.join(f'<{tag}>{html.escape(c)}</{tag}>' for c in cells)}</tr>"
-
-    body = "".join(line(row, "td") for row in rows)
-    return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Leaderboard {name}</title><style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto;
-       padding: 0 1rem; }}
-table {{ border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #e6e8ec; }}
-</style></head><body>
-<h1>Leaderboard {name}</h1>
-{board}
-{told}
-<h2>By job</h2>
-<p>Cost per day, and how much of the time was late.</p>
-{jobs}
-</body></html>
-"""

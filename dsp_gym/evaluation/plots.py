@@ -6,14 +6,12 @@ latency is ours.
 
 from __future__ import annotations
 
-import html
-import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
-from dsp_gym.errors import MissingExtraError
 from dsp_gym.evaluation.scorecard import Estimate, Scorecard, Timeline
+from dsp_gym.pages import COLOURS, GREY, INK, Html, figure, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,16 +26,13 @@ BARS: dict[str, str] = {
 }
 """Metrics drawn as bars, with their titles."""
 
-_COLOURS = ("#3b6ea8", "#c8553d", "#4f8f5b", "#8e6bbf", "#b0892f", "#3c9aa0", "#a8517e", "#6b7280")
-_TARGET, _INK = "#9aa1ab", "#1f2430"
 
-
-def bars(scorecard: Scorecard, job: str) -> str:
+def bars(scorecard: Scorecard, job: str) -> Html:
     """Interquartile means with their intervals, one bar per policy, as SVG."""
     policies = scorecard.policies
     places = range(len(policies))
-    with _figure(3.4 * len(BARS), 0.7 + 0.34 * len(policies), f"bars {job}") as figure:
-        axes = figure.subplots(1, len(BARS), sharey=True)
+    with _figure(3.4 * len(BARS), 0.7 + 0.34 * len(policies), f"bars {job}") as drawn:
+        axes = drawn.subplots(1, len(BARS), sharey=True)
         for axis, (metric, title) in zip(axes, BARS.items(), strict=True):
             nothing = Estimate(value=0.0, low=0.0, high=0.0)  # the bound is a cost alone
             found = [scorecard.row(policy, job).metrics.get(metric, nothing) for policy in policies]
@@ -47,21 +42,21 @@ def bars(scorecard: Scorecard, job: str) -> str:
             above = [max(0.0, estimate.high - estimate.value) for estimate in found]
             axis.barh(places, values, color=[_colour(place) for place in places], height=0.62)
             axis.errorbar(
-                values, places, xerr=[below, above], fmt="none", ecolor=_INK, capsize=3, lw=1
+                values, places, xerr=[below, above], fmt="none", ecolor=INK, capsize=3, lw=1
             )
             axis.set_title(title, loc="left")
             axis.set_xlim(left=0)
             axis.grid(visible=True, axis="x")
         axes[0].set_yticks(places, policies)
         axes[0].invert_yaxis()
-        return _svg(figure, f"{', '.join(BARS.values())} by policy on {job}")
+        return svg(drawn, f"{', '.join(BARS.values())} by policy on {job}")
 
 
-def timelines(scorecard: Scorecard, job: str) -> str:
+def timelines(scorecard: Scorecard, job: str) -> Html:
     """One run per policy over time, policies side by side, as SVG."""
     runs = [run for run in scorecard.timelines if run.job == job]
-    with _figure(2.9 * max(len(runs), 2), 6.4, f"time {job}") as figure:
-        grid = figure.subplots(4, len(runs), sharex=True, sharey="row", squeeze=False)
+    with _figure(2.9 * max(len(runs), 2), 6.4, f"time {job}") as drawn:
+        grid = drawn.subplots(4, len(runs), sharex=True, sharey="row", squeeze=False)
         for column, run in enumerate(runs):
             _draw_run(list(grid[:, column]), run, _colour(scorecard.policies.index(run.policy)))
         for axis, label in zip(
@@ -70,13 +65,13 @@ def timelines(scorecard: Scorecard, job: str) -> str:
             axis.set_ylabel(label)
         for axis in grid[:3, 0]:  # once all are drawn: it ends autoscaling of the shared axis
             axis.set_ylim(bottom=0)
-        return _svg(figure, f"rate, cores, memory and latency over time on {job}")
+        return svg(drawn, f"rate, cores, memory and latency over time on {job}")
 
 
 def _draw_run(axes: Sequence[Axes], run: Timeline, colour: str) -> None:
     rate, cores, memory, latency = axes
     hours = [t_s / 3600 for t_s in run.t_s]
-    rate.plot(hours, run.target_per_s, color=_TARGET, lw=2.4, label="target")
+    rate.plot(hours, run.target_per_s, color=GREY, lw=2.4, label="target")
     rate.plot(hours, run.rate_per_s, color=colour, lw=1, label="processed")
     rate.set_title(run.policy, loc="left")
     rate.legend(loc="lower right", frameon=False)
@@ -84,50 +79,15 @@ def _draw_run(axes: Sequence[Axes], run: Timeline, colour: str) -> None:
     memory.step(hours, [mib / 1024 for mib in run.memory_mib], color=colour, where="pre")
     # A logarithmic axis has no zero; a millisecond is below anything that matters here.
     latency.semilogy(hours, [max(s, 1e-3) for s in run.latency_p95_s], color=colour, lw=1)
-    latency.axhline(run.slo_latency_s, color=_INK, lw=0.8, ls="--")
+    latency.axhline(run.slo_latency_s, color=INK, lw=0.8, ls="--")
     latency.set_xlabel("hours")
     for axis in axes:
         axis.grid(visible=True)
 
 
+def _figure(width_in: float, height_in: float, salt: str) -> AbstractContextManager[Figure]:
+    return figure(width_in, height_in, salt=salt, extra="train", purpose="drawing the HTML report")
+
+
 def _colour(place: int) -> str:
-    return _COLOURS[place % len(_COLOURS)]
-
-
-_STYLE: Any = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#c4c8cf",
-    "axes.labelsize": 9,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 10,
-    "font.family": "sans-serif",
-    "grid.color": "#e6e8ec",
-    "legend.fontsize": 8,
-    "svg.fonttype": "none",  # text stays text: small, and in the page's font
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-}
-
-
-@contextmanager
-def _figure(width: float, height: float, salt: str) -> Iterator[Figure]:
-    """A figure drawn with our settings whatever the user's are; `salt` keeps its ids its own."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("train", "drawing the HTML report") from error
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": salt})
-        yield Figure(figsize=(width, height), layout="constrained")
-
-
-def _svg(figure: Figure, description: str) -> str:
-    """The figure as an `<svg>` element for a page."""
-    stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
-    text = stream.getvalue()
-    label = html.escape(description, quote=True)
-    return text[text.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    return COLOURS[place % len(COLOURS)]

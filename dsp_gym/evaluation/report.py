@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.evaluation import plots
 from dsp_gym.evaluation.scorecard import METRICS, Difference, Estimate, Row, Scorecard
+from dsp_gym.pages import Html, code, details, heading, page, section, table
 
 __all__ = ["Summary", "number", "render_html", "summary", "write_report"]
 
@@ -138,10 +138,10 @@ def write_report(scorecard: Scorecard, folder: str | Path) -> dict[str, Path]:
         "csv": write_atomic(folder / "cells.csv", scorecard.to_csv()),
     }
     try:
-        page = render_html(scorecard)
+        text = render_html(scorecard)
     except MissingExtraError:
         return written
-    return written | {"html": write_atomic(folder / "report.html", page)}
+    return written | {"html": write_atomic(folder / "report.html", text)}
 
 
 def render_html(scorecard: Scorecard) -> str:
@@ -150,16 +150,23 @@ def render_html(scorecard: Scorecard) -> str:
     Raises:
         MissingExtraError: Matplotlib, which draws the figures, is not installed.
     """
-    title = scorecard.config.get("description") or "Scorecard"
-    sections = "\n".join(_job_section(scorecard, job) for job in scorecard.jobs)
-    return _PAGE.format(
-        title=html.escape(str(title)),
-        style=_STYLE,
-        lead=_lead(scorecard),
-        sections=sections,
-        meanings=_table(("metric", "what it is"), [(LABELS[n], t) for n, t in METRICS.items()]),
-        versions=_table(("of", "version"), sorted(scorecard.versions.items())),
-        config=html.escape(json.dumps(scorecard.config, indent=2, sort_keys=True)),
+    meanings = [(LABELS[name], about) for name, about in METRICS.items()]
+    return page(
+        str(scorecard.config.get("description") or "Scorecard"),
+        _lead(scorecard),
+        *(_job_section(scorecard, job) for job in scorecard.jobs),
+        section(
+            "How to read and repeat this",
+            details("What the metrics are", table(("metric", "what it is"), meanings, prose=True)),
+            details(
+                "Versions",
+                table(("of", "version"), sorted(scorecard.versions.items()), prose=True),
+            ),
+            details(
+                "The benchmark as it was run",
+                code(json.dumps(scorecard.config, indent=2, sort_keys=True)),
+            ),
+        ),
     )
 
 
@@ -179,69 +186,17 @@ def _lead(scorecard: Scorecard) -> str:
             "carries the peak and 100 % at the bound, which no policy that keeps the SLO can pass; "
             "how much of the time was late stands beside it, because lateness saves money too."
         )
-    return html.escape(text)
+    return text
 
 
-def _job_section(scorecard: Scorecard, job: str) -> str:
-    table = summary(scorecard, job)
+def _job_section(scorecard: Scorecard, job: str) -> Html:
+    shown = summary(scorecard, job)
+    parts: list[str] = [table(shown.columns, shown.rows), plots.bars(scorecard, job)]
     runs = [run for run in scorecard.timelines if run.job == job]
-    parts = [
-        f"<section><h2>{html.escape(job)}</h2>",
-        _scrolled(_table(table.columns, table.rows)),
-        _scrolled(plots.bars(scorecard, job)),
-    ]
     if runs:
-        caption = f"Load {runs[0].load}, seed {runs[0].seed}: the first of each, not a chosen one."
-        parts.append(f"<h3>Over time</h3><p>{html.escape(caption)}</p>")
-        parts.append(_scrolled(plots.timelines(scorecard, job)))
-    return "\n".join([*parts, "</section>"])
-
-
-def _scrolled(content: str) -> str:
-    return f'<div class="wide">{content}</div>'
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
-
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2430; background: #fff;
-       max-width: 1200px; margin: 2rem auto; padding: 0 1rem; }
-h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-top: 1px solid #e6e8ec;
-       padding-top: 1.5rem; }
-.wide { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #e6e8ec;
-         white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-details td { white-space: normal; text-align: left; }
-pre { background: #f6f7f9; padding: 1rem; overflow-x: auto; font-size: 12px; }
-"""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p>{lead}</p>
-{sections}
-<section>
-<h2>How to read and repeat this</h2>
-<details><summary>What the metrics are</summary>{meanings}</details>
-<details><summary>Versions</summary>{versions}</details>
-<details><summary>The benchmark as it was run</summary><pre>{config}</pre></details>
-</section>
-</body>
-</html>
-"""
+        parts += [
+            heading("Over time"),
+            f"Load {runs[0].load}, seed {runs[0].seed}: the first of each, not a chosen one.",
+            plots.timelines(scorecard, job),
+        ]
+    return section(job, *parts)

@@ -1,0 +1,34 @@
+"""Reports for a browser: one page of sections, tables and figures that fetches nothing.
+
+from dsp_gym.pages import figure, page, section, svg, table
+
+with figure(6.0, 3.0, salt="rate", extra="train", purpose="drawing the report") as drawn:
+    drawn.subplots().plot(hours, rate_per_s)
+    curve = svg(drawn, "rate over time")
+text = page(
+    "Nightly run",
+    "Two policies on one load.",  # text is a paragraph, and escaped
+    section("Cost", table(("policy", "cost"), [("ds2", "4.20")]), curve),
+)
+"""
+
+from __future__ import annotations
+
+from dsp_gym.pages.figures import COLOURS, GREY, INK, figure, svg
+from dsp_gym.pages.page import Html, code, details, heading, note, page, section, table
+
+__all__ = [
+    "COLOURS",
+    "GREY",
+    "INK",
+    "Html",
+    "code",
+    "details",
+    "figure",
+    "heading",
+    "note",
+    "page",
+    "section",
+    "svg",
+    "table",
+]
