@@ -7,6 +7,8 @@ synced is never lost; a line that was being written when the machine stopped is 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -30,6 +32,7 @@ Kind = Literal["snapshot", "decision", "guard", "actuation", "outcome", "error"]
 _KINDS = frozenset(get_args(Kind))
 _KEYS = frozenset(("schema", "seq", "t_s", "job", "kind", "policy", "body", "crc32"))
 _MIB = 2**20
+_LEAST_SEGMENTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +58,27 @@ class Entry:
 class Journal:
     """Appends to a journal; one writer at a time.
 
+    A disk that is full, or fails, raises OSError out of `append`, `sync` or `decision`. What was
+    synced before stays readable; the journal then takes nothing until `recover` succeeds.
+
     Args:
         folder: where the segments stand; made if need be. A torn tail is dropped and a journal that
             exists is gone on with.
         segment_mib: a segment that would grow beyond this is closed and the next one begun.
+        max_mib: the oldest segments are deleted so that all together stay below this; None: kept.
     """
 
-    def __init__(self, folder: str | Path, segment_mib: float = 64) -> None:
+    def __init__(
+        self, folder: str | Path, segment_mib: float = 64, max_mib: float | None = None
+    ) -> None:
         self.folder = Path(folder)
         self.dropped_bytes = 0
         """Bytes of a torn line that opening the journal dropped."""
-        self._limit = int(segment_mib * _MIB)
+        # A segment is dropped whole, so that a small bound needs smaller ones.
+        most_mib = segment_mib if max_mib is None else min(segment_mib, max_mib / _LEAST_SEGMENTS)
+        self._limit = int(most_mib * _MIB)
+        self._most = None if max_mib is None else int(max_mib * _MIB)
+        self._is_broken = False
         self._batched = False
         self._stream: IO[bytes] | None = None
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -88,9 +101,15 @@ class Journal:
         entry = Entry(self._seq, float(t_s), job, kind, policy, _plain(body))
         line = entry.line()
         stream = self._open_stream()
-        if self._size > 0 and self._size + len(line) > self._limit:
-            stream = self._next_segment()
-        stream.write(line)
+        if self._is_broken:
+            raise OSError(errno.EIO, "the journal takes nothing until it has recovered")
+        try:
+            if self._size > 0 and self._size + len(line) > self._limit:
+                stream = self._next_segment()
+            stream.write(line)
+        except OSError:
+            self._is_broken = True
+            raise
         self._size += len(line)
         self._seq += 1
         if not self._batched:
@@ -105,21 +124,53 @@ class Journal:
             yield
         finally:
             self._batched = False
-            self.sync()
+            if not self._is_broken:
+                self.sync()
 
     def sync(self) -> None:
         """Everything appended so far is on disk when this returns."""
         stream = self._open_stream()
-        stream.flush()
+        try:
+            stream.flush()
+            os.fsync(stream.fileno())
+        except OSError:
+            self._is_broken = True
+            raise
+        self._whole = self._size, self._seq
+
+    def recover(self) -> int:
+        """Takes entries again after an OSError; returns how many entries were lost.
+
+        Everything after the last sync is cut off, so that the numbers go on without a gap.
+
+        Raises:
+            OSError: The disk still takes nothing.
+        """
+        _abandon(self._open_stream())
+        lost = self._seq - self._whole[1]
+        self._size, self._seq = self._whole
+        for segment in _segments(self.folder):
+            if _first_seq(segment) > self._segment_seq:  # begun when the disk was full
+                segment.unlink()
+        stream = self._stream = (self.folder / _segment_name(self._segment_seq)).open("r+b")
+        stream.truncate(self._size)
+        stream.seek(self._size)
         os.fsync(stream.fileno())
+        self._is_broken = False
+        return lost
 
     def close(self) -> None:
         """Syncs and lets another writer in; closing twice is fine."""
         if self._stream is not None:
-            self.sync()
-            self._stream.close()
-            self._stream = None
-            self._lock.close()
+            try:
+                if not self._is_broken:
+                    self.sync()
+            finally:
+                if self._is_broken:
+                    _abandon(self._stream)
+                self._stream.close()
+                self._stream = None
+                self._lock.close()
 
     def __enter__(self) -> Journal:
         return self
@@ -142,15 +193,31 @@ class Journal:
         self.dropped_bytes = self._stream.seek(0, os.SEEK_END) - whole
         self._stream.truncate(whole)
         self._stream.seek(whole)
+        self._segment_seq = _first_seq(last)
         self.sync()
 
     def _next_segment(self) -> IO[bytes]:
         self.sync()
-        self._open_stream().close()
-        self._stream = (self.folder / _segment_name(self._seq)).open("xb")
-        self._size = 0
+        begun = (self.folder / _segment_name(self._seq)).open("xb")
         _sync_folder(self.folder)
-        return self._stream
+        self._open_stream().close()
+        self._stream, self._size = begun, 0
+        self._segment_seq = self._seq
+        self._whole = 0, self._seq
+        self._drop_oldest()
+        return begun
+
+    def _drop_oldest(self) -> None:
+        """Makes room for one more whole segment below the bound."""
+        if self._most is None:
+            return
+        *older, _ = _segments(self.folder)
+        sizes = {segment: segment.stat().st_size for segment in older}
+        for segment in older:
+            if sum(sizes.values()) + self._limit <= self._most:
+                break
+            del sizes[segment]
+            segment.unlink()
 
     def _open_stream(self) -> IO[bytes]:
         if self._stream is None:
@@ -161,7 +228,8 @@ class Journal:
 def read(folder: str | Path) -> Iterator[Entry]:
     """The entries of a journal in order, one at a time; a torn last line is left out.
 
-    A journal may be read while it is written.
+    A journal may be read while it is written. Of one that is bounded in size the first entries are
+    gone; it begins with the oldest segment there is.
     """
     segments = _segments(Path(folder))
     if not segments:
@@ -169,7 +237,10 @@ def read(folder: str | Path) -> Iterator[Entry]:
             "holds no journal", file=folder, remedy="Name the folder that `dsp-gym run` wrote."
         )
     expected = _first_seq(segments[0])
-    for segment in segments:
+    for position, segment in enumerate(segments):
+        if not segment.exists() and position + 1 < len(segments):
+            expected = _first_seq(segments[position + 1])  # dropped by its writer meanwhile
+            continue
         if _first_seq(segment) != expected:
             raise SchemaError(
                 f"begins with entry {_first_seq(segment)}, expected {expected}; a segment is "
@@ -278,6 +349,14 @@ def _locked(folder: Path) -> IO[bytes]:
             "another process writes this journal", file=folder, remedy="Choose another folder."
         ) from None
     return lock
+
+
+def _abandon(stream: IO[bytes]) -> None:
+    """Closes a stream whose buffer cannot be written, without trying again."""
+    raw = getattr(stream, "raw", None)
+    if raw is not None:
+        with contextlib.suppress(OSError):
+            raw.close()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import zlib
 from pathlib import Path
 
@@ -170,3 +172,57 @@ def test_cut_at_any_byte_it_loses_at_most_the_last_line(tmp_path_factory, data, 
     after = list(read(folder))
     assert after[:-1] == kept
     assert after[-1].body == {"cut": cut}
+
+
+def test_a_journal_bounded_in_size_drops_its_oldest_segments(tmp_path):
+    with Journal(tmp_path, max_mib=4000 / MIB) as written:
+        for i in range(200):
+            written.append("snapshot", float(i), "q11", None, {"busy": i / 3})
+            assert sum(s.stat().st_size for s in tmp_path.glob("*.jsonl")) <= 4000
+    entries = list(read(tmp_path))
+    assert 10 < len(entries) < 200
+    assert [e.seq for e in entries] == list(range(200 - len(entries), 200))
+    with Journal(tmp_path, max_mib=4000 / MIB) as again:
+        assert again.append("error", 1.0, "q11", None, {}) == 200
+
+
+@pytest.fixture
+def limited_files():
+    """Sets the size above which no file may grow; the kernel then refuses to write (EFBIG)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda most: resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    signal.signal(signal.SIGXFSZ, before)
+
+
+@pytest.mark.parametrize("segment_mib", [MIB, 700 / MIB])
+def test_a_disk_that_refuses_loses_what_was_not_synced_and_nothing_else(
+    tmp_path, limited_files, segment_mib
+):
+    with Journal(tmp_path, segment_mib) as written:
+        kept = [written.append("snapshot", float(i), "q11", None, {"i": i}) for i in range(4)]
+        size = max(s.stat().st_size for s in tmp_path.glob("*.jsonl"))
+        limited_files(min(size + 60, 400))
+        with pytest.raises(OSError, match="large"), written.decision():
+            for _ in range(8):
+                written.append("decision", 9.0, "q11", "ds2", {"text": "x" * 100})
+        assert [e.seq for e in read(tmp_path)][: len(kept)] == kept
+        with pytest.raises(OSError, match="until it has recovered"):
+            written.append("decision", 9.0, "q11", "ds2", {})
+        limited_files(resource.RLIM_INFINITY)
+        assert written.recover() >= 0
+        assert written.append("error", 10.0, "q11", None, {"lost": True}) == 4
+    assert [e.seq for e in read(tmp_path)] == [*kept, 4]
+
+
+def test_a_journal_whose_disk_stays_full_can_still_be_closed(tmp_path, limited_files):
+    written = Journal(tmp_path)
+    written.append("snapshot", 0.0, "q11", None, {})
+    limited_files(100)
+    with pytest.raises(OSError, match="large"):
+        written.append("snapshot", 1.0, "q11", None, {"text": "x" * 400})
+    written.close()
+    limited_files(resource.RLIM_INFINITY)
+    assert [e.seq for e in read(tmp_path)] == [0]
+    Journal(tmp_path).close()
