@@ -133,6 +133,8 @@ DECISIONS = _table(
     guardrails=_TEXT,  # what decisions passed through; null: nothing
     propensity=_DOUBLE,  # probability of the action under its policy; null: not known
     snapshot=SNAPSHOT,
+    # The environment's, (2 V,), where one was taken; null: the valid one nearest to the proposal.
+    action=ArrayType(_INT),
     proposed_parallelism=ArrayType(_LONG),
     proposed_memory_level=ArrayType(_LONG),
     parallelism=ArrayType(_LONG),  # guarded
