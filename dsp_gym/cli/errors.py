@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from dsp_gym.errors import DspGymError, MissingExtraError, StorageError
 
-__all__ = ["Commands", "as_user_error"]
+__all__ = ["INTERRUPTED", "Commands", "as_user_error"]
 
 USER_ERROR, OWN_FAULT, INTERRUPTED = 2, 1, 130
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsp_gym.cli.output import print_table
+from dsp_gym.cli.output import TRACK_OPTION, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
@@ -63,9 +63,7 @@ def evaluate(
         bool,
         typer.Option("--json", help="Print JSON; files and a record only together with --out."),
     ] = False,
-    track: Annotated[
-        bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
-    ] = True,
+    track: Annotated[bool, TRACK_OPTION] = True,
     uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
 ) -> None:
     """Compare policies on jobs and loads none of them has seen.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.output import plain
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def run(
             f"{counts['held']} held. The job runs on."
         )
     if interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _interrupt(*_: object) -> None:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.errors import INTERRUPTED
+from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
+from dsp_gym.cli.progress import long_bar
 
 if TYPE_CHECKING:
     from dsp_gym.experiment import TrackingConfig
     from dsp_gym.trackers import Tracker
 
 __all__ = ["register"]
-
-INTERRUPTED = 130
 
 
 def register(app: typer.Typer) -> None:
@@ -49,9 +49,7 @@ def train(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of checkpoints and policy. Default: runs/NAME."),
     ] = None,
-    track: Annotated[
-        bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
-    ] = True,
+    track: Annotated[bool, TRACK_OPTION] = True,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Train an agent from an experiment, and export the best one as a policy folder.
@@ -113,21 +111,7 @@ def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:
 @contextmanager
 def _progress(base: Any) -> Iterator[Any]:
     """A bar on stderr with the time left and the newest figures; lines without a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeLeft(),
-        TextColumn("{task.fields[figures]}"),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with long_bar() as bar:
 
         class Shown(base):  # type: ignore[misc]  # a class of the agents, known by name only
             """Draws what it is told."""
@@ -147,7 +131,7 @@ def _progress(base: Any) -> Iterator[Any]:
                     self.tasks[stage] = bar.add_task(label, total=of, figures="")
                 bar.update(self.tasks[stage], completed=done, figures=text)
                 tenth = 10 * done // of
-                if not console.is_terminal and tenth != self.tenth:
+                if not bar.console.is_terminal and tenth != self.tenth:
                     self.tenth = tenth
                     typer.echo(f"{stage} {self.label} {10 * tenth} % {text}", err=True)
 

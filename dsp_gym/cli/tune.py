@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.evaluate import DEFAULT_STORE, read_config
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
+from dsp_gym.cli.progress import long_bar
 
 if TYPE_CHECKING:
     from dsp_gym.tuning.objective import Score
     from dsp_gym.tuning.study import Best
 
 __all__ = ["register"]
-
-INTERRUPTED = 130
 
 
 def register(app: typer.Typer) -> None:
@@ -72,9 +72,7 @@ def tune(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the result.  [default: runs/tuned/CONFIG]"),
     ] = None,
-    track: Annotated[
-        bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
-    ] = True,
+    track: Annotated[bool, TRACK_OPTION] = True,
     uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
@@ -234,21 +232,7 @@ def _tracker(uri: str) -> Any:
 @contextmanager
 def _progress(job: _Job, trials: int, seed: int, tracker: Any) -> Iterator[Any]:
     """A bar on stderr over the trials, with the best so far; lines without a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeLeft(),
-        TextColumn("{task.fields[figures]}"),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with long_bar() as bar:
         task = bar.add_task(job.label, total=trials + 1, figures="")
 
         class Shown:
@@ -266,7 +250,7 @@ def _progress(job: _Job, trials: int, seed: int, tracker: Any) -> Iterator[Any]:
                     tracker.metrics(dict(score.metrics), trial + 1)
                 if best.trial == trial:
                     job.write(best, seed)
-                    if not console.is_terminal:
+                    if not bar.console.is_terminal:
                         name = "default" if trial < 0 else f"trial {trial}"
                         typer.echo(f"{name}: best so far, {figures}", err=True)
 

@@ -25,11 +25,12 @@ from dsp_gym.flink.rest import ENDED, FlinkRest
 from dsp_gym.flink.submission import Submission, load_arguments
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.live.config import PlaceConfig
 from dsp_gym.live.connection import reach, watched
 from dsp_gym.live.jobs import LiveJobs
-from dsp_gym.live.limits import bounded, slots_of, slots_within_reach
+from dsp_gym.live.limits import bounded, slots_within_reach
 from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.outcome import Outcome
@@ -137,7 +138,8 @@ class FlinkEnv(MeasuredEnv):
         low, high = tables.min_parallelism, tables.max_parallelism
         names = self.topology.names(0)
         wanted = np.clip(parallelism, low, high)[0]
-        free = _free_slots(self.place.rest, slots_of(self.spec, _named(names, wanted)))
+        wished = slots_of(_named(names, wanted), shared=self.spec.slot_sharing)
+        free = _free_slots(self.place.rest, wished)
         configuration = Configuration(
             _within(self.spec, _named(names, wanted), _named(names, low[0]), free),
             {name: int(level[0, v]) for v, name in enumerate(names)},
@@ -184,12 +186,11 @@ def _within(
 ) -> dict[str, int]:
     """The parallelism, with the largest vertices made smaller until the slots suffice."""
     fitted = dict(parallelism)
-    while slots_of(spec, fitted) > slots:
+    while (taken := slots_of(fitted, shared=spec.slot_sharing)) > slots:
         can_shrink = [name for name in fitted if fitted[name] > lowest[name]]
         if not can_shrink:
             raise FlinkError(
-                f"the job '{spec.job}' needs {slots_of(spec, fitted)} slots at least, {slots} are "
-                "free",
+                f"the job '{spec.job}' needs {taken} slots at least, {slots} are free",
                 remedy="End another job, or start a larger cluster: dsp-gym flink up --slots N",
             )
         fitted[max(can_shrink, key=lambda name: fitted[name])] -= 1

@@ -9,6 +9,7 @@ sum p_i <= P; sources left out, sinks counted) for capacities that are not linea
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ from dsp_gym.job.service import compiled
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE, JobTables, compile_jobs
 
-__all__ = ["Placement", "needed_parallelism", "place", "with_slot_memory"]
+__all__ = ["Placement", "needed_parallelism", "place", "slots_of", "with_slot_memory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,17 @@ class Placement:
 
     slots: int  # in use, sources left out
     result: MstResult
+
+
+def slots_of(parallelism: Mapping[str, int], *, shared: bool) -> int:
+    """Task slots that vertices take.
+
+    Where they share slots it is the largest parallelism, elsewhere the sum.
+
+    >>> slots_of({"map": 6, "sink": 1}, shared=True), slots_of({"map": 6, "sink": 1}, shared=False)
+    (6, 7)
+    """
+    return max(parallelism.values()) if shared else sum(parallelism.values())
 
 
 @compiled

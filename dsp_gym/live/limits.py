@@ -9,22 +9,16 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.flink.rest import FlinkRest
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuotaConfig
 from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["bounded", "slots_of", "slots_within_reach"]
-
-
-def slots_of(spec: JobSpec, parallelism: Mapping[str, int]) -> int:
-    """Slots a configuration takes.
-
-    Where vertices share slots it is the largest parallelism, elsewhere the sum.
-    """
-    return max(parallelism.values()) if spec.slot_sharing else sum(parallelism.values())
+__all__ = ["bounded", "slots_within_reach"]
 
 
 def slots_within_reach(rest: FlinkRest, spec: JobSpec, parallelism: Mapping[str, int]) -> int:
     """Slots that are free, and those the job holds."""
-    return int(rest.overview()["slots-available"]) + slots_of(spec, parallelism)
+    held = slots_of(parallelism, shared=spec.slot_sharing)
+    return int(rest.overview()["slots-available"]) + held
 
 
 def bounded(

@@ -10,12 +10,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
+from dsp_gym.actuators.preflight import local_folder
 from dsp_gym.actuators.savepoints import Savepoint, Stop
 from dsp_gym.actuators.worker import as_words
 from dsp_gym.collectors.job import FlinkJob
@@ -154,8 +153,10 @@ class Recorder:
         if part is None or configuration is None:
             return None
         known = self.writer.manifest.populated
-        if known is not None and (_path(known["location"]) / "_metadata").exists():
-            return str(known["location"])
+        if known is not None:
+            kept = local_folder(known["location"], self.rest.url)
+            if kept is not None and (kept / "_metadata").exists():
+                return str(known["location"])
         load = RecordedLoad(name="populate", steps=((0.0, part.rate_per_s),), saturated=True)
         watched = _Watched(self, "", configuration, load, self.config.seed)
         with self._nothing_left(watched):
@@ -291,8 +292,9 @@ class _Watched:
         body = {"seconds": written.seconds, "bytes": written.bytes}
         self.note("savepoint", {**body, "location": written.location if keep else None})
         self.note("stopped", {"how": "savepoint"})
-        if not keep:
-            shutil.rmtree(_path(written.location), ignore_errors=True)
+        left = None if keep else local_folder(written.location, recorder.rest.url)
+        if left is not None:
+            shutil.rmtree(left, ignore_errors=True)
         return written
 
     def _check(self) -> None:
@@ -325,8 +327,3 @@ class _Watched:
         from dsp_gym.collectors.prometheus import PrometheusSamples
 
         return PrometheusSamples(url, self.job, recorder.spec)
-
-
-def _path(location: str) -> Path:
-    """The folder of a savepoint on this machine."""
-    return Path(urlsplit(location).path)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dsp_gym.job.capacity import starting_configuration
 from dsp_gym.job.memory import NO_MEMORY, level_mib
+from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
 
@@ -50,8 +51,7 @@ class Configuration:
 
     def slots(self, slot_sharing: str) -> int:
         """Task slots it takes."""
-        tasks = self.parallelism.values()
-        return max(tasks) if slot_sharing == "default" else sum(tasks)
+        return slots_of(self.parallelism, shared=slot_sharing == "default")
 
     def managed_mib(self, spec: JobSpec) -> dict[str, float]:
         """Managed memory of one subtask by vertex, MiB; vertices without any are left out."""

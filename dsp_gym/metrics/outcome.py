@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.job.cost import requested
+from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.outcome import Outcome
@@ -202,6 +203,6 @@ def _taskmanagers(spec: JobSpec, state: Observed) -> float:
     """TaskManagers observed, else what its subtasks need; sources stand elsewhere, as in cost."""
     if not math.isnan(state.tm_count):
         return state.tm_count
-    tasks = [state.parallelism[v.name] for v in spec.vertices if v.kind != "source"]
-    slots = max(tasks) if spec.slot_sharing else sum(tasks)
+    tasks = {v.name: state.parallelism[v.name] for v in spec.vertices if v.kind != "source"}
+    slots = slots_of(tasks, shared=spec.slot_sharing)
     return math.ceil(slots / spec.taskmanager.slots)

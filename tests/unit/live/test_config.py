@@ -8,8 +8,9 @@ import pytest
 from dsp_gym.config.files import load, names, parse
 from dsp_gym.errors import ConfigError
 from dsp_gym.guardrails.chain import build
+from dsp_gym.job.placement import slots_of
 from dsp_gym.live.config import RunConfig
-from dsp_gym.live.limits import bounded, slots_of
+from dsp_gym.live.limits import bounded
 from dsp_gym.loop.topology import Topology
 from tests.simulating import constant, exact, line, wanted
 
@@ -47,8 +48,8 @@ def test_a_place_that_makes_no_sense_is_refused(where, message):
 
 def test_slots_are_the_sum_or_where_they_are_shared_the_largest():
     given = {"source": 4, "map": 6, "sink": 1}
-    assert slots_of(line(), given) == 11
-    assert slots_of(line(slot_sharing=True), given) == 6
+    assert slots_of(given, shared=line().slot_sharing) == 11
+    assert slots_of(given, shared=line(slot_sharing=True).slot_sharing) == 6
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -63,7 +64,7 @@ def test_no_decision_takes_more_slots_than_allowed(shared):
     asked[0, 1] = 20
     guarded = chain.allow(jobs.snapshot(), wanted(asked, jobs.state.level.copy()).proposed)
     by_name = dict(zip(topology.names(0), guarded.parallelism[0].tolist(), strict=True))
-    assert slots_of(spec, by_name) <= 11
+    assert slots_of(by_name, shared=shared) <= 11
     assert guarded.interventions[0].guardrail == "bounds_and_quota"
 
 
