@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dsp_gym.errors import ConfigError
 
-__all__ = ["ENOUGH_MIB", "Cell", "Run", "cells", "read_runs"]
+__all__ = ["ENOUGH_MIB", "Cell", "Run", "cells", "read_runs", "read_table"]
 
 ENOUGH_MIB = 2048
 """Memory per slot from which it has no effect on any query."""
@@ -47,10 +47,10 @@ class Cell:
 def read_runs(data: Path) -> list[Run]:
     """Grid runs of the data folder, without aborted and single-task ones."""
     operators: dict[str, list[dict[str, str]]] = {}
-    for row in _rows(data / "streambed_operator_rates.csv"):
+    for row in read_table(data / "streambed_operator_rates.csv"):
         operators.setdefault(row["run_id"], []).append(row)
     runs = []
-    for row in _rows(data / "streambed_mst.csv"):
+    for row in read_table(data / "streambed_mst.csv"):
         if row["suspect"] == "1" or row["single_task"] == "1":
             continue
         ops = sorted(operators[row["run_id"]], key=lambda op: int(op["op_index"]))
@@ -80,7 +80,8 @@ def cells(runs: Sequence[Run], query: str, memories: Sequence[int] = ()) -> list
     ]  # fmt: skip
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of one of its tables, fields as text."""
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             return list(csv.DictReader(stream))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dsp_gym.errors import ConfigError, MissingExtraError
+from dsp_gym.errors import MissingExtraError
+from dsp_gym.fitting.streambed_data import read_table
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
@@ -59,9 +59,9 @@ def bids2_errors(data: Path) -> list[float]:
     """
     capacity = load_class("streambed").linear_capacity
     operators: dict[int, list[dict[str, str]]] = {}
-    for row in _rows(data / "streambed_operator_rates.csv"):
+    for row in read_table(data / "streambed_operator_rates.csv"):
         operators.setdefault(int(row["run_id"]), []).append(row)
-    runs = _rows(data / "streambed_mst.csv")
+    runs = read_table(data / "streambed_mst.csv")
     singles = [run for run in runs if run["single_task"] == "1"]
     errors = []
     for run in runs:
@@ -181,15 +181,3 @@ def _predicted(plan: CapacityPlan, slots: int) -> float:
     f = {"linear": np.positive, "log": np.log, "sqrt": np.sqrt}[str(model["form"])]
     value = model["a"] * f(plan.profile.slot_mib) + model["b"] * f(float(slots)) + model["c"]
     return float(value) * (1 - 1e-9)
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot be read: {error.strerror}",
-            file=path,
-            remedy="Name the folder of measured data: --data FOLDER, or DSP_GYM_DATA.",
-        ) from error
