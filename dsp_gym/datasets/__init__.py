@@ -1,0 +1,1 @@
+"""Datasets on disk: what their manifest says, and reading them without Spark."""

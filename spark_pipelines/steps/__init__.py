@@ -1,0 +1,1 @@
+"""Steps of the pipeline: a DataFrame in, a DataFrame out."""

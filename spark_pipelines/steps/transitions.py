@@ -1,0 +1,295 @@
+"""From decisions to transitions, encoded by the environment's own code.
+
+Spark brings the rows of a run together; what is computed from them is NumPy, the very functions
+`dsp_gym.envs.core` calls, over all runs of a group at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from dsp_gym.datasets.encoding import EncodingConfig
+from dsp_gym.envs import action
+from dsp_gym.envs.observation import ObservationEncoder
+from dsp_gym.envs.reward import TERMS, RewardTerms, reward
+from dsp_gym.errors import DatasetError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.rates import Ds2Rates, ds2_rates
+from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation.simulated import SimulatedJobs
+from spark_pipelines.schema import DECISIONS, INTEGERS, TRANSITIONS, expects
+from spark_pipelines.steps.returns import returns_to_go
+
+__all__ = ["SEGMENTED", "USES", "encoded", "segments", "transitions"]
+
+USES: Mapping[str, str] = {
+    "transition": "became a transition",
+    "final": "shows what came of the decision before it, and decides nothing itself",
+    "no_next": "what came of it was not observed: the run was cut here",
+    "no_reward": "what came of it has no reward",
+    "no_snapshot": "what was seen is not known",
+    "duplicate": "another row of its run has the same step",
+}
+"""What becomes of a row of decisions."""
+
+SEGMENTED = StructType(
+    [
+        *DECISIONS.fields,
+        StructField("segment", IntegerType()),
+        StructField("use", StringType()),
+    ]
+)
+"""Decisions with their unbroken stretch of a run, and one of `USES`."""
+
+_GROUPS = 32  # per job; a group is what one call of the encoder holds in memory
+_RUN = ("source", "job", "run")
+
+
+@expects(DECISIONS, SEGMENTED)
+def segments(decisions: DataFrame) -> DataFrame:
+    """Cuts runs where a decision is missing, and says of each row what becomes of it.
+
+    Encoding looks back on what was observed before, so nothing is carried across a gap: what
+    follows it is a segment of its own, which begins as an episode does.
+    """
+    order = Window.partitionBy(*_RUN).orderBy("step", "t_s")
+    same = Window.partitionBy(*_RUN, "step").orderBy("t_s")
+    known = f.col("snapshot").isNotNull() & f.col("snapshot.parallelism").isNotNull()
+    decided = f.col("proposed_parallelism").isNotNull()
+    rewarded = _all_known(TERMS)
+    first = f.row_number().over(same)
+    frame = decisions.withColumns(
+        {
+            "_first": first,
+            "_known": known,
+            "_decided": decided,
+            "_whole": known & decided & rewarded,
+        }
+    )
+    usable = frame.withColumn("_usable", f.col("_known") & (f.col("_first") == 1))
+    # Within usable rows only: a row that is not is a gap like one that is missing.
+    within = Window.partitionBy(*_RUN, "_usable").orderBy("step", "t_s")
+    follows = (f.lag("step").over(within) == f.col("step") - 1) & f.lag("_whole").over(within)
+    begun = usable.withColumn(
+        "_begins", (f.col("_usable") & ~f.coalesce(follows, f.lit(False))).cast("int")
+    )
+    cut = begun.withColumn("segment", f.sum("_begins").over(order).cast("int"))
+    inside = Window.partitionBy(*_RUN, "segment", "_usable").orderBy("step")
+    use = (
+        f.when(f.col("_first") > 1, "duplicate")
+        .when(~f.col("_known"), "no_snapshot")
+        .when(~f.col("_decided"), "final")
+        .when(~f.col("_whole"), "no_reward")
+        .when(f.lead("step").over(inside).isNull(), "no_next")
+        .otherwise("transition")
+    )
+    return cut.withColumn("use", use).select(*SEGMENTED.names)
+
+
+@expects(SEGMENTED, TRANSITIONS)
+def transitions(
+    segmented: DataFrame, specs: Mapping[str, JobSpec], config: EncodingConfig
+) -> DataFrame:
+    """Observation, action, reward and next observation of every decision that has them all.
+
+    Rows are what an environment of `config.env` over these jobs gives, to the last bit; `split` is
+    null. A segment that does not end as an episode does is truncated where it was cut.
+
+    Args:
+        segmented: from `segments`.
+        specs: the jobs by name.
+        config: the environment encoded for.
+
+    Raises:
+        DatasetError: A job is larger than the room for it; while Spark runs, also: a decision is
+            of a job that is not in `specs`, or has other vertices than it.
+    """
+    columns, known = config.columns(specs), dict(specs)
+
+    def encode(table: pa.Table) -> pa.Table:
+        return encoded(table, known, config, columns)
+
+    group = f.pmod(f.xxhash64("source", "run"), f.lit(_GROUPS)).alias("_group")
+    usable = segmented.where(f.col("use").isin("transition", "final", "no_next", "no_reward"))
+    grouped = usable.select(*SEGMENTED.names).groupBy("job", group)
+    return grouped.applyInArrow(encode, TRANSITIONS)
+
+
+def encoded(
+    table: pa.Table, specs: Mapping[str, JobSpec], config: EncodingConfig, columns: int
+) -> pa.Table:
+    """The transitions of some rows of `SEGMENTED` of one job, in the order of run and step.
+
+    Args:
+        table: all rows of some runs, those of `use` "duplicate" and "no_snapshot" left out.
+        specs: the jobs by name.
+        config: the environment encoded for.
+        columns: V, the room for vertices.
+    """
+    keys = [*_RUN, "segment", "step"]
+    table = table.combine_chunks().sort_by([(key, "ascending") for key in keys])
+    spec = _spec(table, specs)
+    run = table.select(keys[:-1]).to_pylist()
+    begins = np.array([i == 0 or run[i] != run[i - 1] for i in range(len(run))], dtype=bool)
+    jobs = SimulatedJobs(Topology.of([spec]), config.env.simulation)  # with its mechanisms
+    snapshot = _snapshot(table, jobs.topology)
+    rates = ds2_rates(snapshot)
+    seen = _observations(snapshot, rates, begins, columns)
+    kept = np.flatnonzero(_text(table, "use") == "transition")
+    rows = table.take(pa.array(kept))
+    chosen, valid = _moves(rows, snapshot.take(kept), rates, kept, config, columns)
+    terms = RewardTerms(*(_floats(rows[name]) for name in TERMS))
+    earned = reward(terms, config.env.reward).astype(np.float32)
+    # Whatever does not go on in the data has been cut there, if it did not end by itself.
+    goes_on = np.append(~begins[1:], False)[kept] & np.isin(kept + 1, kept)
+    ended = _flags(rows, "terminated")
+    first = np.append(True, ~goes_on[:-1]) if len(kept) else np.empty(0, dtype=bool)
+    made: dict[str, Any] = {name: rows[name] for name in rows.column_names}
+    made |= {
+        "split": pa.nulls(len(kept), pa.string()),
+        "observation": _listed(seen[kept]),
+        "action": _listed(chosen.astype(np.int32)),
+        "action_mask": _listed(valid),
+        "reward": pa.array(earned),
+        "next_observation": _listed(seen[kept + 1]) if len(kept) else _listed(seen[kept]),
+        "terminated": pa.array(ended),
+        "truncated": pa.array((_flags(rows, "truncated") | ~goes_on) & ~ended),
+        "return_to_go": pa.array(returns_to_go(earned, first, config.gamma)),
+    }
+    schema = to_arrow_schema(TRANSITIONS)
+    return pa.table({name: made[name] for name in schema.names}).cast(schema)
+
+
+def _observations(
+    snapshot: MetricsSnapshot, rates: Ds2Rates, begins: NDArray[np.bool_], columns: int
+) -> NDArray[np.float32]:
+    """Observations (N, size) of the rows of J segments, which advance side by side."""
+    starts = np.flatnonzero(begins)
+    lengths = np.diff(np.append(starts, len(begins)))
+    encoder = ObservationEncoder(snapshot.topology.take(starts), columns)
+    found = np.empty((len(begins), encoder.layout.size), np.float32)
+    for t in range(int(lengths.max(initial=0))):
+        rows = starts + np.minimum(t, lengths - 1)  # one that has ended repeats itself, unheard
+        now = encoder.encode(snapshot.take(rows), Ds2Rates(*(rate[rows] for rate in rates)))
+        going = t < lengths
+        found[rows[going]] = now[going]
+    return found
+
+
+def _moves(
+    rows: pa.Table, seen: MetricsSnapshot, rates: Ds2Rates, kept: NDArray[np.int64],
+    config: EncodingConfig, columns: int,
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:  # fmt: skip
+    """Actions (N, 2 V) and masks (N, 10 V), padded to V as the environment pads them."""
+    shape = (len(kept), seen.topology.max_vertices)
+    reached = action.targets(
+        seen, config.env.ds2_utilization, Ds2Rates(*(rate[kept] for rate in rates))
+    )
+    decision = ScalingDecision(
+        _array(rows["proposed_parallelism"], shape, np.int64, rows),
+        _array(rows["proposed_memory_level"], shape, np.int64, rows),
+        ("",) * len(kept),
+    )
+    missing = columns - shape[1]
+    chosen = np.pad(action.encode(decision, *reached), ((0, 0), (0, 2 * missing)))
+    taken = rows["action"].combine_chunks()
+    told = np.flatnonzero(taken.is_valid().to_numpy(zero_copy_only=False))
+    if len(told):
+        own = taken.take(pa.array(told))
+        given = _array(own, (len(told), 2 * shape[1]), np.int64, rows)
+        chosen[told, : 2 * shape[1]] = given
+    padding = np.zeros((len(kept), missing, action.LOGITS), dtype=bool)
+    padding[..., [action.HOLD, action.MOVES]] = True
+    valid = np.concatenate([action.masks(*reached), padding.reshape(len(kept), -1)], axis=1)
+    return chosen, valid
+
+
+def _snapshot(table: pa.Table, topology: Topology) -> MetricsSnapshot:
+    """All snapshots of a table as one batch."""
+    column = table["snapshot"].combine_chunks()
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    names = [field.name for field in column.type]
+    parts = dict(zip(names, column.flatten(), strict=True))
+    shape = (len(table), topology.max_vertices)
+    values: dict[str, NDArray[Any]] = {}
+    for name in PER_JOB:
+        whole = name in INTEGERS
+        values[name] = _floats(parts[name]).astype(np.int64 if whole else np.float64)
+    for name in PER_VERTEX:
+        whole = name in INTEGERS
+        values[name] = _array(parts[name], shape, np.int64 if whole else np.float64, table)
+    rows = topology.take(np.zeros(len(table), np.int64))
+    return MetricsSnapshot(topology=rows, **values)
+
+
+def _array(column: Any, shape: tuple[int, int], dtype: Any, rows: pa.Table) -> NDArray[Any]:
+    """A column of lists of equal length as an array; null is NaN."""
+    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    flat = _floats(lists.flatten()) if dtype is np.float64 else _whole(lists.flatten())
+    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(lengths != shape[1])
+    if len(wrong):
+        row = rows.slice(int(wrong[0]), 1).select([*_RUN, "step"]).to_pylist()[0]
+        raise DatasetError(
+            f"a decision has {lengths[wrong[0]]} values where its job has {shape[1]}: "
+            f"job '{row['job']}', run '{row['run']}', step {row['step']}",
+            file=row["source"],
+            remedy="Is its job file the one it was made with?",
+        )
+    return flat.reshape(shape).astype(dtype)
+
+
+def _spec(table: pa.Table, specs: Mapping[str, JobSpec]) -> JobSpec:
+    name = table["job"][0].as_py()
+    if name not in specs:
+        raise DatasetError(
+            f"there is no job file of the job '{name}'",
+            file=table["source"][0].as_py(),
+            key="job",
+            value=name,
+            remedy=f"Known are {', '.join(sorted(specs))}.",
+        )
+    return specs[name]
+
+
+def _all_known(names: tuple[str, ...]) -> Column:
+    known = f.lit(True)
+    for name in names:
+        known = known & f.col(name).isNotNull() & ~f.isnan(name)
+    return known
+
+
+def _floats(column: Any) -> NDArray[np.float64]:
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _whole(column: Any) -> NDArray[np.int64]:
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _flags(table: pa.Table, name: str) -> NDArray[np.bool_]:
+    column = table[name].combine_chunks().fill_null(False)
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _text(table: pa.Table, name: str) -> NDArray[np.object_]:
+    return np.array(table[name].to_pylist(), dtype=object)
+
+
+def _listed(array: NDArray[Any]) -> pa.Array:
+    """An array (N, K) as a column of lists."""
+    flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+    return pa.ListArray.from_arrays(
+        pa.array(np.arange(len(array) + 1, dtype=np.int32) * array.shape[1]), flat
+    )
