@@ -24,6 +24,8 @@ Examples:
   dsp-gym bench env --no-learning   without torch
 
   dsp-gym bench policies            every rule policy, in a batch and for one job
+
+  dsp-gym bench start               importing the library, and --help
 """
 
 
@@ -32,6 +34,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
     group.command("env", epilog=_EPILOG)(environment)
     group.command("policies", epilog=_EPILOG)(policies)
+    group.command("start", epilog=_EPILOG)(start)
     app.add_typer(group, name="bench", epilog=_EPILOG)
 
 
@@ -63,6 +66,17 @@ def policies(
     from dsp_gym.bench.policies import bench_policies
 
     _show(bench_policies(names or (), jobs, runs), machine(), as_json)
+
+
+def start(
+    runs: Annotated[int, typer.Option(help="runs of each figure", min=1, max=100)] = 5,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Processor time until the library is imported and the command line answers."""
+    from dsp_gym.bench.environment import machine
+    from dsp_gym.bench.start import bench_start
+
+    _show(bench_start(runs), machine(), as_json)
 
 
 def _show(rates: Sequence[Rate], machine: dict[str, str | int], as_json: bool) -> None:

@@ -95,7 +95,7 @@ def test_stopped_by_ctrl_c_the_same_command_goes_on_with_what_is_missing(tmp_pat
     assert recording.runs[0].sha256 == kept.runs[0].sha256
     for run, tasks in zip(recording.runs, (1, 2), strict=True):
         assert run.configuration.parallelism == {"bids": 1, "map": tasks, "sink": 1}
-        assert recorded_rate(run) == pytest.approx(200, rel=0.1)
+        assert 180 < recorded_rate(run) < 320  # 200, and what was owed when it came up late
         _, subtasks, _ = run.samples().grid("map", "busy_ms_per_s")
         assert len(subtasks) == tasks
         assert [event.kind for event in run.events] == [
@@ -131,7 +131,7 @@ def test_a_run_whose_taskmanager_dies_is_kept_as_aborted_and_done_again(cluster,
     assert complete.name == "map1-steady"
     assert complete.complete
     assert complete.events[-1].body == {"how": "cancel"}
-    assert recorded_rate(complete) == pytest.approx(200, rel=0.1)
+    assert 180 < recorded_rate(complete) < 320  # 200, and what was owed when it came up late
 
 
 def test_a_job_that_cannot_come_up_is_tried_twice_and_the_plan_goes_on(cluster, tmp_path):
@@ -163,7 +163,7 @@ def test_every_run_starts_from_the_populated_savepoint(cluster, tmp_path):
     (run,) = recording.runs
     _, _, emitted = run.samples().grid("source", "emitted_records_total")
     assert 5_000 < emitted[0, 0] < emitted[-1, 0] < 40_000
-    assert recorded_rate(run) == pytest.approx(100, rel=0.15)
+    assert 85 < recorded_rate(run) < 160  # 100, and what was owed when it came up late
     assert np.all(run.samples().t_s > run.t_running_s)
     (kept,) = cluster.savepoints.glob("savepoint-*")
     assert populated["location"].endswith(kept.name)

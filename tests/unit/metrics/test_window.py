@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,11 +9,9 @@ from hypothesis import strategies as st
 
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, Status
 from dsp_gym.loop.topology import Topology
-from dsp_gym.metrics.flink import METRICS
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import Observed, WindowConfig, increase, snapshot_of
 from tests.simulating import line
-from tests.strategies import spec_of
 
 JOB = Topology.of([line()])
 P = {"source": 1, "map": 2, "sink": 1}
@@ -258,24 +253,3 @@ def test_jobs_of_a_batch_are_seen_as_alone():
         alone = snapshot_of(JOB, [known[j]], [parts[j]], WINDOW)
         for name in (*PER_JOB, *PER_VERTEX):
             np.testing.assert_array_equal(getattr(both, name)[j], getattr(alone, name)[0], name)
-
-
-def test_a_large_job_is_seen_in_no_time():
-    """Five vertices of 16 subtasks, every metric, 120 s."""
-    names = ["source", "a", "b", "c", "sink"]
-    vertices = [{"name": names[0], "kind": "source"}] + [
-        {"name": n, "inputs": [{"from": f}]} for f, n in itertools.pairwise(names)
-    ]
-    times = NOW - 5.0 * np.arange(25)
-    tasks = [metric.name for metric in METRICS if metric.scope != "taskmanager"]
-    series = {(v, s, m): (times, 10.0 * times) for v in names for s in range(16) for m in tasks}
-    topology = Topology.of([spec_of("large", *vertices)])
-    known = Observed(NOW, Status.RUNNING, 0.0, dict.fromkeys(names, 16), {})
-    spent = []
-    for _ in range(3):
-        samples = Samples.of_series(series)
-        began = time.process_time()
-        made = snapshot_of(topology, [known], [samples], WindowConfig())
-        spent.append(time.process_time() - began)
-    assert made.window_fill[0] == 1
-    assert min(spent) < 0.05
