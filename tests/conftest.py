@@ -18,6 +18,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+from tests.spark_session import spark  # noqa: F401  # a fixture
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell; what tests start is to hear Ctrl-C all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)

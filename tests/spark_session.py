@@ -1,0 +1,31 @@
+"""One small Spark session for all tests of a process: it takes seconds to start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = {
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+}
+"""Settings beside those of every session."""
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session of two cores; skipped without PySpark, but not in CI."""
+    if "CI" not in os.environ:
+        pytest.importorskip("pyspark", reason="PySpark is not installed: the extra 'spark'")
+    from spark_pipelines.session import spark_session
+
+    with spark_session("tests", "local[2]", SMALL) as session:
+        yield session
