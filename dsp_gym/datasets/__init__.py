@@ -1,1 +1,1 @@
-"""Datasets on disk: what their manifest says, and reading them without Spark."""
+"""Datasets that `dsp-gym dataset build` made: their manifest, and reading them without Spark."""

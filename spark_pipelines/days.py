@@ -1,0 +1,44 @@
+"""Days of a partition: UTC days of a Unix clock, numbered days of a simulation's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+__all__ = ["DAY_S", "UNIX_FROM_S", "day_of", "day_of_column", "is_unix"]
+
+DAY_S = 86_400
+
+UNIX_FROM_S = 1e8
+"""A time from here on (1973) is a Unix time; a run's own clock would have run for three years."""
+
+
+def is_unix(t_s: float) -> bool:
+    """Whether a time is on a Unix clock, not on a run's own."""
+    return t_s >= UNIX_FROM_S
+
+
+def day_of(t_s: float) -> str:
+    """The day of a time.
+
+    >>> day_of(1767225599.5), day_of(90_000.0)
+    ('2025-12-31', '0000-00-01')
+    """
+    if is_unix(t_s):
+        return datetime.fromtimestamp(t_s, UTC).strftime("%Y-%m-%d")
+    return f"0000-00-{int(t_s // DAY_S):02d}"
+
+
+def day_of_column(t_s: Column) -> Column:
+    """The same of a column; the session's time zone is UTC."""
+    from pyspark.sql import functions as f
+
+    unix = f.date_format(f.timestamp_seconds(f.floor(t_s)), "yyyy-MM-dd")
+    number = f.floor(t_s / DAY_S).cast("string")
+    own = f.concat(
+        f.lit("0000-00-"), f.when(f.length(number) < 2, f.lpad(number, 2, "0")).otherwise(number)
+    )
+    return f.when(t_s >= UNIX_FROM_S, unix).otherwise(own)
