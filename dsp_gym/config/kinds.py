@@ -24,6 +24,8 @@ KINDS: dict[str, str] = {
     "calibrations": "dsp_gym.calibration.config:CalibrationConfig",
     "shadow": "dsp_gym.live.config:RunConfig",
     "recordings": "dsp_gym.live.record_plan:RecordConfig",
+    "datasets": "spark_pipelines.config:DatasetConfig",
+    "rollouts": "dsp_gym.rollouts.config:RolloutConfig",
 }
 
 
