@@ -127,12 +127,17 @@ class KubernetesError(DspGymError):
         message: As for every error.
         reason: Unreachable, Timeout, Conflict, Forbidden, Unauthorized, NotFound, Gone, Invalid,
             Unsupported or Other; what code branches on and metrics count by.
+        may_have_acted: Whether the server may have done all the same what was asked of it; then
+            read before asking again.
         **where: `file`, `key`, `value`, `remedy`, as for every error.
     """
 
-    def __init__(self, message: str, *, reason: str = "Other", **where: Any) -> None:
+    def __init__(
+        self, message: str, *, reason: str = "Other", may_have_acted: bool = False, **where: Any
+    ) -> None:
         super().__init__(message, **where)
         self.reason = reason
+        self.may_have_acted = may_have_acted
 
 
 class RegistryError(DspGymError):

@@ -1,0 +1,85 @@
+"""What went wrong with a call to an API server, as one kind of error.
+
+The client raises its own errors, those of urllib3 and, while it reads a stream, those of sockets.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dsp_gym.errors import KubernetesError
+
+__all__ = ["refused", "unanswered", "unreadable"]
+
+_REASONS = {
+    400: "Invalid", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "Unsupported",
+    406: "Unsupported", 409: "Conflict", 410: "Gone", 415: "Unsupported", 422: "Invalid",
+    504: "Timeout",
+}  # fmt: skip
+
+_REMEDIES = {
+    "Unauthorized": "Its token is wrong or has expired; sign in anew.",
+    "Forbidden": "Give the account the right, or name another account's kubeconfig or context.",
+    "Unreachable": "Does the API server run, and is it the one of this context?",
+    "Timeout": "Does the API server hang? A longer timeout_s waits longer.",
+    "Unsupported": "Is the Flink Kubernetes Operator installed there, with its resource "
+    "definitions?",
+}
+
+
+def refused(method: str, url: str, status: int, content: bytes) -> KubernetesError:
+    """A call that was answered with an error.
+
+    A resource nobody defined is answered in plain text, an object that is not there by a document.
+    """
+    reason = _REASONS.get(status, "Other")
+    try:
+        document = json.loads(content)
+        said = str(document["message"])
+    except (ValueError, KeyError, TypeError):
+        said = content[:200].decode(errors="replace").strip() or "nothing"
+        if status == 404:
+            reason = "Unsupported"
+            said = "there is no such kind of resource"
+    return KubernetesError(
+        f"{method} {url} answered {status}: {said}",
+        reason=reason,
+        may_have_acted=method != "GET" and status >= 500,
+        remedy=_REMEDIES.get(reason),
+    )
+
+
+def unanswered(method: str, url: str, error: Exception) -> KubernetesError:
+    """A call without an answer; a change may have been made all the same, if it was sent."""
+    from urllib3 import exceptions
+
+    cause: Any = error
+    while isinstance(cause, exceptions.MaxRetryError) and cause.reason is not None:
+        cause = cause.reason
+    refused_connection = isinstance(cause, exceptions.NewConnectionError)  # a kind of Timeout there
+    late = isinstance(cause, exceptions.TimeoutError | TimeoutError) and not refused_connection
+    unsent = refused_connection or isinstance(cause, exceptions.ConnectTimeoutError)
+    said = "no answer in time" if late else _first_line(cause)
+    reason = "Timeout" if late else "Unreachable"
+    return KubernetesError(
+        f"{method} {url}: {said}",
+        reason=reason,
+        may_have_acted=method != "GET" and not unsent,
+        remedy=_REMEDIES[reason],
+    )
+
+
+def unreadable(method: str, url: str, content: bytes) -> KubernetesError:
+    """An answer that is no document."""
+    return KubernetesError(
+        f"{method} {url} answered something that is no document: {content[:80]!r}",
+        reason="Other",
+        may_have_acted=method != "GET",
+        remedy="Another program listens there; name the address of an API server.",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

@@ -1,0 +1,156 @@
+"""A lease: of several instances one acts.
+
+The client's own elector never steps down while its server hangs, for its calls have no time limit;
+two leaders are then possible. Here every call has one, and whoever is about to write asks again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from dsp_gym.errors import KubernetesError
+
+__all__ = ["Lease", "LeaseApi"]
+
+Document = dict[str, Any]
+
+
+class LeaseApi(Protocol):
+    """What a lease needs of an API server."""
+
+    def get(self, kind: str, namespace: str, name: str) -> Document:
+        """One object."""
+
+    def create(self, kind: str, namespace: str, body: Document) -> Document:
+        """A new object."""
+
+    def replace(self, kind: str, namespace: str, name: str, body: Document) -> Document:
+        """An object as a whole, if it still has the version named in it."""
+
+
+class Lease:
+    """A lease of one name, as one holder sees it.
+
+    Clocks of two machines are never compared: another's lease is over when it has not changed for
+    its duration by the clock here. One's own counts from before it was asked for.
+
+    Args:
+        api: where the lease stands.
+        namespace: its namespace.
+        name: its name.
+        holder: this instance; no other has that word.
+        duration_s: how long it holds without being renewed, s.
+        clock: seconds that only go forward.
+        wall_clock: Unix seconds; written down for people.
+    """
+
+    def __init__(
+        self,
+        api: LeaseApi,
+        namespace: str,
+        name: str,
+        holder: str,
+        duration_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api, self._namespace, self._name = api, namespace, name
+        self.holder, self.duration_s = holder, duration_s
+        self._clock, self._wall_clock = clock, wall_clock
+        self._until_s = float("-inf")  # that long it is held, if nobody took it
+        self._seen: tuple[str, float] | None = None  # version of another's lease, first seen when
+
+    def try_acquire(self) -> bool:
+        """Take the lease if it is free or over, or renew it; whether it is held now.
+
+        Raises:
+            KubernetesError: The server is out of reach, or refuses; it is not known to be held.
+        """
+        asked_s = self._clock()
+        try:
+            body = self._api.get("Lease", self._namespace, self._name)
+        except KubernetesError as error:
+            if error.reason != "NotFound":
+                raise
+            return self._written(asked_s, self._new())
+        spec = dict(body.get("spec") or {})
+        holder = spec.get("holderIdentity") or ""
+        if holder not in ("", self.holder) and not self._is_over(body, spec):
+            self._until_s = float("-inf")
+            return False
+        return self._written(asked_s, {**body, "spec": self._spec(spec)})
+
+    def is_held_now(self, for_s: float = 0.0) -> bool:
+        """Whether this instance holds the lease, by a look at the server, and for so much longer.
+
+        Args:
+            for_s: longest time that what is to be done under it takes, s.
+        """
+        try:
+            body = self._api.get("Lease", self._namespace, self._name)
+        except KubernetesError:
+            return False
+        holder = (body.get("spec") or {}).get("holderIdentity")
+        if holder != self.holder:
+            self._until_s = float("-inf")
+        return self._clock() + for_s < self._until_s
+
+    def release(self) -> None:
+        """Give it up, so that another need not wait; a server out of reach lets it run out."""
+        self._until_s = float("-inf")
+        try:
+            body = self._api.get("Lease", self._namespace, self._name)
+            spec = dict(body.get("spec") or {})
+            if spec.get("holderIdentity") == self.holder:
+                body = {**body, "spec": {**spec, "holderIdentity": ""}}
+                self._api.replace("Lease", self._namespace, self._name, body)
+        except KubernetesError:
+            return
+
+    def _is_over(self, body: Document, spec: Document) -> bool:
+        """Whether another's lease has not changed for as long as it holds."""
+        version = str((body.get("metadata") or {}).get("resourceVersion", ""))
+        now_s = self._clock()
+        if self._seen is None or self._seen[0] != version:
+            self._seen = (version, now_s)
+        seconds = spec.get("leaseDurationSeconds") or self.duration_s
+        return bool(now_s - self._seen[1] >= float(seconds))
+
+    def _written(self, asked_s: float, body: Document) -> bool:
+        """Write the lease; whether it is held then."""
+        self._until_s = float("-inf")
+        try:
+            if body["metadata"].get("resourceVersion"):
+                self._api.replace("Lease", self._namespace, self._name, body)
+            else:
+                self._api.create("Lease", self._namespace, body)
+        except KubernetesError as error:
+            if error.reason in ("Conflict", "NotFound"):
+                return False  # another was faster
+            raise
+        self._until_s = asked_s + self.duration_s
+        return True
+
+    def _new(self) -> Document:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._spec({}),
+        }
+
+    def _spec(self, old: Document) -> Document:
+        now = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        mine = old.get("holderIdentity") == self.holder
+        turns = int(old.get("leaseTransitions") or 0)
+        return {
+            **old,
+            "holderIdentity": self.holder,
+            "leaseDurationSeconds": max(1, round(self.duration_s)),
+            "renewTime": now,
+            "acquireTime": old.get("acquireTime", now) if mine else now,
+            "leaseTransitions": turns if mine or not old else turns + 1,
+        }
