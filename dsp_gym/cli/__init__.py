@@ -14,6 +14,7 @@ __all__ = ["app", "main"]
 _MODULES: tuple[str, ...] = (
     "jobs",
     "simulate",
+    "rollout",
     "train",
     "evaluate",
     "tune",
@@ -25,6 +26,7 @@ _MODULES: tuple[str, ...] = (
     "reproduce",
     "decide",
     "run",
+    "shadow",
     "bench",
     "flink",
     "policy",

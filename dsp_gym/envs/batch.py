@@ -90,8 +90,12 @@ class AutoscaleBatch(EnvCore):
     ) -> NDArray[np.float32]:
         """Begin an episode of given seeds (J,) and loads (J, seconds) in records/s everywhere."""
         ones = np.ones(len(self))
-        self.load_labels = list(labels or [""] * len(self))
         drawn = Draws(seeds, rates, ones, ones, np.zeros(len(self), np.int64))
+        return self.begin(drawn, labels)
+
+    def begin(self, drawn: Draws, labels: Sequence[str] | None = None) -> NDArray[np.float32]:
+        """Begin an episode everywhere that was drawn elsewhere."""
+        self.load_labels = list(labels or [""] * len(self))
         return self._start(np.arange(len(self)), drawn, None)
 
     def save(self) -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""Exploration: now and then one vertex takes a random valid move, and how likely that was.
+
+With probability epsilon one of the m vertices that can move is drawn, and for it one of the n
+distinct configurations that its moves lead to. An action a, where the policy's own is g, is taken
+with probability
+
+    (1 - epsilon) [a = g]  +  epsilon / m * sum over v of [a = g everywhere but at v] / n_v
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.envs import action
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+__all__ = ["Exploration"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_STREAM = zlib.crc32(b"exploration")
+
+
+class Exploration:
+    """The random moves of J episodes; those of one seed are the same in any batch.
+
+    Args:
+        epsilon: share of the decisions that explore.
+        seeds: one per episode.
+        steps: decisions per episode.
+        ds2_utilization: target utilization of the move "what DS2 says".
+    """
+
+    def __init__(
+        self, epsilon: float, seeds: Sequence[int], steps: int, ds2_utilization: float
+    ) -> None:
+        self.epsilon = epsilon
+        self.ds2_utilization = ds2_utilization
+        streams = [np.random.Philox(key=[seed, _STREAM]) for seed in seeds]
+        self._draws: Floats = np.array(  # (J, steps, 3): whether, which vertex, which move
+            [np.random.Generator(stream).random((steps, 3)) for stream in streams]
+        )
+
+    def __call__(
+        self, step: int, snapshot: MetricsSnapshot, decision: ScalingDecision
+    ) -> tuple[ScalingDecision, Floats]:
+        """The decision that is proposed, and the probability (J,) of its action."""
+        if not self.epsilon:
+            return decision, np.ones(len(decision))
+        moves, memory = action.targets(snapshot, self.ds2_utilization)
+        choices = _distinct(moves) * _distinct(memory)  # (J, V)
+        can_move = (choices > 1).sum(axis=1)
+        parallelism, level = decision.parallelism.copy(), decision.memory_level.copy()
+        draws = self._draws[:, step]
+        for j in np.flatnonzero((draws[:, 0] < self.epsilon) & (can_move > 0)):
+            v = int(np.flatnonzero(choices[j] > 1)[int(draws[j, 1] * can_move[j])])
+            levels = np.unique(memory[j, v])
+            p, x = divmod(int(draws[j, 2] * choices[j, v]), len(levels))
+            parallelism[j, v], level[j, v] = np.unique(moves[j, v])[p], levels[x]
+        proposed = replace(decision, parallelism=parallelism, memory_level=level)
+        own = action.encode(decision, moves, memory)
+        taken = action.encode(proposed, moves, memory)
+        return proposed, self._propensity(own != taken, choices, can_move)
+
+    def _propensity(self, differs: NDArray[np.bool_], choices: Ints, can_move: Ints) -> Floats:
+        """Probability of the actions, (J,), given where (J, V * 2) they differ from the policy's.
+
+        An action differs at one vertex at most, since exploring changes no more.
+        """
+        share = np.where(choices > 1, 1.0 / choices, 0.0)
+        there = np.any(differs.reshape(*choices.shape, 2), axis=2)  # (J, V)
+        explored = np.any(there, axis=1)
+        # Summed vertex by vertex, so that padding does not change the order.
+        through = np.cumsum(np.where(explored[:, None] & ~there, 0.0, share), axis=1)[:, -1]
+        own = np.where(explored, 0.0, 1.0 - self.epsilon)
+        return np.where(can_move > 0, own + self.epsilon * through / np.maximum(can_move, 1), 1.0)
+
+
+def _distinct(targets: Ints) -> Ints:
+    """How many different values stand along the last axis, (J, V)."""
+    ordered = np.sort(targets, axis=2)
+    return np.asarray(1 + (np.diff(ordered, axis=2) != 0).sum(axis=2))
