@@ -152,8 +152,9 @@ def flink_autoscaler(pick: Pick) -> dict[str, Any]:
 
 
 def streambed(pick: Pick) -> dict[str, Any]:
-    """How far demand may move before the job is planned anew."""
+    """Head-room, and how far demand may move before the job is planned anew."""
     return {
+        "overprovisioning": pick.real("overprovisioning", 1.0, 3.0),
         "above": pick.real("above", 1.0, 1.1),
         "below": pick.real("below", 0.2, 0.95),
     }

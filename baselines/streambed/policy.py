@@ -199,7 +199,8 @@ class Streambed:
 
 
 def _planner_json(config: PlannerConfig) -> str:
-    return config.model_dump_json(include=set(PlannerConfig.model_fields))
+    """What an exploration depends on: head-room comes in when the model is asked."""
+    return config.model_dump_json(include=set(PlannerConfig.model_fields) - {"overprovisioning"})
 
 
 @lru_cache(maxsize=64)
