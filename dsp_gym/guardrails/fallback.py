@@ -55,11 +55,11 @@ class Fallback(Restriction):
     ) -> None:
         super().__init__()
         self.config = config or FallbackConfig()
-        self._shadow = (shadows or Shadows()).of(self.config.policy, self.name)
+        self.shadow = (shadows or Shadows()).of(self.config.policy, self.name)
         self._asking = tuple(asking)
 
     def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
-        self._shadow.reset(jobs, seeds, mask)
+        self.shadow.reset(jobs, seeds, mask)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
         asked = np.zeros(len(parallelism), dtype=bool)
@@ -67,11 +67,11 @@ class Fallback(Restriction):
             asked |= guardrail.demands(snapshot)
         if not asked.any():
             return asked
-        wanted = self._shadow.decided(snapshot)
+        wanted = self.shadow.decided(snapshot)
         return replace(snapshot, asked, wanted.parallelism, wanted.memory_level, parallelism, level)
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        self._shadow.decided(snapshot)  # so that its memory is current when it is needed
+        self.shadow.decided(snapshot)  # so that its memory is current when it is needed
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         asking = [g for g in self._asking if g.demands(snapshot)[job]]
@@ -79,10 +79,10 @@ class Fallback(Restriction):
             f"{g.name} ({g.reason(snapshot, job)})" if isinstance(g, Restriction) else g.name
             for g in asking
         )
-        return f"{self._shadow.name} decides, asked for by {why}"
+        return f"{self.shadow.name} decides, asked for by {why}"
 
     def state(self) -> State:
-        return {"policy": self._shadow.state()}
+        return {"policy": self.shadow.state()}
 
     def restore(self, state: State) -> None:
-        self._shadow.restore(state["policy"])
+        self.shadow.restore(state["policy"])

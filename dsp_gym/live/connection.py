@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +24,13 @@ from dsp_gym.flink.rest import FlinkRest
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.live.config import PlaceConfig
 from dsp_gym.live.jobs import ClosableActuator, LiveJobs
+from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import WindowConfig
 
 __all__ = ["FLINK_VERSION", "Place", "reach", "watched"]
+
+SILENT_S = 30.0
+"""A job sampled for the first time later than this, after a whole window, is not scraped."""
 
 FLINK_VERSION = "2.1"
 """The Flink whose metrics, REST interface and savepoints this release was checked against."""
@@ -77,7 +82,8 @@ def watched(
     apply: bool,
     on_event: Callable[[str, dict[str, Any]], None] = ignored,
     clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
+    stop: threading.Event | None = None,
 ) -> LiveJobs:
     """A running job as the loop's two ends.
 
@@ -89,24 +95,43 @@ def watched(
         apply: False: decisions are noted and nothing is asked of the job.
         on_event: told of every step of the actuator.
         clock: Unix seconds.
-        sleep: waits that many seconds.
+        sleep: waits that many seconds; None: until then, or until `stop` is set.
+        stop: set by whoever wants no further waiting.
 
     Raises:
-        FlinkError: There is no such job, or several, or its metrics cannot be had.
+        FlinkError: There is no such job, or several, or its file is that of another job, or its
+            metrics cannot be had.
     """
     place.rest.find_job(job_name)
     job = FlinkJob(place.rest, job_name, spec)
+    job.vertex_ids(job.job_id)  # a file of another job is refused
     source = _source(place, job, spec, window)
     now_s = clock()
     source.poll()
-    source.samples(now_s - window.window_s, now_s)  # a Prometheus that is down is said at once
+    seen = source.samples(now_s - window.window_s, now_s)  # a Prometheus that is down is said
+    if len(seen) == 0 and place.config.metrics == "prometheus":
+        _refuse_silence(place, job, window, now_s)
     collector = LiveCollector(spec, job, source, window, clock)
     actuator: ClosableActuator
     if apply:
         actuator = _actuator(place, job_name, spec, on_event)
     else:
         actuator = DryRunActuator(spec, on_event=on_event)
-    return LiveJobs(collector, source, actuator, spec, clock, sleep)
+    return LiveJobs(collector, source, actuator, spec, clock, sleep, stop)
+
+
+def _refuse_silence(place: Place, job: FlinkJob, window: WindowConfig, now_s: float) -> None:
+    """A job that has run long enough to be sampled, and was not, is one that nobody scrapes."""
+    observed = job.observe(now_s)
+    ran_s = now_s - observed.running_since_s
+    if observed.status == Status.RUNNING and ran_s > window.window_s + SILENT_S:
+        raise FlinkError(
+            f"{place.prometheus_url}: Prometheus has no metrics of job {job.name!r}, which has run "
+            f"for {ran_s:.0f} s",
+            key="prometheus_url",
+            remedy="Name the Prometheus that scrapes its TaskManagers, or read metrics over REST: "
+            "metrics: rest",
+        )
 
 
 def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) -> SampleSource:

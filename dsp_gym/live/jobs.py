@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -65,7 +66,8 @@ class LiveJobs:
         actuator: takes decisions.
         spec: the job.
         clock: Unix seconds.
-        sleep: waits that many seconds.
+        sleep: waits that many seconds; None: until then, or until `stop` is set.
+        stop: set by whoever wants no further waiting.
     """
 
     def __init__(
@@ -75,13 +77,17 @@ class LiveJobs:
         actuator: ClosableActuator,
         spec: JobSpec,
         clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
         self.collector, self.source, self.actuator = collector, source, actuator
         self.spec = spec
         self.topology = collector.topology
         self.held: str | None = None
-        self._clock, self._sleep = clock, sleep
+        self.stop = stop or threading.Event()
+        self._clock, self._sleep = clock, sleep or self.stop.wait
+        # A wall clock may be set while somebody waits; how long that takes is none of its business.
+        self._pace = time.monotonic if clock is time.time else clock
         self._since_s = clock()
         self._history: list[Observed] = []
         self._rescales = 0
@@ -109,6 +115,15 @@ class LiveJobs:
         self.actuator.apply(guarded)
         self._rescales += bool(before != PENDING and self.actuator.status()[0] == PENDING)
 
+    def roll_back(self, before: GuardedDecision, reason: str) -> None:
+        """Ask for the configuration from before a change, though the job may be in trouble."""
+        own = getattr(self.actuator, "roll_back", None)
+        if own is not None:
+            own(reason)
+        else:
+            self.actuator.apply(before)
+        self._rescales += 1
+
     def status(self) -> NDArray[np.int64]:
         """Of the last request."""
         return self.actuator.status()
@@ -119,11 +134,15 @@ class LiveJobs:
         Raises:
             FlinkError: The metrics of that time cannot be had, or several jobs bear the name.
         """
-        until_s = self._clock() + seconds
-        while (left_s := until_s - self._clock()) > 0:
+        began_s = self._pace()
+        until_s = began_s + seconds
+        while (left_s := until_s - self._pace()) > 0 and not self.stop.is_set():
             self._sleep(min(float(SAMPLE_S), left_s))
             self.source.poll()
         since_s, self._since_s = self._since_s, self._clock()
+        if self._since_s <= since_s:  # the wall clock was set back meanwhile
+            since_s = self._since_s - max(self._pace() - began_s, float(SAMPLE_S))
+            self._history = [replace(state, t_s=since_s) for state in self._history[-1:]]
         history, rescales = self._history, self._rescales
         self._history, self._rescales = history[-1:], 0
         self.snapshot()

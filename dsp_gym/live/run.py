@@ -1,33 +1,65 @@
-"""The control loop on a real job: decides, writes down every step, and outlives what goes wrong.
+"""The control loop on a job: decides, writes down every step, and outlives what goes wrong.
 
-It is `ControlLoop`, with its two ends and its policy wrapped so that everything that passes is
-journaled, and that a policy or a cluster in trouble leads to a held configuration and not to an
-end.
+Every policy is asked about the same snapshot; the acting one's guarded decision is what the mode
+lets pass. A policy, a cluster or a disk in trouble leads to a held configuration, not to an end.
 """
 
 from __future__ import annotations
 
-import threading
+import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dsp_gym.errors import FlinkError
-from dsp_gym.live.jobs import LiveJobs
-from dsp_gym.loop.control import ControlLoop
+from dsp_gym.errors import DspGymError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.live.modes import INCUMBENT
+from dsp_gym.live.notes import Notes, outcome_to_json
+from dsp_gym.live.permission import Permission, RollBack
+from dsp_gym.live.seat import Judgement, Seat
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
-from dsp_gym.loop.journal import Journal, Kind
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 
-__all__ = ["LiveRun", "Notes", "Turn", "outcome_to_json"]
+__all__ = ["LiveRun", "Notes", "Turn", "WatchedJobs", "outcome_to_json"]
+
+GAP_INTERVALS = 3.0
+"""A decision later than so many intervals after the last is one after a gap."""
+
+
+class WatchedJobs(Protocol):
+    """One job that is looked at, waited for, and perhaps acted on."""
+
+    topology: Topology
+    spec: JobSpec
+    held: str | None
+
+    def snapshot(self) -> MetricsSnapshot:
+        """What is seen now."""
+
+    def hold(self, reason: str) -> None:
+        """Ask nothing of the job until the next snapshot."""
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Ask for the guarded configuration, unless something speaks against it."""
+
+    def roll_back(self, before: GuardedDecision, reason: str) -> None:
+        """Ask for the configuration from before a change."""
+
+    def status(self) -> NDArray[np.int64]:
+        """Of the last request."""
+
+    def advance(self, seconds: int) -> Outcome:
+        """Let that much time pass; returns what happened."""
+
+    def close(self) -> None:
+        """Wait for what is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,209 +69,237 @@ class Turn:
     number: int  # from 1
     t_s: float  # Unix seconds
     snapshot: MetricsSnapshot | None  # None: the job could not be looked at
-    guarded: GuardedDecision | None  # None: nothing was decided
+    guarded: GuardedDecision | None  # of the acting policy; None: nothing was decided
     held: str | None  # why nothing was asked of the job; None: nothing spoke against it
-    applied: bool  # False: a dry run
+    applied: bool  # False: the mode enacts nothing
     outcome: Outcome | None
+    judgements: tuple[Judgement, ...] = ()  # of every policy, in order
+    failures: tuple[tuple[str, str], ...] = ()  # stage and reason of everything that went wrong
+    seconds: float = 0.0  # from the snapshot to the decision
 
     @property
     def changes(self) -> bool:
         """Whether the decision differs from what runs."""
         if self.snapshot is None or self.guarded is None:
             return False
-        seen, topology = self.snapshot, self.snapshot.topology
-        asked = ScalingDecision(self.guarded.parallelism, self.guarded.memory_level, ("",))
-        return bool(asked.changes(seen.parallelism, seen.memory_level, topology.mask)[0])
+        return _differs(self.snapshot, self.guarded)
 
 
 class LiveRun:
-    """One policy on one real job, decision by decision.
+    """Several policies on one job, decision by decision.
 
     Args:
         jobs: the job; it is the caller's to close.
-        policy: decides.
-        guardrails: what decisions pass through; None: nothing.
+        seats: the policies with their guardrails, asked in this order.
         notes: where everything is written.
-        applied: whether the jobs' actuator is a real one; for the journal.
+        acting: name of the policy whose decision counts; None: the first but the incumbent.
+        permission: how far it may go; None: it decides and nothing is enacted.
+        roll_back: takes changes back; None: as configured by default.
         interval_s: seconds between decisions.
         seed: of policies that draw.
         clock: Unix seconds.
         on_decision: called when something was decided, or held; its outcome is not known yet.
         on_turn: called when the interval after it has passed.
+        stopped: asked between the steps of a turn; True: no further turn is begun.
     """
 
     def __init__(
         self,
-        jobs: LiveJobs,
-        policy: Policy,
-        guardrails: Guardrail | None,
+        jobs: WatchedJobs,
+        seats: Sequence[Seat],
         notes: Notes,
         *,
-        applied: bool,
+        acting: str | None = None,
+        permission: Permission | None = None,
+        roll_back: RollBack | None = None,
         interval_s: int = 60,
         seed: int = 0,
         clock: Callable[[], float] = time.time,
         on_decision: Callable[[Turn], None] | None = None,
         on_turn: Callable[[Turn], None] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.jobs, self.notes, self.applied = jobs, notes, applied
-        self._on_decision = on_decision
-        self._ends = _NotedJobs(jobs, notes, applied, self._decided)
-        self._policy = _NotedPolicy(policy, jobs, notes)
-        self._loop = ControlLoop(self._ends, self._policy, guardrails, interval_s)
-        self._clock, self._on_turn = clock, on_turn
-        self._loop.reset(np.array([seed], np.int64))
-        self.turns, self._began_s = 0, clock()
+        self.jobs, self.seats, self.notes = jobs, tuple(seats), notes
+        self.acting = acting or next(s.name for s in seats if s.name != INCUMBENT)
+        self.permission = permission or Permission()
+        self.roll_back = roll_back or RollBack()
+        self.interval_s = interval_s
+        self.turns, self.namespace = 0, ""
+        self._seeds = np.array([seed], np.int64)
+        self._clock, self._stopped = clock, stopped
+        self._on_decision, self._on_turn = on_decision, on_turn
+        self._failures: list[tuple[str, str]] = []
+        self._last_s = -math.inf
+        self._reset()
 
     def run(self, steps: int | None = None, duration_s: float | None = None) -> None:
         """Decide until so many decisions were made, or so long; for ever without either."""
         end_s = None if duration_s is None else self._clock() + duration_s
-        while (steps is None or self.turns < steps) and (end_s is None or self._clock() < end_s):
-            turn = self.turn()
-            if self._on_turn is not None:
-                self._on_turn(turn)
+        while (
+            not self._stopped()
+            and (steps is None or self.turns < steps)
+            and (end_s is None or self._clock() < end_s)
+        ):
+            self.turn()
 
     def turn(self) -> Turn:
         """One decision, and the interval after it."""
-        self.turns += 1
-        self._began_s = self._clock()
-        self._ends.forget()
-        try:
-            self._loop.step()
-        except FlinkError as error:
-            if self._ends.advanced:
-                raise
-            self.notes("error", {"stage": "collector", "reason": str(error)})
-            self._ends.held = str(error)
-            self._decided()
-            self._ends.advance(self._loop.interval_s)
-        return self._turn()
-
-    def _turn(self) -> Turn:
-        ends = self._ends
-        return Turn(
-            self.turns, self._began_s, ends.seen, ends.guarded, ends.held, self.applied,
-            ends.outcome,
+        decided = self.decide()
+        outcome = self._advance()
+        turn = Turn(
+            decided.number, decided.t_s, decided.snapshot, decided.guarded, decided.held,
+            decided.applied, outcome, decided.judgements, tuple(self._failures), decided.seconds,
         )  # fmt: skip
+        if self._on_turn is not None:
+            self._on_turn(turn)
+        return turn
 
-    def _decided(self) -> None:
+    def decide(self) -> Turn:
+        """One decision; what comes of it is not waited for."""
+        self.turns += 1
+        self._failures = []
+        began_s = self._clock()
+        seen = self._seen()
+        if seen is None:
+            turn = self._turn(began_s, None, (), self._failures[-1][1], 0.0)
+        else:
+            begun = time.perf_counter()
+            judged = () if self.permission.mode == "off" else self._judged(seen)
+            seconds = time.perf_counter() - begun
+            turn = self._turn(began_s, seen, judged, self._enacted(seen, judged), seconds)
         if self._on_decision is not None:
-            self._on_decision(self._turn())
+            self._on_decision(turn)
+        return turn
 
+    def warm_up(self, seen: MetricsSnapshot) -> None:
+        """Decide once and forget it: compiled code is loaded before a time limit holds.
 
-class Notes:
-    """Writes entries of one job and policy; the actuator's thread may, too.
+        Raises:
+            DspGymError: A policy or guardrail does not fit the job.
+        """
+        for seat in self.seats:
+            seat.warm_up(seen)
+        self._reset()
 
-    Args:
-        journal: where to.
-        job: what the job is called.
-        policy: who decides.
-        clock: Unix seconds.
-    """
+    def _reset(self) -> None:
+        for seat in self.seats:
+            seat.reset(self.jobs.topology, self._seeds)
 
-    def __init__(
-        self, journal: Journal, job: str, policy: str, clock: Callable[[], float] = time.time
-    ) -> None:
-        self.job = job
-        self._journal, self._policy, self._clock = journal, policy, clock
-        self._lock = threading.Lock()
-
-    def __call__(self, kind: Kind, body: Mapping[str, Any], t_s: float | None = None) -> None:
-        """Write one entry."""
-        with self._lock:
-            self._journal.append(
-                kind, self._clock() if t_s is None else t_s, self.job, self._policy, body
-            )
-
-    def step(self, event: str, body: dict[str, Any]) -> None:
-        """Write one step of an actuator."""
-        self("actuation", {"event": event, **body})
-
-
-class _NotedJobs:
-    """The loop's two ends; what passes them is journaled."""
-
-    def __init__(
-        self, jobs: LiveJobs, notes: Notes, applied: bool, decided: Callable[[], None]
-    ) -> None:
-        self.topology = jobs.topology
-        self._jobs, self._notes, self._applied, self._decided = jobs, notes, applied, decided
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin another turn."""
-        self.seen: MetricsSnapshot | None = None
-        self.guarded: GuardedDecision | None = None
-        self.held: str | None = None
-        self.outcome: Outcome | None = None
-        self.advanced = False
-
-    def snapshot(self) -> MetricsSnapshot:
-        self.seen = seen = self._jobs.snapshot()
-        body = snapshot_to_json(seen.job(0), self._notes.job)
-        self._notes("snapshot", body, float(seen.t_s[0]))
-        if self._jobs.held is not None:
-            self._notes("error", {"stage": "collector", "reason": self._jobs.held})
+    def _seen(self) -> MetricsSnapshot | None:
+        """What is seen now; None, and why among the failures, where the job cannot be looked at."""
+        try:
+            seen = self.jobs.snapshot()
+        except Exception as error:  # a server may answer anything
+            self._fail("collector", _words(error))
+            return None
+        t_s = float(seen.t_s[0])
+        body = snapshot_to_json(seen.job(0), self.notes.job)
+        self.notes("snapshot", body, t_s)
+        if self.jobs.held is not None:
+            self._fail("collector", self.jobs.held)
+        self._look_at_clock(t_s)
         return seen
 
-    def apply(self, guarded: GuardedDecision) -> None:
-        assert self.seen is not None
-        self.guarded, job, key = guarded, self.seen.job(0), self._notes.job
-        self._notes("decision", decision_to_json(guarded.proposed, job, key))
-        answer = decision_to_json(guarded, job, key)
-        self._notes("guard", answer)
-        self.held = held = self._jobs.held
-        asked = bool(answer["changed"]) and self._applied and held is None
-        self._notes.step("decided", {"asked": asked, "applied": self._applied, "held": held})
-        try:
-            self._jobs.apply(guarded)
-        except FlinkError as error:
-            self.held = str(error)
-            self._notes("error", {"stage": "actuator", "reason": str(error)})
-        self._decided()
+    def _look_at_clock(self, t_s: float) -> None:
+        """Policies and guardrails remember times: one that went back makes them start anew."""
+        ahead_s = t_s - self._last_s
+        if ahead_s <= 0:
+            reason = f"the clock went back by {-ahead_s:.0f} s; policies and guardrails start anew"
+            self._fail("clock", reason)
+            self.jobs.hold(reason)
+            self._reset()
+        elif math.isfinite(ahead_s) and ahead_s > GAP_INTERVALS * self.interval_s:
+            self._fail("clock", f"{ahead_s:.0f} s went by since the last decision")
+        self._last_s = t_s
 
-    def advance(self, seconds: int) -> Outcome | None:
-        self.advanced = True
+    def _judged(self, seen: MetricsSnapshot) -> tuple[Judgement, ...]:
+        judged = tuple(seat.decide(seen) for seat in self.seats)
+        job, key = seen.job(0), self.notes.job
+        with self.notes.decision():
+            for one in judged:
+                failure = one.failure
+                if failure is not None:
+                    self._fail("policy", failure.reason, one.policy, cause=failure.cause,
+                               replaced_by=failure.replaced_by)  # fmt: skip
+                proposed = decision_to_json(one.guarded.proposed, job, key)
+                self.notes("decision", proposed, policy=one.policy)
+                self.notes("guard", decision_to_json(one.guarded, job, key), policy=one.policy)
+        return judged
+
+    def _enacted(self, seen: MetricsSnapshot, judged: Sequence[Judgement]) -> str | None:
+        """Asks for what the mode lets pass; returns why nothing was asked, if something held it."""
+        one = next((one for one in judged if one.policy == self.acting), None)
+        if one is None:
+            return self.jobs.held
+        if one.failure is not None and one.failure.replaced_by is None and self.jobs.held is None:
+            self.jobs.hold(one.failure.reason)
+        is_acting, t_s = self.permission.is_acting, float(seen.t_s[0])
+        if is_acting and (due := self.roll_back.due(seen)) is not None:
+            return self._rolled_back(t_s, *due)
+        changes = _differs(seen, one.guarded)
+        held = self.jobs.held
+        if held is None and is_acting:
+            held = self.permission.against(t_s, changes)
+        asked = changes and is_acting and held is None
+        self.notes.step(
+            "decided",
+            {"asked": asked, "applied": is_acting, "held": held, "mode": self.permission.mode},
+            self.acting,
+        )
+        if asked:
+            return self._asked(seen, one.guarded)
+        if is_acting and held is None:
+            self.jobs.apply(one.guarded)  # of what runs already: the actuator may be at something
+        return held
+
+    def _asked(self, seen: MetricsSnapshot, guarded: GuardedDecision) -> str | None:
         try:
-            self.outcome = self._jobs.advance(seconds)
-        except FlinkError as error:
-            self._notes("error", {"stage": "outcome", "reason": str(error)})
+            self.jobs.apply(guarded)
+        except Exception as error:
+            self._fail("actuator", _words(error))
+            return _words(error)
+        self.roll_back.asked(seen, guarded)
+        return None
+
+    def _rolled_back(self, t_s: float, before: GuardedDecision, reason: str) -> str:
+        self.notes.step("rolled_back", {"reason": reason}, self.acting)
+        self.permission.rest(t_s, self.roll_back.config.cool_down_s)
+        try:
+            self.jobs.roll_back(before, reason)
+        except Exception as error:
+            self._fail("actuator", _words(error))
+        return f"rolled back: {reason}"
+
+    def _advance(self) -> Outcome | None:
+        try:
+            outcome = self.jobs.advance(self.interval_s)
+        except Exception as error:
+            self._fail("outcome", _words(error))
             return None
-        self._notes("outcome", outcome_to_json(self.outcome))
-        return self.outcome
+        self.notes("outcome", outcome_to_json(outcome))
+        self.roll_back.happened(self._clock(), outcome)
+        return outcome
+
+    def _fail(self, stage: str, reason: str, policy: str | None = None, **more: Any) -> None:
+        self._failures.append((stage, reason))
+        self.notes("error", {"stage": stage, "reason": reason, **more}, policy=policy)
+
+    def _turn(
+        self, began_s: float, seen: MetricsSnapshot | None, judged: tuple[Judgement, ...],
+        held: str | None, seconds: float,
+    ) -> Turn:  # fmt: skip
+        guarded = next((one.guarded for one in judged if one.policy == self.acting), None)
+        return Turn(
+            self.turns, began_s, seen, guarded, held, self.permission.is_acting, None, judged,
+            tuple(self._failures), seconds,
+        )  # fmt: skip
 
 
-class _NotedPolicy:
-    """A policy whose failures keep the configuration as it runs."""
-
-    def __init__(self, policy: Policy, jobs: LiveJobs, notes: Notes) -> None:
-        self.name = policy.name
-        self._policy, self._jobs, self._notes = policy, jobs, notes
-
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
-        self._policy.reset(jobs, seeds, mask)
-
-    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        try:
-            return self._policy.decide(snapshot)
-        except Exception as error:  # a policy may be anybody's code; the job is not to suffer
-            reason = f"the policy failed: {type(error).__name__}: {error}"
-            self._notes("error", {"stage": "policy", "reason": reason})
-            self._jobs.hold(reason)
-            return ScalingDecision(
-                snapshot.parallelism.copy(), snapshot.memory_level.copy(), (reason,)
-            )
-
-    def state(self) -> State:
-        return self._policy.state()
-
-    def restore(self, state: State) -> None:
-        self._policy.restore(state)
+def _differs(seen: MetricsSnapshot, guarded: GuardedDecision) -> bool:
+    asked = ScalingDecision(guarded.parallelism, guarded.memory_level, ("",))
+    return bool(asked.changes(seen.parallelism, seen.memory_level, seen.topology.mask)[0])
 
 
-def outcome_to_json(outcome: Outcome) -> dict[str, float | None]:
-    """What happened to the only job of an outcome; null is unknown."""
-    return {
-        name: float(values[0]) if np.isfinite(values[0]) else None
-        for name, values in asdict(outcome).items()
-    }
+def _words(error: Exception) -> str:
+    """An error of ours says everything; of another the type matters."""
+    return str(error) if isinstance(error, DspGymError) else f"{type(error).__name__}: {error}"

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
+from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.live.config import RunConfig
-from dsp_gym.live.connection import reach, watched
-from dsp_gym.live.limits import bounded, slots_within_reach
-from dsp_gym.live.run import LiveRun, Notes, Turn
+from dsp_gym.live.incumbent import Incumbent
+from dsp_gym.live.limits import bounded
+from dsp_gym.live.modes import ACTING, INCUMBENT, WRITING, Mode, SeatConfig
+from dsp_gym.live.notes import Notes
+from dsp_gym.live.permission import Permission, RollBack
+from dsp_gym.live.places import Elsewhere, Opened, opened
+from dsp_gym.live.run import LiveRun, Turn
+from dsp_gym.live.seat import Seat
 from dsp_gym.loop.journal import Journal
+from dsp_gym.loop.protocols import Policy
+from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 
-__all__ = ["job_of", "journal_folder", "started"]
+__all__ = ["job_of", "journal_folder", "permitted", "seat_names", "started"]
 
 
 def job_of(config: RunConfig) -> JobSpec:
@@ -32,53 +42,166 @@ def journal_folder(config: RunConfig) -> Path:
     return config.journal / (config.job_name or job_of(config).job)
 
 
+def permitted(config: RunConfig, *, apply: bool) -> Mode:
+    """The configuration's mode, if the command line agrees with it.
+
+    Raises:
+        ConfigError: The mode writes and `--apply` is missing, or the other way round.
+    """
+    writes = config.mode in WRITING
+    if writes and not apply:
+        what = "rescales the job" if config.mode in ACTING else "writes events on the job"
+        raise ConfigError(
+            f"mode {config.mode} {what}, and --apply is missing",
+            key="mode",
+            value=config.mode,
+            remedy="Add --apply, or take mode: shadow, which writes nothing.",
+        )
+    if apply and not writes:
+        raise ConfigError(
+            f"mode {config.mode} writes nothing, so there is nothing to apply",
+            key="mode",
+            value=config.mode,
+            remedy="Leave --apply out, or take mode: advise, canary or active.",
+        )
+    return config.mode
+
+
+def seat_names(config: RunConfig) -> list[str]:
+    """What the policies are called, in order.
+
+    Raises:
+        ConfigError: Two have one name, or none is called as `acting` says.
+    """
+    names = [name for name, _ in _named(config)]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"two policies are called '{name}'",
+                key="policies",
+                remedy="Give one of them another name: {name: ..., policy: ...}",
+            )
+    acting = config.acting
+    if acting is not None and (acting not in names or acting == INCUMBENT):
+        raise ConfigError(
+            "is none of the policies",
+            key="acting",
+            value=acting,
+            remedy=did_you_mean(acting, [name for name in names if name != INCUMBENT]),
+        )
+    return names
+
+
 @contextmanager
 def started(
     config: RunConfig,
     *,
-    apply: bool,
+    apply: bool = False,
+    mode: Mode | None = None,
+    elsewhere: Elsewhere | None = None,
     journal: Path | None = None,
+    journaled: bool = True,
     on_decision: Callable[[Turn], None] | None = None,
     on_turn: Callable[[Turn], None] | None = None,
     on_event: Callable[[str, dict[str, Any]], None] | None = None,
     clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
+    stop: threading.Event | None = None,
 ) -> Iterator[LiveRun]:
     """A run that is ready to decide; when the block ends, nothing is under way and the job runs.
 
     Args:
         config: what to run.
-        apply: False: a dry run.
+        apply: without `mode`: active, or as the configuration says if that writes; else shadow.
+        mode: how far the acting policy may go.
+        elsewhere: a recording or a simulation in place of the configuration's cluster.
         journal: folder of the journal; default: the configuration's.
+        journaled: False: nothing is written down.
         on_decision: called with every decision when it was made.
         on_turn: called with every decision when its interval has passed.
         on_event: called with every step of the actuator, from its thread.
         clock: Unix seconds.
-        sleep: waits that many seconds.
+        sleep: waits that many seconds; None: until then, or until `stop` is set.
+        stop: set by whoever wants the run to end.
     """
-    spec, policy = job_of(config), make(config.policy)
-    name = config.job_name or spec.job
-    build_for(policy, config.guardrails)  # a wrong name is refused before the cluster is asked
-    place = reach(config.where)
-    with Journal(journal or config.journal / name) as written:
-        notes = Notes(written, name, policy.name, clock)
+    spec, names = job_of(config), seat_names(config)
+    if mode is None:
+        mode = (config.mode if config.mode in WRITING else "active") if apply else "shadow"
+    made = [(name, seat, _policy(seat)) for name, seat in _named(config)]
+    for _, seat, policy in made:  # a wrong name is refused before the cluster is asked
+        if policy is not None:
+            build_for(policy, _guardrails(config, seat))
+    acting = config.acting or next(name for name in names if name != INCUMBENT)
+    stop = stop or threading.Event()
+    with ExitStack() as stack:
+        written = None
+        if journaled:
+            folder = journal or journal_folder(config)
+            written = stack.enter_context(Journal(folder, max_mib=config.journal_max_mib))
+        notes = Notes(
+            written, config.job_name or spec.job, names[0] if len(names) == 1 else None, clock
+        )
 
         def step(kind: str, body: dict[str, Any]) -> None:
-            notes.step(kind, body)
+            notes.step(kind, body, acting)
             if on_event is not None:
                 on_event(kind, body)
 
-        jobs = watched(
-            place, spec, name, config.window, apply=apply, on_event=step, clock=clock, sleep=sleep
-        )
-        try:
-            seen = jobs.snapshot()
-            running = dict(zip(seen.topology.names(0), seen.parallelism[0].tolist(), strict=False))
-            slots = config.max_slots or slots_within_reach(place.rest, spec, running)
-            chain = build_for(policy, bounded(config.guardrails, spec, slots))
-            yield LiveRun(
-                jobs, policy, chain, notes, applied=apply, interval_s=config.interval_s,
-                seed=config.seed, clock=clock, on_decision=on_decision, on_turn=on_turn,
-            )  # fmt: skip
-        finally:
-            jobs.close()
+        opening = opened(
+            config, spec, apply=mode in ACTING, elsewhere=elsewhere, on_event=step, clock=clock,
+            sleep=sleep, stop=stop,
+        )  # fmt: skip
+        place = stack.enter_context(opening)
+        notes.clock = place.clock
+        seats = []
+        for name, seat, policy in made:
+            seats.append(_seat(name, seat, policy, config, place))
+            stack.callback(seats[-1].close)
+        permission = Permission(mode, config.canary, config.stop_file, place.stopped)
+        run = LiveRun(
+            place.jobs, seats, notes, acting=acting, permission=permission,
+            roll_back=RollBack(config.roll_back), interval_s=config.interval_s, seed=config.seed,
+            clock=place.clock, on_decision=on_decision, on_turn=on_turn,
+            stopped=lambda: stop.is_set() or place.is_over(),
+        )  # fmt: skip
+        run.namespace = place.namespace
+        run.warm_up(place.seen)
+        yield run
+
+
+def _named(config: RunConfig) -> list[tuple[str, SeatConfig]]:
+    """The policies by what they are called."""
+    found = []
+    for seat in config.seats:
+        policy = seat.policy
+        named = policy.policy if isinstance(policy, PolicyConfig) else Path(policy).stem
+        if not isinstance(policy, PolicyConfig) and Path(policy).is_dir():
+            named = Path(policy).resolve().name
+        found.append((seat.name or named, seat))
+    return found
+
+
+def _policy(seat: SeatConfig) -> Policy | None:
+    """The policy; None for the incumbent, which needs the place to be made."""
+    return None if seat.policy == INCUMBENT else make(seat.policy)
+
+
+def _guardrails(config: RunConfig, seat: SeatConfig) -> Any:
+    return seat.guardrails if seat.has_own_guardrails else config.guardrails
+
+
+def _seat(
+    name: str, seat: SeatConfig, policy: Policy | None, config: RunConfig, place: Opened
+) -> Seat:
+    if policy is None:
+        return Seat(Incumbent(place.advice), name=name)
+    rules = _guardrails(config, seat)
+    if place.max_slots is not None:
+        rules = bounded(rules, place.jobs.spec, place.max_slots)
+    replacement: ShadowPolicy | None = None
+    if config.fallback is not None:
+        replacement = Shadows().of(config.fallback, "run")
+    return Seat(
+        policy, build_for(policy, rules), name=name, replacement=replacement,
+        timeout_s=config.decide_timeout_s,
+    )  # fmt: skip

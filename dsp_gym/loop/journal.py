@@ -79,6 +79,8 @@ class Journal:
         self._limit = int(most_mib * _MIB)
         self._most = None if max_mib is None else int(max_mib * _MIB)
         self._is_broken = False
+        self._size = self._seq = self._segment_seq = 0
+        self._whole = 0, 0  # size and next number as of the last sync
         self._batched = False
         self._stream: IO[bytes] | None = None
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.outcome import outcome_of
 from dsp_gym.metrics.samples import SAMPLE_S
-from dsp_gym.metrics.window import Observed, WindowConfig, snapshot_of
+from dsp_gym.metrics.window import FRESH_S, Observed, WindowConfig, snapshot_of
 from dsp_gym.recordings.recording import Run
 
 __all__ = ["ReplayJobs"]
@@ -63,7 +63,9 @@ class ReplayJobs:
 
     def snapshot(self) -> MetricsSnapshot:
         """What was seen at this time."""
-        samples = self.run.samples().between(-np.inf, self.t_s)
+        # What `snapshot_of` looks at, and no more: a recording may hold a week.
+        back_s = max(self.window.window_s + 2 * SAMPLE_S, FRESH_S)
+        samples = self.run.samples().between(self.t_s - back_s, self.t_s)
         return snapshot_of(self.topology, [self._observed(self.t_s)], [samples], self.window)
 
     def apply(self, guarded: GuardedDecision) -> None:

@@ -7,7 +7,9 @@ import pytest
 
 from dsp_gym.errors import StorageError
 from dsp_gym.guardrails.chain import build
+from dsp_gym.live.permission import Permission
 from dsp_gym.live.run import LiveRun, Notes, Turn
+from dsp_gym.live.seat import Seat
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.journal import Journal, read
 from dsp_gym.loop.wire import decision_from_json, snapshot_from_json
@@ -58,8 +60,9 @@ def journal(tmp_path):
 
 def started(living: Living, policy, journal, guardrails=None, **rest) -> LiveRun:
     notes = Notes(journal, "line", policy.name, living.clock)
-    rest = {"applied": True, "clock": living.clock, **rest}
-    return LiveRun(living.jobs, policy, guardrails, notes, **rest)
+    permission = Permission(rest.pop("mode", "active"))
+    rest = {"permission": permission, "clock": living.clock, **rest}
+    return LiveRun(living.jobs, [Seat(policy, guardrails)], notes, **rest)
 
 
 def test_every_decision_leaves_its_five_entries_in_order(living, journal):
@@ -157,12 +160,15 @@ def test_a_journal_that_cannot_be_written_ends_the_run(living, journal):
 
 
 def test_a_dry_run_says_what_it_would_have_asked_for(living, journal):
-    run = started(living, Asks(3), journal, applied=False)
+    run = started(living, Asks(3), journal, mode="shadow")
     turn = run.turn()
     assert turn.changes
     assert not turn.applied
     decided = next(e.body for e in read(journal.folder) if e.kind == "actuation")
-    assert decided == {"event": "decided", "asked": False, "applied": False, "held": None}
+    assert decided == {
+        "event": "decided", "asked": False, "applied": False, "held": None, "mode": "shadow"
+    }  # fmt: skip
+    assert not living.asked
 
 
 def test_steps_of_the_actuator_stand_between_the_others(living, journal):

@@ -1,0 +1,242 @@
+"""`dsp-gym shadow`: policies beside a production job, from watching to acting."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsp_gym.cli.completion import shipped
+
+if TYPE_CHECKING:
+    from dsp_gym.live.config import RunConfig
+    from dsp_gym.live.modes import Mode
+    from dsp_gym.live.places import Elsewhere
+    from dsp_gym.live.run import LiveRun, Turn
+
+__all__ = ["register"]
+
+HELD = 3
+"""Exit code of --once where nothing could be decided."""
+
+_EPILOG = """
+Examples:
+
+  dsp-gym shadow shadow-wordcount                     what three policies would do; touches nothing
+
+  dsp-gym shadow shadow-wordcount --once --json       one decision, for CI
+
+  dsp-gym shadow shadow-wordcount --replay recordings/flink-wordcount
+
+  dsp-gym shadow shadow-wordcount --simulated flash-crowd --speed 60 --port 8466
+
+  dsp-gym shadow my-job.yaml --mode active --acting ds2 --apply
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(epilog=_EPILOG)(shadow)
+
+
+def shadow(
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="What to run: a shipped configs/shadow name, or a YAML file.",
+            autocompletion=shipped("shadow"),
+        ),
+    ],
+    mode: Annotated[
+        str | None,
+        typer.Option(help="off, shadow, advise, canary or active. Default: the configuration's."),
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Let the modes advise, canary and active write.")
+    ] = False,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="Policies in place of the configuration's; repeat it for several."),
+    ] = None,
+    acting: Annotated[
+        str | None, typer.Option(help="Name of the policy that advises or acts.")
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Run on a recording, as fast as it can."),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Of the recording only that run. Default: all, in order.")
+    ] = None,
+    simulated: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOAD", help="Run on the simulated job under a load, as fast as it can."
+        ),
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Seconds of --replay or --simulated in one real second."),
+    ] = None,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="One decision, then end: 0 if it was made, 3 if it was held."),
+    ] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="End after so many decisions.", show_default=False)
+    ] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(help="End after that time, such as 90s, 30m or 7d.", show_default=False),
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the journal. Default: runs/live/JOB."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
+    ] = False,
+) -> None:
+    """Show beside a running job what policies would do, and let one of them act when you say so.
+
+    Every policy sees the same metrics, passes its own guardrails, and is journaled. In mode shadow
+    nothing is written but the journal; canary and active rescale the job and need --apply. Ctrl-C
+    ends it cleanly: a rescale under way is finished, and the job is left running.
+    """
+    from dsp_gym.cli.turns import stopping
+    from dsp_gym.live.start import journal_folder, permitted
+
+    settings = _settings(config, mode, policy, acting)
+    elsewhere = _elsewhere(settings, replay, run, simulated, speed, once, duration)
+    found = permitted(settings, apply=apply)
+    steps, duration_s = _ends(steps, duration, once)
+    folder = journal or journal_folder(settings)
+    stop = threading.Event()
+    with stopping(stop) as interrupted:
+        shown = _drive(
+            settings, found, elsewhere, folder, stop, steps, duration_s,
+            as_json=as_json, once=once,
+        )  # fmt: skip
+        was_interrupted = interrupted()
+    if was_interrupted:
+        raise typer.Exit(130)
+    if once and shown:
+        raise typer.Exit(HELD)
+
+
+def _settings(
+    config: str, mode: str | None, policies: list[str] | None, acting: str | None
+) -> RunConfig:
+    """The configuration with what the command line changes, checked as a whole."""
+    from dsp_gym.config.files import find, parse, read_yaml
+    from dsp_gym.live.config import RunConfig
+
+    file = find("shadow", config)
+    data = read_yaml(file)
+    if isinstance(data, dict):
+        changes: dict[str, Any] = {"mode": mode, "acting": acting}
+        if policies:
+            data = {k: v for k, v in data.items() if k not in ("policy", "policies", "acting")}
+            changes["policies"] = policies
+        data = {**data, **{k: v for k, v in changes.items() if v is not None}}
+        if mode is not None and mode != "canary":
+            data.pop("canary", None)
+    return parse(RunConfig, data, file)
+
+
+def _elsewhere(
+    settings: RunConfig, replay: Path | None, run: str | None, load: str | None,
+    speed: float | None, once: bool, duration: str | None,
+) -> Elsewhere | None:  # fmt: skip
+    from dsp_gym.cli.simulate import seconds
+    from dsp_gym.errors import ConfigError
+    from dsp_gym.live.places import Elsewhere
+
+    if replay is not None and load is not None:
+        raise ConfigError("--replay and --simulated both say where", remedy="Give one of them.")
+    if replay is None and load is None:
+        for name, value in (("--run", run), ("--speed", speed)):
+            if value is not None:
+                raise ConfigError(
+                    f"{name} is for a recording or a simulated job",
+                    remedy="Add --replay DIR or --simulated LOAD.",
+                )
+        return None
+    skip_s = settings.window.window_s + settings.window.stabilization_s if once else 0
+    lasts_s = 86_400 if duration is None else seconds(duration)
+    return Elsewhere(replay, run, load, lasts_s + skip_s, speed, skip_s)
+
+
+def _ends(steps: int | None, duration: str | None, once: bool) -> tuple[int | None, float | None]:
+    from dsp_gym.cli.simulate import seconds
+    from dsp_gym.errors import ConfigError
+
+    if sum((steps is not None, duration is not None, once)) > 1:
+        raise ConfigError(
+            "--once, --steps and --duration each end the run", remedy="Give one of them."
+        )
+    return (1 if once else steps), None if duration is None else seconds(duration)
+
+
+def _drive(
+    settings: RunConfig, mode: Mode, elsewhere: Elsewhere | None, folder: Path,
+    stop: threading.Event, steps: int | None, duration_s: float | None, *, as_json: bool,
+    once: bool,
+) -> bool:  # fmt: skip
+    """Runs the loop; returns whether the last decision was held."""
+    from dsp_gym.cli.turns import COLUMNS, Counts, document, event_line, json_line, lines
+    from dsp_gym.live.start import started
+
+    counts, last = Counts(), [False]
+
+    def show(turn: Turn) -> None:
+        counts.add(turn)
+        last[0] = turn.held is not None
+        if as_json and once:
+            typer.echo(json_line(document(turn)))
+        elif not as_json:
+            for line in lines(turn):
+                typer.echo(line)
+
+    def report(turn: Turn) -> None:
+        if as_json:
+            typer.echo(json_line(document(turn)))
+
+    def tell(event: str, body: dict[str, Any]) -> None:
+        if not as_json:
+            typer.echo(event_line(event, body))
+
+    with started(
+        settings, mode=mode, elsewhere=elsewhere, journal=folder, on_decision=show,
+        on_turn=report, on_event=tell, stop=stop,
+    ) as live:  # fmt: skip
+        if not as_json:
+            typer.echo(f"{live.jobs.spec.job}: {_what(live)}; journal {folder}\n{COLUMNS}")
+        if once:
+            live.decide()
+        else:
+            live.run(steps, duration_s)
+    summary = {**vars(counts), "mode": mode, "acting": live.acting, "journal": folder}
+    if as_json and not once:
+        typer.echo(json_line({"summary": summary}))
+    elif not as_json:
+        typer.echo(
+            f"{counts.decisions} decisions, {counts.changes} of them changes, {counts.held} held. "
+            "The job runs on."
+        )
+    return last[0]
+
+
+def _what(live: LiveRun) -> str:
+    """The mode in words."""
+    names = ", ".join(seat.name for seat in live.seats)
+    words = {
+        "off": "mode off, nobody is asked",
+        "shadow": f"mode shadow, {names}; nothing is touched",
+        "advise": f"mode advise, {live.acting} says on the job what it would do",
+        "canary": f"mode canary, some decisions of {live.acting} are enacted",
+        "active": f"mode active, decisions of {live.acting} are enacted",
+    }
+    return words[live.permission.mode]

@@ -1,0 +1,177 @@
+"""A live loop on the terminal: driven until told to end, each decision as lines or as JSON."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from dsp_gym.cli.output import plain
+
+if TYPE_CHECKING:
+    from dsp_gym.live.run import Turn
+    from dsp_gym.live.seat import Judgement
+
+__all__ = ["COLUMNS", "Counts", "document", "event_line", "json_line", "lines", "stopping"]
+
+COLUMNS = f"{'time':8}  {'status':12}  {'rate/s':>9}  {'pending':>9}  {'p95, s':>7}  decision"
+
+
+class Counts:
+    """What a loop has done so far."""
+
+    def __init__(self) -> None:
+        self.decisions = self.changes = self.held = self.failures = 0
+
+    def add(self, turn: Turn) -> None:
+        """One more decision."""
+        self.decisions += 1
+        self.changes += turn.changes
+        self.held += turn.held is not None
+        self.failures += len(turn.failures)
+
+
+@contextmanager
+def stopping(stop: threading.Event) -> Iterator[Callable[[], bool]]:
+    """Makes of Ctrl-C and of a service manager's SIGTERM an end between two steps of the loop.
+
+    Nothing is cut off in the middle, neither a line of the journal nor a rescale. A second Ctrl-C
+    does not wait. Yields whether a signal came.
+    """
+    came = threading.Event()
+
+    def handle(number: int, _: object) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        came.set()
+        stop.set()
+
+    before = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def document(turn: Turn) -> dict[str, Any]:
+    """One decision for programs."""
+    from dsp_gym.live.run import outcome_to_json
+    from dsp_gym.loop.wire import decision_to_json
+
+    decision = None
+    if turn.snapshot is not None and turn.guarded is not None:
+        decision = decision_to_json(turn.guarded, turn.snapshot.job(0))
+    found = {
+        "number": turn.number,
+        "t_s": turn.t_s,
+        "status": None if turn.snapshot is None else turn.snapshot.job(0).status.name,
+        "decision": decision,
+        "changed": turn.changes,
+        "enacted": turn.changes and turn.applied and turn.held is None,
+        "held": turn.held,
+        "policies": {one.policy: _judged(turn, one) for one in turn.judgements},
+        "failures": [{"stage": stage, "reason": reason} for stage, reason in turn.failures],
+        "outcome": None if turn.outcome is None else outcome_to_json(turn.outcome),
+    }
+    plained: dict[str, Any] = plain(found)
+    return plained
+
+
+def json_line(value: Any) -> str:
+    """A value as one line of JSON."""
+    return json.dumps(plain(value), allow_nan=False)
+
+
+def _judged(turn: Turn, one: Judgement) -> dict[str, Any]:
+    from dsp_gym.loop.wire import decision_to_json
+
+    assert turn.snapshot is not None
+    failure = one.failure
+    return {
+        "decision": decision_to_json(one.guarded, turn.snapshot.job(0)),
+        "failure": None if failure is None else failure._asdict(),
+        "seconds": one.seconds,
+    }
+
+
+def lines(turn: Turn) -> Iterator[str]:
+    """One decision for people: a line, and one more per policy where there are several."""
+    if turn.snapshot is None:
+        yield f"{_time(turn.t_s)}  {'UNKNOWN':12}  held: {turn.held}"
+        return
+    job = turn.snapshot.job(0)
+    sources = [v.name for v in turn.snapshot.topology.spec(0).vertices if v.kind == "source"]
+    rate = _sum(job.vertex(name, "records_out_per_s") for name in sources)
+    pending = _sum(job.vertex(name, "pending_records") for name in sources)
+    latency = job.get("latency_p95_s")
+    several = len(turn.judgements) > 1
+    said = f"held: {turn.held}" if turn.held is not None else "watched"
+    if not several and turn.judgements:
+        said = _decision(turn, turn.judgements[0])
+    elif several:
+        said = f"held: {turn.held}" if turn.held is not None else _running(turn)
+    yield (
+        f"{_time(turn.t_s)}  {job.status.name:12}  {_number(rate, ',.0f'):>9}  "
+        f"{_number(pending, ',.0f'):>9}  {_number(latency, '.3g'):>7}  {said}"
+    )
+    if several:
+        for one in turn.judgements:
+            yield f"{'':10}{one.policy:20}  {_decision(turn, one)}"
+
+
+def _running(turn: Turn) -> str:
+    from dsp_gym.loop.configuration import Configuration
+
+    assert turn.snapshot is not None
+    return f"runs {Configuration.of_row(turn.snapshot, turn.snapshot.topology)}"
+
+
+def _decision(turn: Turn, one: Judgement) -> str:
+    """What would change, and why."""
+    from dsp_gym.loop.configuration import Configuration
+
+    assert turn.snapshot is not None
+    acts = turn.guarded is one.guarded
+    if acts and turn.held is not None and len(turn.judgements) == 1:
+        return f"held: {turn.held}"
+    topology = turn.snapshot.topology
+    asked = Configuration.of_row(one.guarded, topology)
+    runs = Configuration.of_row(turn.snapshot, topology)
+    why = [one.guarded.proposed.reasons[0]]
+    why += [f"{i.guardrail}: {i.reason}" for i in one.guarded.interventions]
+    reasons = "; ".join(reason for reason in why if reason)
+    because = f" ({reasons})" if reasons else ""
+    if runs == asked:
+        return f"keeps {asked}{because}"
+    verb = "changes" if acts and turn.applied and turn.held is None else "would change"
+    return f"{verb} {runs} -> {asked}{because}"
+
+
+def event_line(event: str, body: dict[str, Any]) -> str:
+    """A step of the actuator for people."""
+    reason = body.get("reason")
+    text = f"  {event.replace('_', ' ')}" + (f": {reason}" if reason else "")
+    return f"{datetime.now().strftime('%H:%M:%S')}  {text}"
+
+
+def _time(t_s: float) -> str:
+    """Time of day; of a clock that starts at 0, such as a recording's, the time since, by days."""
+    if t_s < 10 * 365 * 86_400:
+        moment, days = datetime.fromtimestamp(t_s, UTC), int(t_s // 86_400)
+        return moment.strftime(f"{days}d %H:%M" if days else "%H:%M:%S")
+    return datetime.fromtimestamp(t_s).strftime("%H:%M:%S")
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """The sum; None where a part of it is unknown."""
+    known = list(values)
+    return None if None in known else sum(value or 0.0 for value in known)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)

@@ -1,0 +1,69 @@
+"""The range that guardrails leave each vertex now: what they make of the least and the most."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota
+from dsp_gym.guardrails.chain import Chain
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+__all__ = ["allowed_range"]
+
+Ints = NDArray[np.int64]
+
+
+def allowed_range(
+    chain: Chain | None, snapshot: MetricsSnapshot, guarded: GuardedDecision
+) -> tuple[Ints, Ints]:
+    """Lowest and highest parallelism of every vertex, (1, V) each.
+
+    Guardrails clamp each vertex by itself, so what they make of the least and of the most that the
+    job file allows is the range. A quota couples vertices; it leaves each what it would leave it if
+    it alone grew beyond the decision. To be asked before the decision is committed.
+    """
+    tables, row = snapshot.topology.tables, snapshot.topology.row
+    least, most = tables.min_parallelism[row], tables.max_parallelism[row]
+    if chain is None:
+        return least, most
+    rules = [g for g in chain.guardrails if not getattr(g, "coupled", False)]
+    alone = chain if len(rules) == len(chain.guardrails) else Chain(rules, explain=False)
+    lower, upper = (_allowed(alone, snapshot, guarded, p) for p in (least, most))
+    for guardrail in chain.guardrails:
+        if isinstance(guardrail, BoundsAndQuota) and guardrail.coupled:
+            lower, upper = _within_quota(guardrail, snapshot, guarded, lower, upper)
+    # What was decided is allowed, even where the job already runs outside the bounds.
+    return np.minimum(lower, guarded.parallelism), np.maximum(upper, guarded.parallelism)
+
+
+def _allowed(
+    chain: Chain, snapshot: MetricsSnapshot, guarded: GuardedDecision, parallelism: Ints
+) -> Ints:
+    wanted = ScalingDecision(parallelism.copy(), guarded.memory_level, ("",) * len(guarded))
+    return chain.allow(snapshot, wanted).parallelism
+
+
+def _within_quota(
+    guardrail: BoundsAndQuota, snapshot: MetricsSnapshot, guarded: GuardedDecision, lower: Ints,
+    upper: Ints,
+) -> tuple[Ints, Ints]:  # fmt: skip
+    c, tables, row = guardrail.config, snapshot.topology.tables, snapshot.topology.row
+    k = int(row[0])
+    low, high = tables.min_parallelism[row], tables.max_parallelism[row]
+    scalable = low < high
+    if c.max_parallelism is not None:
+        upper = np.where(scalable, np.minimum(upper, c.max_parallelism), upper)
+    lower = np.where(scalable, np.maximum(lower, c.min_parallelism), lower)
+    counted = tables.kind[row] > 0
+    tasks = np.where(counted, guarded.parallelism, 0)
+    each_mib = tables.subtask_mib[k][guarded.memory_level + 1]
+    more = np.full(tasks.shape, np.iinfo(np.int64).max // 2)
+    if c.cores is not None:
+        more = np.minimum(more, np.floor(c.cores - tasks.sum()).astype(np.int64))
+    if c.memory_mib is not None:
+        left_mib = c.memory_mib - float((tasks * each_mib).sum())
+        more = np.minimum(more, np.floor(left_mib / np.maximum(each_mib, 1.0)).astype(np.int64))
+    room = guarded.parallelism + np.maximum(more, 0)
+    return lower, np.where(counted & scalable, np.minimum(upper, room), upper)

@@ -1,0 +1,100 @@
+"""Where a run's job is: a Flink cluster, Kubernetes, a simulation, a recording."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.live.config import RunConfig
+from dsp_gym.live.connection import reach, watched
+from dsp_gym.live.limits import slots_within_reach
+from dsp_gym.live.paced import PacedJobs, replayed, simulated
+from dsp_gym.live.run import WatchedJobs
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+__all__ = ["Elsewhere", "Opened", "opened"]
+
+OnEvent = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A place that stands in for the configuration's cluster: nothing real is touched there."""
+
+    recording: Path | None = None
+    run: str | None = None  # of the recording; None: all complete ones
+    load: str | None = None  # of a simulated job
+    duration_s: int = 86_400  # of that load
+    speed: float | None = None  # None: as fast as can be
+    skip_s: int = 0  # that pass before the first decision
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A job that is there, and what else is known of its place."""
+
+    jobs: WatchedJobs
+    clock: Callable[[], float]
+    namespace: str
+    seen: MetricsSnapshot  # the first one
+    max_slots: int | None = None  # what the place has; None: it has no bound
+    is_over: Callable[[], bool] = field(default=lambda: False)
+    stopped: Callable[[], str | None] = field(default=lambda: None)
+    advice: Callable[[], Mapping[str, int] | None] | None = None  # of a built-in autoscaler
+
+
+@contextmanager
+def opened(
+    config: RunConfig,
+    spec: JobSpec,
+    *,
+    apply: bool,
+    elsewhere: Elsewhere | None = None,
+    on_event: OnEvent,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], object] | None = None,
+    stop: threading.Event | None = None,
+) -> Iterator[Opened]:
+    """The job, ready to be looked at; when the block ends, nothing is under way and it runs.
+
+    Raises:
+        DspGymError: It cannot be reached, or is another one.
+    """
+    if elsewhere is not None:
+        paced = _elsewhere(elsewhere, config, spec, stop)
+        if elsewhere.skip_s:
+            paced.advance(elsewhere.skip_s)
+        seen = paced.snapshot()
+        yield Opened(paced, paced.clock, "", seen, None, lambda: paced.done)
+        return
+    place = reach(config.where)
+    jobs = watched(
+        place, spec, config.job_name or spec.job, config.window, apply=apply, on_event=on_event,
+        clock=clock, sleep=sleep, stop=stop,
+    )  # fmt: skip
+    try:
+        seen = jobs.snapshot()
+        running = dict(zip(seen.topology.names(0), seen.parallelism[0].tolist(), strict=False))
+        slots = config.max_slots or slots_within_reach(place.rest, spec, running)
+        yield Opened(jobs, clock, "", seen, slots)
+    finally:
+        jobs.close()
+
+
+def _elsewhere(
+    where: Elsewhere, config: RunConfig, spec: JobSpec, stop: threading.Event | None
+) -> PacedJobs:
+    if where.recording is not None:
+        return replayed(
+            where.recording, spec, config.window, run=where.run, speed=where.speed, stop=stop
+        )
+    return simulated(
+        spec, where.load or "diurnal", config.window, seed=config.seed,
+        duration_s=where.duration_s, speed=where.speed, stop=stop,
+    )  # fmt: skip

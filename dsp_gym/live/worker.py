@@ -1,0 +1,70 @@
+"""Calls in a thread of their own, each with a time limit: the caller goes on without an answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+__all__ = ["LateError", "Worker"]
+
+
+class LateError(Exception):
+    """No answer within the time limit."""
+
+
+class _Call:
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.done = threading.Event()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.answer = self.function()
+        except BaseException as error:  # a policy that calls sys.exit ends its thread, not the loop
+            self.error = error
+        self.done.set()
+
+
+class Worker:
+    """One thread; a call that is late is waited for by nobody, and its answer is thrown away.
+
+    Until it ends no other call is begun, so that what is called needs no lock of its own. The
+    thread is a daemon: a call that never ends does not keep the process.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._last: _Call | None = None
+
+    def call(self, function: Callable[[], Any], timeout_s: float) -> Any:
+        """The answer, or what was raised.
+
+        Raises:
+            LateError: There is none yet, or the call before has not ended.
+        """
+        if self._last is not None and not self._last.done.is_set():
+            raise LateError("it is still at work on an earlier decision")
+        call = self._last = _Call(function)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._calls.put(call)
+        if not call.done.wait(timeout_s):
+            raise LateError(f"it did not answer within {timeout_s:g} s")
+        if call.error is not None:
+            raise call.error
+        return call.answer
+
+    def close(self) -> None:
+        """Let the thread end after the call it is at."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call.run()
