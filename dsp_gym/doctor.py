@@ -26,6 +26,20 @@ DISTRIBUTION = "dsp-gym"
 SHARED_NAMES = ("agents", "baselines")
 """Import names of ours that other distributions use too."""
 
+PURPOSES: dict[str, str] = {
+    "all": "everything below but what development needs",
+    "dev": "test, lint and build the project itself",
+    "flink": "a local Flink, recordings of it, metrics from Prometheus",
+    "kubernetes": "jobs of the Flink Kubernetes Operator",
+    "offline": "datasets for offline learning (Minari)",
+    "plan": "StreamBed's planner, calibration, fits",
+    "registry": "record runs and keep policies (MLflow)",
+    "spark": "datasets, rollouts and evaluations on Spark",
+    "train": "train agents, draw reports",
+    "tune": "search the parameters of policies and agents (dsp-gym tune)",
+}
+"""What each extra is for."""
+
 Status = Literal["ok", "missing", "problem"]
 
 
@@ -38,6 +52,7 @@ class Finding:
     status: Status
     detail: str
     remedy: str | None = None
+    purpose: str | None = None  # of an extra
 
 
 def diagnose() -> list[Finding]:
@@ -106,6 +121,7 @@ def _extras() -> Iterator[Finding]:
             extras.setdefault(extra, []).append(name)
     for extra, needed in sorted(extras.items()):
         absent = [name for name in needed if _version(name) is None]
+        purpose = PURPOSES.get(extra)
         if absent:
             yield Finding(
                 "extra",
@@ -113,10 +129,11 @@ def _extras() -> Iterator[Finding]:
                 "missing",
                 f"not installed: {', '.join(absent)}",
                 f"pip install 'dsp-gym[{extra}]'",
+                purpose,
             )
         else:
             found = ", ".join(f"{name} {_version(name)}" for name in needed)
-            yield Finding("extra", extra, "ok", found)
+            yield Finding("extra", extra, "ok", found, purpose=purpose)
 
 
 def _flink() -> Iterator[Finding]:

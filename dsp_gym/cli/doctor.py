@@ -30,7 +30,7 @@ def doctor(as_json: Annotated[bool, JSON_OPTION] = False) -> None:
                 [
                     finding.status,
                     f"{finding.subject}: {finding.name}",
-                    finding.detail,
+                    f"{finding.purpose}: {finding.detail}" if finding.purpose else finding.detail,
                     finding.remedy,
                 ]
                 for finding in findings

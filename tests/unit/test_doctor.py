@@ -40,6 +40,14 @@ def test_an_absent_extra_comes_with_the_command_that_installs_it(
     assert not has_problems([finding])
 
 
+def test_every_extra_is_listed_with_what_it_is_for() -> None:
+    listed = {f.name: f.purpose for f in diagnose() if f.subject == "extra"}
+    offered = set(metadata.metadata("dsp-gym").get_all("Provides-Extra"))
+    assert set(listed) == offered == set(doctor.PURPOSES)
+    assert "tune" in offered
+    assert all(listed.values())
+
+
 def test_another_distribution_that_took_our_name_is_a_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
