@@ -44,8 +44,14 @@ check: $(STAMP)  ## Format, lint, types, import layers and the fast tests (about
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -m 'not slow' -x -n $(JOBS) -q
 
+# Checkov pins half the world, so it has an environment of its own.
+.venv-checkov: constraints.txt
+	test -x $@/bin/python || $(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet checkov==3.3.30
+	@touch $@
+
 # Without a JDK the tests of a real Flink are skipped; nothing else needs the jar.
-test: $(STAMP) $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR))  ## Run every test.
+test: $(STAMP) .venv-checkov $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR))  ## Run every test.
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 flink-jobs: $(FLINK_JAR)  ## Compile the jobs for a real Flink into a jar (needs a JDK 17).
