@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.envs.config import EnvConfig
+from dsp_gym.datasets.encoding import EncodingConfig
 from dsp_gym.experiment import TrackingConfig
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
@@ -143,11 +143,10 @@ class DatasetConfig(ConfigModel):
         ("windows", "rescales", "transitions"), min_length=1, description="what is made"
     )
     windows: WindowsConfig = Field(default_factory=WindowsConfig, description="decision windows")
-    env: EnvConfig = Field(
-        default_factory=EnvConfig,
+    transitions: EncodingConfig = Field(
+        default_factory=EncodingConfig,
         description="the environment whose observations, actions and rewards transitions hold",
     )
-    gamma: float = Field(0.99, gt=0, le=1, description="discount of return_to_go per decision")
     quality: QualityConfig = Field(default_factory=QualityConfig, description="what may be wrong")
     splits: SplitsConfig = Field(default_factory=SplitsConfig, description="train and test")
     rows_per_file: int = Field(

@@ -1,0 +1,96 @@
+"""Transitions as arrays, for whoever learns from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.envs.action import HOLD, KEEP, LOGITS, MOVES
+from dsp_gym.envs.reward import TERMS, RewardTerms
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["COLUMNS", "Transitions", "transitions_of"]
+
+COLUMNS = (
+    "source", "job", "run", "step", "policy", "propensity", "observation", "action", "action_mask",
+    "next_observation", "terminated", "truncated", *TERMS,
+)  # fmt: skip
+"""Columns of the table `transitions` that are read."""
+
+
+class Transitions(NamedTuple):
+    """N steps of V vertices, run by run, each in order of time."""
+
+    observation: NDArray[np.float32]  # (N, size)
+    action: NDArray[np.int64]  # (N, 2 V)
+    action_mask: NDArray[np.bool_]  # (N, 10 V)
+    next_observation: NDArray[np.float32]  # (N, size)
+    terms: RewardTerms  # (N,) each, unweighted
+    terminated: NDArray[np.bool_]  # (N,)
+    truncated: NDArray[np.bool_]  # (N,)
+    propensity: NDArray[np.float64]  # (N,) NaN: not known
+    job: NDArray[np.str_]  # (N,)
+    policy: NDArray[np.str_]  # (N,)
+
+    def __len__(self) -> int:
+        return len(self.terminated)
+
+    @property
+    def ends(self) -> NDArray[np.bool_]:
+        """True where the next row is not what came after, (N,)."""
+        return self.terminated | self.truncated
+
+    def take(self, rows: NDArray[Any]) -> Transitions:
+        """Some of the rows."""
+        terms = RewardTerms(*(term[rows] for term in self.terms))
+        rest = {name: getattr(self, name)[rows] for name in self._fields if name != "terms"}
+        return Transitions(terms=terms, **rest)
+
+    def of_policies(self, globs: Sequence[str]) -> NDArray[np.bool_]:
+        """True where one of some policies decided, (N,)."""
+        names = np.unique(self.policy)
+        kept = [name for name in names if any(fnmatchcase(str(name), glob) for glob in globs)]
+        return np.isin(self.policy, kept)
+
+    def valid_action(self) -> NDArray[np.int64]:
+        """The actions as they were understood: an invalid move holds."""
+        n = len(self)
+        pairs = self.action.reshape(n, -1, 2).copy()
+        masks = self.action_mask.reshape(n, -1, LOGITS)
+        for kind, (at, nothing) in enumerate(((0, HOLD), (MOVES, KEEP))):
+            allowed = np.take_along_axis(masks, pairs[..., kind : kind + 1] + at, axis=2)[..., 0]
+            pairs[..., kind] = np.where(allowed, pairs[..., kind], nothing)
+        return pairs.reshape(n, -1)
+
+
+def transitions_of(table: pa.Table) -> Transitions:
+    """The rows of the table `transitions`, with at least `COLUMNS`, as arrays."""
+    table = table.sort_by([(key, "ascending") for key in ("source", "job", "run", "step")])
+    n = table.num_rows
+
+    def column(name: str, dtype: Any) -> NDArray[Any]:
+        values = table[name].combine_chunks()
+        return np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype)
+
+    def lists(name: str, dtype: Any) -> NDArray[Any]:
+        flat = table[name].combine_chunks().flatten()
+        return np.asarray(flat.to_numpy(zero_copy_only=False)).astype(dtype).reshape(n, -1)
+
+    return Transitions(
+        observation=lists("observation", np.float32),
+        action=lists("action", np.int64),
+        action_mask=lists("action_mask", np.bool_),
+        next_observation=lists("next_observation", np.float32),
+        terms=RewardTerms(*(column(name, np.float64) for name in TERMS)),
+        terminated=column("terminated", np.bool_),
+        truncated=column("truncated", np.bool_),
+        propensity=column("propensity", np.float64),
+        job=column("job", np.str_),
+        policy=column("policy", np.str_),
+    )

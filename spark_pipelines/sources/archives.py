@@ -1,0 +1,143 @@
+"""Samples that somebody kept as Parquet or CSV, long or wide."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dsp_gym.datasets.files import pyarrow, write_parquet
+from dsp_gym.errors import DatasetError, did_you_mean
+from dsp_gym.job.catalog import load_job
+from dsp_gym.metrics.flink import BY_NAME
+from dsp_gym.recordings.manifest import digest
+from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
+from spark_pipelines.sources.config import ArchivesSource, expanded
+from spark_pipelines.sources.parquet_files import check_columns, days_between
+from spark_pipelines.sources.staging import clock_of, events_frame, hash_of, kept_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read", "survey"]
+
+_LONG = ("t_s", "vertex", "subtask", "metric", "value")
+_WIDE = ("t_s", "vertex", "subtask")
+
+
+def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
+    """Files below the folder, one piece each."""
+    folder, spec = expanded(config.folder), load_job(config.job)
+    found = sorted(file for file in folder.glob(config.files) if file.is_file())
+    if not found:
+        raise DatasetError(
+            f"source '{name}': no file below it matches {config.files}",
+            file=folder,
+            key="sources.files",
+            remedy="Name the folder of the samples, and a glob such as **/*.parquet.",
+        )
+    wanted = _LONG if config.layout == "long" else _WIDE
+    columns = tuple(config.columns.get(column, column) for column in wanted)
+    time = config.columns.get("t_s", "t_s")
+    pieces, first_s, last_s = [], float("inf"), float("-inf")
+    for file in found:
+        sha256 = hash_of(digest(file), spec, config.model_dump_json())
+        readable = file if file.suffix == ".parquet" else _as_parquet(file, work, sha256, name)
+        rows, begin_s, end_s = check_columns(readable, name, columns, time)
+        if rows == 0:
+            continue
+        clock_of(begin_s, end_s, f"source '{name}', {file}")
+        first_s, last_s = min(first_s, begin_s), max(last_s, end_s)
+        days = tuple((spec.job, day) for day in days_between(begin_s, end_s))
+        # What is a row is known when it has been read: a wide one holds many values.
+        pieces.append(
+            Piece(str(file.relative_to(folder)), sha256, rows if config.layout == "long" else -1,
+                  days, readable)
+        )  # fmt: skip
+    if not pieces:
+        raise DatasetError(
+            f"source '{name}': is empty: {len(found)} files without a row", file=folder
+        )
+    clock = clock_of(first_s, last_s, f"source '{name}', {folder}")
+    return SourceFacts(
+        name, "archives", str(folder), clock, tuple(pieces), {spec.job: spec},
+        detail={"config": config},
+    )  # fmt: skip
+
+
+def read(
+    spark: SparkSession, facts: SourceFacts, only: Collection[Partition] | None = None
+) -> Inputs:
+    """Samples of the files, in the long form."""
+    from pyspark.sql import functions as f
+
+    from spark_pipelines.days import day_of_column
+    from spark_pipelines.schema import RAW
+
+    config: ArchivesSource = facts.detail["config"]
+    frame = spark.read.parquet(*(str(piece.file) for piece in facts.holding(only)))
+    long = _renamed(frame, config) if config.layout == "long" else _melted(frame, config, facts)
+    day = day_of_column(f.col("t_s"))
+    named = long.withColumns(
+        {"source": f.lit(facts.name), "job": f.lit(next(iter(facts.specs))), "day": day}
+    )
+    by_day = facts.clock == "unix"
+    run = f.col("day") if by_day else f.lit(config.run)
+    raw = named.withColumn("run", run).select(
+        *(f.col(field.name).cast(field.dataType) for field in RAW.fields)
+    )
+    return Inputs(
+        kept_in(raw, only) if by_day else raw, events_frame(spark, facts.name, ()), None,
+        facts.specs, facts,
+    )  # fmt: skip
+
+
+def _renamed(frame: DataFrame, config: ArchivesSource) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return frame.select(*(f.col(config.columns.get(c, c)).alias(c) for c in _LONG))
+
+
+def _melted(frame: DataFrame, config: ArchivesSource, facts: SourceFacts) -> DataFrame:
+    """One row per time and metric; values that are null are no samples."""
+    from pyspark.sql import functions as f
+
+    ours = {config.columns.get(metric, metric): metric for metric in BY_NAME}
+    metrics = [column for column in frame.columns if column in ours]
+    if not metrics:
+        raise DatasetError(
+            f"source '{facts.name}': no column is a metric, found {', '.join(frame.columns)}",
+            file=facts.path,
+            key="sources.columns",
+            remedy=f"Name them, our name first, such as busy_ms_per_s: COLUMN. "
+            f"{did_you_mean(frame.columns[-1], BY_NAME)}",
+        )
+    pairs = f.array(
+        *(f.struct(f.lit(ours[c]).alias("metric"), f.col(c).cast("double").alias("value"))
+          for c in metrics)
+    )  # fmt: skip
+    keys = [f.col(config.columns.get(c, c)).alias(c) for c in _WIDE]
+    rows = frame.select(*keys, f.explode(pairs).alias("pair")).select(*_WIDE, "pair.*")
+    return rows.where(f.col("value").isNotNull())
+
+
+def _as_parquet(file: Path, work: Path, sha256: str, source: str) -> Path:
+    """A CSV as Parquet, its types told from what stands in it."""
+    pa, _ = pyarrow("reading a source")
+    from pyarrow import csv
+
+    kept = work / f"{sha256}.parquet"
+    if kept.exists():
+        return kept
+    try:
+        table: Any = csv.read_csv(
+            file, convert_options=csv.ConvertOptions(column_types={"vertex": pa.string()})
+        )
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise DatasetError(
+            f"source '{source}': cannot be read as CSV: {str(error).splitlines()[0][:200]}",
+            file=file,
+            remedy="Expected a line of column names, and as many values in every line.",
+        ) from None
+    write_parquet(kept, table)
+    return kept

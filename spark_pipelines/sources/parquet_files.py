@@ -1,0 +1,114 @@
+"""What the footers of Parquet files tell: columns, types, rows, and from when to when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.datasets.files import pyarrow
+from dsp_gym.errors import DatasetError, did_you_mean
+from spark_pipelines.days import DAY_S, day_of
+
+__all__ = ["check_columns", "days_between", "days_of_cell"]
+
+
+def check_columns(
+    file: Path, source: str, columns: Iterable[str], time: str = "t_s"
+) -> tuple[int, float, float]:
+    """Rows of a file, and its first and last time; text must be text and numbers numbers.
+
+    Args:
+        file: the file.
+        source: for messages.
+        columns: those it must have.
+        time: the column of times.
+
+    Raises:
+        DatasetError: It is no Parquet file, is damaged, or lacks a column or has it of another
+            type.
+    """
+    pa, parquet = pyarrow("reading a source")
+    try:
+        opened = parquet.ParquetFile(file)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise DatasetError(
+            f"source '{source}': is no Parquet file, or cut short: {_first_line(error)}",
+            file=file,
+            remedy="Restore the file, or take it out of the source.",
+        ) from None
+    with opened:
+        schema = opened.schema_arrow
+        for name in columns:
+            if name not in schema.names:
+                raise DatasetError(
+                    f"source '{source}': has no column '{name}'",
+                    file=file,
+                    remedy=did_you_mean(name, schema.names),
+                )
+            found = schema.field(name).type
+            if not _fits(pa, name, found):
+                raise DatasetError(
+                    f"source '{source}': column '{name}' is {found}, expected "
+                    f"{'text' if name in _TEXT else 'a number'}; it begins {_sample(opened, name)}",
+                    file=file,
+                    key=name,
+                    remedy="Write it with that type.",
+                )
+        rows = opened.metadata.num_rows
+        if rows == 0:
+            return 0, 0.0, 0.0
+        first_s, last_s = _range(opened, time)
+    return rows, first_s, last_s
+
+
+def days_between(first_s: float, last_s: float) -> tuple[str, ...]:
+    """Every day from one time to another."""
+    count = int(last_s // DAY_S) - int(first_s // DAY_S)
+    return tuple(day_of((first_s // DAY_S + n) * DAY_S) for n in range(count + 1))
+
+
+def days_of_cell(file: Path) -> tuple[str, ...]:
+    """The days that a file with a column `day` has rows of."""
+    pa, parquet = pyarrow("reading a source")
+    try:
+        days = parquet.read_table(file, columns=["day"])["day"].unique().to_pylist()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise DatasetError(f"cannot be read: {_first_line(error)}", file=file) from None
+    return tuple(sorted(days))
+
+
+_TEXT = ("vertex", "metric", "job", "run")
+
+
+def _fits(pa: Any, name: str, found: Any) -> bool:
+    kind = found.value_type if pa.types.is_dictionary(found) else found
+    if name in _TEXT:
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    if name == "subtask":
+        return bool(pa.types.is_integer(kind))
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _range(opened: Any, time: str) -> tuple[float, float]:
+    """From the statistics of the row groups where there are any, else from the column."""
+    metadata, low, high = opened.metadata, [], []
+    at = opened.schema_arrow.names.index(time)
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(at).statistics
+        if statistics is None or not statistics.has_min_max:
+            column = opened.read(columns=[time])[time].to_numpy()
+            return float(column.min()), float(column.max())
+        low.append(statistics.min)
+        high.append(statistics.max)
+    return float(min(low)), float(max(high))
+
+
+def _sample(opened: Any, name: str) -> str:
+    for batch in opened.iter_batches(batch_size=3, columns=[name]):
+        return ", ".join(repr(value) for value in batch.column(0).to_pylist())
+    return "with nothing"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

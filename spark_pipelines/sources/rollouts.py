@@ -1,0 +1,68 @@
+"""Rollouts: decisions of simulated jobs, each cell a file that has the columns already."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsp_gym.errors import DatasetError
+from dsp_gym.recordings.manifest import digest
+from dsp_gym.rollouts.format import RolloutManifest
+from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
+from spark_pipelines.sources.config import RolloutsSource, expanded
+from spark_pipelines.sources.parquet_files import days_of_cell
+from spark_pipelines.sources.staging import hash_of, kept_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["read", "survey"]
+
+
+def survey(config: RolloutsSource, name: str, work: Path) -> SourceFacts:
+    """Cells of the rollout, one piece each; an interrupted rollout is refused."""
+    folder = expanded(config.folder)
+    manifest = RolloutManifest.read(folder)
+    if not manifest.complete:
+        raise DatasetError(
+            f"source '{name}': the rollout was interrupted, it has {len(manifest.cells)} cells",
+            file=folder,
+            remedy="Finish it: the same dsp-gym rollout goes on where it stopped.",
+        )
+    specs = {spec.job: spec for spec in manifest.jobs}
+    hashes = {job: hash_of(spec) for job, spec in specs.items()}
+    pieces = []
+    for cell in manifest.cells:
+        file = folder / cell.file
+        if not file.exists() or digest(file) != cell.sha256:
+            raise DatasetError(
+                f"source '{name}', run '{cell.run}' of job '{cell.job}': its file is missing, or "
+                "not what was written (sha256 differs)",
+                file=file,
+                remedy="Remove the file and run the same dsp-gym rollout again.",
+            )
+        partitions = tuple((cell.job, day) for day in days_of_cell(file))
+        sha256 = hash_of(cell.sha256, hashes[cell.job], cell.load)
+        pieces.append(Piece(cell.run, sha256, cell.rows, partitions, file, cell.run))
+    if not pieces:
+        raise DatasetError(f"source '{name}': the rollout has no cell", file=folder)
+    loads = {cell.run: cell.load for cell in manifest.cells}
+    return SourceFacts(name, "rollouts", str(folder), "run", tuple(pieces), specs, loads)
+
+
+def read(
+    spark: SparkSession, facts: SourceFacts, only: Collection[Partition] | None = None
+) -> Inputs:
+    """Decisions of the cells; runs that hold rows of a partition are read whole."""
+    from pyspark.sql import functions as f
+
+    from spark_pipelines.schema import DECISIONS
+    from spark_pipelines.sources.staging import without
+
+    pieces = facts.holding(only)
+    files = [str(piece.file) for piece in pieces]
+    cells = spark.read.schema(without(DECISIONS, "source")).parquet(*files)
+    named = cells.withColumn("source", f.lit(facts.name)).select(*DECISIONS.names)
+    jobs = None if only is None else {p for piece in pieces for p in piece.partitions}
+    return Inputs(None, None, kept_in(named, jobs), facts.specs, facts)

@@ -1,0 +1,151 @@
+"""What a reader keeps as Parquet: rows of sources that Spark cannot read by itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dsp_gym.datasets.files import write_parquet
+from dsp_gym.errors import DatasetError
+from dsp_gym.job.spec import JobSpec
+from spark_pipelines.days import day_of, is_unix
+from spark_pipelines.sources import Clock, Partition, Piece
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "Row",
+    "clock_of",
+    "events_frame",
+    "hash_of",
+    "kept_in",
+    "read_staged",
+    "stage_rows",
+    "without",
+]
+
+Row = tuple[float, str, int, str, float]
+"""t_s, vertex, subtask, metric, value."""
+
+Event = tuple[str, str, float, str, Mapping[str, Any]]
+"""job, run, t_s, kind, body."""
+
+
+def hash_of(*parts: object) -> str:
+    """A hash of text and job files, for what a staged file was made from."""
+    texts = [part.model_dump_json() if isinstance(part, JobSpec) else str(part) for part in parts]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def clock_of(first_s: float, last_s: float, where: str) -> Clock:
+    """Whose clock some times are on.
+
+    Raises:
+        DatasetError: They are in milliseconds, or on two clocks.
+    """
+    if last_s >= 1e11:
+        raise DatasetError(
+            f"{where}: times reach {last_s:.0f}, which are milliseconds, or milli- and seconds "
+            "mixed",
+            key="t_s",
+            value=last_s,
+            remedy="Give Unix seconds, or seconds of the run.",
+        )
+    if is_unix(first_s) != is_unix(last_s):
+        raise DatasetError(
+            f"{where}: times reach from {first_s:.0f} to {last_s:.0f}: some are Unix seconds, "
+            "some seconds of a run",
+            key="t_s",
+            value=first_s,
+            remedy="Put samples of two clocks into two sources.",
+        )
+    return "unix" if is_unix(first_s) else "run"
+
+
+def stage_rows(
+    folder: Path, source: str, job: str, run: str, sha256: str, rows: Iterable[Row]
+) -> Piece:
+    """Keeps the samples of one run; a file that is there already for this hash is taken as it is.
+
+    Args:
+        folder: where to.
+        source: the column `source`.
+        job: the column `job`.
+        run: the column `run`.
+        sha256: of what the rows are made from.
+        rows: samples; only looked at where the file is not there.
+    """
+    file = folder / f"{sha256}.parquet"
+    facts = file.with_suffix(".json")
+    if not (file.exists() and facts.exists()):
+        _write(file, facts, source, job, run, list(rows))
+    known = json.loads(facts.read_text(encoding="utf-8"))
+    return Piece(run, sha256, known["rows"], tuple((job, day) for day in known["days"]), file, run)
+
+
+def _write(file: Path, facts: Path, source: str, job: str, run: str, rows: list[Row]) -> None:
+    import pyarrow as pa
+
+    times, vertices, subtasks, metrics, values = zip(*rows, strict=True) if rows else ((),) * 5
+    days = [day_of(t_s) for t_s in times]
+    table = pa.table(
+        {
+            "source": pa.array([source] * len(rows), pa.string()),
+            "job": pa.array([job] * len(rows), pa.string()),
+            "run": pa.array([run] * len(rows), pa.string()),
+            "day": pa.array(days, pa.string()),
+            "t_s": pa.array(times, pa.float64()),
+            "vertex": pa.array(vertices, pa.string()),
+            "subtask": pa.array(subtasks, pa.int32()),
+            "metric": pa.array(metrics, pa.string()),
+            "value": pa.array(values, pa.float64()),
+        }
+    )
+    write_parquet(file, table)
+    facts.write_text(json.dumps({"rows": len(rows), "days": sorted(set(days))}), encoding="utf-8")
+
+
+def read_staged(
+    spark: SparkSession, pieces: Iterable[Piece], schema: Any, only: Collection[Partition] | None
+) -> DataFrame:
+    """Rows of staged files, of some partitions."""
+    files = sorted(str(piece.file) for piece in pieces if piece.file is not None)
+    if not files:
+        return spark.createDataFrame([], schema)
+    return kept_in(spark.read.schema(schema).parquet(*files), only)
+
+
+def kept_in(frame: DataFrame, only: Collection[Partition] | None) -> DataFrame:
+    """Rows of some partitions; None: all."""
+    from pyspark.sql import functions as f
+
+    if only is None:
+        return frame
+    by_job: dict[str, list[str]] = {}
+    for job, day in only:
+        by_job.setdefault(job, []).append(day)
+    wanted = f.lit(False)
+    for job, days in sorted(by_job.items()):
+        wanted = wanted | ((f.col("job") == job) & f.col("day").isin(sorted(days)))
+    return frame.where(wanted)
+
+
+def events_frame(spark: SparkSession, source: str, events: Iterable[Event]) -> DataFrame:
+    """Events as a DataFrame of `schema.EVENTS`."""
+    from spark_pipelines.schema import EVENTS
+
+    rows = [
+        (source, job, run, float(t_s), kind, json.dumps(dict(body), sort_keys=True))
+        for job, run, t_s, kind, body in events
+    ]
+    return spark.createDataFrame(rows, EVENTS)
+
+
+def without(schema: StructType, *columns: str) -> StructType:
+    """A schema without some columns."""
+    return type(schema)([field for field in schema.fields if field.name not in columns])
