@@ -1,10 +1,12 @@
 """Does the shipped experiment hold what it promises? Five seeds against DS2 on unseen loads.
 
     python -m agents.claim configs/experiments/q11.yaml --runs runs/q11 --out docs/figures/q11.json
+    python -m agents.claim configs/experiments/q11.yaml --policy learned    the shipped one alone
 
 The claim: at least 10 % cheaper than DS2, with its defaults and again tuned, at no more SLO
-seconds, each one-sided with 95 % confidence over training seeds and loads. DS2 is tuned by a grid
-on training loads for the very reward the agent learned from.
+seconds, each one-sided with 95 % confidence over training seeds and loads. DS2 was tuned on
+training loads for the very reward the agent learned from:
+`dsp-gym tune ds2 q11 --seeds 32 --trials 200`.
 """
 
 from __future__ import annotations
@@ -20,27 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.bench.environment import machine
-from dsp_gym.config.files import find, load_model, write_atomic
-from dsp_gym.envs.batch import AutoscaleBatch
-from dsp_gym.envs.config import Randomisation
+from dsp_gym.config.files import configs_root, find, load_model, write_atomic
+from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import Entrant
+from dsp_gym.evaluation.fingerprint import fingerprint
+from dsp_gym.evaluation.leaderboard import tuned_on
 from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.evaluation.statistics import paired_difference
 from dsp_gym.experiment import ExperimentConfig
-from dsp_gym.job.catalog import load_job
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.policies.registry import make
 
-__all__ = ["Verdict", "claim", "tune_ds2"]
+__all__ = ["Verdict", "claim", "trained_agents", "tuned_ds2"]
 
 CHEAPER = 0.10
 CONFIDENCE = 0.95
-TARGETS = (0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-BANDS = ((0.3, 1.3), (0.5, 1.6), (0.5, 2.0))
-"""Bands tried around each target, as factors of it; none is tried too."""
-
-TUNING_EPISODES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +56,40 @@ class Verdict:
     holds: bool
 
 
-def tune_ds2(config: ExperimentConfig, job: str) -> tuple[PolicyConfig, list[dict[str, Any]]]:
-    """DS2 with the parameters of the grid that earn the most reward on training loads."""
-    env = config.env.model_copy(update={"randomise": Randomisation(), "start": "sized"})
-    tried: list[dict[str, Any]] = []
-    for target in TARGETS:
-        bands = [None, *((low * target, min(1.0, high * target)) for low, high in BANDS)]
-        for band in bands:
-            policy = PolicyConfig(
-                policy="ds2", params={"target_utilization": target, "utilization_band": band}
-            )
-            batch = AutoscaleBatch(
-                [load_job(job)], [0] * TUNING_EPISODES, config.loads, "train", env
-            )
-            batch.seed(np.arange(TUNING_EPISODES))
-            batch.reset()
-            ds2 = make(policy)
-            ds2.reset(batch.topology, batch.base_seeds)
-            total = 0.0
-            for _ in range(env.episode_s // env.interval_s):
-                total += float(batch.enact(ds2.decide(batch.snapshot)).reward.mean())
-            tried.append({"params": policy.params, "reward": total})
-    best = max(tried, key=lambda entry: entry["reward"])
-    return PolicyConfig(policy="ds2", params=best["params"]), tried
+def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfig:
+    """DS2 with the parameters that `dsp-gym tune` found on the experiment's training loads.
+
+    Args:
+        config: The experiment.
+        file: What it wrote; what is shipped for the experiment if None.
+
+    Raises:
+        ConfigError: The file holds no policy, or one that was tuned on something else.
+    """
+    file = file or configs_root() / "policies" / "tuned" / config.name / "ds2-tuned.yaml"
+    if not tuned_on(file, fingerprint(config.benchmark())):
+        raise ConfigError(
+            "holds no policy", file=file, remedy=f"Make one: dsp-gym tune ds2 {config.name}"
+        )
+    return load_model(PolicyConfig, "policies", file)
 
 
-def claim(config: ExperimentConfig, runs: Path, jobs: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The agents of every seed against DS2, tuned DS2 and both Justins; other jobs beside."""
-    tuned, tried = tune_ds2(config, config.jobs[0])
-    others: tuple[str | PolicyConfig, ...] = ("ds2", tuned, "justin-paper", "justin-artifact")
-    names = ("ds2", "ds2-tuned", "justin-paper", "justin-artifact")
-    rivals = [Entrant(policy=p, name=n) for p, n in zip(others, names, strict=True)]
-    agents = [
+def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
+    """What a training of the experiment left, one agent per seed."""
+    return [
         Entrant(policy=str(runs / f"seed-{seed}" / "policy"), name=f"seed-{seed}",
                 guardrails=config.guardrails)
         for seed in config.agent.seeds
     ]  # fmt: skip
+
+
+def claim(
+    config: ExperimentConfig, agents: list[Entrant], tuned: PolicyConfig, jobs: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Agents against DS2, tuned DS2 and both Justins on the experiment's job; other jobs beside."""
+    others: tuple[str | PolicyConfig, ...] = ("ds2", tuned, "justin-paper", "justin-artifact")
+    names = ("ds2", "ds2-tuned", "justin-paper", "justin-artifact")
+    rivals = [Entrant(policy=p, name=n) for p, n in zip(others, names, strict=True)]
     base = config.benchmark()
     verdicts: list[Verdict] = []
     for job in (*config.jobs, *jobs):
@@ -112,10 +106,10 @@ def claim(config: ExperimentConfig, runs: Path, jobs: tuple[str, ...] = ()) -> d
     return {
         "experiment": config.name,
         "machine": machine(),
-        "seeds": list(config.agent.seeds),
+        "agents": [agent.name for agent in agents],
         "loads": base.seeds,
         "ds2_tuned": tuned.params,
-        "tuning": tried,
+        "tuning": tuned.provenance,
         "verdicts": [_plain(verdict) for verdict in verdicts],
     }
 
@@ -160,12 +154,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line; exit code 1 where the claim against DS2, default or tuned, does not hold."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("config", help="the experiment")
-    parser.add_argument("--runs", type=Path, required=True, help="folder it was trained into")
+    who = parser.add_mutually_exclusive_group(required=True)
+    who.add_argument("--runs", type=Path, help="folder it was trained into: every seed's agent")
+    who.add_argument("--policy", help="one agent, by name or folder")
+    parser.add_argument("--tuned", type=Path, help="what dsp-gym tune ds2 wrote; the shipped file")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--other-jobs", nargs="*", default=(), help="jobs not trained on")
     given = parser.parse_args(arguments)
     config = load_model(ExperimentConfig, "experiments", find("experiments", given.config))
-    result = claim(config, given.runs, tuple(given.other_jobs))
+    agents = (
+        trained_agents(config, given.runs)
+        if given.runs is not None
+        else [Entrant(policy=given.policy, name=given.policy, guardrails=config.guardrails)]
+    )
+    result = claim(config, agents, tuned_ds2(config, given.tuned), tuple(given.other_jobs))
     text = json.dumps(result, indent=2) + "\n"
     if given.out is not None:
         write_atomic(given.out, text)
