@@ -1,0 +1,1 @@
+"""Datasets on disk: built aside, published whole, never half."""

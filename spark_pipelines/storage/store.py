@@ -1,0 +1,136 @@
+"""Revisions of a dataset: one is built aside and becomes current in one step.
+
+    .lock                     held by whoever builds
+    .building-ID/             what is being built; ID says from what, so the same build goes on
+    .staging/SOURCE/          sources as Parquet where Spark cannot read them itself
+    revisions/N/              published revisions, the last two; files they share are hard links
+    CURRENT                   the number of the current one, replaced in one step
+
+However a build ends, CURRENT names a whole revision. What a killed one left is removed, or gone on
+with, by the next.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dsp_gym.config.files import write_atomic
+from dsp_gym.datasets.files import sync_folder
+from dsp_gym.datasets.manifest import CURRENT, REVISIONS, DatasetManifest, current_revision
+from dsp_gym.errors import DatasetError, StorageError
+
+__all__ = ["Store"]
+
+_KEPT = 2
+"""Revisions: readers that opened the one before go on with it."""
+
+
+class Store:
+    """A dataset's folder.
+
+    Args:
+        folder: made if need be.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).absolute()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other builds out.
+
+        Raises:
+            DatasetError: Another build is at work.
+            StorageError: The folder cannot be written to.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / ".lock").open("ab")
+        except OSError as error:
+            raise StorageError(
+                f"cannot be written: {error.strerror or error}",
+                file=self.folder,
+                remedy="Choose a folder that can be written to: --out FOLDER",
+            ) from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise DatasetError(
+                    "another build of this dataset is at work",
+                    file=self.folder,
+                    remedy="Wait for it, or build into another folder: --out FOLDER",
+                ) from None
+            yield
+
+    def current(self) -> DatasetManifest | None:
+        """The manifest of the current revision; None where nothing was published."""
+        if not (self.folder / CURRENT).exists():
+            return None
+        return DatasetManifest.read(self.folder)
+
+    def revision(self, number: int) -> Path:
+        """The folder of a revision."""
+        return self.folder / REVISIONS / str(number)
+
+    def staging(self, source: str) -> Path:
+        """Where a source may keep files."""
+        return self.folder / ".staging" / source
+
+    def begin(self, build_id: str) -> Path:
+        """The folder of a build; what an earlier one of this id finished is in it still."""
+        self.clean(keep=build_id)
+        building = self.folder / f".building-{build_id}"
+        building.mkdir(exist_ok=True)
+        return building
+
+    def clean(self, keep: str | None = None) -> None:
+        """Removes what builds left that were killed, or failed."""
+        for found in self.folder.glob(".building-*"):
+            if keep is None or found.name != f".building-{keep}":
+                shutil.rmtree(found, ignore_errors=True)
+        newest = current_revision(self.folder) if (self.folder / CURRENT).exists() else 0
+        for found in (self.folder / REVISIONS).glob("*"):
+            if not found.name.isdecimal() or int(found.name) > newest:
+                shutil.rmtree(found, ignore_errors=True)
+
+    def link(self, file: str, revision: int, building: Path) -> None:
+        """Takes a file of a published revision over as it is."""
+        target = building / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            os.link(self.revision(revision) / file, target)
+
+    def publish(self, building: Path, manifest: DatasetManifest) -> Path:
+        """Makes what was built the current revision."""
+        manifest.write(building)
+        for folder, _, files in os.walk(building):
+            for file in files:
+                _sync_file(Path(folder) / file)
+            sync_folder(Path(folder))
+        target = self.revision(manifest.revision)
+        target.parent.mkdir(exist_ok=True)
+        building.rename(target)
+        sync_folder(target.parent)
+        write_atomic(self.folder / CURRENT, f"{manifest.revision}\n")
+        sync_folder(self.folder)
+        self._prune(manifest.revision)
+        return target
+
+    def _prune(self, newest: int) -> None:
+        for found in (self.folder / REVISIONS).glob("*"):
+            if found.name.isdecimal() and int(found.name) <= newest - _KEPT:
+                shutil.rmtree(found, ignore_errors=True)
+
+
+def _sync_file(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,112 @@
+"""Tables as Parquet, by job and day, each partition sorted and its content hashed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from dsp_gym.datasets.content import content_sha256, read_files
+from dsp_gym.datasets.manifest import TableRecord
+from spark_pipelines.sources import Partition
+from spark_pipelines.sources.staging import kept_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["ORDER", "is_written", "partition_folder", "partitions_in", "record", "write_table"]
+
+ORDER: dict[str, Sequence[str]] = {
+    "windows": ("source", "run", "t_s", "vertex"),
+    "rescales": ("source", "run", "t_s"),
+    "snapshots": ("source", "run", "step", "t_s"),
+    "transitions": ("source", "run", "step", "t_s"),
+    "quarantine": ("source", "run", "t_s", "vertex", "subtask", "metric", "value", "check"),
+}
+"""By what the rows of a partition are sorted: with it they stand in one order only."""
+
+_DONE = ".done"
+
+
+def write_table(
+    frame: DataFrame, building: Path, table: str, only: Collection[Partition], rows_per_file: int
+) -> None:
+    """Writes the rows of some partitions; a table that was finished before is not written again.
+
+    Args:
+        frame: with columns `job` and `day`.
+        building: folder of the build.
+        table: name of the table.
+        only: partitions that are written; rows of others are left out.
+        rows_per_file: a partition with more is several files.
+    """
+    folder = building / "tables" / table
+    if is_written(building, table):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    rows = kept_in(frame, only)
+    (
+        rows.repartition("job", "day")
+        .sortWithinPartitions("job", "day", *ORDER[table])
+        .write.mode("overwrite")
+        .option("maxRecordsPerFile", rows_per_file)
+        .partitionBy("job", "day")
+        .parquet(str(folder))
+    )
+    for leftover in (*folder.rglob("_SUCCESS"), *folder.rglob(".*.crc")):
+        leftover.unlink()
+    _mark(building, table).touch()
+
+
+def is_written(building: Path, table: str) -> bool:
+    """Whether a table was written to its end."""
+    return _mark(building, table).exists()
+
+
+def _mark(building: Path, table: str) -> Path:
+    return building / f"{_DONE}-{table}"
+
+
+def partition_folder(building: Path, table: str, partition: Partition) -> Path | None:
+    """Where Spark has put a partition; None where it has no rows."""
+    return partitions_in(building, table).get(partition)
+
+
+def partitions_in(building: Path, table: str) -> dict[Partition, Path]:
+    """Every partition of a table, and where it is."""
+    found = {}
+    for folder in sorted((building / "tables" / table).glob("job=*/day=*")):
+        job, day = folder.parent.name.removeprefix("job="), folder.name.removeprefix("day=")
+        found[unquote(job), unquote(day)] = folder
+    return found
+
+
+def record(building: Path, folder: Path) -> TableRecord:
+    """Names the files of a partition in order, and hashes what they say."""
+    files = [
+        file.rename(file.with_name(f"part-{number:05d}.parquet"))
+        for number, file in enumerate(sorted(folder.glob("*.parquet"), key=_place))
+    ]
+    rows = read_files(files)
+    splits: dict[str, int] = {}
+    if rows is not None and "split" in rows.column_names:
+        names, counts = np.unique(
+            np.array(rows["split"].fill_null("none").to_pylist(), dtype=str), return_counts=True
+        )
+        splits = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    return TableRecord(
+        rows=0 if rows is None else rows.num_rows,
+        sha256=content_sha256(rows),
+        files=tuple(str(file.relative_to(building)) for file in files),
+        splits=splits,
+    )
+
+
+def _place(file: Path) -> tuple[str, Any]:
+    """Spark names files part-TASK-UUID.c000, .c001, ...: in that order they were cut."""
+    stem, _, rest = file.name.partition(".")
+    return ("-".join(stem.split("-")[:2]), rest)
