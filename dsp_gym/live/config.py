@@ -11,6 +11,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.spec import Slo
 from dsp_gym.kubernetes.config import KubernetesPlace
+from dsp_gym.live.gate import GateConfig
 from dsp_gym.live.modes import INCUMBENT, CanaryConfig, Mode, RollBackConfig, SeatConfig
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.config import PolicyConfig
@@ -180,6 +181,10 @@ class RunConfig(ConfigModel):
     )  # fmt: skip
     serve: ServeConfig = Field(
         default_factory=ServeConfig, description="what `dsp-gym shadow` serves over HTTP"
+    )
+    gate: GateConfig = Field(
+        default_factory=GateConfig,
+        description="what `dsp-gym scorecard` wants to have seen before it says promote",
     )
     seed: int = Field(0, ge=0, description="seed of policies that draw")
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from dsp_gym import __version__
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
@@ -165,6 +166,8 @@ def started(
             stopped=lambda: stop.is_set() or place.is_over(),
         )  # fmt: skip
         run.namespace = place.namespace
+        kept = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        notes.step("started", {"configuration": kept, "version": __version__, "mode": mode})
         run.warm_up(place.seen)
         yield run
 

@@ -1,0 +1,39 @@
+"""What a policy must have shown in shadow before it is let act."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from dsp_gym.config.model import ConfigModel
+
+__all__ = ["GateConfig"]
+
+
+class GateConfig(ConfigModel):
+    """Bounds of the promotion gate."""
+
+    min_days: float = Field(
+        7.0, gt=0, le=365, description="days observed; a week shows every weekday once"
+    )
+    min_coverage: float = Field(
+        0.95, gt=0, le=1, description="share of the decision slots in which something was decided"
+    )
+    max_guard_trips_per_day: float = Field(
+        24.0, ge=0, description="decisions a day that guardrails changed; once an hour"
+    )
+    max_failure_share: float = Field(
+        0.001, ge=0, le=1, description="share of decisions that raised, came late or were nonsense"
+    )
+    min_saving: float = Field(
+        0.05,
+        ge=-1,
+        lt=1,
+        description="least saving, share of the incumbent's cost; the interval's lower end counts",
+    )
+    max_later: float = Field(
+        0.005,
+        ge=0,
+        le=1,
+        description="most that the late share of the time may rise; the interval's upper end "
+        "counts (0.005: 7 minutes a day)",
+    )
