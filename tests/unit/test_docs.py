@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -16,17 +16,19 @@ from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.config.kinds import model_of
 from dsp_gym.loads.splits import LoadSet
+from dsp_gym.reproduce.registry import data_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 WRITTEN = sorted(page for page in DOCS.rglob("*.md") if "reference" not in page.parts)
 
 
-def generator():
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(autouse=True, scope="module")
+def _generate_is_found():
+    """As when it is run: its folder comes first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        yield
 
 
 def blocks(language: str):
@@ -39,7 +41,7 @@ def blocks(language: str):
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return generator().pages()
+    return importlib.import_module("generate").pages()
 
 
 def test_reference_pages_are_what_the_code_says(pages):
@@ -54,12 +56,11 @@ def test_no_reference_page_is_left_over(pages):
 
 @pytest.mark.slow
 def test_published_numbers_are_what_reproduce_says():
-    module = generator()
-    folder = module.data_folder()
+    folder = data_folder()
     if folder is None:
         pytest.skip("needs the folder of measured data: DSP_GYM_DATA")
     written = checks((DOCS / "reproduction.md").read_text("utf-8"))
-    now = checks(module.reproduction(folder))
+    now = checks(importlib.import_module("generator.published").reproduction(folder))
     again = "run python docs/generate.py and commit docs/reproduction.md"
     assert list(written) == list(now), again
     for name, row in now.items():
@@ -107,7 +108,8 @@ def test_yaml_examples_are_accepted(block):
 
 
 def test_every_command_they_name_is_there():
-    known = {name for name, _ in generator().commands(typer.main.get_command(app), ())}
+    found = importlib.import_module("generator.commands").commands
+    known = {name for name, _ in found(typer.main.get_command(app), ())}
     for page in WRITTEN:
         text = page.read_text("utf-8")
         shown = re.findall(r"```sh\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)

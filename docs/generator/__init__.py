@@ -1,0 +1,1 @@
+"""The parts of docs/generate.py, by what they write."""

@@ -1,0 +1,64 @@
+"""The page of published numbers and figures, study by study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reproduction_plots import PLOTS
+
+from dsp_gym.reproduce.check import Check
+from dsp_gym.reproduce.registry import reproduce, studies
+from generator.markdown import page, table
+
+
+def reproduction(data: Path | None) -> str:
+    """The table of published numbers, study by study."""
+    sections = []
+    every: list[Check] = []
+    for study, about in studies().items():
+        checks = reproduce(study, data)
+        every += checks
+        rows = [
+            [
+                f"`{check.name}`",
+                check.claim,
+                check.published,
+                "–" if check.ours is None else check.ours,
+                check.tolerance,
+                "yes" if check.used_in_fit else "no",
+                {True: "ok", False: "**failed**", None: "–"}[check.passed],
+                check.note or "",
+            ]
+            for check in checks
+        ]
+        head = ["check", "claim", "published", "ours", "tolerance", "in fit", "result", "note"]
+        sections.append(f"## {study}\n\n{about}.\n\n{table(head, rows)}")
+    bar = [check for check in every if check.passed is not None]
+    unseen = [check for check in bar if not check.used_in_fit]
+    summary = (
+        f"{len(bar)} checks have a bar, {sum(not c.failed for c in bar)} of them pass. "
+        f"{len(unseen)} compare with numbers no parameter was fitted to, "
+        f"{sum(not c.failed for c in unseen)} of them pass. "
+        f"{len(every) - len(bar)} are reported without a bar or were skipped."
+    )
+    return page(
+        "Published numbers",
+        "Recomputed by `dsp-gym reproduce` and written here by `python docs/generate.py`. "
+        '"In fit" says whether a parameter of the job was fitted or chosen to meet the number; '
+        "[Shipped jobs](reference/jobs.md#what-was-used-in-a-fit) lists them by job. The StreamBed "
+        "study needs the folder of measured data (`DSP_GYM_DATA`).",
+        summary,
+        reproduction_figures(),
+        *sections,
+    )
+
+
+def reproduction_figures() -> str:
+    """The papers' figures as ours, each with its seed and command."""
+    parts = [
+        f"![{plot.title}](figures/reproduction/{name}.svg)\n\n**{plot.title}.** {plot.caption} "
+        f"{plot.seeds}; the numbers: `{plot.command}`, the drawing: "
+        "`python docs/generate.py`."
+        for name, plot in PLOTS.items()
+    ]
+    return "\n\n".join(["## Figures", *parts])
