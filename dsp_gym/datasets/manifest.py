@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ __all__ = [
     "PieceRecord",
     "SourceRecord",
     "TableRecord",
+    "content_of",
     "current_revision",
     "digest_of",
     "migrated",
@@ -161,6 +162,18 @@ def current_revision(dataset: Path) -> int:
             file=dataset,
             remedy="Build it: dsp-gym dataset build CONFIG",
         ) from None
+
+
+def content_of(partitions: Iterable[PartitionRecord]) -> str:
+    """The hash of all partitions' content; the same rows give the same hash."""
+    return digest_of(
+        sorted(
+            [p.job, p.day, table, record.sha256]
+            for p in partitions
+            for table, record in p.tables.items()
+            if record.rows
+        )
+    )
 
 
 def digest_of(document: object) -> str:

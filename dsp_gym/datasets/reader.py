@@ -1,0 +1,158 @@
+"""Reading a dataset without Spark: its tables as Arrow, its transitions as NumPy.
+
+>>> from dsp_gym.datasets.reader import Dataset                                 # doctest: +SKIP
+>>> dataset = Dataset.open("runs/datasets/q11")                                 # doctest: +SKIP
+>>> dataset.transitions("train").observation.shape                              # doctest: +SKIP
+(28800, 96)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsp_gym.config.files import parse
+from dsp_gym.datasets.content import hash_files
+from dsp_gym.datasets.encoding import Encoding
+from dsp_gym.datasets.files import pyarrow
+from dsp_gym.datasets.manifest import REVISIONS, DatasetManifest, content_of, current_revision
+from dsp_gym.datasets.transitions import COLUMNS, Transitions, transitions_of
+from dsp_gym.errors import DatasetError, DspGymError, StorageError, did_you_mean
+from dsp_gym.job.spec import JobSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Dataset"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The published revision of a dataset, as it was when it was opened."""
+
+    folder: Path  # of the revision
+    manifest: DatasetManifest
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Dataset:
+        """Opens a dataset.
+
+        Raises:
+            StorageError: There is none.
+            SchemaError: It is of a version that is not read here.
+        """
+        root = Path(folder)
+        revision = root / REVISIONS / str(current_revision(root))
+        return cls(revision, DatasetManifest.read_revision(revision))
+
+    @cached_property
+    def specs(self) -> dict[str, JobSpec]:
+        """The jobs' files, by name."""
+        return {
+            name: parse(JobSpec, document, self.folder / "manifest.json")
+            for name, document in self.manifest.jobs.items()
+        }
+
+    @property
+    def encoding(self) -> Encoding:
+        """How its transitions were encoded.
+
+        Raises:
+            DatasetError: It holds no transitions.
+        """
+        found = self.manifest.detail.get("encoding")
+        if found is None:
+            raise DatasetError(
+                "it holds no transitions",
+                file=self.folder,
+                remedy="Build it with transitions among its tables.",
+            )
+        return parse(Encoding, found, self.folder / "manifest.json")
+
+    def table(
+        self, name: str, split: str | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a table, partition by partition; `job` and `day` are columns.
+
+        Args:
+            name: windows, rescales, snapshots, transitions or quarantine.
+            split: train, validation or test; None: all rows.
+            columns: which ones; one that a file was written without is null. None: all.
+        """
+        arrow, parquet = pyarrow("reading a dataset")
+        self._refuse_unknown(name)
+        for partition in self.manifest.partitions:
+            for file in partition.tables[name].files if name in partition.tables else ():
+                try:
+                    with parquet.ParquetFile(self.folder / file) as opened:
+                        have = opened.schema_arrow.names
+                        wanted = None if columns is None else [c for c in have if c in columns]
+                        if wanted is not None and split is not None and "split" in have:
+                            wanted = [*dict.fromkeys([*wanted, "split"])]
+                        rows = opened.read(columns=wanted)
+                except (OSError, ValueError, arrow.ArrowException) as error:
+                    raise StorageError(
+                        f"cannot be read: {str(error).splitlines()[0][:200]}",
+                        file=self.folder / file,
+                        remedy="Build the dataset again.",
+                    ) from None
+                if split is not None and "split" in rows.column_names:
+                    rows = rows.filter(arrow.compute.equal(rows["split"], split))
+                named = {"job": partition.job, "day": partition.day}
+                for column, value in named.items():
+                    rows = rows.append_column(column, arrow.array([value] * len(rows), "string"))
+                if columns is not None:
+                    for column in columns:
+                        if column not in rows.column_names:
+                            rows = rows.append_column(column, arrow.nulls(len(rows)))
+                    rows = rows.select(list(columns))
+                yield from rows.to_batches()
+
+    def transitions(self, split: str | None = None) -> Transitions:
+        """The transitions of a split; None: all.
+
+        Raises:
+            DatasetError: There is none.
+        """
+        arrow, _ = pyarrow("reading a dataset")
+        batches = list(self.table("transitions", split, COLUMNS))
+        rows = arrow.Table.from_batches(batches) if batches else None
+        if rows is None or not len(rows):
+            have = ", ".join(self.manifest.splits.get("transitions", {})) or "none at all"
+            raise DatasetError(
+                f"it holds no transition of the split '{split}'",
+                file=self.folder,
+                key="split",
+                value=split,
+                remedy=f"It has {have}.",
+            )
+        return transitions_of(rows)
+
+    def problems(self) -> list[str]:
+        """What is not as the manifest says, one sentence each; every file is read."""
+        found = []
+        for partition in self.manifest.partitions:
+            for name, record in partition.tables.items():
+                where = f"{name}, job '{partition.job}', day {partition.day}"
+                try:
+                    rows, sha256 = hash_files(self.folder / file for file in record.files)
+                except DspGymError as error:
+                    found.append(f"{where}: {error}")
+                    continue
+                if rows != record.rows:
+                    found.append(f"{where}: {rows} rows, the manifest says {record.rows}")
+                elif sha256 != record.sha256:
+                    found.append(f"{where}: the rows are not those that were written")
+        if content_of(self.manifest.partitions) != self.manifest.content_sha256:
+            found.append("the manifest's hash of all partitions is not that of its partitions")
+        return found
+
+    def _refuse_unknown(self, table: str) -> None:
+        known = {name for partition in self.manifest.partitions for name in partition.tables}
+        if table not in known:
+            raise DatasetError(
+                f"it has no table '{table}'", file=self.folder, remedy=did_you_mean(table, known)
+            )
