@@ -95,6 +95,19 @@ def shadow(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the journal. Default: runs/live/JOB."),
     ] = None,
+    serve: Annotated[
+        bool | None,
+        typer.Option(
+            "--serve/--no-serve",
+            help="Serve page, status and metrics over HTTP. Default: not with --once, --replay or "
+            "--simulated.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Serve them there; 0: any port that is free."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
     ] = False,
@@ -108,16 +121,17 @@ def shadow(
     from dsp_gym.cli.turns import stopping
     from dsp_gym.live.start import journal_folder, permitted
 
-    settings = _settings(config, mode, policy, acting)
+    settings = _settings(config, mode, policy, acting, port)
     elsewhere = _elsewhere(settings, replay, run, simulated, speed, once, duration)
     found = permitted(settings, apply=apply)
     steps, duration_s = _ends(steps, duration, once)
     folder = journal or journal_folder(settings)
     stop = threading.Event()
+    serves = serve if serve is not None else port is not None or not (once or elsewhere)
     with stopping(stop) as interrupted:
         shown = _drive(
             settings, found, elsewhere, folder, stop, steps, duration_s,
-            as_json=as_json, once=once,
+            as_json=as_json, once=once, serve=serves,
         )  # fmt: skip
         was_interrupted = interrupted()
     if was_interrupted:
@@ -127,7 +141,7 @@ def shadow(
 
 
 def _settings(
-    config: str, mode: str | None, policies: list[str] | None, acting: str | None
+    config: str, mode: str | None, policies: list[str] | None, acting: str | None, port: int | None
 ) -> RunConfig:
     """The configuration with what the command line changes, checked as a whole."""
     from dsp_gym.config.files import find, parse, read_yaml
@@ -143,6 +157,8 @@ def _settings(
         data = {**data, **{k: v for k, v in changes.items() if v is not None}}
         if mode is not None and mode != "canary":
             data.pop("canary", None)
+        if port is not None and isinstance(data.get("serve", {}), dict):
+            data["serve"] = {**data.get("serve", {}), "port": port}
     return parse(RunConfig, data, file)
 
 
@@ -183,11 +199,11 @@ def _ends(steps: int | None, duration: str | None, once: bool) -> tuple[int | No
 def _drive(
     settings: RunConfig, mode: Mode, elsewhere: Elsewhere | None, folder: Path,
     stop: threading.Event, steps: int | None, duration_s: float | None, *, as_json: bool,
-    once: bool,
+    once: bool, serve: bool,
 ) -> bool:  # fmt: skip
     """Runs the loop; returns whether the last decision was held."""
     from dsp_gym.cli.turns import COLUMNS, Counts, document, event_line, json_line, lines
-    from dsp_gym.live.start import started
+    from dsp_gym.shadow.session import session
 
     counts, last = Counts(), [False]
 
@@ -208,12 +224,13 @@ def _drive(
         if not as_json:
             typer.echo(event_line(event, body))
 
-    with started(
-        settings, mode=mode, elsewhere=elsewhere, journal=folder, on_decision=show,
+    with session(
+        settings, serve=serve, mode=mode, elsewhere=elsewhere, journal=folder, on_decision=show,
         on_turn=report, on_event=tell, stop=stop,
-    ) as live:  # fmt: skip
+    ) as shown:  # fmt: skip
+        live, where = shown.run, "" if shown.server is None else f"; page at {shown.server.url}"
         if not as_json:
-            typer.echo(f"{live.jobs.spec.job}: {_what(live)}; journal {folder}\n{COLUMNS}")
+            typer.echo(f"{live.jobs.spec.job}: {_what(live)}; journal {folder}{where}\n{COLUMNS}")
         if once:
             live.decide()
         else:

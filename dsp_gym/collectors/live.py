@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dsp_gym.collectors.job import FlinkJob
-from dsp_gym.collectors.source import SampleSource
+from dsp_gym.collectors.source import FollowedJob, SampleSource
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
@@ -39,13 +38,15 @@ class LiveCollector:
     def __init__(
         self,
         spec: JobSpec,
-        job: FlinkJob,
+        job: FollowedJob,
         source: SampleSource,
         window: WindowConfig,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.topology = Topology.of([spec])
         self.trouble: str | None = None
+        self.age_s = float("nan")
+        """Age of the newest sample at the last snapshot, s; NaN where there is none."""
         self._job, self._source, self._window, self._clock = job, source, window, clock
 
     def snapshot(self) -> MetricsSnapshot:
@@ -63,6 +64,7 @@ class LiveCollector:
                 samples = self._source.samples(since_s, observed.t_s)
             except FlinkError as error:
                 self.trouble = str(error)
+        self.age_s = _age_s(observed, samples) if len(samples) else float("nan")
         snapshot = snapshot_of(self.topology, [observed], [samples], self._window)
         if self.trouble is None and snapshot.window_fill[0] == 0:
             self.trouble = self._silence(observed, samples)

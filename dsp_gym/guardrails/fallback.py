@@ -61,10 +61,15 @@ class Fallback(Restriction):
     def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
         self.shadow.reset(jobs, seeds, mask)
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
-        asked = np.zeros(len(parallelism), dtype=bool)
+    def asked(self, snapshot: MetricsSnapshot) -> Flags:
+        """True for the jobs in which it decides, whether or not that changes anything, (J,)."""
+        asked = np.zeros(len(snapshot), dtype=bool)
         for guardrail in self._asking:
             asked |= guardrail.demands(snapshot)
+        return asked
+
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+        asked = self.asked(snapshot)
         if not asked.any():
             return asked
         wanted = self.shadow.decided(snapshot)

@@ -103,6 +103,11 @@ class LiveJobs:
         self._history.append(observed_in(seen))
         return seen
 
+    @property
+    def data_age_s(self) -> float:
+        """Age of the newest sample at the last snapshot, s; NaN where there is none."""
+        return float(getattr(self.collector, "age_s", np.nan))
+
     def hold(self, reason: str) -> None:
         """Ask nothing of the job until the next snapshot."""
         self.held = reason

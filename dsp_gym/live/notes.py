@@ -46,6 +46,11 @@ class Notes:
         self._lock = threading.RLock()
         self._lost_now = 0
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a journal."""
+        return self._journal is not None
+
     def __call__(
         self,
         kind: Kind,

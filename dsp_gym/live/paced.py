@@ -89,6 +89,11 @@ class PacedJobs:
             self.held = f"the job is {status.name}"
         return seen
 
+    @property
+    def data_age_s(self) -> float:
+        """Samples are as old as the model says, or as they were: nobody waits for any."""
+        return 0.0
+
     def hold(self, reason: str) -> None:
         """Ask nothing of the job until the next snapshot."""
         self.held = reason

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,11 +15,18 @@ from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 
-__all__ = ["Permission", "RollBack"]
+__all__ = ["Held", "Permission", "RollBack"]
 
 _DAY_S = 86_400
 _LEAST_OUTCOMES = 3
 """Intervals after a change before it is judged: one may hold nothing but the outage."""
+
+
+class Held(NamedTuple):
+    """Why nothing was asked of a job: a word for metrics, a sentence for people."""
+
+    code: str
+    reason: str
 
 
 class Permission:
@@ -54,18 +62,21 @@ class Permission:
             return f"stopped by the file {self._stop_file}"
         return self._stopped()
 
-    def against(self, t_s: float, changes: bool) -> str | None:
+    def against(self, t_s: float, changes: bool) -> Held | None:
         """Why the decision of this moment is not asked of the job; None: it is.
 
         Called once per decision of an acting mode; `changes`: whether it differs from what runs.
         """
         reason = self.pause()
-        if reason is None and t_s < self.rests_until_s:
+        if reason is not None:
+            return Held("paused", reason)
+        if t_s < self.rests_until_s:
             left_s = self.rests_until_s - t_s
-            reason = f"a change was rolled back; nothing is enacted for another {left_s:.0f} s"
-        if reason is None and changes and self.mode == "canary" and self._canary is not None:
+            said = f"a change was rolled back; nothing is enacted for another {left_s:.0f} s"
+            return Held("rests", said)
+        if changes and self.mode == "canary" and self._canary is not None:
             reason = self._not_in_canary(self._canary, t_s)
-        return reason
+        return None if reason is None else Held("canary", reason)
 
     def rest(self, t_s: float, seconds: float) -> None:
         """Enact nothing for that long."""

@@ -47,6 +47,7 @@ class Opened:
     is_over: Callable[[], bool] = field(default=lambda: False)
     stopped: Callable[[], str | None] = field(default=lambda: None)
     advice: Callable[[], Mapping[str, int] | None] | None = None  # of a built-in autoscaler
+    managed: Callable[[], str | None] = field(default=lambda: None)  # how it scales the job
 
 
 @contextmanager

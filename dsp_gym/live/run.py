@@ -19,7 +19,7 @@ from dsp_gym.errors import DspGymError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.live.modes import INCUMBENT
 from dsp_gym.live.notes import Notes, outcome_to_json
-from dsp_gym.live.permission import Permission, RollBack
+from dsp_gym.live.permission import Held, Permission, RollBack
 from dsp_gym.live.seat import Judgement, Seat
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
@@ -76,6 +76,8 @@ class Turn:
     judgements: tuple[Judgement, ...] = ()  # of every policy, in order
     failures: tuple[tuple[str, str], ...] = ()  # stage and reason of everything that went wrong
     seconds: float = 0.0  # from the snapshot to the decision
+    held_code: str | None = None  # the same as `held` in a word
+    asked: bool = False  # whether a change was asked of the job
 
     @property
     def changes(self) -> bool:
@@ -125,10 +127,12 @@ class LiveRun:
         self.roll_back = roll_back or RollBack()
         self.interval_s = interval_s
         self.turns, self.namespace = 0, ""
+        self.managed: Callable[[], str | None] = lambda: None
         self._seeds = np.array([seed], np.int64)
         self._clock, self._stopped = clock, stopped
         self._on_decision, self._on_turn = on_decision, on_turn
         self._failures: list[tuple[str, str]] = []
+        self._has_asked = False
         self._last_s = -math.inf
         self._reset()
 
@@ -149,6 +153,7 @@ class LiveRun:
         turn = Turn(
             decided.number, decided.t_s, decided.snapshot, decided.guarded, decided.held,
             decided.applied, outcome, decided.judgements, tuple(self._failures), decided.seconds,
+            decided.held_code, decided.asked,
         )  # fmt: skip
         if self._on_turn is not None:
             self._on_turn(turn)
@@ -157,11 +162,12 @@ class LiveRun:
     def decide(self) -> Turn:
         """One decision; what comes of it is not waited for."""
         self.turns += 1
-        self._failures = []
+        self._failures, self._has_asked = [], False
         began_s = self._clock()
         seen = self._seen()
         if seen is None:
-            turn = self._turn(began_s, None, (), self._failures[-1][1], 0.0)
+            held = Held("collector", self._failures[-1][1])
+            turn = self._turn(began_s, None, (), held, 0.0)
         else:
             begun = time.perf_counter()
             judged = () if self.permission.mode == "off" else self._judged(seen)
@@ -226,49 +232,54 @@ class LiveRun:
                 self.notes("guard", decision_to_json(one.guarded, job, key), policy=one.policy)
         return judged
 
-    def _enacted(self, seen: MetricsSnapshot, judged: Sequence[Judgement]) -> str | None:
+    def _enacted(self, seen: MetricsSnapshot, judged: Sequence[Judgement]) -> Held | None:
         """Asks for what the mode lets pass; returns why nothing was asked, if something held it."""
+        held = None if self.jobs.held is None else Held(self._failures[0][0], self.jobs.held)
         one = next((one for one in judged if one.policy == self.acting), None)
         if one is None:
-            return self.jobs.held
-        if one.failure is not None and one.failure.replaced_by is None and self.jobs.held is None:
-            self.jobs.hold(one.failure.reason)
+            return held
+        if one.failure is not None and one.failure.replaced_by is None and held is None:
+            held = Held("policy", one.failure.reason)
+            self.jobs.hold(held.reason)
         is_acting, t_s = self.permission.is_acting, float(seen.t_s[0])
         if is_acting and (due := self.roll_back.due(seen)) is not None:
             return self._rolled_back(t_s, *due)
         changes = _differs(seen, one.guarded)
-        held = self.jobs.held
         if held is None and is_acting:
             held = self.permission.against(t_s, changes)
         asked = changes and is_acting and held is None
         self.notes.step(
             "decided",
-            {"asked": asked, "applied": is_acting, "held": held, "mode": self.permission.mode},
+            {
+                "asked": asked, "applied": is_acting, "held": held and held.reason,
+                "mode": self.permission.mode,
+            },
             self.acting,
-        )
+        )  # fmt: skip
         if asked:
             return self._asked(seen, one.guarded)
         if is_acting and held is None:
             self.jobs.apply(one.guarded)  # of what runs already: the actuator may be at something
         return held
 
-    def _asked(self, seen: MetricsSnapshot, guarded: GuardedDecision) -> str | None:
+    def _asked(self, seen: MetricsSnapshot, guarded: GuardedDecision) -> Held | None:
         try:
             self.jobs.apply(guarded)
         except Exception as error:
             self._fail("actuator", _words(error))
-            return _words(error)
+            return Held("actuator", _words(error))
+        self._has_asked = True
         self.roll_back.asked(seen, guarded)
         return None
 
-    def _rolled_back(self, t_s: float, before: GuardedDecision, reason: str) -> str:
+    def _rolled_back(self, t_s: float, before: GuardedDecision, reason: str) -> Held:
         self.notes.step("rolled_back", {"reason": reason}, self.acting)
         self.permission.rest(t_s, self.roll_back.config.cool_down_s)
         try:
             self.jobs.roll_back(before, reason)
         except Exception as error:
             self._fail("actuator", _words(error))
-        return f"rolled back: {reason}"
+        return Held("rolled_back", f"rolled back: {reason}")
 
     def _advance(self) -> Outcome | None:
         try:
@@ -286,12 +297,12 @@ class LiveRun:
 
     def _turn(
         self, began_s: float, seen: MetricsSnapshot | None, judged: tuple[Judgement, ...],
-        held: str | None, seconds: float,
+        held: Held | None, seconds: float,
     ) -> Turn:  # fmt: skip
         guarded = next((one.guarded for one in judged if one.policy == self.acting), None)
         return Turn(
-            self.turns, began_s, seen, guarded, held, self.permission.is_acting, None, judged,
-            tuple(self._failures), seconds,
+            self.turns, began_s, seen, guarded, held and held.reason, self.permission.is_acting,
+            None, judged, tuple(self._failures), seconds, held and held.code, self._has_asked,
         )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import Chain
+from dsp_gym.guardrails.excess_budget import ExcessBudget
 from dsp_gym.guardrails.fallback import Fallback
 from dsp_gym.guardrails.out_of_distribution import OutOfDistribution
 from dsp_gym.guardrails.shadow import ShadowPolicy
@@ -30,9 +31,6 @@ __all__ = ["Cause", "Failure", "Judgement", "Replacement", "Seat", "held"]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Cause = Literal["raised", "late", "invalid", "guardrails"]
-
-STANDING_IN = ("fallback", "excess_budget")
-"""Guardrails that let another policy decide."""
 
 
 class Failure(NamedTuple):
@@ -63,14 +61,9 @@ class Judgement:
     upper: Ints
     confidence: Floats | None  # 0..1 per vertex, of a policy that can tell
     in_distribution: bool | None  # None: nothing to compare with
+    is_replaced: bool  # by another policy, on account of a guardrail or a failure
     failure: Failure | None
     seconds: float  # it took, guardrails included
-
-    @property
-    def is_replaced(self) -> bool:
-        """Whether another policy decided."""
-        stood_in = any(found.guardrail in STANDING_IN for found in self.guarded.interventions)
-        return stood_in or (self.failure is not None and self.failure.cause != "guardrails")
 
 
 class Seat:
@@ -135,11 +128,13 @@ class Seat:
         decision, failure = self._decision(snapshot)
         lower = upper = snapshot.parallelism
         guarded, in_distribution = GuardedDecision.unchanged(decision), None
+        is_replaced = failure is not None and failure.replaced_by is not None
         try:
             if self._own is not None:
                 self._own.decided(snapshot)
             if self._box is not None and self._box.config.bounds:
                 in_distribution = not bool(self._box.demands(snapshot)[0])
+            is_replaced |= self._hands_over(snapshot)
             if self.chain is not None:
                 guarded = self.chain.allow(snapshot, decision)
             lower, upper = allowed_range(self.chain, snapshot, guarded)
@@ -153,13 +148,24 @@ class Seat:
         return Judgement(
             self.name, guarded, lower, upper,
             None if failure is not None else _confidence(self.policy, snapshot),
-            in_distribution, failure, time.perf_counter() - begun,
+            in_distribution, is_replaced, failure, time.perf_counter() - begun,
         )  # fmt: skip
 
     def close(self) -> None:
         """Let its thread end."""
         if self._worker is not None:
             self._worker.close()
+
+    def _hands_over(self, snapshot: MetricsSnapshot) -> bool:
+        """Whether a guardrail lets another policy decide; to be asked before the decision counts."""
+        for guardrail in () if self.chain is None else self.chain.guardrails:
+            if isinstance(guardrail, Fallback) and guardrail.asked(snapshot)[0]:
+                return True
+            if isinstance(guardrail, ExcessBudget):
+                cost, outage = guardrail.spent(snapshot)
+                if cost[0] >= 1 or outage[0] >= 1:
+                    return True
+        return False
 
     def _decision(self, snapshot: MetricsSnapshot) -> tuple[ScalingDecision, Failure | None]:
         try:

@@ -12,6 +12,7 @@ from typing import Any
 from dsp_gym import __version__
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
+from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
@@ -29,7 +30,15 @@ from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 
-__all__ = ["job_of", "journal_folder", "permitted", "seat_names", "started"]
+__all__ = [
+    "guardrails_of",
+    "job_of",
+    "journal_folder",
+    "named_seats",
+    "permitted",
+    "seat_names",
+    "started",
+]
 
 
 def job_of(config: RunConfig) -> JobSpec:
@@ -74,7 +83,7 @@ def seat_names(config: RunConfig) -> list[str]:
     Raises:
         ConfigError: Two have one name, or none is called as `acting` says.
     """
-    names = [name for name, _ in _named(config)]
+    names = [name for name, _ in named_seats(config)]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
@@ -128,10 +137,10 @@ def started(
     spec, names = job_of(config), seat_names(config)
     if mode is None:
         mode = (config.mode if config.mode in WRITING else "active") if apply else "shadow"
-    made = [(name, seat, _policy(seat)) for name, seat in _named(config)]
+    made = [(name, seat, _policy(seat)) for name, seat in named_seats(config)]
     for _, seat, policy in made:  # a wrong name is refused before the cluster is asked
         if policy is not None:
-            build_for(policy, _guardrails(config, seat))
+            build_for(policy, guardrails_of(config, seat))
     acting = config.acting or next(name for name in names if name != INCUMBENT)
     stop = stop or threading.Event()
     with ExitStack() as stack:
@@ -165,14 +174,14 @@ def started(
             clock=place.clock, on_decision=on_decision, on_turn=on_turn,
             stopped=lambda: stop.is_set() or place.is_over(),
         )  # fmt: skip
-        run.namespace = place.namespace
+        run.namespace, run.managed = place.namespace, place.managed
         kept = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         notes.step("started", {"configuration": kept, "version": __version__, "mode": mode})
         run.warm_up(place.seen)
         yield run
 
 
-def _named(config: RunConfig) -> list[tuple[str, SeatConfig]]:
+def named_seats(config: RunConfig) -> list[tuple[str, SeatConfig]]:
     """The policies by what they are called."""
     found = []
     for seat in config.seats:
@@ -189,7 +198,8 @@ def _policy(seat: SeatConfig) -> Policy | None:
     return None if seat.policy == INCUMBENT else make(seat.policy)
 
 
-def _guardrails(config: RunConfig, seat: SeatConfig) -> Any:
+def guardrails_of(config: RunConfig, seat: SeatConfig) -> str | GuardrailsConfig | None:
+    """What the decisions of one policy pass through."""
     return seat.guardrails if seat.has_own_guardrails else config.guardrails
 
 
@@ -198,7 +208,7 @@ def _seat(
 ) -> Seat:
     if policy is None:
         return Seat(Incumbent(place.advice), name=name)
-    rules = _guardrails(config, seat)
+    rules = guardrails_of(config, seat)
     if place.max_slots is not None:
         rules = bounded(rules, place.jobs.spec, place.max_slots)
     replacement: ShadowPolicy | None = None

@@ -1,0 +1,190 @@
+"""The loop's state as Prometheus metrics, read from its status when somebody scrapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from dsp_gym import __version__
+from dsp_gym.errors import MissingExtraError
+from dsp_gym.live.modes import INCUMBENT, MODES
+from dsp_gym.live.run import Turn
+from dsp_gym.shadow.status import StatusBoard, cost_per_hour
+from dsp_gym.shadow.versions import model_sha256
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+__all__ = ["BUCKETS_S", "Exporter", "labels_of"]
+
+BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 2.5)
+"""Buckets of the time a decision takes, s; 20 ms is what it may take with four policies."""
+
+
+def labels_of(board: StatusBoard) -> dict[str, str]:
+    """The labels every metric has."""
+    return {"namespace": board.run.namespace, "job": board.run.notes.job}
+
+
+class Exporter:
+    """A registry of its own with everything the loop knows.
+
+    Recommendations are absent until the metrics window is full, and while the job is not seen: an
+    old one would look like advice.
+
+    Raises:
+        MissingExtraError: prometheus-client is not installed.
+    """
+
+    def __init__(self, board: StatusBoard) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, Histogram, generate_latest
+            from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        except ModuleNotFoundError:
+            raise MissingExtraError("kubernetes", "serving metrics") from None
+        self._board = board
+        self._gauge: Any = GaugeMetricFamily
+        self._counter: Any = CounterMetricFamily
+        self._generate = generate_latest
+        self.registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
+        self._seconds = Histogram(
+            "dsp_gym_decision_seconds", "Time one decision of a policy took, guardrails included",
+            ["namespace", "job", "policy"], buckets=BUCKETS_S, registry=self.registry,
+        )  # fmt: skip
+        self.registry.register(self)
+
+    def decided(self, turn: Turn) -> None:
+        """Take in a decision."""
+        for one in turn.judgements:
+            if one.policy != INCUMBENT:
+                self._seconds.labels(**labels_of(self._board), policy=one.policy).observe(
+                    one.seconds
+                )
+
+    def text(self) -> bytes:
+        """All metrics in the text format."""
+        return bytes(self._generate(self.registry))
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry when somebody scrapes."""
+        with self._board.lock:
+            families = [*self._state(), *self._counters(), *self._vertices()]
+        yield from families
+
+    def _state(self) -> Iterator[Metric]:
+        board = self._board
+        run, turn = board.run, board.turn
+        yield self._family("build_info", "Release that runs", ["version"], [((__version__,), 1)])
+        yield self._family(
+            "mode", "Mode of the loop", ["mode"],
+            [((mode,), int(mode == run.permission.mode)) for mode in MODES],
+        )  # fmt: skip
+        yield self._family(
+            "policy_info", "Policies that are asked", ["policy", "version", "sha256"],
+            [((name, v.version, v.sha256), 1) for name, v in board.versions.items()],
+        )  # fmt: skip
+        spec = run.jobs.spec
+        yield self._family(
+            "model_info", "Model of the job", ["job_file", "sha256"],
+            [((spec.job, model_sha256(spec)), 1)],
+        )  # fmt: skip
+        yield self._family(
+            "condition", "1: the condition is True", ["condition"],
+            [((c.type,), int(c.status == "True")) for c in board.conditions],
+        )  # fmt: skip
+        paused = board.conditions["Paused"].status == "True"
+        yield self._family("paused", "1: nothing may be enacted", [], [((), int(paused))])
+        seen = None if turn is None else turn.snapshot
+        fill = 0.0 if seen is None else float(seen.window_fill[0])
+        yield self._family("window_fill", "Share of the metrics window covered", [], [((), fill)])
+        if math.isfinite(board.data_age_s):
+            yield self._family(
+                "data_age_seconds", "Age of the newest sample", [], [((), board.data_age_s)]
+            )
+        if turn is not None:
+            yield self._family(
+                "fallback_active", "1: another policy decided", ["policy"],
+                [((one.policy,), int(one.is_replaced or one.failure is not None))
+                 for one in turn.judgements if one.policy != INCUMBENT],
+            )  # fmt: skip
+
+    def _counters(self) -> Iterator[Metric]:
+        counts = self._board.counts
+        yield self._family(
+            "decisions", "Decisions of each policy", ["policy"],
+            [((policy,), n) for policy, n in counts.decisions.items()], counted=True,
+        )  # fmt: skip
+        yield self._family(
+            "held", "Decisions at which nothing could be asked of the job", ["reason"],
+            [((reason,), n) for reason, n in counts.held.items()], counted=True,
+        )  # fmt: skip
+        yield self._family(
+            "guard_trips", "Decisions a guardrail changed", ["policy", "guardrail"],
+            counts.trips.items(), counted=True,
+        )  # fmt: skip
+        yield self._family(
+            "policy_failures", "Decisions a policy could not make itself", ["policy", "cause"],
+            counts.failures.items(), counted=True,
+        )  # fmt: skip
+        yield self._family(
+            "api_errors", "Answers of Flink, Prometheus or Kubernetes that failed",
+            ["api", "reason"], counts.api_errors.items(), counted=True,
+        )  # fmt: skip
+        yield self._family(
+            "writes", "Changes asked of the job", ["outcome"],
+            [((outcome,), n) for outcome, n in counts.writes.items()], counted=True,
+        )  # fmt: skip
+
+    def _vertices(self) -> Iterator[Metric]:
+        turn = self._board.turn
+        if turn is None or turn.snapshot is None:
+            return
+        seen = turn.snapshot
+        names = list(enumerate(seen.topology.names(0)))
+        for what, values in (
+            ("parallelism", seen.parallelism), ("memory_level", seen.memory_level)
+        ):  # fmt: skip
+            yield self._family(
+                f"current_{what}", "What runs", ["vertex"],
+                [((name,), int(values[0, v])) for v, name in names],
+            )  # fmt: skip
+        if not self._board.is_full:
+            return
+        policies = [one for one in turn.judgements if one.policy != INCUMBENT]
+        wanted = [(one.policy, one.guarded.proposed) for one in policies]
+        left = [(one.policy, one.guarded.parallelism) for one in policies]
+        for family, about, values_of in (
+            ("recommended_parallelism", "What the policy wants",
+             [(policy, proposed.parallelism) for policy, proposed in wanted]),
+            ("allowed_parallelism", "What the guardrails leave of it", left),
+            ("recommended_memory_level", "Memory level the policy wants; -1: no managed memory",
+             [(policy, proposed.memory_level) for policy, proposed in wanted]),
+        ):  # fmt: skip
+            yield self._family(
+                family, about, ["vertex", "policy"],
+                [((name, policy), int(values[0, v]))
+                 for policy, values in values_of for v, name in names],
+            )  # fmt: skip
+        yield self._family(
+            "baseline_parallelism", "What the incumbent runs, or advises", ["vertex", "baseline"],
+            [((name, one.policy), int(one.guarded.parallelism[0, v]))
+             for one in turn.judgements if one.policy == INCUMBENT for v, name in names],
+        )  # fmt: skip
+        yield self._family(
+            "predicted_cost_per_hour", "Money per hour of what the guardrails leave", ["policy"],
+            [((one.policy,), cost_per_hour(turn, one)) for one in turn.judgements],
+        )  # fmt: skip
+
+    def _family(
+        self, name: str, about: str, labels: list[str],
+        samples: Iterable[tuple[tuple[str, ...], float]], *, counted: bool = False,
+    ) -> Metric:  # fmt: skip
+        common = labels_of(self._board)
+        kind = self._counter if counted else self._gauge
+        family = kind(f"dsp_gym_{name}", about, labels=[*common, *labels])
+        for values, number in samples:
+            family.add_metric([*common.values(), *values], number)
+        made: Metric = family
+        return made

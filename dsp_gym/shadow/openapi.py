@@ -1,0 +1,119 @@
+"""The HTTP interface as an OpenAPI document; the schemas are those of the wire format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dsp_gym.loop.wire import DECISION_SCHEMA, SNAPSHOT_SCHEMA, json_schema
+
+__all__ = ["openapi"]
+
+_TEXT = {"text/plain": {"schema": {"type": "string"}}}
+_ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+
+
+def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> dict[str, Any]:
+    """OpenAPI 3.1.
+
+    Args:
+        max_body_kib: largest body that is read, KiB.
+        timeout_s: longest wait for a request to arrive, and for a decision, s.
+        policies: names that may be asked for a decision.
+    """
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "dsp-gym shadow",
+            "version": "1",
+            "description": "Status of a shadowed Flink job, and scaling decisions for any "
+            "controller. The version stands in the path; what it names stays as it is.",
+        },
+        "paths": {
+            "/healthz": _get("The process lives; depends on nothing outside it", _TEXT, "503"),
+            "/readyz": _get("The job was seen at the last decision", _TEXT, "503"),
+            "/metrics": _get("Prometheus metrics", _TEXT),
+            "/v1/status": _get(
+                "dsp-gym/status/1: per vertex what runs, what every policy wants, and why",
+                {"application/json": {"schema": {"type": "object"}}},
+            ),
+            "/v1/openapi.json": _get(
+                "This document", {"application/json": {"schema": {"type": "object"}}}
+            ),
+            "/v1/decide": {"post": _decide(max_body_kib, timeout_s, policies)},
+        },
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {
+                "Snapshot": _component(SNAPSHOT_SCHEMA, "Snapshot"),
+                "Decision": _component(DECISION_SCHEMA, "Decision"),
+                "Error": {
+                    "type": "object",
+                    "properties": {"error": {"type": "string"}},
+                    "required": ["error"],
+                },
+            },
+        },
+    }
+
+
+def _get(about: str, content: dict[str, Any], *others: str) -> dict[str, Any]:
+    responses = {"200": {"description": about, "content": content}}
+    responses |= {code: {"description": "It is not so", "content": _TEXT} for code in others}
+    return {"get": {"summary": about, "responses": responses}}
+
+
+def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> dict[str, Any]:
+    errors = {
+        "400": "The body is no snapshot, or does not follow the one before",
+        "401": "The token is missing or wrong",
+        "403": "No token is configured, so no decisions are given",
+        "404": "There is no such policy",
+        "408": f"The body did not arrive within {timeout_s:g} s",
+        "411": "The length of the body is not given",
+        "413": f"The body is larger than {max_body_kib} KiB",
+        "429": "Too many decisions are asked for at once",
+    }
+    return {
+        "summary": "The guarded decision on one snapshot",
+        "description": "Snapshots of one `job` are its history, in order of `t_s`; a copy of the "
+        "policy is kept for each. A policy that fails or takes longer than its limit is replaced "
+        "by its fallback, and `reason` says so.",
+        "security": [{"token": []}],
+        "parameters": [
+            {
+                "name": "policy",
+                "in": "query",
+                "description": "Whose decision; left out: that of the acting policy",
+                "schema": {"type": "string", "enum": policies},
+            }
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Snapshot"}}},
+        },
+        "responses": {
+            "200": {
+                "description": "dsp-gym/decision/1",
+                "content": {
+                    "application/json": {"schema": {"$ref": "#/components/schemas/Decision"}}
+                },
+            },
+            **{code: {"description": text, "content": _ERROR} for code, text in errors.items()},
+        },
+    }
+
+
+def _component(schema: str, name: str) -> dict[str, Any]:
+    """A JSON Schema moved below `components`, its own references with it."""
+    document = json_schema(schema)
+    moved = _moved(document, f"#/components/schemas/{name}/$defs/")
+    return {key: value for key, value in moved.items() if key not in ("$schema", "$id")}
+
+
+def _moved(value: Any, base: str) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: base + item.removeprefix("#/$defs/") if key == "$ref" else _moved(item, base)
+            for key, item in value.items()
+        }
+    return [_moved(item, base) for item in value] if isinstance(value, list) else value
