@@ -8,7 +8,7 @@ interval again; redeploys start from a savepoint.
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -198,11 +198,16 @@ def demeter_autoscalers(data: Path | None) -> list[Check]:
         why = "no data folder; name one with DSP_GYM_DATA"
         claim = "published autoscalers as policies on the calibrated job"
         return [skipped("demeter-autoscalers/late", SOURCE, claim, "3 runs of 18 h", why)]
+    delayed = _with_the_default_delay(data)
     checks = []
     for name, setup in SETUPS.items():
         days = [simulate(setup, data, seed) for seed in SEEDS]
-        checks += _checks(name, setup, data, days)
-    return [*checks, _with_the_default_delay(data)]
+        found = _checks(name, setup, data, days)
+        if name == "operator":  # which of two releases it stands for decides the outcome: say so
+            about = f"scale-downs not delayed, as in 1.6; by 1.15.0's default: {delayed.ours}"
+            found = [replace(check, note=f"{check.note}; {about}") for check in found]
+        checks += found
+    return [*checks, delayed]
 
 
 def _day(
@@ -291,11 +296,11 @@ def _with_the_default_delay(data: Path) -> Check:
     return Check(
         "demeter-autoscalers/operator-default-delay",
         SOURCE,
-        "operator with 1.15.0's default scale-down.interval of an hour: rescales, share late",
-        "35, 0.347 (release 1.6)",
-        f"{counted:g}, {late:.3f}",
+        "operator with 1.15.0's default scale-down.interval of an hour",
+        "35 rescales, 0.347 late (release 1.6)",
+        f"{counted:g} rescales, {late:.3f} late",
         "reported",
         None,
         used_in_fit=False,
-        note="1.6 delays no scale-down but allows none within an hour after a scale-up",
+        note="1.6 delays no scale-down, but allows none within an hour after a scale-up",
     )
