@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ import typer
 
 from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = ["ENGINES", "ENGINE_OPTION", "MASTER_OPTION", "SETTING_OPTION", "spark_engine"]
+__all__ = ["ENGINES", "ENGINE_OPTION", "MASTER_OPTION", "SETTING_OPTION", "count", "spark_engine"]
 
 ENGINES = ("local", "spark")
 
@@ -48,6 +48,30 @@ def spark_engine(
     sweep: Any = importlib.import_module("spark_pipelines.sweep")
     with sweep.spark_sweep(name, master, dict(map(_pair, settings or ()))) as engines:
         yield engines
+
+
+@contextmanager
+def count(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr that hears how many more are done, of how many; else nothing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        TextColumn(f"{{task.completed:.0f}} of {{task.total:.0f}} {what}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None, start=False)
+
+        def told(more: int, total: int) -> None:
+            bar.start_task(task)
+            bar.update(task, advance=more, total=total)
+
+        yield told
 
 
 def _pair(setting: str) -> tuple[str, str]:

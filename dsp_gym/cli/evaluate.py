@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsp_gym.cli.engines import (
+    ENGINE_OPTION,
+    MASTER_OPTION,
+    SETTING_OPTION,
+    count,
+    spark_engine,
+)
 from dsp_gym.cli.output import TRACK_OPTION, print_table
 
 if TYPE_CHECKING:
@@ -37,7 +44,8 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  dsp-gym evaluate quick\n\n"
         "  dsp-gym evaluate configs/experiments/q11.yaml --policy runs/q11/policy\n\n"
-        "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     once more, exactly"
+        "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     once more, exactly\n\n"
+        "  dsp-gym evaluate core-v1 --engine spark --master spark://host:7077"
     )(evaluate)
 
 
@@ -59,6 +67,9 @@ def evaluate(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the results. Default: runs/evaluations/NAME."),
     ] = None,
+    engine: Annotated[str, ENGINE_OPTION] = "local",
+    master: Annotated[str | None, MASTER_OPTION] = None,
+    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print JSON; files and a record only together with --out."),
@@ -79,8 +90,13 @@ def evaluate(
     name, benchmark = read_benchmark(source, tuple(policy or ()))
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
-    with progress(len(entrants_of(benchmark))) as observer:
-        scorecard = run(benchmark, observer=observer)
+    with spark_engine(engine, f"dsp-gym evaluate {name}", master, setting) as spark:
+        if spark is None:
+            with progress(len(entrants_of(benchmark))) as observer:
+                scorecard = run(benchmark, observer=observer)
+        else:
+            with count("runs") as told:
+                scorecard = run(benchmark, spread=spark.evaluation(told))
     if as_json and out is None:
         typer.echo(scorecard.to_json(), nl=False)
         return

@@ -1,7 +1,8 @@
 """Running a benchmark: every policy on the same jobs, loads and seeds.
 
-All runs of one policy are one batch. Loads, seeds and the simulation's random numbers are the same
-for every policy, so that differences are the policies' own.
+All runs of one policy are one batch, or several batches on several machines: a run does not depend
+on the rest of its batch. Loads, seeds and the simulation's random numbers are the same for every
+policy, so that differences are the policies' own.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import platform
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import cast
@@ -37,7 +38,18 @@ from dsp_gym.policies.registry import is_installed, make
 from dsp_gym.simulation.outcome import histogram_quantile
 from dsp_gym.simulation.simulated import SimulatedJobs
 
-__all__ = ["PLAN", "Observer", "benchmark_job", "entrants_of", "evaluate", "simulation_seed"]
+__all__ = [
+    "PLAN",
+    "Observer",
+    "Part",
+    "Share",
+    "Spread",
+    "benchmark_job",
+    "entrants_of",
+    "evaluate",
+    "play",
+    "simulation_seed",
+]
 
 PLAN = "clairvoyant"
 """The policy that is told the load, and its label."""
@@ -61,49 +73,78 @@ class _Runs:
     def __len__(self) -> int:
         return len(self.job)
 
+    def take(self, first: int, last: int) -> _Runs:
+        """Rows from the first up to, but not including, the last."""
+        part = slice(first, last)
+        return _Runs(
+            self.specs, self.job[part], self.loads[part], self.seeds[part], self.rates[part]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some runs of one policy, and all that playing them takes."""
+
+    entrant: Entrant
+    runs: _Runs
+    config: BenchmarkConfig
+    drawn: tuple[int, ...]  # rows whose timeline is kept
+    bounding: bool  # whether the policy is asked what is possible
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def split(self, size: int) -> list[Share]:
+        """The same in shares of at most so many runs."""
+        return [
+            replace(
+                self,
+                runs=self.runs.take(first, first + size),
+                drawn=tuple(row - first for row in self.drawn if 0 <= row - first < size),
+            )
+            for first in range(0, len(self), size)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What came of a share."""
+
+    cells: tuple[Cell, ...]
+    timelines: tuple[Timeline, ...]
+    possible: Possible | None
+
+
+Spread = Callable[[Sequence[Share]], Iterable[Part]]
+"""Plays shares somewhere else: gives their parts, cut as it likes, in the order of the shares."""
+
 
 def evaluate(
     config: BenchmarkConfig,
     *,
     base_dir: str | Path | None = None,
     observer: Observer | None = None,
+    spread: Spread | None = None,
 ) -> Scorecard:
     """Runs a benchmark.
 
     Args:
         config: The benchmark.
         base_dir: Folder that relative trace paths start from.
-        observer: Told of each step.
+        observer: Told of each step that is made in this process.
+        spread: Plays the runs somewhere else; none: here, all runs of a policy as one batch.
 
     Returns:
         The scorecard; the same config gives the same one to the last bit.
     """
     runs = _runs(config, base_dir)
-    # Everything that can be wrong about a policy is found before the first one runs.
-    made = [(entrant, make(entrant.policy)) for entrant in entrants_of(config)]
-    entrants = [
-        (entrant, policy, build_for(policy, entrant.guardrails)) for entrant, policy in made
-    ]
-    cells: list[Cell] = []
-    timelines: list[Timeline] = []
-    possible: Possible | None = None
-    for entrant, policy, chain in entrants:
-        jobs = SimulatedJobs(Topology.of(runs.specs, runs.job.tolist()), config.simulation)
-        jobs.reset(runs.seeds, runs.rates, parallelism=_start(jobs.topology, runs, config))
-        if isinstance(policy, Foreseeing):
-            policy.foresee(jobs.topology, Foresight(runs.rates, config.interval_s))
-        if config.clairvoyant and possible is None and isinstance(policy, Bounding):
-            possible = policy.possible()
-        loop = ControlLoop(jobs, policy, chain, config.interval_s)
-        loop.reset(runs.seeds)
-        record = _Record.of(_play(loop, config, entrant.name, observer), jobs)
-        names = chain.names if chain is not None else ()
-        cells += [_cell(entrant.name, runs, row, record, names, config) for row in range(len(runs))]
-        timelines += [
-            _timeline(entrant.name, runs, row, record, config) for row in _representative(runs)
-        ]
-    if possible is not None:
-        cells = _with_bound(cells, runs, possible)
+    shares = _shares(config, runs)
+    parts = list((play(share, observer) for share in shares) if spread is None else spread(shares))
+    cells = [cell for part in parts for cell in part.cells]
+    found = [part.possible for part in parts if part.possible is not None]
+    if found:
+        bound, peak = (np.concatenate(values) for values in zip(*found, strict=True))
+        cells = _with_bound(cells, runs, Possible(bound, peak))
     rows = score(
         cells,
         reference=config.reference,
@@ -116,8 +157,42 @@ def evaluate(
         versions=_versions(runs.specs),
         rows=rows,
         cells=tuple(cells),
-        timelines=tuple(timelines),
+        timelines=tuple(timeline for part in parts for timeline in part.timelines),
     )
+
+
+def play(share: Share, observer: Observer | None = None) -> Part:
+    """Plays the runs of a share as one batch."""
+    config, runs, entrant = share.config, share.runs, share.entrant
+    policy = make(entrant.policy)
+    chain = build_for(policy, entrant.guardrails)
+    jobs = SimulatedJobs(Topology.of(runs.specs, runs.job.tolist()), config.simulation)
+    jobs.reset(runs.seeds, runs.rates, parallelism=_start(jobs.topology, runs, config))
+    if isinstance(policy, Foreseeing):
+        policy.foresee(jobs.topology, Foresight(runs.rates, config.interval_s))
+    possible = policy.possible() if share.bounding and isinstance(policy, Bounding) else None
+    loop = ControlLoop(jobs, policy, chain, config.interval_s)
+    loop.reset(runs.seeds)
+    record = _Record.of(_steps(loop, config, entrant.name, observer), jobs)
+    names = chain.names if chain is not None else ()
+    rows = range(len(runs))
+    return Part(
+        tuple(_cell(entrant.name, runs, row, record, names, config) for row in rows),
+        tuple(_timeline(entrant.name, runs, row, record, config) for row in share.drawn),
+        possible,
+    )
+
+
+def _shares(config: BenchmarkConfig, runs: _Runs) -> list[Share]:
+    """One share for each policy."""
+    # Everything that can be wrong about a policy is found before the first one runs.
+    made = [(entrant, make(entrant.policy)) for entrant in entrants_of(config)]
+    for entrant, policy in made:
+        build_for(policy, entrant.guardrails)
+    able = [entrant.name for entrant, policy in made if isinstance(policy, Bounding)]
+    asked = able[0] if able and config.clairvoyant else None
+    drawn = tuple(_representative(runs))
+    return [Share(entrant, runs, config, drawn, entrant.name == asked) for entrant, _ in made]
 
 
 def entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
@@ -148,7 +223,7 @@ def _with_bound(cells: list[Cell], runs: _Runs, possible: Possible) -> list[Cell
     return told + least
 
 
-def _play(
+def _steps(
     loop: ControlLoop, config: BenchmarkConfig, label: str, observer: Observer | None
 ) -> Iterator[Step]:
     """One episode, step by step."""

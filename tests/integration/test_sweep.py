@@ -1,0 +1,120 @@
+"""Cells on executors: the same results as here, whatever happens to an executor."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dsp_gym.cli import app
+from dsp_gym.config.files import parse
+from dsp_gym.errors import DatasetError, PolicyError
+from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.evaluation.run import evaluate
+from dsp_gym.rollouts.config import RolloutConfig
+from dsp_gym.rollouts.run import rollout
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LEARNED = {
+    "policy": "learned",
+    "name": "trained",
+    "params": {"path": str(ROOT / "agents" / "pretrained")},
+    "guardrails": "deployed",
+}
+ROLLOUTS = {
+    "policies": ["ds2", LEARNED, {"policy": "justin-paper", "guardrails": "floor"}],
+    "jobs": ["nexmark-q11", "nexmark-q3"],
+    "loads": {"train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 3}}},
+    "env": {"start": "random", "episode_s": 900},
+    "epsilon": 0.2,
+}
+BENCHMARK = {
+    "policies": ["ds2", LEARNED],
+    "jobs": ["nexmark-q11", "nexmark-q3"],
+    "loads": {"test": {"loads": ["flash-crowd"], "seeds": {"from": 900, "to": 903}}},
+    "episode_s": 900,
+    "bootstrap": 200,
+}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def test_rollouts_on_executors_are_those_of_the_local_engine(spark, tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(json.dumps(ROLLOUTS))  # JSON is YAML
+    for engine in ("local", "spark"):
+        arguments = [str(file), "--engine", engine, "--out", str(tmp_path / engine)]
+        result = CliRunner().invoke(app, ["rollout", *arguments])
+        assert result.exit_code == 0, result.output
+    here = contents(tmp_path / "local")
+    assert len(here) == 1 + 3 * 2 * 3
+    assert contents(tmp_path / "spark") == here
+
+
+def test_a_scorecard_from_executors_is_that_of_the_local_engine(spark, tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(json.dumps(BENCHMARK))
+    cards = []
+    for engine in ("local", "spark"):
+        result = CliRunner().invoke(
+            app, ["evaluate", str(file), "--engine", engine, "--json", "--no-track"]
+        )
+        assert result.exit_code == 0, result.output
+        cards.append(result.stdout)
+    assert {cell["policy"] for cell in json.loads(cards[0])["cells"]} >= {"clairvoyant", "bound"}
+    assert cards[0] == cards[1]
+
+
+def refuse(_work: int) -> int:
+    raise PolicyError("cannot be used", value="this one", remedy="Take another.")
+
+
+def fail(_work: int) -> int:
+    raise ZeroDivisionError("division by zero")
+
+
+def test_what_the_user_can_put_right_comes_back_as_it_was_raised(spark):
+    from spark_pipelines.sweep import Sweep
+
+    with pytest.raises(PolicyError, match=r"'this one': cannot be used. Take another."):
+        list(Sweep(spark).run([1, 2, 3], refuse))
+
+
+def test_a_fault_on_an_executor_is_told_in_one_line(spark):
+    from spark_pipelines.sweep import Sweep
+
+    with pytest.raises(DatasetError, match="gave up on a batch: ZeroDivisionError: division by"):
+        list(Sweep(spark).run([1], fail))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the executors in /proc")
+def test_the_work_of_killed_executors_is_done_again(tmp_path):
+    """Two executors of one core; each sweep loses one of them, killed, in the middle."""
+    (tmp_path / "rollouts.json").write_text(json.dumps(ROLLOUTS))
+    (tmp_path / "benchmark.json").write_text(json.dumps(BENCHMARK))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "losing_executors.py"), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert set(told) == {"rollouts", "evaluation"}
+    assert all(sweep["killed"] >= 1 and sweep["lost"] >= 1 for sweep in told.values())
+    rollout(parse(RolloutConfig, ROLLOUTS, "test"), tmp_path / "here")
+    assert contents(tmp_path / "spread") == contents(tmp_path / "here")
+    card = evaluate(parse(BenchmarkConfig, BENCHMARK, "test"))
+    assert (tmp_path / "scorecard.json").read_text() == card.to_json()
