@@ -157,7 +157,7 @@ class Seat:
             self._worker.close()
 
     def _hands_over(self, snapshot: MetricsSnapshot) -> bool:
-        """Whether a guardrail lets another policy decide; to be asked before the decision counts."""
+        """Whether a guardrail lets another policy decide; asked before the decision counts."""
         for guardrail in () if self.chain is None else self.chain.guardrails:
             if isinstance(guardrail, Fallback) and guardrail.asked(snapshot)[0]:
                 return True

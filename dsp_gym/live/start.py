@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dsp_gym import __version__
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -176,7 +176,7 @@ def started(
         )  # fmt: skip
         run.namespace, run.managed = place.namespace, place.managed
         kept = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        notes.step("started", {"configuration": kept, "version": __version__, "mode": mode})
+        notes.step("started", {"configuration": kept, "version": version("dsp-gym"), "mode": mode})
         run.warm_up(place.seen)
         yield run
 

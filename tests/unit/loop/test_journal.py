@@ -204,9 +204,8 @@ def test_a_disk_that_refuses_loses_what_was_not_synced_and_nothing_else(
         kept = [written.append("snapshot", float(i), "q11", None, {"i": i}) for i in range(4)]
         size = max(s.stat().st_size for s in tmp_path.glob("*.jsonl"))
         limited_files(min(size + 60, 400))
-        with pytest.raises(OSError, match="large"), written.decision():
-            for _ in range(8):
-                written.append("decision", 9.0, "q11", "ds2", {"text": "x" * 100})
+        with pytest.raises(OSError, match="large"):
+            a_long_decision(written)
         assert [e.seq for e in read(tmp_path)][: len(kept)] == kept
         with pytest.raises(OSError, match="until it has recovered"):
             written.append("decision", 9.0, "q11", "ds2", {})
@@ -214,6 +213,12 @@ def test_a_disk_that_refuses_loses_what_was_not_synced_and_nothing_else(
         assert written.recover() >= 0
         assert written.append("error", 10.0, "q11", None, {"lost": True}) == 4
     assert [e.seq for e in read(tmp_path)] == [*kept, 4]
+
+
+def a_long_decision(written: Journal) -> None:
+    with written.decision():
+        for _ in range(8):
+            written.append("decision", 9.0, "q11", "ds2", {"text": "x" * 100})
 
 
 def test_a_journal_whose_disk_stays_full_can_still_be_closed(tmp_path, limited_files):
