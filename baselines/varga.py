@@ -1,7 +1,7 @@
 """Varga, Balassi, Kiss: "Towards autoscaling of Apache Flink jobs".
 
 Kubernetes' HPA with two metrics: how fast the lag grows against what the job takes in, and how
-busy the tasks behind the sources are. Equation numbers are the paper's.
+busy the tasks behind the sources are. The equations stand in `varga_equations`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from baselines import reasons
-from baselines.replicas import NOTHING, Behavior, HorizontalController, recommend
+from baselines.replicas import Behavior, HorizontalController
+from baselines.varga_equations import (
+    desired_replicas,
+    lag_metric,
+    relative_lag_change_rate,
+    source_lag,
+    utilization,
+)
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
@@ -23,15 +30,7 @@ from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = [
-    "HpaVarga",
-    "HpaVargaConfig",
-    "desired_replicas",
-    "lag_metric",
-    "relative_lag_change_rate",
-    "source_lag",
-    "utilization",
-]
+__all__ = ["HpaVarga", "HpaVargaConfig"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -183,83 +182,6 @@ class HpaVarga:
     def _inputs(snapshot: MetricsSnapshot) -> Inputs:
         values = (np.ascontiguousarray(getattr(snapshot, name)) for name in Inputs._fields)
         return Inputs(*values)
-
-
-@njit(cache=True, nogil=True)
-def desired_replicas(current: int, lag_ratio: float, busy_ratio: float, tolerance: float) -> int:
-    """Equation 1: the larger of ceil(current * metric / desired); NOTHING where unknown.
-
-    As in Kubernetes, a metric that is missing is passed over when the other scales up, and
-    keeps the replicas from being scaled down.
-
-    >>> desired_replicas(4, -1.2, 1.5, 0.1), desired_replicas(4, 1.3, 0.5, 0.1)
-    (6, 6)
-    """
-    by_lag = recommend(current, lag_ratio, tolerance)
-    by_busy = recommend(current, busy_ratio, tolerance)
-    largest = max(by_lag, by_busy)
-    missing = by_lag == NOTHING or by_busy == NOTHING
-    return NOTHING if missing and largest < current else largest
-
-
-@njit(cache=True, nogil=True)
-def source_lag(
-    pending: float, of_fullest: float, partitions_of_fullest: float, partitions: int
-) -> float:
-    """Equation 2 for one source: an upper bound of its backlog, records.
-
-    The paper sums max lag * assigned partitions over subtasks, because Kafka's consumer shows
-    only the largest lag of a subtask. Here the fullest subtask is known, so its lag per
-    partition is taken for all partitions; the sum itself, where it is known, is never undercut.
-
-    >>> source_lag(float("nan"), 250_000.0, 5.0, 20)
-    1000000.0
-    """
-    if partitions > 0 and partitions_of_fullest > 0.0 and not np.isnan(of_fullest):
-        bound = of_fullest / partitions_of_fullest * partitions
-        return bound if np.isnan(pending) else max(bound, pending)
-    return pending
-
-
-@njit(cache=True, nogil=True)
-def relative_lag_change_rate(growth_per_s: float, rate_per_s: float) -> float:
-    """Equation 3: 1 + deriv(totalLag) / totalRate, NaN where nothing is taken in.
-
-    >>> relative_lag_change_rate(500.0, 1000.0)
-    1.5
-    """
-    return 1.0 + growth_per_s / rate_per_s if rate_per_s > 0.0 else np.nan
-
-
-@njit(cache=True, nogil=True)
-def lag_metric(lag: float, threshold: float, relative: float) -> float:
-    """Equation 4: equation 3 with its sign turned where the lag is not above the threshold.
-
-    Not a number (at the threshold, or with nothing taken in below it) is handed on as zero by
-    Prometheus' adapter, which does not keep the replicas up either.
-
-    >>> lag_metric(200.0, 100.0, 1.5), lag_metric(50.0, 100.0, 1.0)
-    (1.5, -1.0)
-    """
-    if np.isnan(lag) or lag > threshold:
-        return relative if lag > threshold else np.nan
-    return 0.0 if lag == threshold or np.isnan(relative) else -relative
-
-
-@njit(cache=True, nogil=True)
-def utilization(idle_ms_per_s: Floats, tasks: Ints) -> float:
-    """Equation 5: 1 - mean idle share over the tasks that are not sources.
-
-    Args:
-        idle_ms_per_s: (V,) mean over a vertex's tasks.
-        tasks: (V,) tasks that count; 0 for sources.
-    """
-    whole, weight = 0.0, 0
-    for v in range(len(tasks)):
-        if tasks[v] > 0:
-            whole += idle_ms_per_s[v] * tasks[v]
-            weight += tasks[v]
-    return 1.0 - whole / weight / 1000.0 if weight > 0 else np.nan
 
 
 @njit(cache=True, nogil=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baselines.varga import (
-    HpaVarga,
-    HpaVargaConfig,
+from baselines.varga import HpaVarga, HpaVargaConfig
+from baselines.varga_equations import (
     desired_replicas,
     lag_metric,
     relative_lag_change_rate,
