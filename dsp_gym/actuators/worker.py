@@ -26,7 +26,15 @@ from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["OneJobActuator", "OnEvent", "Unreached", "as_words", "clipped", "ignored"]
+__all__ = [
+    "JobActuator",
+    "OneJobActuator",
+    "OnEvent",
+    "Unreached",
+    "as_words",
+    "clipped",
+    "ignored",
+]
 
 OnEvent = Callable[[str, dict[str, Any]], None]
 """Called with every step of a request, from the request's thread: kind and JSON-able body."""
@@ -67,21 +75,19 @@ def as_words(configuration: Configuration) -> dict[str, dict[str, int]]:
     }
 
 
-class OneJobActuator(ABC):
+class JobActuator(ABC):
     """Actuator of a batch of one running job; use it as a context manager, or `close()` it.
 
     Args:
-        rest: the cluster.
         job_name: the job's name; it must be running.
         spec: its job file.
         timeout_s: seconds after which a step that makes no progress is given up.
-        poll_s: seconds between two looks at the cluster.
+        poll_s: seconds between two looks at the job.
         on_event: called with every step, from the thread of the request.
     """
 
     def __init__(
         self,
-        rest: FlinkRest,
         job_name: str,
         spec: JobSpec,
         *,
@@ -89,7 +95,6 @@ class OneJobActuator(ABC):
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
     ) -> None:
-        self.rest = rest
         self.job_name = job_name
         self.spec = spec
         self.timeout_s = timeout_s
@@ -160,9 +165,9 @@ class OneJobActuator(ABC):
     def _recover(self, job: RunningJob, wanted: Configuration) -> None:
         """After a failed `_rescale`: the job runs as before, or an alarm says what to do."""
 
+    @abstractmethod
     def _read(self) -> RunningJob:
         """The job as it runs now."""
-        return RunningJob.find(self.rest, self.job_name, self.spec)
 
     def _emit(self, kind: str, body: dict[str, Any]) -> None:
         """Report a step. A listener that fails (a full disk) must not stop a rescale half-way."""
@@ -247,3 +252,32 @@ class OneJobActuator(ABC):
                 # A request refused meanwhile was the last one, and stays refused.
                 self._status = status if self._status != REFUSED else REFUSED
                 self._under_way = None
+
+
+class OneJobActuator(JobActuator):
+    """Actuator of one running job of a Flink cluster.
+
+    Args:
+        rest: the cluster.
+        job_name: the job's name; it must be running.
+        spec: its job file.
+        timeout_s: seconds after which a step that makes no progress is given up.
+        poll_s: seconds between two looks at the cluster.
+        on_event: called with every step, from the thread of the request.
+    """
+
+    def __init__(
+        self,
+        rest: FlinkRest,
+        job_name: str,
+        spec: JobSpec,
+        *,
+        timeout_s: float = 180.0,
+        poll_s: float = 0.25,
+        on_event: OnEvent = ignored,
+    ) -> None:
+        self.rest = rest
+        super().__init__(job_name, spec, timeout_s=timeout_s, poll_s=poll_s, on_event=on_event)
+
+    def _read(self) -> RunningJob:
+        return RunningJob.find(self.rest, self.job_name, self.spec)

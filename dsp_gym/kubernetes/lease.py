@@ -6,6 +6,7 @@ two leaders are then possible. Here every call has one, and whoever is about to 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -57,11 +58,12 @@ class Lease:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._api, self._namespace, self._name = api, namespace, name
+        self._api, self.namespace, self.name = api, namespace, name
         self.holder, self.duration_s = holder, duration_s
         self._clock, self._wall_clock = clock, wall_clock
         self._until_s = float("-inf")  # that long it is held, if nobody took it
         self._seen: tuple[str, float] | None = None  # version of another's lease, first seen when
+        self._lock = threading.RLock()  # one renews it, another looks whether it is held
 
     def try_acquire(self) -> bool:
         """Take the lease if it is free or over, or renew it; whether it is held now.
@@ -69,9 +71,13 @@ class Lease:
         Raises:
             KubernetesError: The server is out of reach, or refuses; it is not known to be held.
         """
+        with self._lock:
+            return self._tried()
+
+    def _tried(self) -> bool:
         asked_s = self._clock()
         try:
-            body = self._api.get("Lease", self._namespace, self._name)
+            body = self._api.get("Lease", self.namespace, self.name)
         except KubernetesError as error:
             if error.reason != "NotFound":
                 raise
@@ -90,7 +96,7 @@ class Lease:
             for_s: longest time that what is to be done under it takes, s.
         """
         try:
-            body = self._api.get("Lease", self._namespace, self._name)
+            body = self._api.get("Lease", self.namespace, self.name)
         except KubernetesError:
             return False
         holder = (body.get("spec") or {}).get("holderIdentity")
@@ -102,11 +108,11 @@ class Lease:
         """Give it up, so that another need not wait; a server out of reach lets it run out."""
         self._until_s = float("-inf")
         try:
-            body = self._api.get("Lease", self._namespace, self._name)
+            body = self._api.get("Lease", self.namespace, self.name)
             spec = dict(body.get("spec") or {})
             if spec.get("holderIdentity") == self.holder:
                 body = {**body, "spec": {**spec, "holderIdentity": ""}}
-                self._api.replace("Lease", self._namespace, self._name, body)
+                self._api.replace("Lease", self.namespace, self.name, body)
         except KubernetesError:
             return
 
@@ -124,9 +130,9 @@ class Lease:
         self._until_s = float("-inf")
         try:
             if body["metadata"].get("resourceVersion"):
-                self._api.replace("Lease", self._namespace, self._name, body)
+                self._api.replace("Lease", self.namespace, self.name, body)
             else:
-                self._api.create("Lease", self._namespace, body)
+                self._api.create("Lease", self.namespace, body)
         except KubernetesError as error:
             if error.reason in ("Conflict", "NotFound"):
                 return False  # another was faster
@@ -138,7 +144,7 @@ class Lease:
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self.name, "namespace": self.namespace},
             "spec": self._spec({}),
         }
 

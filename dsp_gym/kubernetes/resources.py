@@ -61,7 +61,9 @@ class FlinkResource:
     is_session_cluster: bool
     is_deleting: bool
     suspended: bool
+    started_s: float | None  # when the job was submitted, Unix seconds
     job_arguments: tuple[str, ...]
+    effective_arguments: tuple[str, ...]  # of the spec that runs
     configuration: Mapping[str, str]  # by dotted keys
     overrides: Mapping[str, int]  # vertex id to parallelism, of the spec
     effective_overrides: Mapping[str, int]  # of the spec that runs
@@ -80,7 +82,9 @@ class FlinkResource:
         reconciled = _map(status.get("reconciliationStatus"))
         configuration = _map(spec.get("flinkConfiguration"))
         override, flat = Override.of(configuration), flattened(configuration)
-        effective = Override.of(_map(_last_reconciled(reconciled).get("flinkConfiguration")))
+        runs = _last_reconciled(reconciled)
+        effective = Override.of(_map(runs.get("flinkConfiguration")))
+        started_ms = _number(job_status.get("startTime"))
         return cls(
             kind=str(body.get("kind") or "FlinkDeployment"),
             namespace=str(meta.get("namespace", "")),
@@ -100,7 +104,9 @@ class FlinkResource:
             is_session_cluster=not job,
             is_deleting=meta.get("deletionTimestamp") is not None,
             suspended=job.get("state") == "suspended",
-            job_arguments=tuple(str(part) for part in _list(job.get("args"))),
+            started_s=None if started_ms is None else started_ms / 1000.0,
+            job_arguments=_texts(job.get("args")),
+            effective_arguments=_texts(_map(runs.get("job")).get("args")),
             configuration=flat,
             overrides=override.values,
             effective_overrides=effective.values,
@@ -114,7 +120,7 @@ class FlinkResource:
 
     def reason_not_to_act(self) -> str | None:
         """Why nothing may be written to it now, a sentence; None where nothing speaks against."""
-        return self._not_meant() or self._not_settled()
+        return self.reason_not_to_write() or self._not_settled()
 
     def patch_for(self, overrides: Mapping[str, int]) -> dict[str, Any]:
         """The merge patch that asks for parallelism by vertex id, in the form the resource uses.
@@ -138,8 +144,11 @@ class FlinkResource:
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
-    def _not_meant(self) -> str | None:
-        """Reasons that stay until somebody changes the spec."""
+    def reason_not_to_write(self) -> str | None:
+        """The part of the reasons that holds for putting the old numbers back, too.
+
+        A job that does not come back is not STABLE, and that is why they are put back.
+        """
         if self.kill_switch:
             return f"the annotation {KILL_SWITCH} says stop"
         if self.is_session_cluster:
@@ -154,12 +163,12 @@ class FlinkResource:
             return "its upgradeMode is not known to this release"
         if self.suspended:
             return "it is suspended"
+        if self.is_deleting:
+            return "it is being deleted"
         return None
 
     def _not_settled(self) -> str | None:
         """Reasons that pass."""
-        if self.is_deleting:
-            return "it is being deleted"
         if self.lifecycle_state != "STABLE":
             return f"its lifecycleState is {self.lifecycle_state}, not STABLE"
         if self.reconciliation_state in ("ROLLING_BACK", "ROLLED_BACK", "UPGRADING"):
@@ -199,8 +208,8 @@ def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(str(part) for part in value) if isinstance(value, list) else ()
 
 
 def _word(value: Any, known: frozenset[str]) -> str:

@@ -9,11 +9,18 @@ import numpy as np
 import pytest
 
 from dsp_gym.actuators import DryRunActuator, JustinActuator
+from dsp_gym.actuators.kubernetes import KubernetesActuator
 from dsp_gym.flink.rest import FlinkRest
+from dsp_gym.kubernetes.api import KubernetesApi
+from dsp_gym.kubernetes.config import KubernetesPlace
+from dsp_gym.kubernetes.lease import Lease
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED, Actuator
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.simulated import SimulatedJobs
+from tests.fakes.flink_operator import FlinkOperator, PretendedJob
 from tests.fakes.justin_endpoint import JustinCluster, served
+from tests.fakes.kubernetes_api import served_kubernetes
+from tests.flink_resources import MAP, SINK, SOURCE, deployment
 from tests.simulating import line, wanted
 
 
@@ -176,6 +183,31 @@ class TestJustin(OneJobContract):
 
     def running(self, actuator):
         return np.array([[self.cluster.running(name) for name in ("source", "map", "sink")]])
+
+
+class TestKubernetes(OneJobContract):
+    @pytest.fixture
+    def actuator(self, tmp_path):
+        ids = {"source": SOURCE, "map": MAP, "sink": SINK}
+        self.job = PretendedJob(ids, {"source": 4, "map": 1, "sink": 1})
+        self.job.delay_s = 0.2
+        with served_kubernetes() as fake:
+            fake.put(deployment())
+            file = fake.kubeconfig(tmp_path / "config", fake.admin)
+            place = KubernetesPlace(kubeconfig=file, namespace="jobs", name="words")
+            api = KubernetesApi.connect(place)
+            lease = Lease(api, "jobs", "words", "me")
+            with (
+                FlinkOperator(fake, "words", self.job),
+                KubernetesActuator(
+                    api, place, "words", line(), self.job.look, lease, poll_s=0.02
+                ) as actuator,
+            ):
+                yield actuator
+
+    def running(self, actuator):
+        tasks = self.job.running()
+        return np.array([[tasks[name] for name in ("source", "map", "sink")]])
 
 
 def test_a_dry_run_is_an_actuator_that_stays_idle_and_tells_what_it_did_not_ask():

@@ -1,0 +1,50 @@
+"""Memory levels in the arguments of a job of this project (`spec.job.args`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from dsp_gym.job.memory import NO_MEMORY, level_mib
+from dsp_gym.job.spec import JobSpec
+
+__all__ = ["levels_in", "with_levels"]
+
+_OPTION = "--managed-mib"
+
+
+def levels_in(arguments: Sequence[str], spec: JobSpec) -> dict[str, int] | None:
+    """Memory level by vertex; None where the arguments are not those of a job of this project."""
+    if "--program" not in arguments:
+        return None
+    pairs = [part.partition("=") for part in _value(arguments).split(",") if part]
+    managed = {name: float(mib) for name, _, mib in pairs}
+    return {
+        vertex.name: round(math.log2(managed[vertex.name] / spec.memory.base_mib))
+        if vertex.name in managed
+        else NO_MEMORY
+        for vertex in spec.vertices
+    }
+
+
+def with_levels(
+    arguments: Sequence[str], levels: Mapping[str, int], spec: JobSpec
+) -> tuple[str, ...]:
+    """The arguments with other memory levels, all else as it was."""
+    listed = ",".join(
+        f"{name}={round(level_mib(spec.memory.base_mib, level))}"
+        for name, level in levels.items()
+        if level != NO_MEMORY
+    )
+    kept = list(arguments)
+    if _OPTION in kept:
+        at = kept.index(_OPTION)
+        del kept[at : at + 2]
+    return (*kept, _OPTION, listed) if listed else tuple(kept)
+
+
+def _value(arguments: Sequence[str]) -> str:
+    if _OPTION not in arguments:
+        return ""
+    at = arguments.index(_OPTION) + 1
+    return arguments[at] if at < len(arguments) else ""
