@@ -98,6 +98,8 @@ def clone(
     policy.set_training_mode(True)
     size = len(shown.actions)
     for epoch in range(config.epochs):
+        if config.schedule == "linear":
+            optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - epoch / config.epochs)
         order = torch.randperm(size)
         total = 0.0
         for start in range(0, size, config.batch_size):

@@ -19,19 +19,20 @@ from stable_baselines3.common.logger import configure
 
 from agents.actor_critic import MaskableVertexPolicy, VertexPolicy, policy_arguments
 from agents.checkpoint import read_checkpoint, refuse_other_config, write_checkpoint
-from agents.cloning import clone, demonstrate
+from agents.cloning import Demonstrations, clone, demonstrate
 from agents.environment import training_batch, validation_batch
 from agents.network import NetworkShape
+from agents.offline import demonstrated, improve, read_transitions
 from agents.sb3_vec import Sb3VecEnv
 from agents.validation import validate
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
-from dsp_gym.experiment import AgentConfig, ExperimentConfig
+from dsp_gym.experiment import AgentConfig, ExperimentConfig, OfflineConfig, WarmStartConfig
 
 __all__ = ["Learner", "Progress", "TrainingInterrupted"]
 
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int, dict[str, float]], None]
-"""Told of a stage ("imitate" or "learn"), what is done of it and in all, and the newest figures."""
+"""Told of a stage ("imitate", "offline", "learn"), what is done of it, of how much, and figures."""
 
 SAMPLE_ROWS, SAMPLES_KEPT = 256, 256
 """Observations kept of each rollout, and of how many rollouts, for the training distribution."""
@@ -118,8 +119,12 @@ class Learner:
                 callback=callback,
                 reset_num_timesteps=False,
             )
-            self.evaluate()
-            self.save()
+        elif not self.best.weights:  # of imitation alone
+            self.model._setup_learn(0, reset_num_timesteps=False)
+        else:
+            return self.best
+        self.evaluate()
+        self.save()
         return self.best
 
     def evaluate(self) -> None:
@@ -168,7 +173,9 @@ class Learner:
     def sample(self) -> None:
         """Keeps some observations of the rollout, evenly over time and jobs."""
         seen = self.model.rollout_buffer.observations
-        flat = seen.reshape(-1, seen.shape[-1])
+        self._keep(seen.reshape(-1, seen.shape[-1]))
+
+    def _keep(self, flat: Floats) -> None:
         stride = max(1, len(flat) // SAMPLE_ROWS)
         # A stride prime to the number of jobs visits all of them.
         self.samples.append(flat[:: stride | 1][:SAMPLE_ROWS].copy())
@@ -220,25 +227,44 @@ class Learner:
         return model
 
     def _begin(self) -> None:
-        agent, warm = self.config.agent, self.config.agent.warm_start
+        agent = self.config.agent
         self.env.reset()
-        if warm is None:
-            self._normalise(_wander(self.batch))
-        else:
-            shown = demonstrate(self.batch, warm.teacher, warm.decisions, agent.gamma)
+        if agent.warm_start is not None:
+            shown = self._shown(agent.warm_start)
             self._normalise(shown.observations)
-            agreement = clone(
-                self.model.policy,
-                shown,
-                warm,
-                agent,
-                lambda epoch, loss: self._progress(
-                    "imitate", epoch, warm.epochs, {"imitation_loss": loss}
-                ),
-            )
-            self._record({"warm_start/agreement": agreement}, 0)
+            self._imitate(shown, agent.warm_start)
+            if not agent.total_steps:  # there will be no rollout to sample
+                self._keep(shown.observations)
+        if agent.offline is not None:
+            self._learn_offline(agent.offline, normalise=agent.warm_start is None)
+        elif agent.warm_start is None:
+            self._normalise(_wander(self.batch))
         # Learning begins on the first episodes of the seed's streams, whatever came before.
         self.env.seed(self.seed)
+
+    def _shown(self, warm: WarmStartConfig) -> Demonstrations:
+        if warm.teacher is not None:
+            return demonstrate(self.batch, warm.teacher, warm.decisions, self.config.agent.gamma)
+        seen = read_transitions(self.config, warm)
+        return demonstrated(seen, self.config, warm.min_propensity)
+
+    def _imitate(self, shown: Demonstrations, warm: WarmStartConfig) -> None:
+        def told(epoch: int, loss: float) -> None:
+            self._progress("imitate", epoch, warm.epochs, {"imitation_loss": loss})
+
+        agreement = clone(self.model.policy, shown, warm, self.config.agent, told)
+        self._record({"warm_start/agreement": agreement}, 0)
+
+    def _learn_offline(self, offline: OfflineConfig, *, normalise: bool) -> None:
+        def told(epoch: int, loss: float) -> None:
+            self._progress("offline", epoch, offline.epochs, {"offline_loss": loss})
+
+        seen = read_transitions(self.config, offline)
+        if normalise:
+            self._normalise(seen.observation)
+        if not self.config.agent.total_steps:
+            self._keep(seen.observation)
+        self._record(improve(self.model.policy, seen, offline, self.config, told), 0)
 
     def _normalise(self, observations: Floats) -> None:
         """Fixes shift and scale of each feature from what is seen before learning."""

@@ -31,7 +31,7 @@ class SeedProgress:
         """An agent begins."""
 
     def update(self, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
-        """An agent has got so far in a stage, "imitate" or "learn"."""
+        """An agent has got so far in a stage: "imitate", "offline", "learn"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ __all__ = [
     "AgentConfig",
     "EvaluationConfig",
     "ExperimentConfig",
+    "FromDataset",
     "NetworkConfig",
+    "OfflineConfig",
     "TrackingConfig",
     "WarmStartConfig",
 ]
@@ -68,20 +70,78 @@ class NetworkConfig(ConfigModel):
         return hidden
 
 
-class WarmStartConfig(ConfigModel):
-    """Behaviour cloning of a teacher before the agent learns for itself."""
+class FromDataset(ConfigModel):
+    """Which transitions of a dataset are learned from."""
 
-    teacher: str = Field(
-        min_length=1, description="the policy to imitate: a name, or a file in configs/policies"
+    dataset: str | None = Field(
+        None, min_length=1, description="folder of a dataset that `dsp-gym dataset build` made"
+    )
+    split: SplitName = Field("train", description="part of the dataset")
+    policies: tuple[str, ...] = Field(
+        ("*",), min_length=1, description="whose decisions, as globs; all by default"
+    )
+
+
+class WarmStartConfig(FromDataset):
+    """Behaviour cloning of a teacher, or of a dataset, before the agent learns for itself."""
+
+    teacher: str | None = Field(
+        None,
+        min_length=1,
+        description="the policy to imitate: a name, or a file in configs/policies; either this or "
+        "dataset",
     )
     decisions: int = Field(
-        65_536, ge=256, description="decisions of the teacher to learn from, one per job and step"
+        65_536,
+        ge=256,
+        description="decisions of the teacher to learn from, one per job and step; of a dataset: "
+        "all there are",
+    )
+    min_propensity: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="decisions of a dataset that were less probable are not imitated: "
+        "explorations, where they are rare; what is not known is taken to be meant",
     )
     epochs: int = Field(
         10, ge=1, le=1000, description="passes over them; the loss is flat after about ten"
     )
     batch_size: int = Field(2048, ge=1, description="decisions per gradient step")
     learning_rate: float = Field(1e-3, gt=0, description="Adam's, during the imitation only")
+    schedule: Literal["constant", "linear"] = Field(
+        "constant", description="of the learning rate; linear goes to 0 with the last epoch"
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> WarmStartConfig:
+        if (self.teacher is None) == (self.dataset is None):
+            raise ValueError("give either a teacher or a dataset to imitate")
+        return self
+
+
+class OfflineConfig(FromDataset):
+    """Learning from a dataset better than its policies decide: advantage-weighted regression."""
+
+    dataset: str = Field(
+        min_length=1, description="folder of a dataset that `dsp-gym dataset build` made"
+    )
+    epochs: int = Field(10, ge=1, le=1000, description="passes over it")
+    batch_size: int = Field(2048, ge=1, description="decisions per gradient step")
+    learning_rate: float = Field(1e-3, gt=0, description="Adam's, offline only")
+    temperature: float = Field(
+        0.5,
+        gt=0,
+        description="of the weights, in standard deviations of the advantage; towards 0 only the "
+        "best decisions count, large values imitate all alike",
+    )
+    expectile: float = Field(
+        0.7,
+        gt=0,
+        lt=1,
+        description="what the critic learns; 0.5: the policies' mean, towards 1 their best (IQL "
+        "takes 0.7 to 0.9)",
+    )
 
 
 class AgentConfig(ConfigModel):
@@ -122,13 +182,19 @@ class AgentConfig(ConfigModel):
     vf_coef: float = Field(0.5, ge=0, description="weight of the critic's loss")
     max_grad_norm: float = Field(0.5, gt=0, description="limit on the gradient's norm")
     total_steps: int = Field(
-        2_000_000, ge=1, description="decisions to learn from, over all jobs, per seed"
+        2_000_000,
+        ge=0,
+        description="decisions to learn from, over all jobs, per seed; 0: imitation and dataset "
+        "alone",
     )
     seeds: tuple[int, ...] = Field(
         (0,), min_length=1, description="one agent is trained per seed, the best is exported"
     )
     warm_start: WarmStartConfig | None = Field(
-        None, description="imitate a teacher first; none: learn from scratch"
+        None, description="imitate a teacher or a dataset first; none: learn from scratch"
+    )
+    offline: OfflineConfig | None = Field(
+        None, description="then learn from a dataset, before the first own step; none: do not"
     )
     checkpoint_every: int = Field(
         500_000, ge=1, description="decisions between checkpoints; about a minute on 2 cores"

@@ -142,6 +142,7 @@ def _figures(figures: dict[str, float]) -> str:
     """The few figures that say whether it learns."""
     names = {
         "imitation_loss": "loss",
+        "offline_loss": "loss",
         "best_return": "best return",
         "best_cost_per_h": "cost/h",
         "best_slo_share": "SLO missed",

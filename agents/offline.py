@@ -1,0 +1,176 @@
+"""Learning from a dataset before the first step of one's own: imitation, then improvement on it.
+
+Improvement is advantage-weighted regression (Peng et al., 2019): the actor imitates the decisions
+of the dataset, each the more, the better it turned out than the critic expected. The critic leans
+towards the better decisions by an expectile (IQL, Kostrikov et al., 2022), so that the measure is
+what the good ones among the policies achieve, not their mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+
+from agents.cloning import Demonstrations
+from dsp_gym.datasets.reader import Dataset
+from dsp_gym.datasets.transitions import Transitions
+from dsp_gym.envs.reward import reward
+from dsp_gym.errors import DatasetError
+from dsp_gym.experiment import ExperimentConfig, FromDataset, OfflineConfig
+from dsp_gym.job.catalog import load_job
+
+__all__ = ["demonstrated", "improve", "read_transitions"]
+
+Floats = NDArray[np.float32]
+
+LARGEST_WEIGHT = 20.0
+"""Of a decision in the regression, as in the paper: no single lucky one counts for more."""
+
+
+def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitions:
+    """The transitions an experiment learns from.
+
+    Raises:
+        DatasetError: The dataset does not fit the experiment, or no row is left of it.
+    """
+    assert chosen.dataset is not None  # asked by who has one
+    folder = Path(chosen.dataset)
+    dataset = Dataset.open(folder)
+    specs = [load_job(name) for name in config.jobs]
+    dataset.encoding.refuse_other(config.env, specs, folder)
+    found = dataset.transitions(chosen.split)
+    own = np.isin(found.job, [spec.job for spec in specs]) & found.of_policies(chosen.policies)
+    if not own.any():
+        raise DatasetError(
+            f"no transition of its split '{chosen.split}' is of these jobs and policies",
+            file=folder,
+            key="policies",
+            value=list(chosen.policies),
+            remedy=f"It has decisions of {', '.join(map(str, np.unique(found.policy))) or 'none'}.",
+        )
+    return found.take(own)
+
+
+def demonstrated(
+    seen: Transitions, config: ExperimentConfig, min_propensity: float
+) -> Demonstrations:
+    """Decisions to imitate: those their policy meant, explorations left out; and what they earn.
+
+    A decision whose propensity is not known is taken to be meant.
+    """
+    gamma, rewards = config.agent.gamma, _rewards(seen, config)
+    # Episodes end by the clock, so the future beyond is taken to be like the mean; one that was
+    # given up is charged its last reward for ever, as the learner charges it.
+    beyond = np.where(seen.terminated, rewards, rewards.mean()).astype(np.float32)
+    returns = _backwards((1 - gamma) * rewards, gamma * beyond, seen.ends, gamma)
+    meant = ~(seen.propensity < min_propensity)
+    return Demonstrations(
+        seen.observation[meant],
+        seen.action_mask[meant],
+        seen.valid_action()[meant],
+        returns[meant],
+    )
+
+
+def improve(
+    policy: Any,
+    seen: Transitions,
+    offline: OfflineConfig,
+    config: ExperimentConfig,
+    progress: Callable[[int, float], None] | None = None,
+) -> dict[str, float]:
+    """Advantage-weighted regression of actor and critic on a dataset.
+
+    Args:
+        policy: One of the policies of `agents.actor_critic`.
+        seen: The dataset's transitions.
+        offline: How long, how fast, how greedy.
+        config: The experiment: its reward, discount and algorithm.
+        progress: Told of each epoch: how many are done, and the loss.
+
+    Returns:
+        Figures of the last epoch.
+    """
+    agent = config.agent
+    masked = agent.algorithm == "maskable-ppo"
+    optimizer = torch.optim.Adam(policy.parameters(), lr=offline.learning_rate)
+    policy.set_training_mode(True)
+    rewards, actions = _rewards(seen, config), torch.from_numpy(seen.valid_action())
+    observations, masks = torch.from_numpy(seen.observation), torch.from_numpy(seen.action_mask)
+    size, figures = len(seen), {}
+    for epoch in range(offline.epochs):
+        targets, weights = _judged(policy, seen, rewards, offline, agent.gamma, agent.gae_lambda)
+        order, total = torch.randperm(size), 0.0
+        for start in range(0, size, offline.batch_size):
+            rows = order[start : start + offline.batch_size]
+            arguments = {"action_masks": masks[rows].numpy()} if masked else {}
+            values, log_prob, _ = policy.evaluate_actions(
+                observations[rows], actions[rows], **arguments
+            )
+            error = targets[rows] - values.flatten()
+            side = torch.where(error > 0, offline.expectile, 1 - offline.expectile)
+            critic = (2 * side * error.square()).mean()
+            loss = -(weights[rows] * log_prob).mean() + agent.vf_coef * critic
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), agent.max_grad_norm)
+            optimizer.step()
+            total += float(loss.detach()) * len(rows)
+        figures = {
+            "offline/loss": total / size,
+            "offline/value": float(targets.mean()),
+            "offline/effective_share": float(weights.sum() ** 2 / weights.square().sum() / size),
+        }
+        if progress is not None:
+            progress(epoch + 1, total / size)
+    return figures
+
+
+def _judged(
+    policy: Any,
+    seen: Transitions,
+    rewards: Floats,
+    offline: OfflineConfig,
+    gamma: float,
+    gae_lambda: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What each decision turned out to be worth, (N,), and its weight in the regression, (N,)."""
+    now, after = _values(policy, seen.observation), _values(policy, seen.next_observation)
+    after = np.where(seen.terminated, rewards, after)
+    surprise = (1 - gamma) * rewards + gamma * after - now
+    advantage = _backwards(surprise, np.zeros_like(surprise), seen.ends, gamma * gae_lambda)
+    standard = (advantage - advantage.mean()) / max(float(advantage.std()), 1e-8)
+    weight = np.minimum(np.exp(standard / offline.temperature), LARGEST_WEIGHT)
+    weight /= weight.mean()
+    return torch.from_numpy(now + advantage), torch.from_numpy(weight.astype(np.float32))
+
+
+def _values(policy: Any, observations: Floats) -> Floats:
+    with torch.no_grad():
+        whole = torch.from_numpy(observations)
+        parts = [policy.predict_values(part) for part in torch.split(whole, 8192)]
+    found: Floats = torch.cat(parts).flatten().numpy()
+    return found
+
+
+def _rewards(seen: Transitions, config: ExperimentConfig) -> Floats:
+    """With the weights of the experiment, whatever those of the dataset are."""
+    return reward(seen.terms, config.env.reward).astype(np.float32)
+
+
+@njit(cache=True, nogil=True)
+def _backwards(each: Floats, beyond: Floats, ends: NDArray[np.bool_], decay: float) -> Floats:
+    """Sums of what is to come, (N,), each step weighing `decay` less; `beyond` follows an end."""
+    found = np.empty(len(each), np.float32)
+    future = 0.0
+    for i in range(len(each) - 1, -1, -1):
+        future = beyond[i] if ends[i] else decay * future
+        future += each[i]
+        found[i] = future
+    return found
