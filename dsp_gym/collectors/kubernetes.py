@@ -6,6 +6,8 @@ REST interface where that is reachable, and by the metrics of its tasks where it
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -259,6 +261,29 @@ class KubernetesSamples(PrometheusSamples):
                 _, subtasks = seen.setdefault(vertex, (str(labels.get("task_id", "")), set()))
                 subtasks.add(int(labels["subtask_index"]))
         return {vertex: (vertex_id, len(found)) for vertex, (vertex_id, found) in seen.items()}
+
+    def advice(self, namespace: str, name: str, since_s: float, until_s: float) -> dict[str, int]:
+        """What the operator's own autoscaler recommends, by Flink's vertex id.
+
+        Its metrics are named after the vertex and labelled with the resource; under which of two
+        label names depends on the operator's release, so both are taken.
+
+        Raises:
+            FlinkError: Prometheus does not answer, in time or as it should.
+        """
+        selector = '{__name__=~".*AutoScaler.*_RECOMMENDED_PARALLELISM_Current"}'
+        found: dict[str, int] = {}
+        for series in self._asked(selector, since_s, until_s):
+            labels = series["metric"]
+            whose = (
+                labels.get("resourcens") or labels.get("namespace"),
+                labels.get("resourcename") or labels.get("name"),
+            )
+            vertex = re.search(r"_([0-9a-f]{32})_", str(labels["__name__"]))
+            value = float(series["values"][-1][1])
+            if whose == (namespace, name) and vertex is not None and math.isfinite(value):
+                found[vertex[1]] = int(value)
+        return found
 
 
 class _JobOfId(FlinkJob):

@@ -122,7 +122,11 @@ class PrometheusSamples:
             f"{name}=~{json.dumps(pattern)}"
             for name, pattern in (("__name__", names), (label, values))
         )
-        selector = f"{{{matchers}}}[{int(np.ceil((until_s - since_s) * 1000))}ms]"
+        return self._asked(f"{{{matchers}}}", since_s, until_s)
+
+    def _asked(self, series: str, since_s: float, until_s: float) -> list[dict[str, Any]]:
+        """Series as scraped; those that a selector names."""
+        selector = f"{series}[{int(np.ceil((until_s - since_s) * 1000))}ms]"
         from prometheus_api_client.exceptions import PrometheusApiClientException
         from requests import RequestException, Timeout
 
