@@ -1,4 +1,4 @@
-"""`dsp-gym policy show` and `dsp-gym policy pull`."""
+"""`dsp-gym policy show`, `dsp-gym policy pull` and `dsp-gym policy promote`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 def register(app: typer.Typer) -> None:
     """Adds the command group."""
     group = typer.Typer(
-        help="Look at a trained policy; fetch one from the model registry.", no_args_is_help=True
+        help="Look at a trained policy; fetch or promote one in the model registry.",
+        no_args_is_help=True,
     )
     group.command(
         epilog="Examples:\n\n"
@@ -32,6 +33,9 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym policy pull models:/q11@champion --out policies/q11\n\n"
         "  dsp-gym policy pull models:/q11/3 --uri sqlite:////srv/mlflow.db"
     )(pull)
+    group.command(epilog="Examples:\n\n  dsp-gym policy promote models:/q11/3 --alias champion")(
+        promote
+    )
     app.add_typer(group, name="policy")
 
 
@@ -83,3 +87,21 @@ def _pull(address: str, into: Path, uri: str) -> Path:
     from dsp_gym.trackers.mlflow import pull as fetch
 
     return fetch(address, into, uri)
+
+
+def promote(
+    address: Annotated[str, typer.Argument(help="models:/NAME/VERSION.")],
+    alias: Annotated[str, typer.Option(help="The alias to move.")] = "champion",
+    uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Move an alias to a version, and show the verdict that `dsp-gym scorecard` left on it."""
+    from dsp_gym.trackers.mlflow import promote as move
+
+    found = move(address, alias, uri)
+    verdict = found.get("shadow.verdict")
+    if as_json:
+        print_json({"version": found["version"], "alias": alias, "verdict": verdict})
+        return
+    typer.echo(f"{alias}  version {found['version']}")
+    typer.echo(f"verdict  {verdict or 'none: it was not watched in shadow mode'}")

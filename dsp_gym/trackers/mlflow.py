@@ -24,7 +24,15 @@ from typing import Any
 from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
 from dsp_gym.trackers import flatten
 
-__all__ = ["MlflowTracker", "RunRecord", "fetch_run", "is_model_uri", "pull"]
+__all__ = [
+    "MlflowTracker",
+    "RunRecord",
+    "fetch_run",
+    "is_model_uri",
+    "promote",
+    "pull",
+    "tag_version",
+]
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 
@@ -149,13 +157,7 @@ def pull(address: str, into: Path, uri: str = DEFAULT_URI) -> Path:
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
     """
-    match = _MODEL_URI.match(address)
-    if match is None:
-        raise RegistryError(
-            "is not an address in the registry",
-            value=address,
-            remedy="Write models:/NAME@ALIAS or models:/NAME/VERSION.",
-        )
+    match = _parsed(address)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise StorageError(
             "is there already", file=into, remedy="Choose a folder that does not exist yet."
@@ -166,6 +168,36 @@ def pull(address: str, into: Path, uri: str = DEFAULT_URI) -> Path:
         source = _version(client, match["name"], match["alias"], match["version"]).source
     _download(str(source), into, uri)
     return into
+
+
+def tag_version(address: str, tags: Mapping[str, str], uri: str = DEFAULT_URI) -> None:
+    """Writes tags on one version of a registered policy; aliases stay where they are.
+
+    Raises:
+        RegistryError: The address is malformed, or there is no such model, alias or version.
+    """
+    match = _parsed(address)
+    _refuse_missing_store(uri)
+    with _mlflow_errors(uri):
+        client = _client(uri)
+        found = _version(client, match["name"], match["alias"], match["version"])
+        for key, value in tags.items():
+            client.set_model_version_tag(match["name"], found.version, key, value[:5000])
+
+
+def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
+    """Moves an alias to a version; returns the version's tags, its last verdict among them.
+
+    Raises:
+        RegistryError: The address is malformed, or there is no such model, alias or version.
+    """
+    match = _parsed(address)
+    _refuse_missing_store(uri)
+    with _mlflow_errors(uri):
+        client = _client(uri)
+        found = _version(client, match["name"], match["alias"], match["version"])
+        client.set_registered_model_alias(match["name"], alias, found.version)
+    return {"version": str(found.version), **dict(found.tags)}
 
 
 def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> RunRecord:
@@ -186,6 +218,17 @@ def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> RunRecord:
     return RunRecord(
         run_id, run.info.run_name, dict(data.params), dict(data.metrics), dict(data.tags), into
     )
+
+
+def _parsed(address: str) -> re.Match[str]:
+    match = _MODEL_URI.match(address)
+    if match is None:
+        raise RegistryError(
+            "is not an address in the registry",
+            value=address,
+            remedy="Write models:/NAME@ALIAS or models:/NAME/VERSION.",
+        )
+    return match
 
 
 def _version(client: Any, name: str, alias: str | None, version: str | None) -> Any:

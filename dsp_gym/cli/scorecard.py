@@ -1,0 +1,149 @@
+"""`dsp-gym scorecard`: what policies would have done, told from a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.output import print_table
+
+if TYPE_CHECKING:
+    from dsp_gym.counterfactual.scorecard import Progress, Scorecard
+
+__all__ = ["register"]
+
+DEFAULT_STORE = "sqlite:///mlflow.db"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog="Examples:\n\n"
+        "  dsp-gym scorecard runs/live/flink-wordcount\n\n"
+        "  dsp-gym scorecard journal --html scorecard.html --seeds 64\n\n"
+        "  dsp-gym scorecard journal --policy q11 --register models:/q11/3"
+    )(scorecard)
+
+
+def scorecard(
+    journal: Annotated[
+        Path, typer.Argument(help="Folder of a journal that `dsp-gym shadow` or `run` wrote.")
+    ],
+    config: Annotated[
+        str | None,
+        typer.Option(
+            help="The run's configuration, where the journal does not hold it, or another gate.",
+            autocompletion=shipped("shadow"),
+        ),
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="Which job of the journal.")] = None,
+    seeds: Annotated[int, typer.Option(min=2, max=1024, help="Predictions per policy.")] = 16,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with plots.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Whose verdict is registered; default: the only one.")
+    ] = None,
+    register: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="Write the verdict on this version: models:/NAME/VERSION."
+        ),
+    ] = None,
+    uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Say what each policy would have done to a watched job, and whether to let it act.
+
+    The calibrated model of the job is run forward on the observed load under each policy, and along
+    what really ran: how wrong it is there stands beside every claim. No alias is moved; that is
+    `dsp-gym policy promote`.
+    """
+    from dsp_gym.config.files import load_model
+    from dsp_gym.counterfactual.report import write_page
+    from dsp_gym.counterfactual.scorecard import ScorecardConfig
+    from dsp_gym.counterfactual.scorecard import scorecard as make
+    from dsp_gym.live.config import RunConfig
+
+    given = None if config is None else load_model(RunConfig, "shadow", config)
+    with _progress() as progress:
+        card = make(journal, given, job=job, how=ScorecardConfig(seeds=seeds), progress=progress)
+    if html is not None:
+        write_page(card, html)
+    if register is not None:
+        _register(card, policy, register, uri)
+    if as_json:
+        typer.echo(card.to_json(), nl=False)
+        return
+    _print(card)
+    if html is not None:
+        typer.echo(f"\npage  {html}")
+
+
+def _print(card: Scorecard) -> None:
+    from dsp_gym.counterfactual.report import (
+        CLAIM_COLUMNS,
+        claim_rows,
+        error_rows,
+        verdict_rows,
+    )
+
+    title = f"{card.job}: {card.days:.2f} days, {card.coverage:.1%} covered"
+    print_table(CLAIM_COLUMNS, claim_rows(card), title=title, right=CLAIM_COLUMNS[1:])
+    typer.echo()
+    columns = ("the model on what really ran", "model", "observed", "off by")
+    print_table(columns, error_rows(card), right=columns[1:])
+    for name, verdict in card.verdicts.items():
+        typer.echo(f"\n{name}: {verdict.word}")
+        for subject, mark, text in verdict_rows(card, name):
+            typer.echo(f"  {mark:<14}  {subject}: {text}")
+    for text in card.notes:
+        typer.echo(f"\n{text}", err=True)
+
+
+def _register(card: Scorecard, policy: str | None, model: str, uri: str) -> None:
+    """Writes the verdict on a version in the model registry, as tags."""
+    from dsp_gym.errors import ConfigError, did_you_mean
+    from dsp_gym.trackers.mlflow import tag_version
+
+    names = list(card.verdicts)
+    if policy is None and len(names) != 1:
+        raise ConfigError(f"several policies were watched: {', '.join(names)}",
+                          key="--policy", remedy="Say whose verdict it is.")  # fmt: skip
+    name = policy or names[0]
+    if name not in card.verdicts:
+        raise ConfigError("was not watched", key="--policy", value=name,
+                          remedy=did_you_mean(name, names))  # fmt: skip
+    verdict = card.verdicts[name]
+    tags = {
+        "shadow.verdict": verdict.word,
+        "shadow.job": card.job,
+        "shadow.days": f"{card.days:.2f}",
+        **{f"shadow.{r.subject.replace(' ', '_')}": r.text for r in verdict.reasons},
+    }
+    tag_version(model, tags, uri)
+    typer.echo(f"{model}: {verdict.word}", err=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A progress bar on stderr over the predictions; none without a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:<24}"), BarColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def told(policy: str, done: int, of: int) -> None:
+            bar.update(task, description=policy, completed=done, total=of)
+
+        yield told

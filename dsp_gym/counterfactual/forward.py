@@ -1,0 +1,149 @@
+"""The calibrated model of a job run forward from what was observed, on the observed load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.counterfactual.course import Course
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.control import ControlLoop
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.simulation.options import Measurement, SimulationOptions
+from dsp_gym.simulation.simulated import SimulatedJobs
+from dsp_gym.simulation.state import X_PENDING
+
+__all__ = ["Followed", "Predicted", "forward"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WARM_UP_S = 300
+"""The model runs so long in the first configuration before what was observed begins: caches and
+windows fill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What the model says of K intervals with S seeds."""
+
+    outcome: dict[str, Floats]  # (K, S)
+    parallelism: Ints  # (K, S, V) as running
+    memory_level: Ints
+    changes: Ints  # (K, S) whether the decision differed from what ran
+
+
+class Followed:
+    """The incumbent: decides what was observed running at the next decision."""
+
+    def __init__(self, course: Course, part: slice) -> None:
+        self.name = "incumbent"
+        last = len(course) - 1
+        after = [min(k + 1, last) for k in range(part.start, part.stop)]
+        self._parallelism = course.parallelism[after]  # vertices as on the wire: the model's order
+        self._level = course.memory_level[after]
+        self._at = 0
+
+    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+        """Start from the first decision."""
+        self._at = 0
+
+    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        at, self._at = self._at, self._at + 1
+        shape = snapshot.parallelism.shape
+        return ScalingDecision(
+            np.broadcast_to(self._parallelism[at], shape).copy(),
+            np.broadcast_to(self._level[at], shape).copy(),
+            ("runs",) * len(snapshot),
+        )
+
+    def state(self) -> State:
+        return {"at": self._at}
+
+    def restore(self, state: State) -> None:
+        self._at = int(state["at"])
+
+
+def forward(
+    spec: JobSpec,
+    course: Course,
+    part: slice,
+    policy: Policy,
+    guardrails: Guardrail | None,
+    window: WindowConfig,
+    seeds: int,
+) -> Predicted:
+    """One policy in charge of the model from the first slot of a stretch to its last.
+
+    The policy sees what the model does, not what was observed: after its first different decision
+    the observed job is another one.
+
+    Args:
+        spec: the job's calibrated model.
+        course: what was observed.
+        part: a stretch without gaps, see `Course.segments`.
+        policy: decides.
+        guardrails: what its decisions pass through.
+        window: over which samples snapshots are averaged, as in the run.
+        seeds: how many times, with other service times, outages and noise each time.
+    """
+    measured = Measurement(window_s=window.window_s, stabilization_s=window.stabilization_s)
+    topology = Topology.of([spec], [0] * seeds)
+    jobs = SimulatedJobs(topology, SimulationOptions(measurement=measured))
+    interval_s = max(1, round(course.interval_s))
+    numbers = np.arange(seeds, dtype=np.int64)
+    columns = _columns(course, spec)
+    arrivals = np.repeat(_arrivals(course, part), interval_s)
+    rates = np.concatenate([np.full(WARM_UP_S, arrivals[0]), arrivals])
+    jobs.reset(
+        numbers, np.tile(rates, (seeds, 1)),
+        parallelism=np.tile(course.parallelism[part.start, columns], (seeds, 1)),
+        memory_level=np.tile(course.memory_level[part.start, columns], (seeds, 1)),
+    )  # fmt: skip
+    jobs.advance(WARM_UP_S)
+    _owe(jobs, course.pending[part.start, columns])
+    loop = ControlLoop(jobs, policy, guardrails, interval_s)
+    loop.reset(numbers)
+    outcomes: list[Outcome] = []
+    running, level, changes = [], [], []
+    for _ in range(part.start, part.stop):
+        step = loop.step()
+        assert isinstance(step.outcome, Outcome)
+        outcomes.append(step.outcome)
+        running.append(step.snapshot.parallelism)
+        level.append(step.snapshot.memory_level)
+        asked = ScalingDecision(
+            step.guarded.parallelism, step.guarded.memory_level, ("",) * seeds
+        ).changes(step.snapshot.parallelism, step.snapshot.memory_level, topology.mask)
+        changes.append(asked)
+    return Predicted(
+        {f.name: np.array([getattr(o, f.name) for o in outcomes]) for f in fields(Outcome)},
+        np.array(running), np.array(level), np.array(changes, np.int64),
+    )  # fmt: skip
+
+
+def _columns(course: Course, spec: JobSpec) -> list[int]:
+    """Where the model's vertices stand in what was observed; both have the same ones."""
+    return [course.vertices.index(vertex.name) for vertex in spec.topological_order()]
+
+
+def _arrivals(course: Course, part: slice) -> Floats:
+    """Records/s offered in each interval: what was counted while the job was up."""
+    arrived, seconds = course.outcome["arrived"][part], course.outcome["seconds"][part]
+    return np.asarray(arrived / np.maximum(seconds, 1.0))
+
+
+def _owe(jobs: SimulatedJobs, pending: Floats) -> None:
+    """Gives sources the backlog that was observed; unknown is left as the model has it."""
+    tables, row = jobs.topology.tables, jobs.topology.row
+    for v in np.flatnonzero(tables.kind[row[0]] == SOURCE):
+        if np.isfinite(pending[v]):
+            jobs.state.vertex[:, v, X_PENDING] = pending[v]
