@@ -1,0 +1,314 @@
+"""`dsp-gym dataset`: training data from recordings, journals, Prometheus and rollouts."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.errors import DatasetError, MissingExtraError
+
+if TYPE_CHECKING:
+    from dsp_gym.datasets.reader import Dataset
+
+__all__ = ["register"]
+
+_GROUP = """
+Examples:
+
+  dsp-gym dataset build q11-rollouts                            into runs/datasets/q11-rollouts
+
+  dsp-gym dataset inspect runs/datasets/q11-rollouts
+
+  dsp-gym dataset validate runs/datasets/q11-rollouts
+"""
+_BUILD = """
+Examples:
+
+  dsp-gym dataset build q11-rollouts
+
+  dsp-gym dataset build history.yaml --out /data/history        again: only what is new
+
+  dsp-gym dataset build history.yaml --master spark://host:7077 --out /shared/history
+"""
+_FOLDER = typer.Argument(metavar="DATASET", help="Folder of a dataset.")
+_INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the group."""
+    group = typer.Typer(
+        help="Build training data from what jobs did, and look at it.",
+        epilog=_GROUP,
+        no_args_is_help=True,
+    )
+    group.command(epilog=_BUILD)(build)
+    group.command(epilog="Example: dsp-gym dataset inspect runs/datasets/q11-rollouts")(inspect)
+    group.command(epilog="Example: dsp-gym dataset validate runs/datasets/q11-rollouts")(validate)
+    app.add_typer(group, name="dataset")
+
+
+def build(
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="A shipped dataset, or the path of a YAML file.",
+            autocompletion=shipped("datasets"),
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder. Default: runs/datasets/NAME.")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Spark's master, such as spark://host:7077. Default: this machine's cores.",
+        ),
+    ] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make every partition anew, not only what changed.")
+    ] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
+    ] = True,
+) -> None:
+    """Build a dataset, or what is new of it.
+
+    Only partitions (job and day) whose inputs changed are made. The result is published in one
+    step: whatever ends a build, the dataset is the one before it or the new one, and the same line
+    goes on where it stopped.
+    """
+    from dsp_gym.config.files import find, load_model
+
+    pipeline = _pipeline("build")
+    model: Any = importlib.import_module("spark_pipelines.config").DatasetConfig
+    file = find("datasets", config)
+    wanted = load_model(model, "datasets", file)
+    folder = out or Path("runs/datasets") / wanted.name
+    tracker = _tracker(wanted.tracking, wanted.name) if track else None
+    try:
+        with _progress() as observer:
+            built = pipeline.build(
+                wanted, folder, master=master, rebuild=rebuild, observer=observer
+            )
+    except KeyboardInterrupt:
+        typer.echo(
+            "Stopped; the dataset is as it was, and the same line goes on where this one stopped.",
+            err=True,
+        )
+        raise typer.Exit(_INTERRUPTED) from None
+    record = None if tracker is None else _record(tracker, wanted, built)
+    summary = _summary(built) | ({} if record is None else {"mlflow_run": record})
+    if as_json:
+        print_json(summary)
+        return
+    _print_summary(summary)
+    if record is not None:
+        typer.echo(f"MLflow   run {record} in {wanted.tracking.uri}")
+
+
+def inspect(
+    dataset: Annotated[Path, _FOLDER], as_json: Annotated[bool, JSON_OPTION] = False
+) -> None:
+    """Show what a dataset holds and what it was made from."""
+    from dsp_gym.datasets.reader import Dataset
+
+    opened = Dataset.open(dataset)
+    manifest = opened.manifest
+    if as_json:
+        print_json({"folder": opened.folder, **manifest.model_dump(mode="json", by_alias=True)})
+        return
+    typer.echo(f"{manifest.name}, revision {manifest.revision}, content {manifest.content_sha256}")
+    _print_tables(opened)
+    rows = [
+        (s.name, s.kind, s.path, s.clock, len(s.pieces), sum(max(0, p.rows) for p in s.pieces))
+        for s in manifest.sources
+    ]
+    columns = ("source", "kind", "path", "clock", "pieces", "rows")
+    typer.echo()
+    print_table(columns, rows, right=columns[4:])
+    _print_accounting(manifest.accounting)
+    typer.echo(f"\nreport   {opened.folder / 'quality.html'}")
+
+
+def validate(
+    dataset: Annotated[Path, _FOLDER], as_json: Annotated[bool, JSON_OPTION] = False
+) -> None:
+    """Read every file of a dataset and compare it with what was written; 2 if it is not that."""
+    from dsp_gym.datasets.reader import Dataset
+
+    opened = Dataset.open(dataset)
+    problems = opened.problems()
+    files = sum(len(t.files) for p in opened.manifest.partitions for t in p.tables.values())
+    if as_json:
+        print_json({"folder": opened.folder, "files": files, "problems": problems})
+        if problems:
+            raise typer.Exit(2)
+        return
+    if problems:
+        raise DatasetError(
+            f"{len(problems)} of its partitions are not what was written: {'; '.join(problems)}",
+            file=opened.folder,
+            remedy="Build it again with --rebuild.",
+        )
+    typer.echo(f"{opened.folder}: {files} files, each as it was written")
+
+
+def _pipeline(module: str) -> Any:
+    """A module of the pipeline, by name: the library stands below it."""
+    try:
+        importlib.import_module("pyspark")
+    except ModuleNotFoundError:
+        raise MissingExtraError("spark", "building a dataset") from None
+    return importlib.import_module(f"spark_pipelines.{module}")
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """A bar on stderr over the stages; a line per stage without a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description:<40}"),
+        BarColumn(),
+        TextColumn("{task.fields[tasks]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None, tasks="")
+
+        class Shown:
+            """Draws what a build tells."""
+
+            number = 0
+
+            def begin(self, stages: int) -> None:
+                bar.update(task, total=stages)
+
+            def stage(self, name: str, detail: str) -> None:
+                text = f"{name} {detail}".strip()
+                bar.update(task, description=text, completed=self.number, tasks="")
+                self.number += 1
+                if not console.is_terminal:
+                    typer.echo(text, err=True)
+
+            def tasks(self, done: int, of: int) -> None:
+                bar.update(task, tasks=f"{done}/{of} tasks" if of else "")
+
+        yield Shown()
+
+
+def _tracker(tracking: Any, name: str) -> Any:
+    """The tracker of the config; none where it is off, or MLflow is not installed."""
+    from dsp_gym.trackers import open_tracker
+
+    if not tracking.enabled:
+        return None
+    try:
+        return open_tracker(tracking.uri, tracking.experiment or "datasets")
+    except MissingExtraError:
+        return None
+
+
+def _record(tracker: Any, config: Any, built: Any) -> str | None:
+    manifest = built.manifest
+    tracker.start(
+        config.name, {"kind": "dataset", "folder": str(built.folder), **manifest.versions}
+    )
+    status = "FAILED"
+    try:
+        tracker.params(
+            {
+                "config": manifest.config,
+                "revision": manifest.revision,
+                "content_sha256": manifest.content_sha256,
+                "sources": {s.name: s.path for s in manifest.sources},
+            }
+        )
+        numbers = {f"rows/{name}": float(manifest.rows(name)) for name in _tables_of(manifest)}
+        numbers |= {f"accounting/{k.replace(':', '/')}": v for k, v in built.accounting.items()}
+        numbers |= {f"seconds/{name}": seconds for name, seconds in built.seconds.items()}
+        tracker.metrics(numbers, step=manifest.revision)
+        revision = built.folder / "revisions" / str(manifest.revision)
+        for name in ("manifest.json", "quality.json", "quality.html"):
+            tracker.artifact(revision / name)
+        status = "FINISHED"
+    finally:
+        tracker.end(status)
+    return tracker.run_id  # type: ignore[no-any-return]
+
+
+def _summary(built: Any) -> dict[str, Any]:
+    manifest = built.manifest
+    return {
+        "folder": built.folder,
+        "revision": manifest.revision,
+        "published": built.is_new,
+        "content_sha256": manifest.content_sha256,
+        "partitions": {"made": built.made, "kept": built.kept, "lost": len(built.lost)},
+        "rows": {name: manifest.rows(name) for name in _tables_of(manifest)},
+        "splits": manifest.splits,
+        "accounting": built.accounting,
+        "notes": built.notes,
+        "seconds": built.seconds,
+        "report": built.folder / "revisions" / str(manifest.revision) / "quality.html",
+    }
+
+
+def _tables_of(manifest: Any) -> list[str]:
+    return sorted({name for p in manifest.partitions for name in p.tables})
+
+
+def _print_summary(summary: dict[str, Any]) -> None:
+    made = summary["partitions"]
+    if not summary["published"]:
+        typer.echo("Nothing is new: every partition is there as its inputs are now.")
+    rows = [
+        (name, count, ", ".join(f"{s} {n}" for s, n in summary["splits"].get(name, {}).items()))
+        for name, count in summary["rows"].items()
+    ]
+    print_table(("table", "rows", "by split"), rows, right=("rows",))
+    _print_accounting(summary["accounting"])
+    for text in summary["notes"]:
+        typer.echo(f"Note: {text}", err=True)
+    if made["lost"]:
+        typer.echo(
+            f"{made['lost']} partitions are kept though no source holds them any more; --rebuild "
+            "drops them.",
+            err=True,
+        )
+    typer.echo(
+        f"\ndataset  {summary['folder']}, revision {summary['revision']}: {made['made']} "
+        f"partitions made, {made['kept']} kept"
+    )
+    typer.echo(f"content  {summary['content_sha256']}")
+    typer.echo(f"report   {summary['report']}")
+
+
+def _print_tables(opened: Dataset) -> None:
+    manifest = opened.manifest
+    names = _tables_of(manifest)
+    rows = [
+        (p.job, p.day, p.revision, *(p.tables[n].rows if n in p.tables else None for n in names))
+        for p in manifest.partitions
+    ]
+    columns = ("job", "day", "revision", *names)
+    print_table(columns, rows, right=columns[2:])
+
+
+def _print_accounting(accounting: dict[str, int]) -> None:
+    if accounting:
+        typer.echo()
+        print_table(("what became of them", "rows"), list(accounting.items()), right=("rows",))

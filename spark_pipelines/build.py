@@ -1,0 +1,349 @@
+"""`dsp-gym dataset build`: sources in, a published revision out, or nothing."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dsp_gym.config.files import write_atomic
+from dsp_gym.datasets.encoding import Encoding
+from dsp_gym.datasets.manifest import (
+    DatasetManifest,
+    PartitionRecord,
+    PieceRecord,
+    SourceRecord,
+    TableRecord,
+    content_of,
+)
+from dsp_gym.errors import DatasetError, DspGymError
+from dsp_gym.job.spec import JobSpec
+from spark_pipelines.config import DatasetConfig
+from spark_pipelines.faults import spark_faults
+from spark_pipelines.pipeline import Made, made_of
+from spark_pipelines.plan import PIPELINE, Plan, inputs_of, merged, plan_of, specs_of
+from spark_pipelines.session import spark_session
+from spark_pipelines.sources import Partition, SourceFacts, reader_of
+from spark_pipelines.storage.store import Store
+from spark_pipelines.storage.tables import partitions_in, record, write_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Built", "Observer", "SilentObserver", "build"]
+
+_COUNTS = "counts.json"
+
+
+class Observer(Protocol):
+    """Is told how far a build is."""
+
+    def begin(self, stages: int) -> None:
+        """So many stages at most are to come."""
+
+    def stage(self, name: str, detail: str) -> None:
+        """A stage begins."""
+
+
+class SilentObserver:
+    """Says nothing."""
+
+    def begin(self, stages: int) -> None:
+        pass
+
+    def stage(self, name: str, detail: str) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build came to."""
+
+    folder: Path  # of the dataset
+    manifest: DatasetManifest
+    is_new: bool  # False: every partition was there already, nothing was published
+    made: int  # partitions that were made
+    kept: int  # partitions that were taken over
+    lost: tuple[Partition, ...]  # kept, though no source has them any more
+    accounting: dict[str, int]  # of the partitions that were made
+    notes: tuple[str, ...]
+    seconds: dict[str, float]  # by stage
+
+
+@dataclass
+class _Stages:
+    """Tells an observer, and takes the time."""
+
+    observer: Observer
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str, detail: str = "") -> Iterator[None]:
+        self.observer.stage(name, detail)
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begun
+
+
+def build(
+    config: DatasetConfig,
+    out: str | Path,
+    *,
+    master: str | None = None,
+    rebuild: bool = False,
+    observer: Observer | None = None,
+) -> Built:
+    """Builds a dataset, or what is new of it.
+
+    Args:
+        config: what it is made of.
+        out: its folder; on a cluster, one that every machine sees.
+        master: of Spark; None: all cores of this machine.
+        rebuild: make every partition anew, and drop those that no source holds.
+        observer: is told how far it is.
+
+    Raises:
+        DatasetError: A source or the build cannot be used; nothing was published.
+    """
+    store, stages = Store(out), _Stages(observer or SilentObserver())
+    stages.observer.begin(len(config.tables) + 6)
+    with store.locked():
+        store.folder.joinpath(".staging").mkdir(exist_ok=True)
+        last = store.current()
+        with stages("sources", ", ".join(config.source_names())):
+            facts = _surveyed(config, store)
+            specs = specs_of(facts)
+            inputs = inputs_of(facts, config, specs)
+        plan = plan_of(inputs, last, rebuild=rebuild)
+        if last is not None and not plan.stale and len(plan.kept) == len(last.partitions):
+            store.clean()
+            return _up_to_date(store, last, plan, facts, stages)
+        building = store.begin(plan.build_id)
+        counts = _made(config, facts, specs, plan, building, master, stages)
+        _judge(config, merged(counts.values()), facts, counts)
+        with stages("content", f"{len(plan.stale)} partitions"):
+            manifest = _manifest(config, store, last, plan, facts, specs, building, counts)
+        with stages("report"):
+            from spark_pipelines.quality.report import write_report
+
+            write_report(building, manifest)
+        with stages("publish", f"revision {manifest.revision}"):
+            for leftover in (building / _COUNTS, *building.glob(".done-*")):
+                leftover.unlink()
+            store.publish(building, manifest)
+            _drop_unused_staging(store, facts)
+    return Built(
+        store.folder, manifest, True, len(plan.stale), len(plan.kept), plan.lost,
+        merged(counts.values()), _notes(facts), stages.seconds,
+    )  # fmt: skip
+
+
+def _surveyed(config: DatasetConfig, store: Store) -> list[SourceFacts]:
+    found = []
+    for source, name in zip(config.sources, config.source_names(), strict=True):
+        try:
+            facts = reader_of(source.kind).survey(source, name, store.staging(name))
+        except DatasetError:
+            raise
+        except DspGymError as error:
+            raise DatasetError(
+                f"source '{name}': {error.message}",
+                file=error.file, key=error.key, value=error.value, remedy=error.remedy,
+            ) from error  # fmt: skip
+        if not facts.partitions():
+            raise DatasetError(
+                f"source '{name}' is empty: it has no row",
+                file=facts.path,
+                key="sources",
+                remedy="Take it out of the configuration, or see why nothing was recorded.",
+            )
+        found.append(facts)
+    return found
+
+
+def _made(
+    config: DatasetConfig, facts: Sequence[SourceFacts], specs: Mapping[str, JobSpec], plan: Plan,
+    building: Path, master: str | None, stages: _Stages,
+) -> dict[Partition, dict[str, int]]:  # fmt: skip
+    """Writes the tables of stale partitions; returns what became of their rows."""
+    if not plan.stale or (building / _COUNTS).exists():
+        return _read_counts(building)
+    from spark_pipelines.spark_progress import shown
+
+    with ExitStack() as stack:
+        with stages("spark", master or "local"):
+            spark = stack.enter_context(
+                spark_session(f"dsp-gym dataset {config.name}", master, config.spark)
+            )
+        stack.enter_context(spark_faults(facts))
+        stack.enter_context(shown(spark, stages.observer))
+        only = set(plan.stale)
+        with stages("read"):
+            made = made_of(_read(spark, facts, only), config, specs)
+        for name, frame in made.tables.items():
+            with stages(name):
+                write_table(frame, building, name, only, config.rows_per_file)
+        with stages("accounting"):
+            counts = _counts(made, only)
+        for frame in made.cached:
+            frame.unpersist()
+    document = [[job, day, found] for (job, day), found in sorted(counts.items())]
+    write_atomic(building / _COUNTS, json.dumps(document))
+    return counts
+
+
+def _read(spark: SparkSession, facts: Sequence[SourceFacts], only: set[Partition]) -> list[Any]:
+    """Sources that hold rows of stale partitions, and only those rows."""
+    return [
+        reader_of(source.kind).read(spark, source, only & source.partitions())
+        for source in facts
+        if only & source.partitions()
+    ]
+
+
+def _counts(made: Made, only: set[Partition]) -> dict[Partition, dict[str, int]]:
+    found: dict[Partition, dict[str, int]] = {partition: {} for partition in sorted(only)}
+    for frame in made.counts.values():
+        for row in frame.toLocalIterator():
+            of = found.get((row["job"], row["day"]))
+            if of is not None:
+                of[row["name"]] = of.get(row["name"], 0) + int(row["rows"])
+    return found
+
+
+def _read_counts(building: Path) -> dict[Partition, dict[str, int]]:
+    file = building / _COUNTS
+    if not file.exists():
+        return {}
+    return {(job, day): found for job, day, found in json.loads(file.read_text(encoding="utf-8"))}
+
+
+def _judge(
+    config: DatasetConfig, total: Mapping[str, int], facts: Sequence[SourceFacts],
+    counts: Mapping[Partition, Mapping[str, int]],
+) -> None:  # fmt: skip
+    """Refuses a build of which too much was quarantined."""
+    quality, rows = config.quality, total.get("rows", 0)
+    if rows == 0:
+        return
+    checks = {k.partition(":")[2]: n for k, n in total.items() if k.startswith("quarantined:")}
+    limits = dict.fromkeys(checks, 1.0) | quality.per_check
+    over = {check: n for check, n in checks.items() if n / rows > limits[check]}
+    if not over and sum(checks.values()) / rows > quality.max_quarantined:
+        over = {max(checks, key=lambda check: checks[check]): max(checks.values())}
+    if not over:
+        return
+    check, failed = max(over.items(), key=lambda item: item[1])
+    worst = max(counts, key=lambda partition: counts[partition].get(f"quarantined:{check}", 0))
+    raise DatasetError(
+        f"{failed} of {rows} rows fail the check '{check}' ({failed / rows:.1%}), most of them of "
+        f"job '{worst[0]}' on {worst[1]}; sources: {', '.join(f.name for f in facts)}",
+        key="quality.max_quarantined" if check not in quality.per_check else "quality.per_check",
+        value=quality.per_check.get(check, quality.max_quarantined),
+        remedy="See what is wrong with those rows, or allow for more.",
+    )
+
+
+def _manifest(
+    config: DatasetConfig, store: Store, last: DatasetManifest | None, plan: Plan,
+    facts: Sequence[SourceFacts], specs: Mapping[str, JobSpec], building: Path,
+    counts: Mapping[Partition, Mapping[str, int]],
+) -> DatasetManifest:  # fmt: skip
+    """Hashes what was made, links what was kept, and writes down both."""
+    revision = 1 if last is None else last.revision + 1
+    made = {table.name: partitions_in(building, table.name) for table in _tables(building)}
+    records = []
+    for partition, inputs_sha256 in sorted(plan.stale.items()):
+        tables = {
+            name: record(building, folders[partition])
+            for name, folders in made.items()
+            if partition in folders
+        }
+        records.append(
+            PartitionRecord(
+                job=partition[0], day=partition[1], inputs_sha256=inputs_sha256, revision=revision,
+                tables=tables, accounting=dict(sorted(counts.get(partition, {}).items())),
+            )
+        )  # fmt: skip
+    for kept in plan.kept:
+        assert last is not None  # where partitions are kept there is one
+        for table in kept.tables.values():
+            for file in table.files:
+                store.link(file, last.revision, building)
+        records.append(kept)
+    records.sort(key=lambda p: (p.job, p.day))
+    jobs = {job: spec.model_dump(mode="json", by_alias=True) for job, spec in specs.items()}
+    detail: dict[str, Any] = {"pipeline": PIPELINE}
+    if "transitions" in config.tables:
+        detail["encoding"] = Encoding.of(config.transitions, specs).model_dump(mode="json")
+    return DatasetManifest(
+        name=config.name,
+        revision=revision,
+        content_sha256=content_of(records),
+        config=config.model_dump(mode="json", by_alias=True),
+        versions=_versions(),
+        sources=tuple(_source(source) for source in facts),
+        jobs={**({} if last is None else last.jobs if plan.lost else {}), **jobs},
+        partitions=tuple(records),
+        splits=_splits(records),
+        accounting=merged(p.accounting for p in records),
+        detail=detail,
+    )  # fmt: skip
+
+
+def _tables(building: Path) -> list[Path]:
+    return sorted(folder for folder in (building / "tables").glob("*") if folder.is_dir())
+
+
+def _splits(records: Sequence[PartitionRecord]) -> dict[str, dict[str, int]]:
+    by_table: dict[str, list[TableRecord]] = {}
+    for partition in records:
+        for name, table in partition.tables.items():
+            by_table.setdefault(name, []).append(table)
+    found = {name: merged(t.splits for t in tables) for name, tables in sorted(by_table.items())}
+    return {name: splits for name, splits in found.items() if splits}
+
+
+def _source(facts: SourceFacts) -> SourceRecord:
+    pieces = tuple(
+        PieceRecord(name=p.name, sha256=p.sha256, rows=p.rows, partitions=p.partitions)
+        for p in facts.pieces
+    )
+    return SourceRecord(
+        name=facts.name, kind=facts.kind, path=facts.path, clock=facts.clock, pieces=pieces,
+        notes=facts.notes,
+    )  # fmt: skip
+
+
+def _versions() -> dict[str, str]:
+    names = ("dsp-gym", "pyspark", "pyarrow", "numpy")
+    return {"python": platform.python_version(), **{n: metadata.version(n) for n in names}}
+
+
+def _up_to_date(
+    store: Store, last: DatasetManifest, plan: Plan, facts: Sequence[SourceFacts], stages: _Stages
+) -> Built:
+    return Built(
+        store.folder, last, False, 0, len(plan.kept), plan.lost, {}, _notes(facts), stages.seconds
+    )
+
+
+def _notes(facts: Sequence[SourceFacts]) -> tuple[str, ...]:
+    return tuple(f"{source.name}: {note}" for source in facts for note in source.notes)
+
+
+def _drop_unused_staging(store: Store, facts: Sequence[SourceFacts]) -> None:
+    """Files of sources that were staged for another content than this one."""
+    used = {piece.file for source in facts for piece in source.pieces}
+    for file in store.folder.joinpath(".staging").rglob("*.parquet"):
+        if file not in used:
+            file.unlink()
+            file.with_suffix(".json").unlink(missing_ok=True)

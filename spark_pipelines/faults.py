@@ -1,0 +1,74 @@
+"""What goes wrong inside Spark, said in our words: which source, which file, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from dsp_gym.errors import DatasetError, DspGymError
+from spark_pipelines.sources import SourceFacts
+
+__all__ = ["fault_of", "spark_faults"]
+
+_FILE = re.compile(r"(?:file:)(/[^\s\]]+\.parquet)")
+_OURS = re.compile(r"dsp_gym\.errors\.\w+: (.+)")
+_NO_SPACE = ("No space left on device", "Disk quota exceeded")
+
+
+@contextmanager
+def spark_faults(facts: Sequence[SourceFacts]) -> Iterator[None]:
+    """Turns errors of Spark inside the block into `DatasetError`.
+
+    Args:
+        facts: the sources that are read; a file in the error's text is looked for among theirs.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except DspGymError:
+        raise
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise fault_of(str(error), facts) from error
+
+
+def fault_of(text: str, facts: Sequence[SourceFacts]) -> DatasetError:
+    """The error that a text of Spark's stands for."""
+    ours = _OURS.findall(text)
+    if ours:  # raised in a worker
+        return DatasetError(ours[-1])
+    if any(sign in text for sign in _NO_SPACE):
+        return DatasetError(
+            "there is no space left for the dataset, or for Spark's own files",
+            remedy="Free some space, or name other folders: --out, and spark.local.dir in the "
+            "configuration's section spark.",
+        )
+    file = next(iter(_FILE.findall(text)), None)
+    for source in facts:
+        for piece in source.pieces:
+            if file is not None and piece.file is not None and str(piece.file) == file:
+                days = ", ".join(f"{job} {day}" for job, day in piece.partitions[:3])
+                return DatasetError(
+                    f"source '{source.name}', {piece.name} ({days}): cannot be read: "
+                    f"{_cause(text)}",
+                    file=file,
+                    remedy="Restore the file, or take it out of the source.",
+                )
+    if "Connection refused" in text or "not running" in text or "Answer from Java" in text:
+        return DatasetError(
+            "Spark has ended before the build did",
+            remedy="Give it more memory, such as spark.driver.memory: 4g in the configuration's "
+            "section spark, and build again: what was finished is kept.",
+        )
+    return DatasetError(
+        f"Spark failed: {_cause(text)}", file=file, remedy="The same command goes on from here."
+    )
+
+
+def _cause(text: str) -> str:
+    """The innermost cause, else the first line."""
+    causes = re.findall(r"Caused by: (?:[\w.$]+: )?(.+)", text)
+    lines = [line for line in (causes[-1:] or text.strip().splitlines()) if line.strip()]
+    return lines[0].strip()[:300] if lines else "no reason was given"

@@ -1,0 +1,116 @@
+"""What a build has to make: which partitions' inputs are not those of the last revision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dsp_gym.datasets.encoding import EncodingConfig, job_hash
+from dsp_gym.datasets.manifest import DatasetManifest, PartitionRecord, digest_of
+from dsp_gym.errors import DatasetError
+from dsp_gym.job.spec import JobSpec
+from spark_pipelines.config import DatasetConfig
+from spark_pipelines.sources import Partition, SourceFacts
+
+__all__ = ["PIPELINE", "Plan", "inputs_of", "merged", "plan_of", "specs_of"]
+
+PIPELINE = 1
+"""Counts changes of the steps: with each, every partition is made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Partitions by what becomes of them."""
+
+    stale: Mapping[Partition, str]  # to be made, with the hash of their inputs
+    kept: tuple[PartitionRecord, ...]  # taken over as they are
+    lost: tuple[Partition, ...]  # taken over, though no source holds them any more
+
+    @property
+    def build_id(self) -> str:
+        """Says what is made on top of what: the same build goes on where it was stopped."""
+        stale = sorted([*partition, sha256] for partition, sha256 in self.stale.items())
+        kept = sorted([p.job, p.day, p.inputs_sha256] for p in self.kept)
+        return digest_of([stale, kept])[:16]
+
+
+def specs_of(facts: Sequence[SourceFacts]) -> dict[str, JobSpec]:
+    """The job files of all sources.
+
+    Raises:
+        DatasetError: Two sources have two different jobs of one name.
+    """
+    found: dict[str, tuple[str, JobSpec]] = {}
+    for source in facts:
+        for job, spec in source.specs.items():
+            other, known = found.setdefault(job, (source.name, spec))
+            if job_hash(known) != job_hash(spec):
+                raise DatasetError(
+                    f"two jobs are named '{job}': the job files of the sources '{other}' and "
+                    f"'{source.name}' differ",
+                    key="sources",
+                    remedy="Give one of them another name in its job file, or build two datasets.",
+                )
+    return {job: spec for job, (_, spec) in sorted(found.items())}
+
+
+def inputs_of(
+    facts: Sequence[SourceFacts], config: DatasetConfig, specs: Mapping[str, JobSpec]
+) -> dict[Partition, str]:
+    """Every partition that the sources hold, and the hash of what it is made from."""
+    common = _settings(config, specs)
+    pieces: dict[Partition, list[tuple[str, str, str]]] = {}
+    for source in facts:
+        for piece in source.pieces:
+            for partition in piece.partitions:
+                pieces.setdefault(partition, []).append((source.name, piece.name, piece.sha256))
+    return {
+        partition: digest_of([common, job_hash(specs[partition[0]]), sorted(found)])
+        for partition, found in sorted(pieces.items())
+    }
+
+
+def plan_of(
+    inputs: Mapping[Partition, str], last: DatasetManifest | None, *, rebuild: bool = False
+) -> Plan:
+    """Compares the inputs with those of the last revision.
+
+    Args:
+        inputs: from `inputs_of`.
+        last: the last revision's manifest; None: there is none.
+        rebuild: make everything anew; what no source holds is dropped.
+    """
+    known = {} if last is None or rebuild else {(p.job, p.day): p for p in last.partitions}
+    stale = {
+        partition: sha256
+        for partition, sha256 in inputs.items()
+        if partition not in known or known[partition].inputs_sha256 != sha256
+    }
+    kept = tuple(p for partition, p in known.items() if partition not in stale)
+    lost = tuple(partition for partition in known if partition not in inputs)
+    return Plan(stale, kept, lost)
+
+
+def _settings(config: DatasetConfig, specs: Mapping[str, JobSpec]) -> str:
+    """The part of a configuration that a row depends on."""
+    encoding: EncodingConfig = config.transitions
+    quality = config.quality.model_dump(mode="json", exclude={"max_quarantined", "per_check"})
+    document = {
+        "pipeline": PIPELINE,
+        "tables": sorted(config.tables),
+        "windows": config.windows.model_dump(mode="json"),
+        "transitions": encoding.model_dump(mode="json"),
+        "vertices": encoding.columns(specs),
+        "quality": quality,
+        "splits": config.splits.model_dump(mode="json"),
+    }
+    return digest_of(document)
+
+
+def merged(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Counts added up by name."""
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.items():
+            total[name] = total.get(name, 0) + count
+    return dict(sorted(total.items()))
