@@ -117,6 +117,7 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 	$(BIN)/python -m dsp_gym.validation.closed_loop --out $(FIGURES)/closed-loop.json
 	$(BIN)/python -m dsp_gym.validation.drive --out $(FIGURES)/drive.json
 	$(BIN)/python -m dsp_gym.validation.overhead --out $(FIGURES)/overhead.json
+	$(BIN)/python -m dsp_gym.validation.counterfactual --out $(FIGURES)/counterfactual.json
 	$(BIN)/dsp-gym flink down
 	$(BIN)/python docs/validation.py
 

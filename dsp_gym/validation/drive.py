@@ -75,6 +75,7 @@ def main(
     try:
         with started(config, apply=True, journal=folder) as run:
             run.run(duration_s=seconds)
+            assert isinstance(run.jobs, LiveJobs)  # the place is a cluster
             emitted, received = _arrived(run.jobs, spec)
     finally:
         place.rest.cancel(place.rest.find_job(NAME).id)

@@ -1,0 +1,127 @@
+"""The counterfactual scorecard held against two real runs of the same load.
+
+    python -m dsp_gym.validation.counterfactual [--job JOB ...] [--minutes 14] [--out FILE.json]
+
+Justin scales the real job under a load that doubles and halves, with DS2 watching; then DS2 scales
+it under the same load. The scorecard of the first journal says how wrong the model is about what
+really ran, and what DS2 would have cost; the second journal says what DS2 did cost.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from dsp_gym.config.files import write_atomic
+from dsp_gym.counterfactual.course import read_course
+from dsp_gym.counterfactual.scorecard import ScorecardConfig, scorecard
+from dsp_gym.flink.submission import Submission, load_arguments
+from dsp_gym.job.catalog import load_job
+from dsp_gym.live.config import PlaceConfig, RunConfig
+from dsp_gym.live.connection import Place, reach
+from dsp_gym.live.modes import RollBackConfig, SeatConfig
+from dsp_gym.live.start import started
+from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.validation.closed_loop import start
+
+__all__ = ["BARS", "LOADS", "rising_and_falling"]
+
+INTERVAL_S = 30
+WINDOW = WindowConfig(window_s=25, stabilization_s=10)
+LOADS = {"flink-q1": 2000.0, "flink-q11": 1500.0, "flink-wordcount": 1200.0}
+"""Low rate of each job, records/s; the high one is twice that."""
+
+BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15}
+SEATS = (
+    SeatConfig(name="justin", policy="justin-local"),
+    SeatConfig(name="ds2", policy="ds2-local"),
+    SeatConfig(policy="incumbent"),
+)
+
+
+def rising_and_falling(seconds: int, low_per_s: float) -> list[float]:
+    """A third of the time low, then twice as much, then low again; records/s by second."""
+    third = seconds // 3
+    return [low_per_s] * third + [2 * low_per_s] * third + [low_per_s] * (seconds - 2 * third)
+
+
+def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> RunConfig:
+    """Lets one of the policies scale the real job, from one task per vertex."""
+    spec, name, seconds = load_job(job), f"{job}-{acting}", round(60 * minutes)
+    config = RunConfig(
+        job=job, job_name=name, where=place.config, policies=SEATS, acting=acting, guardrails=None,
+        interval_s=INTERVAL_S, window=WINDOW, roll_back=RollBackConfig(slo_share=1.0),
+    )  # fmt: skip
+    rates = rising_and_falling(seconds, LOADS[job])
+    load = load_arguments(rates, folder.parent, round(1000 * time.time()))
+    Submission.of_spec(spec, load, name).submit(place.rest, start(spec))
+    try:
+        with started(config, apply=True, journal=folder) as run:
+            run.run(duration_s=seconds)
+    finally:
+        place.rest.cancel(place.rest.find_job(name).id)
+    return config
+
+
+def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[str, Any]:
+    """What the scorecard of one journal says, beside what the other journal shows."""
+    card = scorecard(journal, config, how=ScorecardConfig(seeds=seeds))
+    course = read_course(other)
+    parts = course.segments()
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+    seconds = course.outcome["seconds"][rows].sum()
+    did = float(3600 * np.nansum(course.outcome["cost"][rows]) / seconds)
+    claims = {one.policy: one for one in card.claims}
+    figures = claims["ds2"].figures
+    said = None if not figures else figures["cost_per_h"].value
+    error = card.error
+    return {
+        "days": card.days,
+        "decisions": card.decisions,
+        "model": {
+            "lag_s": error.lag_s, "slo_share": error.slo_share, "cost_per_h": error.cost_per_h,
+        },
+        "lag_error": error.lag,
+        "slo_error": error.slo,
+        "cost_error": error.cost,
+        "ds2_cost_per_h": {"predicted": said, "recorded": did},
+        "ds2_cost_error": None if said is None else abs(said / did - 1.0),
+        "verdicts": {name: verdict.word for name, verdict in card.verdicts.items()},
+        "holds": {
+            "lag": error.lag <= BARS["lag"],
+            "slo": error.slo <= BARS["slo_share"],
+            "cost of ds2": said is not None and abs(said / did - 1.0) <= BARS["cost_of_ds2"],
+        },
+    }  # fmt: skip
+
+
+def main(
+    job: Annotated[list[str] | None, typer.Option(help="Jobs; default: all.")] = None,
+    minutes: Annotated[float, typer.Option(min=3, help="Length of each run.")] = 14.0,
+    seeds: Annotated[int, typer.Option(min=2, help="Predictions per policy.")] = 16,
+    out: Annotated[Path | None, typer.Option(help="Where the figures are written.")] = None,
+    journal: Annotated[Path, typer.Option(help="Folder of journals.")] = Path(
+        "runs/counterfactual"
+    ),
+    home: Annotated[Path | None, typer.Option(help="Folder of the local cluster.")] = None,
+) -> None:
+    """Run both policies on real jobs under one load, and hold the scorecard against them."""
+    place = reach(PlaceConfig(home=home))
+    found: dict[str, Any] = {}
+    for one in job or LOADS:
+        root = journal / time.strftime("%Y%m%d-%H%M%S")
+        config = drive(place, one, "justin", minutes, root / "justin")
+        drive(place, one, "ds2", minutes, root / "ds2")
+        found[one] = compared(root / "justin", root / "ds2", config, seeds)
+        typer.echo(json.dumps({one: found[one]}))
+        if out is not None:
+            write_atomic(out, json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)
