@@ -6,6 +6,7 @@ by its fallback for that decision, and asked again at the next.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
@@ -129,9 +130,8 @@ class Seat:
         lower = upper = snapshot.parallelism
         guarded, in_distribution = GuardedDecision.unchanged(decision), None
         is_replaced = failure is not None and failure.replaced_by is not None
+        self._keep_replacement_current(snapshot)
         try:
-            if self._own is not None:
-                self._own.decided(snapshot)
             if self._box is not None and self._box.config.bounds:
                 in_distribution = not bool(self._box.demands(snapshot)[0])
             is_replaced |= self._hands_over(snapshot)
@@ -155,6 +155,11 @@ class Seat:
         """Let its thread end."""
         if self._worker is not None:
             self._worker.close()
+
+    def _keep_replacement_current(self, snapshot: MetricsSnapshot) -> None:
+        if self._own is not None:
+            with contextlib.suppress(Exception):  # told when it is needed
+                self._own.decided(snapshot)
 
     def _hands_over(self, snapshot: MetricsSnapshot) -> bool:
         """Whether a guardrail lets another policy decide; asked before the decision counts."""
