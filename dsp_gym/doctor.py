@@ -5,6 +5,7 @@ Nothing heavy is imported: what is installed is read from its metadata.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import platform
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dsp_gym.errors import DspGymError
 from dsp_gym.flink.distribution import find_java, find_libraries, find_prometheus
@@ -137,12 +138,13 @@ def _extras() -> Iterator[Finding]:
 
 
 def _flink() -> Iterator[Finding]:
-    """What a local Flink cluster and its jobs need; all of it is optional."""
+    """What a local Flink cluster, its jobs and the data pipeline need; all of it is optional."""
     needs: tuple[tuple[str, str, Callable[[], str]], ...] = (
         ("java", "java", _java),
         ("flink", "libraries", _libraries),
         ("flink", "prometheus", _prometheus),
         ("flink", "jobs jar", lambda: str(jobs_jar())),
+        ("spark", "java", _spark_java),
     )
     for subject, name, look in needs:
         try:
@@ -154,6 +156,13 @@ def _flink() -> Iterator[Finding]:
 def _java() -> str:
     java = find_java()
     return f"{java.path}: {java.version}"
+
+
+def _spark_java() -> str:
+    """Spark may take the Java that a wheel brings, which Flink is not started with."""
+    # By name: the library stands below the pipeline.
+    java: Any = importlib.import_module("spark_pipelines.java")
+    return str(java.java_home().origin)
 
 
 def _libraries() -> str:

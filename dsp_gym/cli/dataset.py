@@ -37,6 +37,13 @@ Examples:
 
   dsp-gym dataset build history.yaml --master spark://host:7077 --out /shared/history
 """
+_EXPORT = """
+Examples:
+
+  dsp-gym dataset export-minari runs/datasets/q11-rollouts
+
+  MINARI_DATASETS_PATH=runs/minari minari list local
+"""
 _FOLDER = typer.Argument(metavar="DATASET", help="Folder of a dataset.")
 _INTERRUPTED = 130
 
@@ -51,6 +58,7 @@ def register(app: typer.Typer) -> None:
     group.command(epilog=_BUILD)(build)
     group.command(epilog="Example: dsp-gym dataset inspect runs/datasets/q11-rollouts")(inspect)
     group.command(epilog="Example: dsp-gym dataset validate runs/datasets/q11-rollouts")(validate)
+    group.command("export-minari", epilog=_EXPORT)(export_minari)
     app.add_typer(group, name="dataset")
 
 
@@ -160,6 +168,48 @@ def validate(
             remedy="Build it again with --rebuild.",
         )
     typer.echo(f"{opened.folder}: {files} files, each as it was written")
+
+
+def export_minari(
+    dataset: Annotated[Path, _FOLDER],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Folder of Minari datasets, as MINARI_DATASETS_PATH."),
+    ] = Path("runs/minari"),
+    experiment: Annotated[
+        str | None,
+        typer.Option(
+            help="Experiment whose loads, environment and guardrails the decisions were made "
+            "under. Default: what the transitions were encoded for.",
+            autocompletion=shipped("experiments"),
+        ),
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="train, validation or test. Default: all.")] = (
+        None
+    ),
+    version: Annotated[int, typer.Option(min=0, help="Version of each dataset.")] = 0,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace datasets of the same names.")
+    ] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Write a dataset's transitions as Minari datasets, one for each job and policy."""
+    from dsp_gym.datasets.minari import export_minari as export
+
+    written = export(
+        dataset, out, experiment=experiment, split=split, version=version, replace=replace
+    )
+    if as_json:
+        print_json(written)
+        return
+    rows = [
+        (w.id, w.episodes, w.steps, *(None if s is None else f"{s:.4g}" for s in
+         (w.random_score, w.expert_score)))
+        for w in written
+    ]  # fmt: skip
+    columns = ("dataset", "episodes", "steps", "random", "expert")
+    print_table(columns, rows, right=columns[1:])
+    typer.echo(f"\nread them with MINARI_DATASETS_PATH={out}")
 
 
 def _pipeline(module: str) -> Any:

@@ -116,3 +116,24 @@ def test_the_command_ends_with_1_exactly_when_something_is_wrong(
     assert good.exit_code == (1 if problems else 0)
     monkeypatch.setenv("DSP_GYM_DATA", str(tmp_path / "none"))
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 1
+
+
+def test_the_java_of_spark_is_named_apart_from_that_of_flink(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from spark_pipelines import java
+
+    monkeypatch.setattr(java, "java_home", lambda: java.JavaHome(Path("/x"), "25 of a wheel"))
+    assert found("spark", "java").detail == "25 of a wheel"
+
+
+def test_without_any_java_the_doctor_says_what_installs_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from spark_pipelines import java
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(java, "_wheel", lambda: None)
+    finding = found("spark", "java")
+    assert finding.status == "missing"
+    assert "dsp-gym[spark]" in finding.remedy
