@@ -54,9 +54,21 @@ def content_sha256(table: pa.Table | None) -> str:
         for name in table.column_names:
             column = table[name].combine_chunks()
             array = column.chunk(0) if hasattr(column, "chunk") else column
-            found.update(f"{name}:{array.type}:{len(array)}\0".encode())
+            found.update(f"{name}:{_kind(array.type)}:{len(array)}\0".encode())
             _update(found, array)
     return found.hexdigest()
+
+
+def _kind(kind: Any) -> str:
+    """The type in words that do not depend on who wrote it: names inside lists are anybody's."""
+    arrow, _ = pyarrow("reading a dataset")
+    if arrow.types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    if arrow.types.is_list(kind) or arrow.types.is_large_list(kind):
+        return f"[{_kind(kind.value_type)}]"
+    if arrow.types.is_struct(kind):
+        return f"{{{','.join(f'{part.name}:{_kind(part.type)}' for part in kind)}}}"
+    return str(kind)
 
 
 def _update(found: Any, array: pa.Array) -> None:

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dsp_gym.datasets.manifest import (
+    DATASET_SCHEMA,
+    DatasetManifest,
+    PartitionRecord,
+    TableRecord,
+    content_of,
+    migrated,
+)
+from dsp_gym.errors import SchemaError, StorageError
+
+SHA = "0" * 64
+
+
+def partition(job="q", day="2026-03-01", sha256=SHA, rows=3) -> PartitionRecord:
+    table = TableRecord(rows=rows, sha256=sha256, files=("a.parquet",), splits={"train": rows})
+    return PartitionRecord(
+        job=job, day=day, inputs_sha256=SHA, revision=1, tables={"windows": table}
+    )
+
+
+def manifest(*partitions: PartitionRecord) -> DatasetManifest:
+    return DatasetManifest(
+        name="d", revision=1, content_sha256=SHA, config={}, sources=(), jobs={},
+        partitions=partitions,
+    )  # fmt: skip
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path) -> None:
+    written = manifest(partition())
+    folder = tmp_path / "revisions" / "1"
+    written.write(folder)
+    (tmp_path / "CURRENT").write_text("1\n")
+    assert DatasetManifest.read(tmp_path) == written
+    assert written.rows("windows") == 3
+    assert written.partition("q", "2026-03-01") == partition()
+    assert written.partition("q", "2026-03-02") is None
+
+
+def test_a_folder_without_a_published_revision_is_no_dataset(tmp_path) -> None:
+    with pytest.raises(StorageError, match="is no dataset"):
+        DatasetManifest.read(tmp_path)
+
+
+def test_content_is_told_by_rows_alone() -> None:
+    one, other = partition(), partition(day="2026-03-02")
+    assert content_of([one, other]) == content_of([other, one])
+    later = one.model_copy(update={"revision": 7, "inputs_sha256": "1" * 64})
+    assert content_of([later]) == content_of([one])
+    assert content_of([partition(sha256="2" * 64)]) != content_of([one])
+    empty = partition(day="2026-03-03", rows=0)
+    assert content_of([one, empty]) == content_of([one])
+
+
+def _to_one(document):
+    """From a version that wrote tables as lists, and no splits."""
+    tables = [
+        {**p, "tables": {t["name"]: {"rows": t["rows"], "sha256": t["sha256"],
+                                     "files": t["files"]} for t in p["tables"]}}
+        for p in document["partitions"]
+    ]  # fmt: skip
+    return {**document, "schema": DATASET_SCHEMA, "partitions": tables}
+
+
+def _to_zero(document):
+    """From one that called revisions generations."""
+    revision = document.pop("generation")
+    return {**document, "schema": "dsp-gym/dataset/0", "revision": revision}
+
+
+def test_an_older_manifest_is_brought_up_one_version_at_a_time(tmp_path, monkeypatch) -> None:
+    document = json.loads(manifest(partition()).model_dump_json(by_alias=True))
+    (table,) = (t | {"name": n} for n, t in document["partitions"][0]["tables"].items())
+    del table["splits"], document["splits"], document["revision"]
+    document["partitions"][0]["tables"] = [table]
+    document |= {"schema": "dsp-gym/dataset/-1", "generation": 4}
+    known = {"dsp-gym/dataset/-1": _to_zero, "dsp-gym/dataset/0": _to_one}
+    monkeypatch.setattr("dsp_gym.datasets.manifest.MIGRATIONS", known)
+    (tmp_path / "manifest.json").write_text(json.dumps(document))
+    read = DatasetManifest.read_revision(tmp_path)
+    assert read.revision == 4
+    assert read.rows("windows") == 3
+
+
+@pytest.mark.parametrize("schema", ["dsp-gym/dataset/2", "dsp-gym/dataset/0", None, 1])
+def test_a_version_without_a_migration_is_refused(schema) -> None:
+    with pytest.raises(SchemaError, match="not read here"):
+        migrated({"schema": schema}, "manifest.json")
