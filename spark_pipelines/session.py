@@ -65,9 +65,13 @@ def spark_session(
         yield active
         return
     java = java_home()
-    # Else workers take whatever `python3` is on the PATH, without what is installed here.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if (master or LOCAL).startswith("local"):
+    # Else workers take whatever `python3` is on the PATH, without what is installed here. On other
+    # machines it may stand elsewhere, which only the user knows.
+    is_local = (master or LOCAL).startswith("local")
+    if is_local or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = SparkSession.builder.appName(name).master(master or LOCAL)
