@@ -1,0 +1,310 @@
+"""A dataset as Minari datasets, one for each job and policy: `dsp-gym dataset export-minari`.
+
+Each names its behaviour policy, the environment the decisions were made in, the environment to
+evaluate in (loads that were not trained on), and two reference scores measured there: random valid
+moves, and Justin's Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from numpy.typing import NDArray
+
+from dsp_gym import __version__
+from dsp_gym.config import files
+from dsp_gym.datasets.encoding import Encoding, job_hash
+from dsp_gym.datasets.reader import Dataset
+from dsp_gym.datasets.transitions import Transitions
+from dsp_gym.envs import action
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.observation import FV, ObservationLayout
+from dsp_gym.envs.registration import FROM_CONFIG
+from dsp_gym.envs.reward import reward
+from dsp_gym.envs.scenarios import DEFAULT_LOADS, guardrail_chain
+from dsp_gym.envs.single import action_space, observation_space
+from dsp_gym.errors import ConfigError, DatasetError, MissingExtraError
+from dsp_gym.experiment import ExperimentConfig
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loads.splits import SplitName
+from dsp_gym.policies.registry import make
+
+if TYPE_CHECKING:
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+__all__ = ["MinariExport", "export_minari", "reference_scores"]
+
+EXPERT = "justin-paper"
+"""The policy behind the upper reference score."""
+
+EPISODES = 32
+"""Episodes behind each reference score."""
+
+SPLIT: SplitName = "test"
+"""Loads of the environment to evaluate in."""
+
+CODE = "https://pypi.org/project/dsp-gym/"
+
+
+@dataclass(frozen=True, slots=True)
+class MinariExport:
+    """One Minari dataset that was written."""
+
+    id: str
+    path: Path
+    episodes: int
+    steps: int
+    random_score: float | None  # mean return of an episode; None: the environment is not known
+    expert_score: float | None
+
+
+def export_minari(
+    folder: str | Path,
+    root: str | Path,
+    *,
+    experiment: str | None = None,
+    split: str | None = None,
+    namespace: str = "dsp_gym",
+    version: int = 0,
+    replace: bool = False,
+) -> list[MinariExport]:
+    """Writes the transitions of a dataset as Minari datasets.
+
+    Args:
+        folder: The dataset.
+        root: Folder of Minari datasets, as MINARI_DATASETS_PATH names it for those who read them.
+        experiment: Whose loads, environment and guardrails the decisions were made under; none: the
+            environment the transitions were encoded for, under the loads of the registered ids.
+        split: Part of the dataset; none: all.
+        namespace: Before the name of each: NAMESPACE/JOB/POLICY-vVERSION.
+        version: Of each.
+        replace: Whether datasets of those names may be replaced.
+
+    Returns:
+        What was written, one for each job and policy.
+
+    Raises:
+        DatasetError: The dataset holds no transitions, or one of such a name exists.
+        MissingExtraError: Minari is not installed.
+    """
+    minari = _minari()
+    dataset = Dataset.open(folder)
+    encoding, seen = dataset.encoding, dataset.transitions(split)
+    made = []
+    with _datasets_in(Path(root)):
+        for job in np.unique(seen.job).tolist():
+            env = _environment(dataset, encoding, job, experiment)
+            scores = None if env is None else reference_scores(env)
+            for policy in np.unique(seen.policy[seen.job == job]).tolist():
+                rows = np.flatnonzero((seen.job == job) & (seen.policy == policy))
+                name = f"{_part(namespace)}/{_part(job)}/{_part(policy)}-v{version}"
+                _refuse_existing(minari, name, Path(root), replace)
+                vertices = len(dataset.specs[job].vertices)
+                episodes = list(_episodes(seen.take(rows), encoding, vertices))
+                written = _write(minari, name, episodes, vertices, env, scores, policy, dataset)
+                made.append(_export(name, Path(root), written, scores))
+    return made
+
+
+def _export(
+    name: str, root: Path, written: Any, scores: tuple[float, float] | None
+) -> MinariExport:
+    random, expert = scores or (None, None)
+    return MinariExport(
+        name, root / name, written.total_episodes, written.total_steps, random, expert
+    )
+
+
+def reference_scores(env: EnvSpec, episodes: int = EPISODES) -> tuple[float, float]:
+    """Mean return of an episode under random valid moves, and under Justin's Algorithm 1."""
+    config = files.parse(ExperimentConfig, env.kwargs["config"], "the environment's config")
+    found = []
+    for policy in (None, make(EXPERT)):
+        batch = AutoscaleBatch(
+            [load_job(config.jobs[0])], [0] * episodes, config.loads, SPLIT, config.env,
+            guardrail_chain(config.guardrails, explain=False),
+        )  # fmt: skip
+        batch.seed(np.arange(episodes))
+        batch.reset()
+        rng = np.random.Generator(np.random.Philox(key=episodes))
+        if policy is not None:
+            policy.reset(batch.topology, batch.base_seeds)
+        total, alive = np.zeros(episodes), np.ones(episodes, dtype=bool)
+        while alive.any():
+            if policy is None:
+                moves = [action.MOVES, action.MEMORY_MOVES] * batch.vertices
+                step = batch.step(rng.integers(0, moves, (episodes, len(moves))))
+            else:
+                step = batch.enact(policy.decide(batch.snapshot))
+            total += np.where(alive, step.reward, 0.0)
+            alive &= ~(step.terminated | step.truncated)
+        found.append(float(total.mean()))
+    return found[0], found[1]
+
+
+def _write(
+    minari: Any,
+    name: str,
+    episodes: list[EpisodeBuffer],
+    vertices: int,
+    env: EnvSpec | None,
+    scores: tuple[float, float] | None,
+    policy: str,
+    dataset: Dataset,
+) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no author, no e-mail: a dataset is its maker's
+        return minari.create_dataset_from_buffers(
+            name,
+            episodes,
+            env=env,
+            eval_env=None if env is None else _evaluated(env),
+            algorithm_name=policy,
+            code_permalink=CODE,
+            observation_space=observation_space(ObservationLayout(vertices).size),
+            action_space=action_space(vertices),
+            ref_min_score=None if scores is None else scores[0],
+            ref_max_score=None if scores is None else scores[1],
+            num_episodes_average_score=EPISODES,
+            description=f"Decisions of the autoscaling policy '{policy}', from the dataset "
+            f"'{dataset.manifest.name}', content {dataset.manifest.content_sha256[:16]}.",
+            requirements=[f"dsp-gym=={__version__}"],
+            data_format="arrow",
+        )
+
+
+def _episodes(seen: Transitions, encoding: Encoding, vertices: int) -> Iterator[EpisodeBuffer]:
+    """Every unbroken run of steps, without the padding of other jobs."""
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+    earned = reward(seen.terms, encoding.reward).astype(np.float32)
+    begin = 0
+    for number, last in enumerate(np.flatnonzero(seen.ends).tolist()):
+        rows = slice(begin, last + 1)
+        observed = np.concatenate([seen.observation[rows], seen.next_observation[last : last + 1]])
+        yield EpisodeBuffer(
+            id=number,
+            observations=unpadded(observed, encoding.vertices, vertices),
+            actions=seen.action[rows, : 2 * vertices],
+            rewards=earned[rows].tolist(),
+            terminations=seen.terminated[rows].tolist(),
+            truncations=seen.truncated[rows].tolist(),
+            # An info comes with every observation; the last one is followed by no action.
+            infos={"propensity": np.append(seen.propensity[rows], np.nan)},
+        )
+        begin = last + 1
+
+
+def unpadded(observation: NDArray[np.float32], columns: int, vertices: int) -> NDArray[np.float32]:
+    """Observations (N, size) with room for fewer vertices, those that the job has."""
+    if columns == vertices:
+        return observation
+    layout, n = ObservationLayout(columns), len(observation)
+    edges = observation[:, layout.adjacency].reshape(n, columns, columns)
+    return np.concatenate(
+        [
+            observation[:, : vertices * FV],
+            observation[:, layout.job],
+            observation[:, layout.mask][:, :vertices],
+            edges[:, :vertices, :vertices].reshape(n, -1),
+        ],
+        axis=1,
+    )
+
+
+def _environment(
+    dataset: Dataset, encoding: Encoding, job: str, experiment: str | None
+) -> EnvSpec | None:
+    """What the environment is made from; None where its job is not a shipped one as it is now."""
+    try:
+        shipped = job_hash(load_job(job)) == encoding.jobs[job]
+    except ConfigError:
+        shipped = False
+    if not shipped:
+        return None
+    if experiment is None:
+        env = dataset.manifest.config.get("transitions", {}).get("env", {})
+        document: Mapping[str, Any] = {"name": "export", "loads": DEFAULT_LOADS, "env": env}
+    else:
+        chosen = files.load_model(
+            ExperimentConfig, "experiments", files.find("experiments", experiment)
+        )
+        document = chosen.model_dump(mode="json", by_alias=True)
+        _refuse_other(chosen, encoding, dataset.folder)
+    kept = {key: document[key] for key in ("name", "loads", "env", "guardrails") if key in document}
+    spec = gymnasium.spec(FROM_CONFIG)
+    spec.kwargs = {"config": {**kept, "jobs": [job]}, "split": "train"}
+    return spec
+
+
+def _evaluated(env: EnvSpec) -> EnvSpec:
+    spec = gymnasium.spec(FROM_CONFIG)
+    spec.kwargs = {**env.kwargs, "split": SPLIT}
+    return spec
+
+
+def _refuse_other(chosen: ExperimentConfig, encoding: Encoding, folder: Path) -> None:
+    """The experiment's environment must give what the dataset holds."""
+    if (
+        chosen.env.ds2_utilization == encoding.ds2_utilization
+        and chosen.env.reward == encoding.reward
+    ):
+        return
+    raise DatasetError(
+        "its actions or rewards are not those of this experiment's environment",
+        file=folder,
+        key="experiment",
+        value=chosen.name,
+        remedy="Give the experiment whose ds2_utilization and reward it was encoded with, or none.",
+    )
+
+
+def _refuse_existing(minari: Any, name: str, root: Path, replace: bool) -> None:
+    if not (root / name).exists():
+        return
+    if not replace:
+        raise DatasetError(
+            f"there is a Minari dataset '{name}' already",
+            file=root,
+            remedy="Raise the version, or say that it may be replaced.",
+        )
+    import shutil
+
+    shutil.rmtree(root / name)
+
+
+def _part(name: str) -> str:
+    """A name as Minari allows it in an id."""
+    return re.sub(r"[^-\w]+", "-", name)
+
+
+def _minari() -> Any:
+    try:
+        import minari
+    except ModuleNotFoundError:
+        raise MissingExtraError("offline", "exporting for Minari") from None
+    return minari
+
+
+@contextmanager
+def _datasets_in(root: Path) -> Iterator[None]:
+    """Minari finds its folder through the environment only."""
+    before = os.environ.get("MINARI_DATASETS_PATH")
+    os.environ["MINARI_DATASETS_PATH"] = str(root)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["MINARI_DATASETS_PATH"]
+        else:
+            os.environ["MINARI_DATASETS_PATH"] = before
