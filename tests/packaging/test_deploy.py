@@ -267,6 +267,17 @@ def test_every_expression_is_promql(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_every_metric_of_dashboard_and_alerts_is_exported_with_its_labels() -> None:
+    from tests.unit.shadow.test_exporter import NAMES  # held against what is served
+
+    for expression in expressions():
+        for name, selected in re.findall(r"dsp_gym_(\w+)(\{[^}]*\})?", expression):
+            plain = re.sub(r"_(total|bucket)$", "", name)
+            assert plain in NAMES, expression
+            labels = set(re.findall(r"(\w+)(?==|!)", selected))
+            assert labels <= NAMES[plain] | {"namespace", "job"}, expression
+
+
 def test_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in dashboard()["panels"]:
