@@ -1,0 +1,318 @@
+"""Every kind of source becomes rows of one schema; what is wrong with one is said."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dsp_gym.config.files import parse
+from dsp_gym.envs.core import EnvCore
+from dsp_gym.errors import DatasetError, DspGymError
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loop.journal import Journal
+from dsp_gym.metrics.samples import Samples
+from dsp_gym.recordings.recording import Recording
+from dsp_gym.rollouts.config import RolloutConfig
+from dsp_gym.rollouts.run import rollout
+from spark_pipelines.config import DatasetConfig
+from spark_pipelines.sources import reader_of
+from tests.dataset_inputs import (
+    DAY_S,
+    MARCH_1,
+    archive,
+    archive_file,
+    day_of_samples,
+    job_file,
+    line_names,
+    recording,
+    write_journal,
+)
+from tests.simulating import line
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+COLUMNS = ("t_s", "vertex", "subtask", "metric", "value")
+
+
+def source_of(**source):
+    return parse(DatasetConfig, {"name": "d", "sources": [source]}, "test").sources[0]
+
+
+def surveyed(tmp_path, **source):
+    return reader_of(source["kind"]).survey(source_of(**source), "s", tmp_path / ".staging" / "s")
+
+
+def read(spark, facts, only=None):
+    return reader_of(facts.kind).read(spark, facts, only)
+
+
+def rows_of(frame, *order) -> list[dict]:
+    return [row.asDict(recursive=True) for row in frame.orderBy(*order).collect()]
+
+
+def raw_of(frame) -> Samples:
+    return Samples.of(tuple(row[c] for c in COLUMNS) for row in frame.collect())
+
+
+def same(one: Samples, other: Samples) -> None:
+    for column in COLUMNS:
+        np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
+
+
+def test_a_recording_is_read_as_it_was_recorded(spark, tmp_path) -> None:
+    folder = recording(tmp_path / "recording")
+    facts = surveyed(tmp_path, kind="recordings", folder=str(folder))
+    assert facts.clock == "run"
+    assert facts.partitions() == {("line", "0000-00-00")}
+    assert facts.loads == {"run-0": "steady", "run-1": "steady"}
+    inputs = read(spark, facts)
+    for run in Recording.open(folder).runs:
+        same(raw_of(inputs.raw.where(f"run = '{run.name}'")), run.samples())
+    events = rows_of(inputs.events, "run", "t_s")
+    assert [event["kind"] for event in events] == ["running", "running"]
+    told = json.loads(events[0]["body"])["parallelism"]
+    assert told == {"source": 4, "map": 2, "sink": 1}
+    assert facts.rows() == inputs.raw.count()
+
+
+def test_only_the_runs_that_were_named_are_read(spark, tmp_path) -> None:
+    folder = recording(tmp_path / "recording")
+    facts = surveyed(tmp_path, kind="recordings", folder=str(folder), runs=["*-1"])
+    assert [piece.run for piece in facts.pieces] == ["run-1"]
+    with pytest.raises(DatasetError, match=r"no complete run .* It has run-0, run-1"):
+        surveyed(tmp_path, kind="recordings", folder=str(folder), runs=["x"])
+
+
+def test_a_recording_in_unix_time_is_cut_at_midnight(spark, tmp_path) -> None:
+    folder = recording(tmp_path / "recording", seconds=1200, runs=1)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["started_unix_s"] = MARCH_1 + DAY_S - 600
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    facts = surveyed(tmp_path, kind="recordings", folder=str(folder))
+    assert facts.partitions() == {("line", "2026-03-01"), ("line", "2026-03-02")}
+    inputs = read(spark, facts, [("line", "2026-03-02")])
+    (run,) = {row["run"] for row in inputs.raw.select("run").distinct().collect()}
+    assert run == "run-0@2026-03-02"
+    assert inputs.raw.agg({"t_s": "min"}).first()[0] == MARCH_1 + DAY_S
+    events = rows_of(inputs.events, "t_s")
+    assert [(e["run"], e["t_s"]) for e in events] == [
+        ("run-0@2026-03-01", MARCH_1 + DAY_S - 600),
+        ("run-0@2026-03-02", MARCH_1 + DAY_S),
+    ]
+    assert events[0]["body"] == events[1]["body"]
+
+
+def test_a_recording_that_was_changed_is_refused(tmp_path) -> None:
+    folder = recording(tmp_path / "recording", runs=1)
+    file = next(folder.glob("samples/*.parquet"))
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(DatasetError, match=r"run 'run-0' of job 'line'.*sha256"):
+        surveyed(tmp_path, kind="recordings", folder=str(folder))
+
+
+def test_rollouts_are_read_as_they_were_kept(spark, tmp_path) -> None:
+    small = {
+        "policies": ["static", "ds2"],
+        "jobs": ["nexmark-q11"],
+        "loads": {"train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 2}}},
+        "env": {"episode_s": 600},
+    }
+    manifest = rollout(parse(RolloutConfig, small, "test"), tmp_path / "rollouts")
+    facts = surveyed(tmp_path, kind="rollouts", folder=str(tmp_path / "rollouts"))
+    assert set(facts.loads.values()) == {"diurnal-bursts"}
+    decisions = read(spark, facts).decisions
+    rows = rows_of(decisions, "run", "step")
+    assert len(rows) == sum(cell.rows for cell in manifest.cells) == 4 * 11
+    assert {row["source"] for row in rows} == {"s"}
+    assert rows[0]["snapshot"]["t_s"] == rows[0]["t_s"]
+    assert rows[10]["parallelism"] is None  # how the episode ended
+    (tmp_path / "rollouts" / manifest.cells[0].file).unlink()
+    with pytest.raises(DatasetError, match="sha256"):
+        surveyed(tmp_path, kind="rollouts", folder=str(tmp_path / "rollouts"))
+
+
+def test_a_journal_becomes_decisions_day_by_day(spark, tmp_path) -> None:
+    for day in (0, 1):
+        write_journal(tmp_path / "journal", day)
+    source = {"kind": "journals", "folder": str(tmp_path / "journal"), "job": job_file(tmp_path)}
+    facts = surveyed(tmp_path, **source)
+    assert facts.partitions() == {("line", "2026-03-01"), ("line", "2026-03-02")}
+    assert len(list((tmp_path / "journal").glob("journal-*"))) > 2  # of several segments
+    rows = rows_of(read(spark, facts, [("line", "2026-03-02")]).decisions, "step")
+    assert [row["step"] for row in rows] == list(range(8))
+    at = line_names().index("map")
+    assert [row["parallelism"] and row["parallelism"][at] for row in rows] == [
+        *(rows[0]["snapshot"]["parallelism"][at],) * 2,
+        *(3,) * 5,
+        None,
+    ]
+    assert {row["policy"] for row in rows[:-1]} == {"scaler"}
+    assert rows[3]["reward_source"] == "metrics"
+    assert rows[2]["rescale"] == 1.0
+    entry = json.loads(
+        next(
+            line
+            for segment in sorted((tmp_path / "journal").glob("journal-*"))
+            for line in segment.read_text().splitlines()
+            if '"kind":"snapshot"' in line and '"t_s":17724132' in line
+        )
+    )
+    assert rows[0]["t_s"] == entry["t_s"]
+    assert rows[0]["snapshot"]["window_fill"] == entry["body"]["metrics"]["window_fill"]
+
+
+def test_the_reference_cost_of_a_journal_is_the_environments(spark, tmp_path) -> None:
+    from dsp_gym.envs.config import EnvConfig
+    from dsp_gym.loop.topology import Topology
+    from spark_pipelines.sources.journals import _reference_cost_per_s
+
+    topology = Topology.of([load_job("nexmark-q11"), line()])
+    expected = EnvCore(topology, EnvConfig()).reference_cost_per_s
+    for row in range(2):
+        one = _reference_cost_per_s(Topology.of([topology.spec(row)]))
+        assert one[0] == expected[row]
+
+
+def test_what_was_not_enacted_is_told_by_what_ran_next(spark, tmp_path) -> None:
+    write_journal(tmp_path / "journal", 0, applied=False)
+    facts = surveyed(
+        tmp_path, kind="journals", folder=str(tmp_path / "journal"), job=job_file(tmp_path)
+    )
+    rows = rows_of(read(spark, facts).decisions, "step")
+    at = line_names().index("map")
+    assert {row["policy"] for row in rows[:-1]} == {"observed"}
+    runs = rows[0]["snapshot"]["parallelism"][at]
+    assert {row["proposed_parallelism"][at] for row in rows[:-1]} == {runs}
+
+
+def test_a_journal_may_begin_after_its_first_segment(spark, tmp_path) -> None:
+    write_journal(tmp_path / "journal", 0)
+    segments = sorted((tmp_path / "journal").glob("journal-*"))
+    segments[0].unlink()
+    source = {"kind": "journals", "folder": str(tmp_path / "journal"), "job": job_file(tmp_path)}
+    assert 0 < surveyed(tmp_path, **source).rows() < 8
+
+
+def test_a_journal_of_another_job_is_refused(tmp_path) -> None:
+    write_journal(tmp_path / "journal", 0)
+    source = {"kind": "journals", "folder": str(tmp_path / "journal"), "job": job_file(tmp_path)}
+    with pytest.raises(DatasetError, match=r"no snapshot of a job 'lime'.*'line'"):
+        surveyed(tmp_path, **source, key="lime")
+    with pytest.raises(DatasetError, match=r"has the vertices .*; its job file has"):
+        surveyed(tmp_path, **source | {"job": "nexmark-q11"}, key="line")
+    Journal(tmp_path / "empty").close()
+    with pytest.raises(DatasetError, match="no snapshot"):
+        surveyed(tmp_path, **source | {"folder": str(tmp_path / "empty")})
+
+
+def test_series_become_counters_gauges_and_outages(spark, tmp_path, data_folder) -> None:
+    name = "demeter_cars_flink_operator_autoscaler"
+    facts = surveyed(
+        tmp_path, kind="series", file=str(data_folder / f"{name}.csv"), job="demeter-cars"
+    )
+    inputs = read(spark, facts)
+    raw = raw_of(inputs.raw)
+    times, _, counted = raw.grid("log", "records_out_total")
+    assert times[0] == 30
+    assert counted[0, 0] == 22147.0 * 30
+    assert counted[1, 0] - counted[0, 0] == 33978.0 * 30
+    assert raw.grid("main", "latency_p95_ms")[2][0, 0] == pytest.approx(780.0)
+    assert raw.grid("log", "pending_records")[2][0, 0] == 531.0 * 24
+    events = rows_of(inputs.events, "t_s")
+    assert [event["t_s"] for event in events[:3]] == [0.0, 152.0, 191.0]
+    assert json.loads(events[2]["body"])["parallelism"] == {"log": 12, "main": 12}
+
+
+def test_measured_runs_become_raw_rows(spark, tmp_path, data_folder) -> None:
+    facts = surveyed(
+        tmp_path, kind="flink_runs", folder=str(data_folder / "flink_runs"),
+        job="flink-runs-update", runs=["dyn-*"],
+    )  # fmt: skip
+    inputs = read(spark, facts)
+    assert {piece.run for piece in facts.pieces} == {"dyn-a-0", "dyn-a-1", "dyn-a-2"}
+    assert inputs.raw.count() == facts.rows()
+    with gzip.open(data_folder / "flink_runs" / "samples.csv.gz", "rt") as stream:
+        first = next(row.split(",") for row in stream if row.startswith("dyn-a-0,"))
+    found = raw_of(inputs.raw.where(f"run = 'dyn-a-0' and t_s = {first[1]}"))
+    assert first[2] in found.vertices()
+
+
+def test_archives_long_and_wide_tell_the_same(spark, tmp_path) -> None:
+    samples = day_of_samples(0, 60)
+    archive_file(tmp_path / "long" / "a.parquet", samples)
+    job = job_file(tmp_path)
+    long = surveyed(tmp_path, kind="archives", folder=str(tmp_path / "long"), job=job)
+    same(raw_of(read(spark, long).raw), samples)
+    wide: dict[tuple, dict] = {}
+    for t_s, vertex, subtask, metric, value in samples.rows():
+        wide.setdefault((t_s, vertex, subtask), {})[f"m_{metric}"] = value
+    table = [{"when": k[0], "vertex": k[1], "subtask": k[2], **found} for k, found in wide.items()]
+    names = sorted({name for row in table for name in row})
+    (tmp_path / "wide").mkdir()
+    lines = [",".join(names)]
+    lines += [",".join(str(row.get(name, "")) for name in names) for row in table]
+    (tmp_path / "wide" / "a.csv").write_text("\n".join(lines) + "\n")
+    columns = {"t_s": "when"} | {metric: f"m_{metric}" for metric in set(samples.metric.tolist())}
+    other = surveyed(
+        tmp_path, kind="archives", folder=str(tmp_path / "wide"), files="*.csv", job=job,
+        layout="wide", columns=columns,
+    )  # fmt: skip
+    same(raw_of(read(spark, other).raw), samples)
+
+
+def test_a_file_of_an_archive_is_read_only_for_its_days(spark, tmp_path) -> None:
+    folder = archive(tmp_path / "archive", days=3, seconds=60)
+    facts = surveyed(tmp_path, kind="archives", folder=str(folder), job=job_file(tmp_path))
+    assert [piece.name for piece in facts.holding([("line", "2026-03-02")])] == ["day-1.parquet"]
+    raw = read(spark, facts, [("line", "2026-03-02")]).raw
+    same(raw_of(raw), day_of_samples(1, 60))
+    assert {row["run"] for row in raw.select("run").collect()} == {"2026-03-02"}
+
+
+def bad(tmp_path, **changed):
+    archive_file(tmp_path / "archive" / "a.parquet", day_of_samples(0, 60), **changed)
+    source = {"kind": "archives", "folder": str(tmp_path / "archive"), "job": job_file(tmp_path)}
+    with pytest.raises(DspGymError) as error:
+        surveyed(tmp_path, **source)
+    return str(error.value)
+
+
+def test_a_missing_column_is_named_with_its_file(tmp_path) -> None:
+    text = bad(tmp_path, value=None)
+    assert "a.parquet" in text
+    assert "has no column 'value'" in text
+
+
+def test_a_column_of_another_type_is_named_with_what_stands_in_it(tmp_path) -> None:
+    count = len(day_of_samples(0, 60))
+    text = bad(tmp_path, value=pa.array(["12 ms"] * count))
+    assert "column 'value' is string, expected a number" in text
+    assert "'12 ms'" in text
+
+
+def test_milliseconds_are_told_from_seconds(tmp_path) -> None:
+    t_s = day_of_samples(0, 60).t_s
+    assert "milliseconds" in bad(tmp_path, t_s=pa.array(np.append(t_s[:-1], 1000 * t_s[-1])))
+    assert "some seconds of a run" in bad(tmp_path, t_s=pa.array(np.append([5.0], t_s[1:])))
+
+
+def test_what_is_no_parquet_file_is_named(tmp_path) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "a.parquet").write_bytes(b"PAR1, or is it")
+    source = {"kind": "archives", "folder": str(tmp_path / "archive"), "job": job_file(tmp_path)}
+    with pytest.raises(DatasetError, match=r"a\.parquet.*source 's': is no Parquet file"):
+        surveyed(tmp_path, **source)
+
+
+def test_an_empty_archive_is_refused(tmp_path) -> None:
+    source = {"kind": "archives", "folder": str(tmp_path / "archive"), "job": job_file(tmp_path)}
+    (tmp_path / "archive").mkdir()
+    with pytest.raises(DatasetError, match="no file below it"):
+        surveyed(tmp_path, **source)
+    archive_file(tmp_path / "archive" / "a.parquet", Samples.of([]))
+    with pytest.raises(DatasetError, match="empty"):
+        surveyed(tmp_path, **source)
