@@ -50,6 +50,8 @@ class LearnedPolicy:
         self.document, self._weights = read_folder(self.folder)
         _refuse_other_spaces(self.document, self._weights, self.folder / POLICY)
         self._encoder: ObservationEncoder | None = None
+        self.confidence: NDArray[np.float32] | None = None
+        """Probability of the moves last decided, (J, V), where it explains; 1 beyond the graph."""
 
     def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
         if mask is not None and self._encoder is not None:
@@ -81,6 +83,7 @@ class LearnedPolicy:
         wanted = action.decode(pairs.reshape(len(snapshot), -1), parallelism, level)
         reasons = [HOLD if self.explain else ""] * len(snapshot)
         if self.explain:
+            self.confidence = _probability(scores, pairs, snapshot.topology.mask)
             for job in np.flatnonzero(pairs.any(axis=(1, 2))).tolist():
                 reasons[job] = _reason(snapshot, pairs, job)
         return ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons))
@@ -124,6 +127,18 @@ class LearnedPolicy:
         shape = self.document.network.for_vertices(vertices)
         flat = logits(self._weights, shape, observation)
         return flat.reshape(len(observation), vertices, action.LOGITS)
+
+
+def _probability(
+    scores: NDArray[np.float32], pairs: NDArray[np.int64], mask: NDArray[np.bool_]
+) -> NDArray[np.float32]:
+    """What the policy gave the moves chosen, of parallelism and of memory, (J, V)."""
+    chosen = np.ones(mask.shape, np.float32)
+    for part, index in ((scores[..., : action.MOVES], 0), (scores[..., action.MOVES :], 1)):
+        odds = np.exp(part - part.max(axis=2, keepdims=True))
+        odds /= odds.sum(axis=2, keepdims=True)
+        chosen *= np.take_along_axis(odds, pairs[..., index : index + 1], axis=2)[..., 0]
+    return np.where(mask, chosen, np.float32(1.0))
 
 
 def _reason(snapshot: MetricsSnapshot, pairs: NDArray[np.int64], job: int) -> str:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
+from dataclasses import dataclass, field
 
 from dsp_gym.live.modes import INCUMBENT
 from dsp_gym.live.run import Turn
 
-__all__ = ["Counts"]
+__all__ = ["BUCKETS_S", "Counts", "Took"]
+
+BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 2.5)
+"""Buckets of the time a decision takes, s; 20 ms is what it may take with four policies."""
+
+
+@dataclass(slots=True)
+class Took:
+    """How long decisions took, by bucket; the last one holds what is longer than all."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more decision."""
+        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+        self.total += seconds
 
 
 class Counts:
@@ -20,6 +38,7 @@ class Counts:
         self.failures: Counter[tuple[str, str]] = Counter()  # policy, cause
         self.api_errors: Counter[tuple[str, str]] = Counter()  # api, reason
         self.writes: Counter[str] = Counter()  # outcome
+        self.seconds: dict[str, Took] = {}  # policy
 
     def add(self, turn: Turn) -> None:
         """Take in a decision."""
@@ -28,6 +47,7 @@ class Counts:
         for one in turn.judgements:
             if one.policy != INCUMBENT:
                 self.decisions[one.policy] += 1
+                self.seconds.setdefault(one.policy, Took()).add(one.seconds)
             for guardrail in {found.guardrail for found in one.guarded.interventions}:
                 self.trips[one.policy, guardrail] += 1
             if one.failure is not None:

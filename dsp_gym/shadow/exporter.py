@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from dsp_gym import __version__
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.live.modes import INCUMBENT, MODES
-from dsp_gym.live.run import Turn
+from dsp_gym.shadow.counts import BUCKETS_S
 from dsp_gym.shadow.status import StatusBoard, cost_per_hour
 from dsp_gym.shadow.versions import model_sha256
 
@@ -17,10 +18,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-__all__ = ["BUCKETS_S", "Exporter", "labels_of"]
-
-BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 2.5)
-"""Buckets of the time a decision takes, s; 20 ms is what it may take with four policies."""
+__all__ = ["Exporter", "labels_of"]
 
 
 def labels_of(board: StatusBoard) -> dict[str, str]:
@@ -40,28 +38,21 @@ class Exporter:
 
     def __init__(self, board: StatusBoard) -> None:
         try:
-            from prometheus_client import CollectorRegistry, Histogram, generate_latest
-            from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+            from prometheus_client import CollectorRegistry, generate_latest
+            from prometheus_client.core import (
+                CounterMetricFamily,
+                GaugeMetricFamily,
+                HistogramMetricFamily,
+            )
         except ModuleNotFoundError:
             raise MissingExtraError("kubernetes", "serving metrics") from None
         self._board = board
         self._gauge: Any = GaugeMetricFamily
         self._counter: Any = CounterMetricFamily
+        self._histogram: Any = HistogramMetricFamily
         self._generate = generate_latest
         self.registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
-        self._seconds = Histogram(
-            "dsp_gym_decision_seconds", "Time one decision of a policy took, guardrails included",
-            ["namespace", "job", "policy"], buckets=BUCKETS_S, registry=self.registry,
-        )  # fmt: skip
         self.registry.register(self)
-
-    def decided(self, turn: Turn) -> None:
-        """Take in a decision."""
-        for one in turn.judgements:
-            if one.policy != INCUMBENT:
-                self._seconds.labels(**labels_of(self._board), policy=one.policy).observe(
-                    one.seconds
-                )
 
     def text(self) -> bytes:
         """All metrics in the text format."""
@@ -70,7 +61,9 @@ class Exporter:
     def collect(self) -> Iterator[Metric]:
         """Called by the registry when somebody scrapes."""
         with self._board.lock:
-            families = [*self._state(), *self._counters(), *self._vertices()]
+            families = [
+                *self._state(), *self._counters(), *self._seconds(), *self._vertices(),
+            ]  # fmt: skip
         yield from families
 
     def _state(self) -> Iterator[Metric]:
@@ -136,6 +129,18 @@ class Exporter:
             "writes", "Changes asked of the job", ["outcome"],
             [((outcome,), n) for outcome, n in counts.writes.items()], counted=True,
         )  # fmt: skip
+
+    def _seconds(self) -> Iterator[Metric]:
+        common = labels_of(self._board)
+        family = self._histogram(
+            "dsp_gym_decision_seconds", "Time one decision of a policy took, guardrails included",
+            labels=[*common, "policy"],
+        )  # fmt: skip
+        for policy, took in self._board.counts.seconds.items():
+            edges = [*(f"{edge:g}" for edge in BUCKETS_S), "+Inf"]
+            filled = list(zip(edges, accumulate(took.buckets), strict=True))
+            family.add_metric([*common.values(), policy], filled, took.total)
+        yield family
 
     def _vertices(self) -> Iterator[Metric]:
         turn = self._board.turn

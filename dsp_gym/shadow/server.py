@@ -7,9 +7,11 @@ server anything, so that liveness depends on this process alone.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hmac
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -43,6 +45,9 @@ GRACE_S = 120.0
 for has time limits that end before."""
 
 SHORTEST_TOKEN = 16
+
+LINGER_S, MOST_LINGERED = 1.0, 2**24
+"""How long, and how much, is still read of a request that was refused, s and bytes."""
 
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
@@ -242,11 +247,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True  # what of the body was not read is of no use
         if parts.path != "/v1/decide":
             self._error(HTTPStatus.NOT_FOUND, f"there is nothing at {parts.path}")
+            self._linger()
             return
         try:
             self._json(HTTPStatus.OK, self._decided(parse_qs(parts.query)))
         except _Refused as refused:
             self._error(refused.status, str(refused))
+            self._linger()
         except ConfigError as error:
             self._error(HTTPStatus.NOT_FOUND, str(error))
         except DspGymError as error:
@@ -296,6 +303,16 @@ class _Handler(BaseHTTPRequestHandler):
         if left > 0:
             raise _Refused(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time")
         return b"".join(parts)
+
+    def _linger(self) -> None:
+        """Reads on for a moment: closing on what was not read would take the answer along."""
+        with contextlib.suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(LINGER_S)
+            end_s, left = time.monotonic() + LINGER_S, MOST_LINGERED
+            while left > 0 and time.monotonic() < end_s and (part := self.rfile.read1(65_536)):
+                left -= len(part)
 
     def _error(self, status: HTTPStatus, message: str) -> None:
         self._json(status, {"error": message})

@@ -52,15 +52,12 @@ def session(
     """
     token = read_token(config.serve) if serve else None
     shown: list[Session] = []
-    exporters: list[Exporter] = []
 
     def decided(turn: Turn) -> None:
         for one in shown:
             one.board.decided(turn)
             if one.server is not None:
                 one.server.beat()
-        for exporter in exporters:
-            exporter.decided(turn)
         if on_decision is not None:
             on_decision(turn)
 
@@ -68,9 +65,8 @@ def session(
         run = stack.enter_context(started(config, on_decision=decided, on_turn=on_turn, **rest))
         board, server = StatusBoard(run, run.managed), None
         if serve:
-            exporters.append(Exporter(board))
             decisions = Decisions(_makers(config), run.acting, config.seed)
-            server = StatusServer(config.serve, board, exporters[0], decisions, token)
+            server = StatusServer(config.serve, board, Exporter(board), decisions, token)
             stack.callback(server.close)
         shown.append(Session(run, board, server))
         # What was loaded so far stays for good: the collector need not look at it again and again.
