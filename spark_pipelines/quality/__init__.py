@@ -1,0 +1,1 @@
+"""Quality of raw rows: named checks, what becomes of every row, and the sum of it."""

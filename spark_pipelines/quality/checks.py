@@ -1,0 +1,196 @@
+"""Named checks. Of single rows before they are merged, of cells of the 5 s grid after.
+
+A **cell** is one metric of one subtask in one slot of the grid. What fails a check becomes unknown,
+its rows are kept in quarantine, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField, StructType
+
+from dsp_gym.metrics.flink import BY_NAME
+from spark_pipelines.config import QualityConfig
+from spark_pipelines.schema import RAW, expects
+
+__all__ = ["CELL_CHECKS", "CHECKS", "COUNTERS", "JUDGED", "ROW_CHECKS", "SERIES", "SHARES",
+           "flag", "judge", "metrics_of"]  # fmt: skip
+
+SERIES = ("source", "job", "run", "vertex", "subtask")
+"""What one subtask's rows have in common."""
+
+SHARES = ("busy_ms_per_s", "backpressured_ms_per_s", "idle_ms_per_s")
+
+COUNTERS = tuple(name for name, metric in BY_NAME.items() if metric.kind == "counter")
+"""They fall to zero when the job restarts, and never else."""
+
+ROW_CHECKS: Mapping[str, str] = {
+    "identity": "a row says which run, vertex, subtask and metric it is of",
+    "time": "a time is a number of seconds: not negative, and no milliseconds of a Unix clock",
+    "metric": "a metric is one that dsp-gym knows",
+    "unknown": "a value is there, and a number",
+    "range": "a value is possible: not negative, finite, 0..1000 ms/s for time shares",
+}
+CELL_CHECKS: Mapping[str, str] = {
+    "shares": "busy, backpressured and idle time of a subtask add up to 1000 ms/s",
+    "monotone": "a counter falls when its task restarts, not alone for one sample",
+    "jump": "a value does not for one sample grow many times above those around it",
+}
+REPORTED: Mapping[str, str] = {
+    "gaps": "a subtask that reports goes on reporting",
+    "flow": "what a vertex takes in is what the vertices before it gave out",
+}
+CHECKS: Mapping[str, str] = {**ROW_CHECKS, **CELL_CHECKS, **REPORTED}
+"""Every check and what holds where it is passed, in the order they are made.
+
+Rows that fail the first ones are kept out; `REPORTED` ones are told, and remove nothing.
+"""
+
+JUDGED = StructType([*RAW.fields, StructField("check", StringType())])
+
+_FROM_MS = 1e11
+"""A Unix time of the year 5138; in milliseconds, of 1973."""
+
+_LARGEST = 1e18
+"""No counter of a job is as large, and no number of bytes."""
+
+_UPPER: Mapping[str, float] = {"tm_cpu_load": 1.0}
+
+_ROOM = 1000.0
+"""Below this, in a metric's own unit, a jump is none: an idle job's first records are many times
+those of the sample before."""
+
+
+@expects(RAW, JUDGED)
+def judge(raw: DataFrame, quality: QualityConfig) -> DataFrame:
+    """Adds to every row the name of the first row check it fails; null where it fails none.
+
+    Cheap enough to be part of the pass that merges rows: no row is moved.
+    """
+    shares_upper = 1000.0 + quality.time_tolerance_ms
+    upper = f.when(f.col("metric").isin(*SHARES), shares_upper)
+    for metric, bound in _UPPER.items():
+        upper = upper.when(f.col("metric") == metric, bound)
+    value, t_s = f.col("value"), f.col("t_s")
+    fails: Mapping[str, Column] = {
+        "identity": _any_null("job", "run", "vertex", "subtask", "metric"),
+        # Spark orders NaN above every number, so it fails an upper bound; null fails neither.
+        "time": t_s.isNull() | (t_s < 0) | (t_s >= _FROM_MS),
+        "metric": ~f.col("metric").isin(*BY_NAME),
+        "unknown": value.isNull() | f.isnan(value),
+        "range": (value < 0) | (value > upper.otherwise(_LARGEST)),
+    }
+    check = f.lit(None).cast("string")
+    for name in reversed(list(ROW_CHECKS)):
+        # These cannot be left out: such a row has no place on the grid.
+        if name not in quality.ignored or name in ("identity", "time", "metric", "unknown"):
+            check = f.when(fails[name], name).otherwise(check)
+    return raw.withColumn("check", check)
+
+
+def _any_null(*names: str) -> Column:
+    found = f.col(names[0]).isNull()
+    for name in names[1:]:
+        found = found | f.col(name).isNull()
+    return found
+
+
+def metrics_of(grid: DataFrame) -> tuple[str, ...]:
+    """The metrics that a grid has columns of."""
+    return tuple(name for name in BY_NAME if name in grid.columns)
+
+
+def flag(grid: DataFrame, quality: QualityConfig) -> DataFrame:
+    """Makes cells unknown that fail a check, and names them in `flags`.
+
+    Args:
+        grid: from `steps.align.align`.
+        quality: tolerances, and checks that are not made.
+
+    Returns:
+        The grid with `flags`, an array of (metric, check), empty where all is well.
+    """
+    fails = _shares(grid, quality) if "shares" not in quality.ignored else {}
+    order = Window.partitionBy(*SERIES).orderBy("slot")
+    neighbours: dict[str, Column] = {}
+    for metric in _ordered(grid):
+        neighbours[f"{metric}_before"] = f.lag(metric).over(order)
+        neighbours[f"{metric}_after"] = f.lead(metric).over(order)
+    seen = grid.withColumns(neighbours)
+    if "monotone" not in quality.ignored:
+        fails |= _monotone(grid.columns)
+    if "jump" not in quality.ignored:
+        for metric, found in _jumps(_ordered(grid), quality.max_jump_factor).items():
+            earlier = fails.get(metric, [])
+            fails[metric] = [*earlier, found]
+    flags, kept = [], {}
+    for metric, failures in fails.items():
+        name = f.coalesce(*(f.when(failed, check) for check, failed in failures))
+        flags.append(f.struct(f.lit(metric).alias("metric"), name.alias("check")))
+        kept[metric] = f.when(name.isNull(), f.col(metric))
+    every = (
+        f.array(*flags) if flags else f.array().cast("array<struct<metric:string,check:string>>")
+    )
+    marked = seen.withColumn("flags", f.filter(every, lambda x: x["check"].isNotNull()))
+    return marked.withColumns(kept).drop(*neighbours) if kept else marked.drop(*neighbours)
+
+
+def _ordered(grid: DataFrame) -> list[str]:
+    """Metrics whose neighbours in time tell whether they can be."""
+    return [
+        name
+        for name in metrics_of(grid)
+        if name in COUNTERS or name in ("pending_records", "state_bytes", "cache_usage_bytes")
+    ]
+
+
+Failures = dict[str, list[tuple[str, Column]]]
+
+
+def _shares(grid: DataFrame, quality: QualityConfig) -> Failures:
+    if not set(SHARES) <= set(grid.columns):
+        return {}
+    busy, backpressured, idle = (f.col(name) for name in SHARES)
+    off = f.abs(busy + backpressured + idle - 1000.0) > quality.time_tolerance_ms
+    return {name: [("shares", off)] for name in SHARES}
+
+
+def _monotone(columns: Iterable[str]) -> Failures:
+    """A dip or a spike of one sample while another counter of the task goes on rising.
+
+    A task that restarts takes all its counters down with it. Where there is no other one to tell,
+    a fall is taken for a restart.
+    """
+    pairs = {
+        "records_in_total": "records_out_total",
+        "records_out_total": "records_in_total",
+        "cache_hits_total": "cache_misses_total",
+        "cache_misses_total": "cache_hits_total",
+    }
+    found: Failures = {}
+    for metric, other in pairs.items():
+        if metric not in columns or other not in columns:
+            continue
+        before, now, after = _around(metric)
+        other_before, other_now, other_after = _around(other)
+        rises = (other_before <= other_now) & (other_now <= other_after) & (other_now > 0)
+        off = (before <= after) & ((now < before) | (now > after)) & rises
+        found[metric] = [("monotone", off)]
+    return found
+
+
+def _jumps(metrics: Sequence[str], factor: float) -> dict[str, tuple[str, Column]]:
+    found = {}
+    for metric in metrics:
+        before, now, after = _around(metric)
+        around = f.greatest(before, after, f.lit(_ROOM))
+        off = before.isNotNull() & after.isNotNull() & (now > factor * around)
+        found[metric] = ("jump", off)
+    return found
+
+
+def _around(metric: str) -> tuple[Column, Column, Column]:
+    return f.col(f"{metric}_before"), f.col(metric), f.col(f"{metric}_after")

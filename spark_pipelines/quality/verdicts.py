@@ -1,0 +1,255 @@
+"""What became of every raw row: kept apart with a reason, or counted; nothing is lost silently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from dsp_gym.errors import DatasetError
+from dsp_gym.job.spec import JobSpec
+from spark_pipelines.quality.checks import (
+    CHECKS,
+    COUNTERS,
+    SERIES,
+    SHARES,
+    metrics_of,
+)
+from spark_pipelines.schema import QUARANTINE, RAW
+
+__all__ = ["Accounting", "accounting", "findings", "split_verdicts"]
+
+_RUN = ("source", "job", "run")
+
+
+def split_verdicts(
+    judged: DataFrame, flagged: DataFrame, sample_s: float
+) -> tuple[DataFrame, DataFrame]:
+    """Raw rows that were used, and those that were not (`schema.QUARANTINE`).
+
+    Reads all rows again, so this is for when `accounting` says that there are any.
+
+    Args:
+        judged: from `quality.checks.judge`.
+        flagged: from `quality.checks.flag`.
+        sample_s: length of a slot.
+    """
+    slot = f.ceil(f.col("t_s") / sample_s)
+    cells = flagged.select(*SERIES, "slot", f.explode("flags").alias("_flag")).select(
+        *SERIES, "slot", f.col("_flag.metric").alias("metric"), f.col("_flag.check").alias("_cell")
+    )
+    fit = judged.where(f.col("check").isNull()).withColumn("slot", slot)
+    joined = fit.join(f.broadcast(cells), [*SERIES, "slot", "metric"], "left")
+    # Of a counter the slot keeps the newest row only; that is the one the check has failed.
+    newest = f.max("t_s").over(Window.partitionBy(*SERIES, "slot", "metric"))
+    failed = joined.where(f.col("_cell").isNotNull()).withColumn("_newest_s", newest)
+    out = failed.where((f.col("t_s") == f.col("_newest_s")) | ~f.col("metric").isin(*_NEWEST))
+    single = judged.where(f.col("check").isNotNull())
+    columns = [*RAW.names, "check"]
+    quarantined = (
+        out.withColumn("check", f.col("_cell"))
+        .select(*columns)
+        .unionByName(single.select(*columns))
+    )
+    kept = joined.where(f.col("_cell").isNull()).select(*RAW.names)
+    merged = failed.where((f.col("t_s") < f.col("_newest_s")) & f.col("metric").isin(*_NEWEST))
+    reasons = quarantined.withColumn("reason", _reason())
+    return kept.unionByName(merged.select(*RAW.names)), reasons.select(*QUARANTINE.names)
+
+
+_NEWEST = COUNTERS
+
+
+def _reason() -> Column:
+    value = f.coalesce(f.col("value").cast("string"), f.lit("null"))
+    told = f.lit("failed")
+    for name, holds in CHECKS.items():
+        told = f.when(
+            f.col("check") == name,
+            f.concat(f.lit(f"expected that {holds}; "), f.col("metric"), f.lit(" is "), value,
+                     f.lit(" at t_s "), f.col("t_s").cast("string")),
+        ).otherwise(told)  # fmt: skip
+    return f.coalesce(told, f.concat(f.lit("a null where none may be; check "), f.col("check")))
+
+
+def accounting(judged: DataFrame, flagged: DataFrame) -> DataFrame:
+    """Per run: `rows`, `kept`, `merged`, `duplicates`, `unused` and `quarantined` by check.
+
+    The quarantined ones of single rows are counted from the raw rows, all others from the grid, so
+    that the sum is a proof: see `Accounting.prove`.
+    """
+    metrics = metrics_of(flagged)
+    cells = reduce(
+        lambda total, one: total + one,
+        [f.col(name).isNotNull().cast("long") for name in metrics],
+        f.lit(0).cast("long"),
+    )
+    of_cells = f.col("flags")
+    rows_lost = f.aggregate(
+        of_cells,
+        f.lit(0).cast("long"),
+        lambda total, flag: total + _rows_of(flag["metric"], flagged.columns),
+    )
+    seen = flagged.withColumns({"_cells": cells, "_lost": rows_lost})
+    total = seen.groupBy(*_RUN).agg(
+        f.sum("rows").alias("rows"),
+        f.sum("_cells").alias("kept"),
+        f.sum("duplicates").alias("duplicates"),
+        f.sum(f.col("passed") - f.col("counted")).alias("unused"),
+        f.sum(f.col("counted") - f.col("duplicates") - f.col("_cells") - f.col("_lost")).alias(
+            "merged"
+        ),
+    )
+    exploded = seen.select(*_RUN, "flags", *_row_counts(flagged.columns)).select(
+        *_RUN, f.explode("flags").alias("_flag"), *_row_counts(flagged.columns)
+    )
+    by_cell = exploded.select(
+        *_RUN,
+        f.col("_flag.check").alias("check"),
+        _rows_of(f.col("_flag.metric"), flagged.columns).alias("_n"),
+    )
+    by_row = judged.where(f.col("check").isNotNull()).select(
+        *_RUN, "check", f.lit(1).cast("long").alias("_n")
+    )
+    counted = by_cell.unionByName(by_row).groupBy(*_RUN, "check").agg(f.sum("_n").alias("_n"))
+    quarantined = counted.groupBy(*_RUN).agg(
+        f.map_from_entries(f.collect_list(f.struct("check", "_n"))).alias("quarantined")
+    )
+    nothing = f.create_map().cast("map<string,bigint>")
+    q = quarantined.select(*(f.col(name).alias(f"_q_{name}") for name in _RUN), "quarantined")
+    same = [total[name].eqNullSafe(q[f"_q_{name}"]) for name in _RUN]
+    joined = total.join(q, same, "left")
+    return joined.select(
+        *_RUN, "rows", "kept", "merged", "duplicates", "unused",
+        f.coalesce("quarantined", nothing).alias("quarantined"),
+    )  # fmt: skip
+
+
+def _row_counts(columns: Iterable[str]) -> list[str]:
+    return [f"{name}_rows" for name in SHARES if f"{name}_rows" in columns]
+
+
+def _rows_of(metric: Column, columns: list[str]) -> Column:
+    """Raw rows that a failed cell takes with it: all of a mean, one of a counter."""
+    found = f.lit(1).cast("long")
+    for name in columns:
+        if f"{name}_rows" in columns:
+            found = f.when(metric == name, f.col(f"{name}_rows")).otherwise(found)
+    return found
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Raw rows of some runs, and what became of them."""
+
+    rows: int = 0
+    kept: int = 0  # cells of the grid
+    merged: int = 0  # with another row of their slot
+    duplicates: int = 0  # metric and time of another row
+    unused: int = 0  # of metrics that no step looks at
+    quarantined: Mapping[str, int] = field(default_factory=dict)  # by check
+
+    @classmethod
+    def of(cls, rows: Iterable[Any]) -> Accounting:
+        """The sum over rows of `accounting`, and a proof that it is one.
+
+        Raises:
+            DatasetError: It does not add up.
+        """
+        total = cls()
+        for row in rows:
+            total = total + cls(
+                row["rows"], row["kept"], row["merged"], row["duplicates"], row["unused"],
+                dict(row["quarantined"]),
+            )  # fmt: skip
+        total.prove()
+        return total
+
+    def __add__(self, other: Accounting) -> Accounting:
+        checks = sorted({*self.quarantined, *other.quarantined})
+        return Accounting(
+            self.rows + other.rows,
+            self.kept + other.kept,
+            self.merged + other.merged,
+            self.duplicates + other.duplicates,
+            self.unused + other.unused,
+            {c: self.quarantined.get(c, 0) + other.quarantined.get(c, 0) for c in checks},
+        )
+
+    def prove(self) -> None:
+        """Whether every row is somewhere, and only there.
+
+        Raises:
+            DatasetError: It is not; the steps have a fault.
+        """
+        lost = sum(self.quarantined.values())
+        told = self.kept + self.merged + self.duplicates + self.unused + lost
+        if told != self.rows or min(self.kept, self.merged, self.duplicates, self.unused) < 0:
+            raise DatasetError(
+                f"of {self.rows} rows {told} are accounted for: {self.kept} kept, {self.merged} "
+                f"merged, {self.duplicates} duplicates, {self.unused} unused, {lost} quarantined",
+                remedy="This is a fault of the pipeline; nothing was published.",
+            )
+
+
+def findings(
+    increases: DataFrame, windows: DataFrame, specs: Mapping[str, JobSpec], tolerance: float
+) -> DataFrame:
+    """What is told and removes nothing: source, job, run, t_s, vertex, check, reason.
+
+    Args:
+        increases: from `steps.rates.increases`.
+        windows: from `steps.windows`.
+        specs: the jobs by name; of others the flow is not checked.
+        tolerance: share of the records that may be lost or made between two vertices.
+    """
+    gaps = increases.where(f.col("gap_s").isNotNull()).select(
+        *_RUN, "t_s", "vertex", f.lit("gaps").alias("check"),
+        f.format_string("subtask %d was not seen for %.0f s", "subtask", "gap_s").alias("reason"),
+    )  # fmt: skip
+    return gaps.unionByName(_flow(windows, specs, tolerance))
+
+
+def _flow(windows: DataFrame, specs: Mapping[str, JobSpec], tolerance: float) -> DataFrame:
+    """Vertices whose input is not the output of those before them.
+
+    Only where each of those feeds this vertex alone: a record sent to two is counted once or twice,
+    depending on how the job sends it.
+    """
+    edges = [
+        (job, edge.from_, vertex.name)
+        for job, spec in specs.items()
+        for vertex in spec.vertices
+        for edge in vertex.inputs
+        if all(_consumers(spec, other.from_) == 1 for other in vertex.inputs)
+    ]
+    pairs = f.array(*(f.struct(f.lit(j).alias("job"), f.lit(a).alias("from"), f.lit(b).alias("to"))
+                      for j, a, b in edges)) if edges else None  # fmt: skip
+    key = [*_RUN, "t_s"]
+    known = windows.select(*key, "vertex", "records_in_per_s", "records_out_per_s")
+    if pairs is None:
+        empty = known.where(f.lit(False))
+        return empty.select(*key, "vertex", f.lit("flow").alias("check"), f.lit("").alias("reason"))
+    out = known.withColumn("_to", f.filter(pairs, lambda e: (e["job"] == f.col("job")) & (
+        e["from"] == f.col("vertex"))))  # fmt: skip
+    fed = out.select(*key, f.explode("_to.to").alias("vertex"), "records_out_per_s")
+    expected = fed.groupBy(*key, "vertex").agg(
+        f.sum("records_out_per_s").alias("_given"),
+        f.count_if(f.col("records_out_per_s").isNull()).alias("_unknown"),
+    )
+    both = known.drop("records_out_per_s").join(expected, [*key, "vertex"])
+    taken, given = f.col("records_in_per_s"), f.col("_given")
+    off = (f.col("_unknown") == 0) & (f.abs(taken - given) > tolerance * f.greatest(taken, given))
+    text = "took in %.1f records/s, the vertices before it gave out %.1f"
+    return both.where(off & (f.greatest(taken, given) > 1.0)).select(
+        *key, "vertex", f.lit("flow").alias("check"),
+        f.format_string(text, "records_in_per_s", "_given").alias("reason"),
+    )  # fmt: skip
+
+
+def _consumers(spec: JobSpec, name: str) -> int:
+    return sum(edge.from_ == name for vertex in spec.vertices for edge in vertex.inputs)

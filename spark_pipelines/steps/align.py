@@ -1,0 +1,155 @@
+"""Rows to the 5 s grid: one row per subtask and slot, one column per metric, each row counted.
+
+This is the one step that sees every raw row, so what it costs, the pipeline costs. It merges rows
+as it reads them, in one hash aggregation on (series, slot); aggregating by second first, to see
+equal rows, would cost half as much again. Equal rows are found all the same: every row sets the bit
+of its metric and its sixth of the slot. Where as many bits are set as there are rows, no two rows
+have one metric and time. The other slots, few or none, are merged again, row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import DoubleType, LongType, StructField, StructType
+
+from dsp_gym.metrics.flink import BY_NAME
+from dsp_gym.metrics.samples import SAMPLE_S
+from spark_pipelines.quality.checks import COUNTERS, JUDGED, SERIES, SHARES
+from spark_pipelines.schema import RAW, expects
+
+__all__ = ["GRID", "align"]
+
+_LAST = (*COUNTERS, "busy_ms_total", "backpressured_ms_total", "idle_ms_total")
+"""Of these a slot keeps the newest value, of others the mean."""
+
+_SIXTHS = 6
+"""Parts of a slot told apart; with samples every second, each has its own."""
+
+_PER_MASK = 10
+"""Metrics that share a mask of 60 bits."""
+
+GRID = StructType(
+    [
+        *(field for field in RAW.fields if field.name in SERIES),
+        StructField("slot", LongType()),  # covers (slot - 1, slot] * sample_s
+        StructField("t_s", DoubleType()),  # newest sample; null: none was fit to use
+        StructField("rows", LongType()),  # raw ones
+        StructField("counted", LongType()),  # rows that passed their checks and have a column
+        StructField("passed", LongType()),  # rows that passed their checks
+        StructField("duplicates", LongType()),  # of those counted: metric and time of another
+    ]
+)
+"""What every grid has; beside it are columns named as metrics are."""
+
+
+@expects(JUDGED, GRID)
+def align(
+    judged: DataFrame,
+    metrics: Sequence[str] = tuple(BY_NAME),
+    sample_s: float = SAMPLE_S,
+    *,
+    crowded: bool = False,
+) -> DataFrame:
+    """Merges rows that passed their checks to the grid: newest of counters, mean of gauges.
+
+    Of rows with one metric and time the greatest value counts, so that order does not matter.
+
+    Args:
+        judged: from `quality.checks.judge`.
+        metrics: those that are to have a column; rows of others are counted only.
+        sample_s: length of a slot.
+        crowded: samples come more often than `sample_s` / 6, or are known to repeat: goes row by
+            row at once.
+    """
+    coded = _coded(judged, metrics, sample_s)
+    if crowded:
+        return _merged(_distinct(coded), metrics)
+    masks = [f"_mask_{n}" for n in range(-(-len(metrics) // _PER_MASK))]
+    quick = _merged(coded, metrics, masks)
+    bits = sum((f.bit_count(mask) for mask in masks), f.lit(0))
+    # Reads every column: else Spark would compute a second, narrower aggregate for this branch
+    # instead of using the one it has.
+    whole = f.hash(*quick.columns) >= f.lit(-(2**31))
+    suspect = quick.where((bits < f.col("counted")) & whole).select(*SERIES, "slot")
+    # Where there is none, Spark sees it before it begins with this branch, and leaves it out.
+    again = coded.join(f.broadcast(suspect), [*SERIES, "slot"], "left_semi")
+    exact = _merged(_distinct(again), metrics)
+    certain = quick.where(bits == f.col("counted"))
+    return certain.select(*exact.columns).unionByName(exact)
+
+
+def _coded(judged: DataFrame, metrics: Sequence[str], sample_s: float) -> DataFrame:
+    """Rows with the slot, and the number of the metric in place of its name.
+
+    `code` is null for a row that is only counted: -1 marks one that passed, but has no column.
+    """
+    code = f.when(f.col("check").isNotNull(), None)
+    for number, metric in enumerate(metrics):
+        code = code.when(f.col("metric") == metric, number)
+    t_s = f.col("t_s")
+    slot = f.when((t_s >= 0) & (t_s < _LATEST_S), f.ceil(t_s / sample_s))
+    coded = judged.select(
+        *SERIES, "t_s", "value", slot.alias("slot"), code.otherwise(-1).cast("int").alias("code")
+    )
+    into = f.col("t_s") / sample_s - f.col("slot") + 1.0  # 0..1, how far into its slot
+    sixth = f.greatest(f.ceil(into * _SIXTHS).cast("int") - 1, f.lit(0))
+    return coded.withColumn("sixth", f.least(sixth, f.lit(_SIXTHS - 1)))
+
+
+_LATEST_S = 1e11
+
+
+def _distinct(coded: DataFrame) -> DataFrame:
+    """Rows of one series, time and metric as one; `rows` says of how many."""
+    keys = [*SERIES, "slot", "t_s", "code"]
+    return coded.groupBy(*keys).agg(f.max("value").alias("value"), _count("*").alias("rows"))
+
+
+def _merged(coded: DataFrame, metrics: Sequence[str], masks: Sequence[str] = ()) -> DataFrame:
+    """One row per series and slot.
+
+    Args:
+        coded: rows as they are, or with `rows` where several are one.
+        metrics: by code.
+        masks: columns that tell which (metric, sixth of the slot) there are.
+    """
+    distinct = "rows" in coded.columns
+    counts = f.col("code") >= 0
+    values: list[Column] = []
+    for number, metric in enumerate(metrics):
+        mine = f.col("code") == number
+        value = f.when(mine, f.col("value"))
+        if metric in _LAST:
+            values.append(f.max_by(value, f.when(mine, f.col("t_s"))).alias(metric))
+        else:
+            values.append(f.avg(value).alias(metric))
+        if metric in SHARES:
+            values.append(f.count(value).alias(f"{metric}_rows"))
+    rows = f.col("rows") if distinct else f.lit(1)
+    given = f.sum("rows") if distinct else _count("*")
+    counted = f.sum(f.when(counts, rows)) if distinct else f.count_if(counts)
+    passed = f.col("code").isNotNull()
+    sums = [
+        f.max(f.when(counts, f.col("t_s"))).alias("t_s"),
+        given.alias("rows"),
+        f.coalesce(counted, f.lit(0)).alias("counted"),
+        f.coalesce(f.sum(f.when(passed, rows)), f.lit(0)).alias("passed"),
+        (f.coalesce(f.sum(f.when(counts, rows - 1)), f.lit(0)) if distinct else f.lit(0))
+        .cast("long")
+        .alias("duplicates"),
+    ]
+    bits = []
+    for n, mask in enumerate(masks):
+        low = n * _PER_MASK
+        mine = (f.col("code") >= low) & (f.col("code") < low + _PER_MASK)
+        bit = (f.col("code") - low) * _SIXTHS + f.col("sixth")
+        shifted = f.call_function("shiftleft", f.lit(1).cast("long"), bit)
+        bits.append(f.coalesce(f.bit_or(f.when(mine, shifted)), f.lit(0).cast("long")).alias(mask))
+    return coded.groupBy(*SERIES, "slot").agg(*sums, *values, *bits)
+
+
+def _count(what: str) -> Column:
+    return f.count(f.lit(1)) if what == "*" else f.count(what)
