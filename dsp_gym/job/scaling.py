@@ -16,7 +16,7 @@ def share_kept(form: str, a: float, b: float, q: NDArray[np.float64]) -> NDArray
     """
     if form == "power":
         return np.asarray(q**-a)
-    if form == "contention":
+    if form in ("contention", "few_keys"):
         return np.asarray(b + (1 - b) / (1 + a * (q - 1)))
     if form == "usl":
         return np.asarray(1 / (1 + a * (q - 1) + b * q * (q - 1)))

@@ -46,9 +46,10 @@ class Input(ConfigModel):
 class Efficiency(ConfigModel):
     """Share of linear scaling a vertex keeps at parallelism p: e(1) = 1, never increasing."""
 
-    form: Literal["linear", "power", "contention", "usl"] = Field(
+    form: Literal["linear", "power", "contention", "few_keys", "usl"] = Field(
         "linear",
-        description="linear: 1; power: p^-a; contention: floor + (1-floor)/(1+a(p-1)); "
+        description="linear: 1; power: p^-a; contention: b + (1-b)/(1+a(p-1)); few_keys: the same, "
+        "where tasks whose keys are not active wait, and are not busy; "
         "usl: 1/(1+a(p-1)+b p(p-1)), Gunther's universal scalability law, cut where p*e(p) peaks",
     )
     a: Number = Field(0.0, ge=0, le=1, description="first parameter of the form, dimensionless")
@@ -166,6 +167,13 @@ class Vertex(ConfigModel):
     partitions: Count | None = Field(None, ge=1, description="source only: partitions of its log")
     parallelism: Count = Field(1, ge=1, description="parallelism the job starts with")
     scalable: bool = Field(True, description="false: parallelism is fixed (a sink of one task)")
+    buffer_records: Number | None = Field(
+        None,
+        gt=0,
+        # Left out of dumps, so that the hash of a job that does not say it stays what it was.
+        exclude_if=lambda value: value is None,
+        description="records one subtask's input buffers hold; none: the job's buffer_records",
+    )
 
 
 class Memory(ConfigModel):

@@ -79,7 +79,7 @@ class JobTables(NamedTuple):
     miss_factor: Floats  # (K, V, P + 1) cost of a miss relative to a single subtask
     levels: Ints  # (K,)
     subtask_mib: Floats  # (K, L + 1) heap + network + managed by level
-    buffer_records: Floats  # (K,) per subtask
+    buffer_records: Floats  # (K, V) per subtask
     slots: Ints  # (K,) per TaskManager
     tm_mib: Floats  # (K,)
     tm_cores: Floats  # (K,)
@@ -130,7 +130,7 @@ def _blank(jobs: int, vertices: int, parallelism: int, levels: int) -> JobTables
         "outage_s": (jobs, 3),
     }
     per_job = {
-        "n", "levels", "buffer_records", "slots", "tm_mib", "tm_cores", "contention",
+        "n", "levels", "slots", "tm_mib", "tm_cores", "contention",
         "slot_sharing", "rate_per_s", "has_log", "savepoint_mib_s", "restore_mib_s",
         "slo_s", "core_hour", "gib_hour", "in_place",
     }  # fmt: skip
@@ -160,7 +160,6 @@ def _fill_job(tables: JobTables, k: int, spec: JobSpec, on: Mechanisms) -> None:
         tables.subtask_mib[k, level + 1] = (
             memory.heap_mib + memory.network_mib + level_mib(memory.base_mib, level)
         )
-    tables.buffer_records[k] = spec.buffer_records
     tables.slots[k], tables.tm_mib[k], tables.tm_cores[k] = tm.slots, tm.memory_mib, tm.cores
     tables.contention[k] = tm.contention if on.contention else 0.0
     tables.slot_sharing[k] = spec.slot_sharing
@@ -198,6 +197,7 @@ def _fill_vertex(
     cap = _cap(spec, vertex)
     fixed = vertex.kind == "source" or not vertex.scalable
     tables.kind[k, v] = KINDS[vertex.kind]
+    tables.buffer_records[k, v] = vertex.buffer_records or spec.buffer_records
     tables.selectivity[k, v] = vertex.selectivity
     tables.cpu_s[k, v] = vertex.cpu_us_per_record * 1e-6
     tables.min_parallelism[k, v] = cap if fixed else 1
@@ -214,6 +214,9 @@ def _fill_vertex(
     hashed = any(edge.ship == "HASH" for edge in vertex.inputs)
     if on.skew and hashed:
         tables.hot[k, v, 1:] = scaling.hottest_share(vertex, p)
+    if vertex.efficiency.form == "few_keys":  # what is lost is not busy: the load is uneven
+        tables.hot[k, v, 1:] *= p / tables.useful[k, v, 1:]
+        tables.useful[k, v, 1:] = p
     tables.useful[k, v, 0], tables.hot[k, v, 0] = 0.0, 1.0
 
 

@@ -73,7 +73,7 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         x[col.X_WRITE_FACTOR] = t.write_factor[k, v, column]
         x[col.X_MEMTABLE] = t.memtable_mib[k, v, column]
         x[col.X_MISS] = t.read_miss_s[k, v] * t.miss_factor[k, v, p]
-        x[col.X_BUFFER] = t.buffer_records[k] * p
+        x[col.X_BUFFER] = t.buffer_records[k, v] * p
         if t.kind[k, v] == SOURCE:
             continue
         cores += p

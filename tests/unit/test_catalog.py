@@ -12,7 +12,7 @@ from dsp_gym.job.catalog import list_jobs, load_job
 PROMISED = {
     *(f"nexmark-q{n}" for n in (1, 2, 3, 5, 8, 11)),
     *(f"ds2-q{n}" for n in (1, 2, 3, 5, 8, 11)),
-    *(f"streambed-q{n}" for n in (1, 2, 5, 8, 11)),
+    *(f"streambed-q{n}" for n in (1, 2, 5, 8, 11, "5-large", "11-large")),
     "wordcount-heron",
     "wordcount-flink",
     "justin-read",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from dsp_gym.config.files import find
 from dsp_gym.errors import ConfigError
 from dsp_gym.fitting import justin_micro, nexmark
 from dsp_gym.fitting.fitted_values import fitted_values, with_values
-from dsp_gym.fitting.streambed import QUERIES, fit
+from dsp_gym.fitting.streambed import AT_SCALE, KEY_GROUPS, QUERIES, fit, production_cell
 from dsp_gym.fitting.streambed_data import Cell, Run, cells, read_runs
 from dsp_gym.job.capacity import vertex_capacity
 from dsp_gym.job.catalog import load_job
@@ -30,8 +33,8 @@ def test_a_number_that_is_not_fitted_is_refused():
 
 
 def test_every_searched_number_stands_in_its_job_file():
-    for name, query in QUERIES.items():
-        text = find("jobs", f"streambed-{name}").read_text()
+    for query in (*QUERIES.values(), *AT_SCALE.values()):
+        text = find("jobs", query.job).read_text()
         assert {number for number, _ in query.by_mst} <= set(fitted_values(text))
 
 
@@ -50,6 +53,40 @@ def test_the_fit_recovers_what_made_the_data():
     fitted = fitted_values(fit(QUERIES["q1"], made_up_q1(0.8, 0.02), text))
     assert fitted["filter_map_us"] == pytest.approx(0.8, rel=0.01)
     assert fitted["contention"] == pytest.approx(0.02, rel=0.02)
+
+
+def made_up_q11(service_us, power):
+    """Cells of a q11 whose window loses by a power law, and by rounding to 128 key groups."""
+    made = []
+    for slots, tasks in ((12, 9), (16, 13), (32, 28), (48, 42), (48, 43)):
+        fullest = math.ceil(KEY_GROUPS / tasks) / KEY_GROUPS
+        mst = tasks**-power / (fullest * service_us * 1e-6) / 0.92
+        ratios, rates = (1, 1, 0.92, 0.02, 0.02), (1e6, 2e6, 5e4, 1e6, 4e6)
+        run = Run("q11", 2048, slots, mst, (32, 4, tasks, 1, 1), ratios, rates)
+        made.append(Cell("q11", 2048, slots, (run,)))
+    return made
+
+
+def test_a_fit_for_large_budgets_sets_key_groups_apart_from_the_loss():
+    query = AT_SCALE["q11"]
+    fitted = fitted_values(fit(query, made_up_q11(17.0, 0.05), find("jobs", query.job).read_text()))
+    assert fitted["window_agg_power"] == pytest.approx(0.05, rel=0.02)
+    assert fitted["window_agg_us"] == pytest.approx(17.0 - 3.0, rel=0.01)  # 3 us are state
+
+
+def test_a_production_run_is_placed_by_the_rates_of_the_largest_budget():
+    rates = (1e6, 2e6, 4e4, 2e6, 2e6, 3e5, 1e6, 2e5, 1e6, 1e6)
+    ratios = (1, 1, 0.9, 0.3, 0.3, 0.3, 1e-5, 0.3, 0.02, 0.02)
+    run = Run("q5", 2048, 48, 9e5, (32, 2, 36, 1, 1, 2, 1, 3, 1, 1), ratios, rates)
+    small = replace(run, slots=9, true_rate=(1.0,) * 10)
+    cell = production_cell(
+        AT_SCALE["q5"], [Cell("q5", 2048, 48, (run,)), Cell("q5", 2048, 9, (small,))]
+    )
+    assert cell is not None
+    assert cell.mst_per_s == 2.5e6
+    (placed,) = cell.runs
+    assert sum(placed.parallelism[1:]) == placed.slots == 1069
+    assert placed.parallelism[2] / placed.parallelism[7] == pytest.approx(15, rel=0.03)
 
 
 def test_aborted_and_single_task_runs_are_left_out(tmp_path):

@@ -138,6 +138,19 @@ def test_without_backlog_sources_owe_nothing_and_emit_less():
     assert jobs.snapshot().job(0).vertex("source", "pending_records") is None
 
 
+def test_a_vertex_holds_as_many_records_as_its_own_buffers():
+    def queued(**own):
+        spec = line(buffer_records=10)
+        source, mapper, sink = spec.vertices
+        vertices = (source, mapper.model_copy(update=own), sink)
+        jobs = constant(spec.model_copy(update={"vertices": vertices}), 1500.0, exact())
+        jobs.advance(100)
+        return float(jobs.state.vertex[0, 1, col.X_QUEUE])
+
+    assert queued() == pytest.approx(10)
+    assert queued(buffer_records=500.0) == pytest.approx(500)
+
+
 def test_a_second_without_arrivals_does_not_make_a_backlog_endless():
     jobs = SimulatedJobs(Topology.of([line(buffer_records=10)]), exact())
     rates = np.concatenate([np.full(50, 3000.0), np.zeros(50)])[None, :]

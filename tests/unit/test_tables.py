@@ -10,6 +10,7 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.scaling import efficiency, hottest_share, useful_tasks
 from dsp_gym.job.spec import Efficiency, Vertex
 from dsp_gym.job.tables import SLIDING, Mechanisms, compile_jobs
+from tests.simulating import line
 
 
 def hashed(**changes):
@@ -90,6 +91,18 @@ def test_key_groups_that_divide_evenly_make_no_hot_subtask():
 def test_more_subtasks_than_active_keys_bring_nothing():
     few = hashed(distinct_keys=3)
     assert hottest_share(few, np.array([1, 3, 6])) == pytest.approx([1, 1, 2], rel=0.02)
+
+
+def test_few_active_keys_leave_the_capacity_of_contention_but_idle_tasks():
+    def job(form):
+        source, mapper, sink = line().vertices
+        lossy = mapper.model_copy(update={"efficiency": Efficiency(form=form, a=0.75, b=0.05)})
+        return line().model_copy(update={"vertices": (source, lossy, sink)})
+
+    tables = compile_jobs([job("contention"), job("few_keys")])
+    useful, hot = tables.useful[:, 1, 1:], tables.hot[:, 1, 1:]
+    assert useful[1] / hot[1] == pytest.approx(useful[0] / hot[0])
+    assert useful[1] == pytest.approx(np.arange(1, useful.shape[1] + 1))
 
 
 def test_the_most_popular_key_bounds_the_hottest_subtask():

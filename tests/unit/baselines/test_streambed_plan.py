@@ -167,7 +167,7 @@ def test_the_command_prints_the_plan_as_json(tmp_path):
     [
         (("streambed-q5", "--rate", "1e5", "--testbed-slots", "8"), "at least 9 slots"),
         (("streambed-q1", "--rate", "0"), "a rate above 0"),
-        (("streambed-q5", "--rate", "2e6", "--memory", "2"), "the job file allows 576 slots"),
+        (("streambed-q5", "--rate", "2.15e6", "--memory", "2"), "the job file allows 576 slots"),
         (("streambed-q1", "--rate", "1e12"), "'filter_map' may have 64 tasks"),
         (("streambed-q1", "--rate", "1e5", "--memory", "two"), "--memory takes levels"),
         (("streambed-q1", "--rate", "1e5", "--backend", "real"), "simulated or flink"),
