@@ -68,6 +68,22 @@ class _Change:
         return patch
 
 
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A write without an answer: while the resource has that version it may yet arrive."""
+
+    version: str
+    error: KubernetesError
+
+    def told(self, resource: FlinkResource) -> KubernetesError:
+        return KubernetesError(
+            f"{resource}: whether a write was made is not known: {self.error.message}",
+            reason=self.error.reason,
+            may_have_acted=True,
+            remedy="Look at the resource when the API server answers again.",
+        )
+
+
 class OverrideWriter:
     """Writes overrides to one resource.
 
@@ -127,7 +143,7 @@ class OverrideWriter:
                 (`may_have_acted`).
         """
         change = _Change(overrides, arguments)
-        lost: KubernetesError | None = None
+        lost: _Lost | None = None
         for attempt in range(self._attempts):
             if attempt:
                 self._sleep(_WAIT_S * random.uniform(0.5, 1.0) * min(attempt, 10))
@@ -136,36 +152,35 @@ class OverrideWriter:
             except KubernetesError as error:
                 if lost is None:
                     raise
-                lost = error
+                lost = _Lost(lost.version, error)
                 continue
             if now.uid == seen.uid and change.is_in(now):
                 if lost is not None:
                     self.outcomes["written"] += 1
                 return now
-            self._check(seen, now, back=back)
             try:
+                self._check(seen, now, back=back)
                 return self._patched(now, change)
             except KubernetesError as error:
-                if error.reason == "Conflict":
-                    self.outcomes["conflict"] += 1
-                elif error.may_have_acted:
+                if error.may_have_acted:
                     self.outcomes["lost"] += 1
-                    lost = error
+                    lost = _Lost(now.resource_version, error)
+                elif error.reason == "Conflict" and not isinstance(error, Refusal):
+                    self.outcomes["conflict"] += 1
                 else:
                     self.outcomes["refused"] += 1
+                    if lost is not None and lost.version == now.resource_version:
+                        raise lost.told(seen) from error  # it may yet arrive
                     raise
         if lost is not None:
-            raise KubernetesError(
-                f"{seen}: whether a write was made is not known: {lost.message}",
-                reason=lost.reason, may_have_acted=True,
-                remedy="Look at the resource when the API server answers again.",
-            )  # fmt: skip
+            raise lost.told(seen)
         self.outcomes["refused"] += 1
         raise Refusal(
-            f"{seen}: {self._attempts} writes in a row met with a conflict", reason="Conflict",
+            f"{seen}: {self._attempts} writes in a row met with a conflict",
+            reason="Conflict",
             remedy="Does something else write to it all the time (kubectl get ... -o yaml "
             "--show-managed-fields)?",
-        )  # fmt: skip
+        )
 
     def _check(self, seen: FlinkResource, now: FlinkResource, *, back: bool) -> None:
         """Refuse to write to anything but what was seen."""
@@ -175,13 +190,11 @@ class OverrideWriter:
         elif reason is None and _spec(now) != _spec(seen):
             reason = "its spec was changed by somebody else"
         if reason is not None:
-            self.outcomes["refused"] += 1
             raise Refusal(f"{now}: {reason}", reason="Conflict")
 
     def _patched(self, now: FlinkResource, change: _Change) -> FlinkResource:
         """Write, right after a look at the lease."""
         if not self._lease.is_held_now(self._api.timeout_s):
-            self.outcomes["refused"] += 1
             raise Refusal(
                 f"{now}: the lease is not held, so another instance may act", reason="Conflict"
             )
