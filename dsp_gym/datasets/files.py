@@ -23,6 +23,7 @@ def pyarrow(purpose: str) -> tuple[Any, Any]:
     """
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise MissingExtraError("spark", purpose) from None
