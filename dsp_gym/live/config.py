@@ -175,6 +175,11 @@ class RunConfig(ConfigModel):
         description="most that the journal of a job takes, MiB: the oldest entries go first; null: "
         "no bound (four policies on four vertices, every 60 s: about 30 MiB a day)",
     )
+    allow_writable_account: bool = Field(
+        False,
+        description="on Kubernetes: true = off and shadow also run with an account that could "
+        "write; otherwise it must be proven that it can only read",
+    )
     stop_file: Path | None = Field(
         None, description="while this file exists nothing is enacted; on Kubernetes the annotation "
         "dsp-gym.io/stop does the same"

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.kubernetes.config import KubernetesPlace
 from dsp_gym.live.config import RunConfig
 from dsp_gym.live.connection import reach, watched
 from dsp_gym.live.limits import slots_within_reach
+from dsp_gym.live.modes import ACTING, WRITING, Mode
 from dsp_gym.live.paced import PacedJobs, replayed, simulated
-from dsp_gym.live.run import WatchedJobs
+from dsp_gym.live.run import Turn, WatchedJobs
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["Elsewhere", "Opened", "opened"]
@@ -48,6 +50,7 @@ class Opened:
     stopped: Callable[[], str | None] = field(default=lambda: None)
     advice: Callable[[], Mapping[str, int] | None] | None = None  # of a built-in autoscaler
     managed: Callable[[], str | None] = field(default=lambda: None)  # how it scales the job
+    report: Callable[[Turn], None] | None = None  # tells a decision on the job itself
 
 
 @contextmanager
@@ -55,7 +58,7 @@ def opened(
     config: RunConfig,
     spec: JobSpec,
     *,
-    apply: bool,
+    mode: Mode,
     elsewhere: Elsewhere | None = None,
     on_event: OnEvent,
     clock: Callable[[], float] = time.time,
@@ -74,16 +77,55 @@ def opened(
         seen = paced.snapshot()
         yield Opened(paced, paced.clock, "", seen, None, lambda: paced.done)
         return
+    if config.where.kubernetes is not None:
+        with _on_kubernetes(
+            config, spec, config.where.kubernetes, mode=mode, on_event=on_event, clock=clock,
+            sleep=sleep, stop=stop,
+        ) as found:  # fmt: skip
+            yield found
+        return
     place = reach(config.where)
     jobs = watched(
-        place, spec, config.job_name or spec.job, config.window, apply=apply, on_event=on_event,
-        clock=clock, sleep=sleep, stop=stop,
+        place, spec, config.job_name or spec.job, config.window, apply=mode in ACTING,
+        on_event=on_event, clock=clock, sleep=sleep, stop=stop,
     )  # fmt: skip
     try:
         seen = jobs.snapshot()
         running = dict(zip(seen.topology.names(0), seen.parallelism[0].tolist(), strict=False))
         slots = config.max_slots or slots_within_reach(place.rest, spec, running)
         yield Opened(jobs, clock, "", seen, slots)
+    finally:
+        jobs.close()
+
+
+@contextmanager
+def _on_kubernetes(
+    config: RunConfig, spec: JobSpec, place: KubernetesPlace, *, mode: Mode, on_event: OnEvent,
+    clock: Callable[[], float], sleep: Callable[[float], object] | None,
+    stop: threading.Event | None,
+) -> Iterator[Opened]:  # fmt: skip
+    from dsp_gym.live.kubernetes import watched_on_kubernetes
+    from dsp_gym.live.reports import Reports
+
+    only_reads = mode not in WRITING and not config.allow_writable_account
+    jobs = watched_on_kubernetes(
+        place, spec, config.window, apply=mode in ACTING, must_only_read=only_reads,
+        on_event=on_event, clock=clock, sleep=sleep, stop=stop,
+    )  # fmt: skip
+    reports = Reports(jobs, mode, clock) if mode in WRITING else None
+
+    def managed() -> str | None:
+        resource = jobs.resource
+        if resource is None or resource.builtin_autoscaler != "on":
+            return None
+        return f"the operator's own autoscaler scales {resource}: job.autoscaler.enabled"
+
+    try:
+        yield Opened(
+            jobs, clock, place.namespace, jobs.snapshot(), config.max_slots,
+            stopped=jobs.stopped, advice=jobs.advice, managed=managed,
+            report=None if reports is None else reports.decided,
+        )  # fmt: skip
     finally:
         jobs.close()
 

@@ -103,6 +103,7 @@ class LiveRun:
         on_decision: called when something was decided, or held; its outcome is not known yet.
         on_turn: called when the interval after it has passed.
         stopped: asked between the steps of a turn; True: no further turn is begun.
+        report: tells a decision on the job itself, such as by an event; None: nobody does.
     """
 
     def __init__(
@@ -120,7 +121,9 @@ class LiveRun:
         on_decision: Callable[[Turn], None] | None = None,
         on_turn: Callable[[Turn], None] | None = None,
         stopped: Callable[[], bool] = lambda: False,
+        report: Callable[[Turn], None] | None = None,
     ) -> None:
+        self._report = report
         self.jobs, self.seats, self.notes = jobs, tuple(seats), notes
         self.acting = acting or next(s.name for s in seats if s.name != INCUMBENT)
         self.permission = permission or Permission()
@@ -173,6 +176,11 @@ class LiveRun:
             judged = () if self.permission.mode == "off" else self._judged(seen)
             seconds = time.perf_counter() - begun
             turn = self._turn(began_s, seen, judged, self._enacted(seen, judged), seconds)
+        if self._report is not None and turn.guarded is not None:
+            try:
+                self._report(turn)
+            except Exception as error:
+                self._fail("report", _words(error))
         if self._on_decision is not None:
             self._on_decision(turn)
         return turn

@@ -158,7 +158,7 @@ def started(
                 on_event(kind, body)
 
         opening = opened(
-            config, spec, apply=mode in ACTING, elsewhere=elsewhere, on_event=step, clock=clock,
+            config, spec, mode=mode, elsewhere=elsewhere, on_event=step, clock=clock,
             sleep=sleep, stop=stop,
         )  # fmt: skip
         place = stack.enter_context(opening)
@@ -172,7 +172,7 @@ def started(
             place.jobs, seats, notes, acting=acting, permission=permission,
             roll_back=RollBack(config.roll_back), interval_s=config.interval_s, seed=config.seed,
             clock=place.clock, on_decision=on_decision, on_turn=on_turn,
-            stopped=lambda: stop.is_set() or place.is_over(),
+            stopped=lambda: stop.is_set() or place.is_over(), report=place.report,
         )  # fmt: skip
         run.namespace, run.managed = place.namespace, place.managed
         kept = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)

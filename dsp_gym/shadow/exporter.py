@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -123,12 +124,20 @@ class Exporter:
         )  # fmt: skip
         yield self._family(
             "api_errors", "Answers of Flink, Prometheus or Kubernetes that failed",
-            ["api", "reason"], counts.api_errors.items(), counted=True,
+            ["api", "reason"], self._api_errors().items(), counted=True,
         )  # fmt: skip
         yield self._family(
             "writes", "Changes asked of the job", ["outcome"],
             [((outcome,), n) for outcome, n in counts.writes.items()], counted=True,
         )  # fmt: skip
+
+    def _api_errors(self) -> Counter[tuple[str, str]]:
+        """Those the loop met, and those of whoever watches the API server beside it."""
+        found = Counter(self._board.counts.api_errors)
+        watcher = getattr(self._board.run.jobs, "watcher", None)
+        for reason, times in dict(getattr(watcher, "errors", {})).items():
+            found["kubernetes", reason] += times
+        return found
 
     def _seconds(self) -> Iterator[Metric]:
         common = labels_of(self._board)

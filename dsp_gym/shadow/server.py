@@ -171,6 +171,7 @@ class StatusServer:
         """Stop listening; requests under way are cut off."""
         self._http.shutdown()
         self._http.server_close()
+        self._http.cut_off()
         self._thread.join()
         if self.decisions is not None:
             self.decisions.close()
@@ -186,7 +187,16 @@ class _BoundedServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], owner: StatusServer) -> None:
         self.owner = owner
         self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
         super().__init__(address, _Handler)
+
+    def cut_off(self) -> None:
+        """End every connection that is open."""
+        with self._lock:
+            for one in self._open:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
@@ -195,9 +205,13 @@ class _BoundedServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open.add(request)
         try:
             super().process_request_thread(request, client_address)
         finally:
+            with self._lock:
+                self._open.discard(request)
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

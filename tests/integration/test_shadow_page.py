@@ -1,0 +1,116 @@
+"""The live page in a real browser: what it shows is the status, and it follows without a reload."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dsp_gym.errors import FlinkError
+from tests.browser import BROWSER, Browser
+from tests.unit.shadow.conftest import session_of
+
+pytestmark = [pytest.mark.slow, BROWSER]
+
+ROWS = """[...document.querySelectorAll('#vertices tbody tr')].map(r => ({
+  vertex: r.dataset.vertex, policy: r.dataset.policy,
+  cells: [...r.cells].map(c => c.textContent)}))"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as opened:
+        yield opened
+
+
+def shown(browser: Browser, decision: int) -> None:
+    browser.until(f"document.body?.dataset.decision === '{decision}'")
+
+
+def test_every_vertex_shows_now_recommended_bounds_and_reason(browser, tmp_path):
+    with session_of(tmp_path) as session:
+        session.run.run(steps=20)
+        browser.open(session.server.url)
+        shown(browser, 20)
+        document = session.board.document()
+        rows = {(row["vertex"], row["policy"]): row["cells"] for row in browser.run(ROWS)}
+        for vertex in document["vertices"]:
+            for name, policy in vertex["policies"].items():
+                cells = rows[vertex["name"], name]
+                allowed = str(policy["target"])
+                level = policy["target_memory_level"]
+                assert cells[4] == (f"{allowed} @{level}" if level >= 0 else allowed)
+                if name != "incumbent":
+                    assert cells[5] == f"{policy['lower']}–{policy['upper']}"
+                assert cells[7] == f"{policy['reason']}: {policy['sentence']}"
+        assert browser.run("document.title").startswith("flink-wordcount")
+        states = browser.run("[...document.querySelectorAll('#conditions li')].map(c => "
+                             "[c.dataset.condition, c.dataset.status])")  # fmt: skip
+        assert dict(states) == {c["type"]: c["status"] for c in document["conditions"]}
+        assert browser.run("document.querySelectorAll('#decisions tbody tr').length") == 20
+        assert "window 100 % full" in browser.run("document.getElementById('seen').textContent")
+        assert browser.errors == []
+
+
+def test_it_follows_the_loop_and_says_when_something_holds_it(browser, tmp_path, monkeypatch):
+    with session_of(tmp_path) as session:
+        session.run.run(steps=3)
+        browser.open(session.server.url)
+        shown(browser, 3)
+        session.run.turn()
+        shown(browser, 4)
+        said = "Prometheus <b>did not answer</b> within 5 s"
+
+        def refuses():
+            raise FlinkError(said)
+
+        monkeypatch.setattr(session.run.jobs, "snapshot", refuses)
+        session.run.turn()
+        shown(browser, 5)
+        notice = browser.run("document.getElementById('notice').textContent")
+        assert notice == f"Held: {said}"  # as text: what others say is no markup
+        ready = "document.querySelector('[data-condition=Ready]')"
+        assert browser.run(f"{ready}.dataset.status") == "False"
+        assert browser.run(f"{ready}.className") == "bad"
+        assert browser.errors == []
+
+
+def test_a_failing_policy_shows_its_fallback(browser, tmp_path, monkeypatch):
+    with session_of(tmp_path) as session:
+        session.run.run(steps=3)
+
+        def raises(snapshot):
+            raise ZeroDivisionError("no rate")
+
+        monkeypatch.setattr(session.run.seats[1].policy, "decide", raises)
+        session.run.turn()
+        browser.open(session.server.url)
+        shown(browser, 4)
+        row = "document.querySelector('#policies tr[data-policy=ds2]')"
+        assert "no rate" in browser.run(f"{row}.cells[1].textContent")
+        assert browser.run(f"{row}.cells[4].textContent") == "1"
+        active = browser.run(
+            "document.querySelector('[data-condition=FallbackActive]').dataset.status"
+        )
+        assert active == "True"
+
+
+def test_a_process_that_is_gone_is_said_and_the_page_asks_on(browser, tmp_path):
+    with session_of(tmp_path) as session:
+        session.run.run(steps=2)
+        browser.open(session.server.url)
+        shown(browser, 2)
+        session.server.close()
+        browser.until("document.body?.dataset.connected === 'false'")
+        assert "does not answer" in browser.run("document.getElementById('notice').textContent")
+        assert browser.run("document.querySelectorAll('#vertices tbody tr').length") > 0
+
+
+def test_nothing_is_fetched_from_elsewhere(browser, tmp_path):
+    with session_of(tmp_path) as session:
+        session.run.run(steps=1)
+        browser.open(session.server.url)
+        shown(browser, 1)
+        fetched = browser.run("performance.getEntriesByType('resource').map(r => r.name)")
+        assert fetched
+        assert all(name.startswith(session.server.url) for name in fetched), json.dumps(fetched)
