@@ -28,6 +28,7 @@ from spark_pipelines.config import DatasetConfig
 from spark_pipelines.faults import spark_faults
 from spark_pipelines.pipeline import Made, made_of
 from spark_pipelines.plan import PIPELINE, Plan, inputs_of, merged, plan_of, specs_of
+from spark_pipelines.quality.verdicts import Accounting
 from spark_pipelines.session import spark_session
 from spark_pipelines.sources import Partition, SourceFacts, reader_of
 from spark_pipelines.storage.store import Store
@@ -128,7 +129,7 @@ def build(
             return _up_to_date(store, last, plan, facts, stages)
         building = store.begin(plan.build_id)
         counts = _made(config, facts, specs, plan, building, master, stages)
-        _judge(config, merged(counts.values()), facts, counts)
+        _judge(config, facts, counts)
         with stages("content", f"{len(plan.stale)} partitions"):
             manifest = _manifest(config, store, last, plan, facts, specs, building, counts)
         with stages("report"):
@@ -188,11 +189,17 @@ def _made(
         only = set(plan.stale)
         with stages("read"):
             made = made_of(_read(spark, facts, only), config, specs)
-        for name, frame in made.tables.items():
+        with stages("quality"):
+            counts = _accounted(made, only)
+            _judge(config, facts, counts)
+        tables = dict(made.tables)
+        if made.quarantine is not None and _quarantined(merged(counts.values())):
+            tables["quarantine"] = made.quarantine
+        for name, frame in tables.items():
             with stages(name):
                 write_table(frame, building, name, only, config.rows_per_file)
         with stages("accounting"):
-            counts = _counts(made, only)
+            _add_counts(made, counts)
         for frame in made.cached:
             frame.unpersist()
     document = [[job, day, found] for (job, day), found in sorted(counts.items())]
@@ -209,14 +216,39 @@ def _read(spark: SparkSession, facts: Sequence[SourceFacts], only: set[Partition
     ]
 
 
-def _counts(made: Made, only: set[Partition]) -> dict[Partition, dict[str, int]]:
+def _accounted(made: Made, only: set[Partition]) -> dict[Partition, dict[str, int]]:
+    """What became of raw rows, by partition; every one of them is somewhere.
+
+    Raises:
+        DatasetError: The sum is not that of all rows.
+    """
     found: dict[Partition, dict[str, int]] = {partition: {} for partition in sorted(only)}
-    for frame in made.counts.values():
-        for row in frame.toLocalIterator():
-            of = found.get((row["job"], row["day"]))
-            if of is not None:
-                of[row["name"]] = of.get(row["name"], 0) + int(row["rows"])
+    if made.accounting is None:
+        return found
+    rows = made.accounting.collect()  # one per run
+    Accounting.of(rows)
+    for row in rows:
+        counts = {
+            **{name: row[name] for name in ("rows", "kept", "merged", "duplicates", "unused")},
+            **{f"quarantined:{check}": n for check, n in dict(row["quarantined"]).items()},
+        }
+        _count(found, row["job"], row["day"], counts)
     return found
+
+
+def _add_counts(made: Made, found: dict[Partition, dict[str, int]]) -> None:
+    for frame in made.counts.values():
+        for row in frame.collect():
+            _count(found, row["job"], row["day"], {row["name"]: row["rows"]})
+
+
+def _count(
+    found: dict[Partition, dict[str, int]], job: str, day: str, counts: Mapping[str, int]
+) -> None:
+    of = found.get((job, day))
+    if of is not None:
+        for name, count in counts.items():
+            of[name] = of.get(name, 0) + int(count)
 
 
 def _read_counts(building: Path) -> dict[Partition, dict[str, int]]:
@@ -227,14 +259,16 @@ def _read_counts(building: Path) -> dict[Partition, dict[str, int]]:
 
 
 def _judge(
-    config: DatasetConfig, total: Mapping[str, int], facts: Sequence[SourceFacts],
+    config: DatasetConfig,
+    facts: Sequence[SourceFacts],
     counts: Mapping[Partition, Mapping[str, int]],
-) -> None:  # fmt: skip
+) -> None:
     """Refuses a build of which too much was quarantined."""
+    total = merged(counts.values())
     quality, rows = config.quality, total.get("rows", 0)
     if rows == 0:
         return
-    checks = {k.partition(":")[2]: n for k, n in total.items() if k.startswith("quarantined:")}
+    checks = _quarantined(total)
     limits = dict.fromkeys(checks, 1.0) | quality.per_check
     over = {check: n for check, n in checks.items() if n / rows > limits[check]}
     if not over and sum(checks.values()) / rows > quality.max_quarantined:
@@ -250,6 +284,11 @@ def _judge(
         value=quality.per_check.get(check, quality.max_quarantined),
         remedy="See what is wrong with those rows, or allow for more.",
     )
+
+
+def _quarantined(total: Mapping[str, int]) -> dict[str, int]:
+    """Rows in quarantine by check."""
+    return {k.partition(":")[2]: n for k, n in total.items() if k.startswith("quarantined:")}
 
 
 def _manifest(

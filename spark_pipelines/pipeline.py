@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.samples import SAMPLE_S
 from spark_pipelines.config import DatasetConfig
+from spark_pipelines.days import day_of_column
 from spark_pipelines.sources import Inputs
 from spark_pipelines.splits import reach_s, with_split
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["Made", "made_of"]
 
 
 @dataclass(frozen=True)
 class Made:
-    """What is to be written and counted."""
+    """What is to be written and counted, nothing of it computed yet."""
 
-    tables: Mapping[str, DataFrame]  # each with columns job and day; `quarantine` among them
-    counts: Mapping[str, DataFrame]  # columns job, day, name, rows: what became of rows
+    tables: dict[str, DataFrame] = field(default_factory=dict)  # each with columns job and day
+    counts: dict[str, DataFrame] = field(default_factory=dict)  # job, day, name, rows
+    accounting: DataFrame | None = None  # of raw rows, from `quality.verdicts`, with a day
+    quarantine: DataFrame | None = None  # to be written where the accounting says there is any
     cached: list[DataFrame] = field(default_factory=list)  # to be let go of when all is written
 
 
@@ -35,20 +38,71 @@ def made_of(inputs: Sequence[Inputs], config: DatasetConfig, specs: Mapping[str,
         config: the dataset.
         specs: job files of all sources, by job.
     """
-    made = Made({}, {})
-    decisions = _union([i.decisions for i in inputs])
     loads = {run: load for i in inputs for run, load in i.facts.loads.items()}
+    made = Made()
+    raw, decisions = (_union([getattr(i, kind) for i in inputs]) for kind in ("raw", "decisions"))
+    if raw is not None:
+        events = _union([i.events for i in inputs if i.raw is not None])
+        assert events is not None  # every reader of samples gives them, if only none
+        made = _with_samples(raw, events, config, specs, loads)
     if decisions is not None and "transitions" in config.tables:
         made = _with_transitions(made, decisions, config, specs, loads)
     return made
+
+
+def _with_samples(
+    raw: DataFrame, events: DataFrame, config: DatasetConfig, specs: Mapping[str, JobSpec],
+    loads: Mapping[str, str],
+) -> Made:  # fmt: skip
+    """Windows and outages, and what became of every sample."""
+    from spark_pipelines.quality.checks import flag, judge
+    from spark_pipelines.quality.verdicts import accounting, findings, split_verdicts
+    from spark_pipelines.steps.align import align
+    from spark_pipelines.steps.rates import increases
+    from spark_pipelines.steps.rescales import configurations, rescales
+    from spark_pipelines.steps.windows import configured, decision_windows
+
+    quality = config.quality
+    judged = raw.transform(judge, quality)
+    # The one pass over all samples; everything after it is a hundredth of that.
+    flagged = judged.transform(align).transform(flag, quality).persist()
+    rising = flagged.transform(increases, quality.max_gap_s)
+    windows = rising.transform(decision_windows, config.windows).transform(
+        configured, configurations(events)
+    )
+    told = _on_days(findings(rising, windows, specs, quality.flow_tolerance))
+    tables: dict[str, DataFrame] = {"findings": told}
+    counts = {"findings": _counted(told, f.concat(f.lit("told:"), "check"))}
+    if "windows" in config.tables:
+        tables["windows"] = windows
+    if "rescales" in config.tables:
+        tables["rescales"] = rising.transform(rescales, events, quality.max_gap_s)
+    for name in ("windows", "rescales"):
+        if name in tables:
+            marked = with_split(tables[name], config.splits, loads, reach_s(config))
+            tables[name] = marked.where(f.col("split").isNotNull())
+            if config.splits.by == "time":
+                outside = marked.where(f.col("split").isNull())
+                counts[name] = _counted(outside, f.lit(f"{name}:at_split"))
+    _, quarantined = split_verdicts(judged, flagged, SAMPLE_S)
+    return Made(tables, counts, _by_run(accounting(judged, flagged), raw), quarantined, [flagged])
+
+
+def _by_run(found: DataFrame, raw: DataFrame) -> DataFrame:
+    """An accounting with the day its run is counted on: the first one."""
+    run = ("source", "job", "run")
+    days = raw.groupBy(*run).agg(f.min("day").alias("day"))
+    return found.join(days, list(run), "left")
+
+
+def _on_days(found: DataFrame) -> DataFrame:
+    return found.withColumn("day", day_of_column(f.col("t_s")))
 
 
 def _with_transitions(
     made: Made, decisions: DataFrame, config: DatasetConfig, specs: Mapping[str, JobSpec],
     loads: Mapping[str, str],
 ) -> Made:  # fmt: skip
-    from pyspark.sql import functions as f
-
     from spark_pipelines.schema import TRANSITIONS
     from spark_pipelines.steps.transitions import segments, transitions
 
@@ -57,17 +111,12 @@ def _with_transitions(
     segmented = marked.where(f.col("split").isNotNull()).drop("split").transform(segments)
     encoded = segmented.transform(transitions, specs, config.transitions)
     table = with_split(encoded.drop("split"), config.splits, loads, reach)
-    outside = f.when(f.col("split").isNull(), "decisions:at_split")
-    return Made(
-        {**made.tables, "transitions": table.select(*TRANSITIONS.names)},
-        {
-            **made.counts,
-            "decisions": _counted(decisions, f.lit("decisions")),
-            "splits": _counted(marked.where(f.col("split").isNull()), outside),
-            "uses": _counted(segmented, f.concat(f.lit("decisions:"), "use")),
-        },
-        made.cached,
-    )
+    made.tables["transitions"] = table.select(*TRANSITIONS.names)
+    outside = marked.where(f.col("split").isNull())
+    made.counts["decisions"] = _counted(decisions, f.lit("decisions"))
+    made.counts["outside"] = _counted(outside, f.lit("decisions:at_split"))
+    made.counts["uses"] = _counted(segmented, f.concat(f.lit("decisions:"), "use"))
+    return made
 
 
 def _union(frames: Sequence[DataFrame | None]) -> DataFrame | None:
@@ -75,7 +124,5 @@ def _union(frames: Sequence[DataFrame | None]) -> DataFrame | None:
     return reduce(lambda a, b: a.unionByName(b), known) if known else None
 
 
-def _counted(frame: DataFrame, name: object) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    return frame.groupBy("job", "day", name.alias("name")).agg(f.count(f.lit(1)).alias("rows"))  # type: ignore[attr-defined]
+def _counted(frame: DataFrame, name: Column) -> DataFrame:
+    return frame.groupBy("job", "day", name.alias("name")).agg(f.count(f.lit(1)).alias("rows"))

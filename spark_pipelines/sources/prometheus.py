@@ -1,7 +1,7 @@
 """Prometheus: fetched chunk by chunk, kept as Parquet, so that nothing is asked for twice.
 
     ARCHIVE/2026-03-01/1772323200-1772326800.parquet   samples of one chunk
-    ARCHIVE/2026-03-01/1772323200-1772326800.json      its jobs, and what ran
+    ARCHIVE/2026-03-01/1772323200-1772326800.json      its rows, and ids of its job
 
 Samples are asked for as they were scraped (range selectors), never interpolated. A chunk that is
 not over yet is fetched but not kept. Chunks begin at multiples of their length, so another `since`
@@ -27,7 +27,6 @@ from dsp_gym.datasets.files import write_parquet
 from dsp_gym.errors import DatasetError, FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.recordings.manifest import digest
 from spark_pipelines.config import moment_s
@@ -162,10 +161,7 @@ class Fetch:
         self._refuse_two_jobs(parts)
         facts = {
             "rows": sum(len(samples) for _, samples in parts),
-            "started": [
-                {"t_s": float(samples.t_s[0]), "job_id": job_id, "parallelism": _tasks(samples)}
-                for job_id, samples in parts
-            ],
+            "job_ids": [job_id for job_id, _ in parts],
         }
         return Samples.joined(samples for _, samples in parts), facts
 
@@ -199,7 +195,7 @@ def survey(config: PrometheusSource, name: str, work: Path) -> SourceFacts:
     fetch = Fetch(config, name, spec, archive)
     since_s = moment_s(config.since)
     until_s = math.inf if config.until is None else moment_s(config.until)
-    pieces, started = [], []
+    pieces = []
     for file in fetch.chunks():
         facts = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
         if facts["rows"] == 0:
@@ -210,7 +206,6 @@ def survey(config: PrometheusSource, name: str, work: Path) -> SourceFacts:
         pieces.append(
             Piece(file.name, sha256, facts["rows"], tuple((spec.job, day) for day in days), file)
         )
-        started += facts["started"]
     if not pieces:
         raise DatasetError(
             f"source '{name}': Prometheus has no sample of a job '{config.job_name or spec.job}' "
@@ -222,7 +217,7 @@ def survey(config: PrometheusSource, name: str, work: Path) -> SourceFacts:
         )
     return SourceFacts(
         name, "prometheus", config.url, "unix", tuple(pieces), {spec.job: spec},
-        detail={"started": started, "since_s": since_s, "until_s": until_s},
+        detail={"since_s": since_s, "until_s": until_s},
     )  # fmt: skip
 
 
@@ -235,7 +230,7 @@ def read(
     from spark_pipelines.days import day_of_column
     from spark_pipelines.schema import RAW
 
-    ((job, spec),) = facts.specs.items()
+    job = next(iter(facts.specs))
     frame = spark.read.schema(
         "t_s double, vertex string, subtask int, metric string, value double"
     ).parquet(*(str(piece.file) for piece in facts.holding(only)))
@@ -244,32 +239,8 @@ def read(
         {"source": f.lit(facts.name), "job": f.lit(job), "day": day_of_column(f.col("t_s"))}
     )
     raw = kept_in(named.withColumn("run", f.col("day")).select(*RAW.names), only)
-    events = list(_events(facts.detail["started"], spec))
-    return Inputs(raw, events_frame(spark, facts.name, events), None, facts.specs, facts)
-
-
-def _events(started: list[dict[str, Any]], spec: JobSpec) -> Iterator[tuple[Any, ...]]:
-    """What ran: told when another id or parallelism is seen, and again as each day begins."""
-    names = [vertex.name for vertex in spec.topological_order()]
-    # Metrics do not tell the memory level; the job file says what it was submitted with.
-    level = dict(zip(names, Topology.of([spec]).tables.start_level[0].tolist(), strict=False))
-    before: tuple[object, ...] = ()
-    for start in started:
-        tasks = {name: int(start["parallelism"].get(name, 1)) for name in names}
-        day = day_of(start["t_s"])
-        now = (start["job_id"], tasks, day)
-        if now != before:
-            body = {"parallelism": tasks, "memory_level": level}
-            yield spec.job, day, start["t_s"], "running", body
-        before = now
-
-
-def _tasks(samples: Samples) -> dict[str, int]:
-    """Subtasks of each vertex."""
-    return {
-        vertex: len(samples.grid(vertex, "records_in_total")[1]) or 1
-        for vertex in samples.vertices()
-    }
+    # Metrics tell of no event: outages show in the samples.
+    return Inputs(raw, events_frame(spark, facts.name, ()), None, facts.specs, facts)
 
 
 def _keep(file: Path, samples: Samples, facts: dict[str, Any]) -> None:

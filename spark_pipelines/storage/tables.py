@@ -25,6 +25,7 @@ ORDER: dict[str, Sequence[str]] = {
     "rescales": ("source", "run", "t_s"),
     "snapshots": ("source", "run", "step", "t_s"),
     "transitions": ("source", "run", "step", "t_s"),
+    "findings": ("source", "run", "t_s", "vertex", "check", "reason"),
     "quarantine": ("source", "run", "t_s", "vertex", "subtask", "metric", "value", "check"),
 }
 """By what the rows of a partition are sorted: with it they stand in one order only."""
