@@ -19,13 +19,11 @@ from dsp_gym.loop.protocols import Guardrail
 if TYPE_CHECKING:
     from dsp_gym.experiment import ExperimentConfig
 
-BACKENDS = ("simulated", "replay", "flink")
-"""What can stand behind an environment: the model, a recording, or a real Flink."""
+BACKENDS = ("simulated", "replay", "flink", "kubernetes")
+"""What can stand behind an environment: the model, a recording, a real Flink, or the operator's."""
 
-ONE_JOB = ("replay", "flink")
+ONE_JOB = ("replay", "flink", "kubernetes")
 """Backends that are one job and never a batch."""
-
-PLANNED_BACKENDS = ("kubernetes",)
 
 DEFAULT_LOADS: dict[str, Any] = {
     "train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 512}},
@@ -128,13 +126,6 @@ def _experiment(
 def _check_backend(backend: str) -> None:
     if backend in BACKENDS:
         return
-    known = ", ".join(BACKENDS)
-    if backend in PLANNED_BACKENDS:
-        raise ConfigError(
-            f"the backend '{backend}' is not part of this release",
-            key="backend",
-            remedy=f"Use one of: {known}.",
-        )
     raise ConfigError(
         f"there is no backend '{backend}'",
         key="backend",

@@ -42,11 +42,13 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
         job: name or path of a job file.
         config: an experiment's name, path or content; its env, loads and guardrails are used.
         backend: "simulated"; "flink": a real job, submitted to a cluster for every episode;
+            "kubernetes": a job of the Flink Kubernetes Operator, as it runs under its own load;
             "replay": a recording, whose decisions stand.
         split: part of the loads episodes are drawn from.
         guardrails: name or path of a guardrails config.
         where: flink: home folder of a local cluster, or settings as in `FlinkPlace`; default: the
-            cluster of `dsp-gym flink up`. replay: folder of the recording.
+            cluster of `dsp-gym flink up`. kubernetes: the resource, as in `KubernetesEnvPlace`.
+            replay: folder of the recording.
         render_mode: "ansi" prints the running configuration and the last metrics.
     """
 
@@ -78,7 +80,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
     @spec.setter
     def spec(self, spec: EnvSpec | None) -> None:
         self._spec = copy(spec)
-        if self._spec is not None and self.backend == "flink":
+        if self._spec is not None and self.backend in ("flink", "kubernetes"):
             self._spec.nondeterministic = True
 
     def reset(
@@ -168,12 +170,18 @@ def _made(
             made.specs[0], made.loads, split, made.env, made.guardrails_config, place_of(where),
             made.base_dir,
         )  # fmt: skip
+    if backend == "kubernetes":
+        from dsp_gym.envs.kubernetes import KubernetesEnv, kubernetes_place
+
+        return KubernetesEnv(
+            made.specs[0], made.env, made.guardrails_config, kubernetes_place(where)
+        )
     if where is not None:
         raise ConfigError(
             "says where a cluster or a recording is, but the backend is 'simulated'",
             key="where",
             value=str(where),
-            remedy="Leave it out, or take backend='flink' or 'replay'.",
+            remedy="Leave it out, or take backend='flink', 'kubernetes' or 'replay'.",
         )
     return AutoscaleBatch(
         made.specs[:1], [0], made.loads, split, made.env, made.guardrails, base_dir=made.base_dir

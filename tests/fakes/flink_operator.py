@@ -14,12 +14,18 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
+
+from dsp_gym.actuators import AdaptiveActuator
 from dsp_gym.errors import FlinkError
+from dsp_gym.flink.rest import FlinkRest
+from dsp_gym.job.spec import JobSpec
 from dsp_gym.kubernetes.overrides import Override
 from dsp_gym.kubernetes.running import RunningVertices
 from tests.fakes.kubernetes_api import FakeKubernetes
+from tests.simulating import wanted
 
-__all__ = ["FlinkOperator", "ManagedJob", "PretendedJob"]
+__all__ = ["FlinkOperator", "ManagedJob", "PretendedJob", "RealJob"]
 
 Document = dict[str, Any]
 
@@ -139,3 +145,30 @@ class FlinkOperator:
 
     def _tell(self, status: Document) -> None:
         self.fake.set_status("FlinkDeployment", self.name, status)
+
+
+class RealJob:
+    """A job of a real Flink with the adaptive scheduler, scaled in place as the operator does."""
+
+    def __init__(self, rest: FlinkRest, name: str, spec: JobSpec) -> None:
+        self.rest, self.spec = rest, spec
+        self.job_id = rest.find_job(name).id
+        self._actuator = AdaptiveActuator(rest, name, spec, timeout_s=30)
+
+    def realize(self, overrides: Mapping[str, int], arguments: list[str]) -> None:
+        job = self._actuator._read()
+        by_name = {n: overrides.get(i, job.configuration.parallelism[n])
+                   for n, i in job.vertex_ids.items()}  # fmt: skip
+        names = [vertex.name for vertex in self.spec.vertices]
+        self._actuator.apply(
+            wanted(
+                np.array([[by_name[name] for name in names]]),
+                np.array([[job.configuration.memory_level[name] for name in names]]),
+            )
+        )
+
+    def state(self) -> str:
+        return str(self.rest.get(f"/jobs/{self.job_id}/status")["status"])
+
+    def close(self) -> None:
+        self._actuator.close()

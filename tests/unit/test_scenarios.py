@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.envs.scenarios import PLANNED_BACKENDS, scenario
+from dsp_gym.envs.scenarios import scenario
 from dsp_gym.errors import ConfigError
 
 CONFIG = {
@@ -44,12 +44,6 @@ def test_a_shipped_experiment_is_meant_by_its_name():
 def test_nothing_to_build_from_is_refused():
     with pytest.raises(ConfigError, match="neither a job nor a config"):
         scenario()
-
-
-@pytest.mark.parametrize("backend", PLANNED_BACKENDS)
-def test_a_backend_of_a_later_release_is_refused_by_name(backend):
-    with pytest.raises(ConfigError, match=f"'{backend}' is not part of this release"):
-        scenario("nexmark-q1", backend=backend)
 
 
 def test_an_unknown_backend_is_refused_with_the_nearest():
