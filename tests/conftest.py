@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,6 +70,18 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no recorded data: DSP_GYM_DATA names no folder ({folder})")
     return folder
+
+
+@pytest.fixture
+def limited_files() -> Iterator[Callable[[int | None], None]]:
+    """Sets the size in bytes above which the kernel lets no file grow (EFBIG); None: any size."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda most: resource.setrlimit(
+        resource.RLIMIT_FSIZE, (soft if most is None else most, hard)
+    )
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    signal.signal(signal.SIGXFSZ, before)
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ Examples:
   dsp-gym bench policies            every rule policy, in a batch and for one job
 
   dsp-gym bench start               importing the library, and --help
+
+  dsp-gym bench shadow --json       what a shadow beside a job takes: time, memory, start
 """
 
 
@@ -35,6 +37,7 @@ def register(app: typer.Typer) -> None:
     group.command("env", epilog=_EPILOG)(environment)
     group.command("policies", epilog=_EPILOG)(policies)
     group.command("start", epilog=_EPILOG)(start)
+    group.command("shadow", epilog=_EPILOG)(shadow)
     app.add_typer(group, name="bench", epilog=_EPILOG)
 
 
@@ -77,6 +80,28 @@ def start(
     from dsp_gym.bench.start import bench_start
 
     _show(bench_start(runs), machine(), as_json)
+
+
+def shadow(
+    decisions: Annotated[int, typer.Option(help="decisions that are timed", min=10)] = 1440,
+    starts: Annotated[int, typer.Option(help="processes that are started", min=1, max=20)] = 3,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Time per decision, memory and start of `dsp-gym shadow`: 16 vertices, four policies."""
+    from dsp_gym.bench.environment import machine
+    from dsp_gym.bench.shadow import bench_shadow
+
+    figures = bench_shadow(decisions, starts)
+    if as_json:
+        print_json({"machine": machine(), "figures": [asdict(figure) for figure in figures]})
+        return
+    print_table(
+        ["what", "value", "unit", "bar"],
+        [[f.name, f"{f.value:,.3g}", f.unit, None if f.bar is None else f"{f.bar:g}"]
+         for f in figures],
+        title=" · ".join(f"{name} {value}" for name, value in machine().items()),
+        right=("value", "bar"),
+    )  # fmt: skip
 
 
 def _show(rates: Sequence[Rate], machine: dict[str, str | int], as_json: bool) -> None:

@@ -12,7 +12,9 @@ from pydantic import Field, field_validator
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import MetricsError, did_you_mean
 from dsp_gym.guardrails.restriction import Restriction, hold
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
 
 __all__ = ["Features", "OutOfDistribution", "OutOfDistributionConfig", "quantile_box"]
 
@@ -65,6 +67,11 @@ class OutOfDistribution(Restriction):
         super().__init__()
         self.config = config or OutOfDistributionConfig()
         self._features = features
+        self._known: tuple[MetricsSnapshot, dict[str, Flags]] | None = None
+
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
+        super().reset(jobs, seeds, mask)
+        self._known = None
 
     def demands(self, snapshot: MetricsSnapshot) -> Flags:
         """True where more features than tolerated are outside, (J,)."""
@@ -84,6 +91,12 @@ class OutOfDistribution(Restriction):
         return f"unlike anything seen in training: {', '.join(names)}"
 
     def _outside(self, snapshot: MetricsSnapshot) -> dict[str, Flags]:
+        """Flags by feature; kept for the tick, as a chain asks several times."""
+        if self._known is None or self._known[0] is not snapshot:
+            self._known = snapshot, self._looked(snapshot)
+        return self._known[1]
+
+    def _looked(self, snapshot: MetricsSnapshot) -> dict[str, Flags]:
         found = {} if self._features is None else self._features(snapshot)
         outside = {}
         for name, (low, high) in self.config.bounds.items():

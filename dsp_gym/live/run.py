@@ -136,6 +136,7 @@ class LiveRun:
         self._on_decision, self._on_turn = on_decision, on_turn
         self._failures: list[tuple[str, str]] = []
         self._has_asked = False
+        self._due: tuple[GuardedDecision, str] | None = None  # a roll-back
         self._last_s = -math.inf
         self._reset()
 
@@ -174,8 +175,11 @@ class LiveRun:
         else:
             begun = time.perf_counter()
             judged = () if self.permission.mode == "off" else self._judged(seen)
+            held, asked = self._weighed(seen, judged)
+            self._write(seen, judged, held, asked)
             seconds = time.perf_counter() - begun
-            turn = self._turn(began_s, seen, judged, self._enacted(seen, judged), seconds)
+            held = self._enacted(seen, judged, held, asked)
+            turn = self._turn(began_s, seen, judged, held, seconds)
         if self._report is not None and turn.guarded is not None:
             try:
                 self._report(turn)
@@ -206,12 +210,9 @@ class LiveRun:
         except Exception as error:  # a server may answer anything
             self._fail("collector", _words(error))
             return None
-        t_s = float(seen.t_s[0])
-        body = snapshot_to_json(seen.job(0), self.notes.job)
-        self.notes("snapshot", body, t_s)
         if self.jobs.held is not None:
-            self._fail("collector", self.jobs.held)
-        self._look_at_clock(t_s)
+            self._fail("collector", self.jobs.held, noted=False)
+        self._look_at_clock(float(seen.t_s[0]))
         return seen
 
     def _look_at_clock(self, t_s: float) -> None:
@@ -219,56 +220,77 @@ class LiveRun:
         ahead_s = t_s - self._last_s
         if ahead_s <= 0:
             reason = f"the clock went back by {-ahead_s:.0f} s; policies and guardrails start anew"
-            self._fail("clock", reason)
+            self._fail("clock", reason, noted=False)
             self.jobs.hold(reason)
             self._reset()
         elif math.isfinite(ahead_s) and ahead_s > GAP_INTERVALS * self.interval_s:
-            self._fail("clock", f"{ahead_s:.0f} s went by since the last decision")
+            self._fail("clock", f"{ahead_s:.0f} s went by since the last decision", noted=False)
         self._last_s = t_s
 
     def _judged(self, seen: MetricsSnapshot) -> tuple[Judgement, ...]:
-        judged = tuple(seat.decide(seen) for seat in self.seats)
+        return tuple(seat.decide(seen) for seat in self.seats)
+
+    def _weighed(
+        self, seen: MetricsSnapshot, judged: Sequence[Judgement]
+    ) -> tuple[Held | None, bool]:
+        """What holds the acting policy's decision, and whether it is asked of the job."""
+        held = None if self.jobs.held is None else Held(self._failures[0][0], self.jobs.held)
+        self._due = None
+        one = self._acting(judged)
+        if one is None:
+            return held, False
+        if self.permission.is_acting and (due := self.roll_back.due(seen)) is not None:
+            self._due = due
+            return Held("rolled_back", f"rolled back: {due[1]}"), False
+        if one.failure is not None and one.failure.replaced_by is None and held is None:
+            held = Held("policy", one.failure.reason)
+            self.jobs.hold(held.reason)
+        changes = _differs(seen, one.guarded)
+        if held is None and self.permission.is_acting:
+            held = self.permission.against(float(seen.t_s[0]), changes)
+        return held, changes and self.permission.is_acting and held is None
+
+    def _write(
+        self, seen: MetricsSnapshot, judged: Sequence[Judgement], held: Held | None, asked: bool
+    ) -> None:
+        """Everything about the decision, on disk before anything is asked of the job."""
         job, key = seen.job(0), self.notes.job
         with self.notes.decision():
+            self.notes("snapshot", snapshot_to_json(job, key), float(seen.t_s[0]))
+            for stage, reason in self._failures:
+                self.notes("error", {"stage": stage, "reason": reason})
             for one in judged:
-                failure = one.failure
-                if failure is not None:
+                if (failure := one.failure) is not None:
                     self._fail("policy", failure.reason, one.policy, cause=failure.cause,
                                replaced_by=failure.replaced_by)  # fmt: skip
                 proposed = decision_to_json(one.guarded.proposed, job, key)
                 self.notes("decision", proposed, policy=one.policy)
                 self.notes("guard", decision_to_json(one.guarded, job, key), policy=one.policy)
-        return judged
+            if judged:
+                said = {
+                    "asked": asked, "applied": self.permission.is_acting,
+                    "held": held and held.reason, "mode": self.permission.mode,
+                }  # fmt: skip
+                self.notes.step("decided", said, self.acting)
 
-    def _enacted(self, seen: MetricsSnapshot, judged: Sequence[Judgement]) -> Held | None:
+    def _enacted(
+        self, seen: MetricsSnapshot, judged: Sequence[Judgement], held: Held | None, asked: bool
+    ) -> Held | None:
         """Asks for what the mode lets pass; returns why nothing was asked, if something held it."""
-        held = None if self.jobs.held is None else Held(self._failures[0][0], self.jobs.held)
-        one = next((one for one in judged if one.policy == self.acting), None)
-        if one is None:
+        one = self._acting(judged)
+        if one is None or not self.permission.is_acting:
             return held
-        if one.failure is not None and one.failure.replaced_by is None and held is None:
-            held = Held("policy", one.failure.reason)
-            self.jobs.hold(held.reason)
-        is_acting, t_s = self.permission.is_acting, float(seen.t_s[0])
-        if is_acting and (due := self.roll_back.due(seen)) is not None:
-            return self._rolled_back(t_s, *due)
-        changes = _differs(seen, one.guarded)
-        if held is None and is_acting:
-            held = self.permission.against(t_s, changes)
-        asked = changes and is_acting and held is None
-        self.notes.step(
-            "decided",
-            {
-                "asked": asked, "applied": is_acting, "held": held and held.reason,
-                "mode": self.permission.mode,
-            },
-            self.acting,
-        )  # fmt: skip
+        if self._due is not None:
+            self._roll_back(float(seen.t_s[0]), *self._due)
+            return held
         if asked:
             return self._asked(seen, one.guarded)
-        if is_acting and held is None:
+        if held is None:
             self.jobs.apply(one.guarded)  # of what runs already: the actuator may be at something
         return held
+
+    def _acting(self, judged: Sequence[Judgement]) -> Judgement | None:
+        return next((one for one in judged if one.policy == self.acting), None)
 
     def _asked(self, seen: MetricsSnapshot, guarded: GuardedDecision) -> Held | None:
         try:
@@ -280,14 +302,13 @@ class LiveRun:
         self.roll_back.asked(seen, guarded)
         return None
 
-    def _rolled_back(self, t_s: float, before: GuardedDecision, reason: str) -> Held:
+    def _roll_back(self, t_s: float, before: GuardedDecision, reason: str) -> None:
         self.notes.step("rolled_back", {"reason": reason}, self.acting)
         self.permission.rest(t_s, self.roll_back.config.cool_down_s)
         try:
             self.jobs.roll_back(before, reason)
         except Exception as error:
             self._fail("actuator", _words(error))
-        return Held("rolled_back", f"rolled back: {reason}")
 
     def _advance(self) -> Outcome | None:
         try:
@@ -299,9 +320,12 @@ class LiveRun:
         self.roll_back.happened(self._clock(), outcome)
         return outcome
 
-    def _fail(self, stage: str, reason: str, policy: str | None = None, **more: Any) -> None:
+    def _fail(
+        self, stage: str, reason: str, policy: str | None = None, *, noted: bool = True, **more: Any
+    ) -> None:
         self._failures.append((stage, reason))
-        self.notes("error", {"stage": stage, "reason": reason, **more}, policy=policy)
+        if noted:
+            self.notes("error", {"stage": stage, "reason": reason, **more}, policy=policy)
 
     def _turn(
         self, began_s: float, seen: MetricsSnapshot | None, judged: tuple[Judgement, ...],

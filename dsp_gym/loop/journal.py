@@ -310,6 +310,13 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
 
 def _plain(value: Any) -> Any:
     """The value made of what JSON knows; keys become strings, NaN and infinity null."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:  # most of a snapshot
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else None
+    if kind is dict:
+        return {str(key): _plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):  # NumPy
         return _plain(value.tolist())
     if isinstance(value, float):

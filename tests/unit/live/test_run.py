@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dsp_gym.errors import StorageError
 from dsp_gym.guardrails.chain import build
-from dsp_gym.live.permission import Permission
+from dsp_gym.live.modes import RollBackConfig
+from dsp_gym.live.permission import Permission, RollBack
 from dsp_gym.live.run import LiveRun, Notes, Turn
 from dsp_gym.live.seat import Seat
 from dsp_gym.loop.decision import ScalingDecision
@@ -182,3 +185,108 @@ def test_the_seed_reaches_the_policy(living, journal):
     policy = Asks(1)
     started(living, policy, journal, seed=7)
     assert policy.seeds.tolist() == [7]
+
+
+def test_a_change_that_made_the_job_late_is_taken_back_and_then_it_rests(living, journal):
+    living.simulated.reset(np.arange(1), np.array([[1500.0]]), parallelism=np.array([[4, 3, 1]]))
+    turns: list[Turn] = []
+    advance = living.jobs.advance
+
+    def late_with_one_task(seconds):
+        outcome = advance(seconds)
+        late = living.simulated.state.parallelism[0, 1] == 1
+        return replace(outcome, slo_s=outcome.seconds * (0.9 if late else 0.0))
+
+    living.jobs.advance = late_with_one_task
+    run = started(living, Asks(3, 3, 3, 3, 1), journal, on_turn=turns.append,
+                  roll_back=RollBack(RollBackConfig(cool_down_s=900)))  # fmt: skip
+    run.run(steps=30)
+    held = [turn.held_code for turn in turns]
+    taken_back = held.index("rolled_back")
+    assert turns[taken_back].snapshot.parallelism[0, 1] == 1
+    assert set(held[taken_back + 1 : taken_back + 15]) == {"rests"}
+    assert living.asked[-1].parallelism[0, 1] in (1, 3)
+    steps = [e.body for e in read(journal.folder) if e.body.get("event") == "rolled_back"]
+    assert "outside the objective" in steps[0]["reason"]
+    decided = [e.body for e in read(journal.folder) if e.body.get("event") == "decided"]
+    assert not decided[taken_back]["asked"]
+
+
+def test_a_clock_that_goes_back_makes_policies_start_anew_and_nothing_is_asked(living, journal):
+    policy = Asks(1, 1, 3)
+    turns: list[Turn] = []
+    run = started(living, policy, journal, on_turn=turns.append)
+    run.run(steps=2)
+    resets = []
+    policy.reset = lambda *given: resets.append(given)
+    before = living.simulated.snapshot
+
+    def earlier():
+        seen = before()
+        return replace(seen, t_s=seen.t_s - 3600, running_since_s=seen.running_since_s - 3600)
+
+    living.simulated.snapshot = earlier
+    run.run(steps=4)
+    assert turns[2].held_code == "clock"
+    assert "the clock went back by 3" in turns[2].held
+    assert len(resets) == 1
+    assert not turns[2].asked
+    assert turns[3].held is None
+    assert turns[3].asked
+
+
+def test_time_that_was_slept_through_is_told_and_holds_nothing(living, journal):
+    run = started(living, Asks(1), journal)
+    run.turn()
+    living.sleep(3600)
+    turn = run.turn()
+    assert turn.held is None
+    assert ("clock", "3660 s went by since the last decision") in turn.failures
+
+
+def test_what_nobody_expected_is_told_and_the_loop_goes_on(living, journal, monkeypatch):
+    run = started(living, Asks(2), journal)
+
+    def odd():
+        raise KeyError("vertices")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(living, "snapshot", odd)
+        turn = run.turn()
+    assert turn.held == "KeyError: 'vertices'"
+    assert turn.held_code == "collector"
+    assert living.now_s == 60
+    assert run.turn().held is None
+
+
+def test_a_full_disk_stops_the_journal_and_not_the_loop(living, journal, limited_files):
+    run = started(living, Asks(1), journal)
+    run.run(steps=3)
+    size = max(file.stat().st_size for file in journal.folder.glob("*.jsonl"))
+    limited_files(size + 700)  # in the middle of an entry
+    for _ in range(3):
+        turn = run.turn()
+        assert turn.guarded is not None
+        assert run.notes.trouble is not None
+    assert "large" in run.notes.trouble
+    limited_files(None)
+    run.run(steps=8)
+    assert run.notes.trouble is None
+    entries = list(read(journal.folder))
+    assert [e.seq for e in entries] == list(range(len(entries)))
+    said = [e.body["reason"] for e in entries if e.body.get("stage") == "journal"]
+    assert all("entries are missing before this one" in reason for reason in said)
+    assert sum(int(reason.split()[0]) for reason in said) == run.notes.lost > 0
+    decided = [e for e in entries if e.kind == "decision"]
+    assert 5 <= len(decided) < 8
+
+
+def test_the_acting_policy_is_one_of_several_and_the_others_touch_nothing(living, journal):
+    timid, bold = Asks(1), Asks(3)
+    timid.name, bold.name = "timid", "bold"
+    notes = Notes(journal, "line", None, living.clock)
+    run = LiveRun(living.jobs, [Seat(timid), Seat(bold)], notes, acting="timid",
+                  permission=Permission("active"), clock=living.clock)  # fmt: skip
+    run.run(steps=4)
+    assert all(asked.parallelism[0, 1] == 1 for asked in living.asked)
+    assert len(bold.saw) == len(timid.saw) == 4
