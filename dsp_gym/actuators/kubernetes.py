@@ -73,9 +73,11 @@ class KubernetesActuator(JobActuator):
         self._going_back: str | None = None  # why, while that is under way
         self._abandon: str | None = None  # why what is under way is to be given up
         self._left = threading.Event()
+        self._is_made = False
         super().__init__(
             name, spec, timeout_s=place.rescale_timeout_s, poll_s=poll_s, on_event=on_event
         )
+        self._is_made = True
         self._keeper = LeaseKeeper(lease)
 
     def roll_back(self, reason: str) -> None:
@@ -129,20 +131,21 @@ class KubernetesActuator(JobActuator):
         try:
             self._ran = ran = self._look()
         except FlinkError:
+            if not self._is_made:  # a job that is down now is scaled when it runs
+                return self._running(resource, "", Configuration.of_spec(self.spec), {})
             if self._ran is None or self._going_back is None:
                 raise
             ran = self._ran  # the job is down, and that is why one goes back
         self._levels = levels_in(resource.effective_arguments, self.spec) or self._levels
-        return RunningJob(
-            ran.job_id,
-            resource.job_state,
-            Submission.of_spec(self.spec, {}, self.job_name),
-            Configuration(
-                {vertex.name: ran.parallelism[vertex.name] for vertex in self.spec.vertices},
-                dict(self._levels),
-            ),
-            dict(ran.ids),
-        )
+        tasks = {vertex.name: ran.parallelism[vertex.name] for vertex in self.spec.vertices}
+        runs = Configuration(tasks, dict(self._levels))
+        return self._running(resource, ran.job_id, runs, ran.ids)
+
+    def _running(
+        self, resource: FlinkResource, job_id: str, runs: Configuration, ids: Mapping[str, str]
+    ) -> RunningJob:
+        submission = Submission.of_spec(self.spec, {}, self.job_name)
+        return RunningJob(job_id, resource.job_state, submission, runs, dict(ids))
 
     def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
         self._wrote, seen, back = None, self._seen, self._going_back is not None

@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from dsp_gym.collectors.job import FlinkJob
 from dsp_gym.collectors.prometheus import PrometheusSamples
@@ -160,23 +160,24 @@ class KubernetesJob:
         job_id = self.job_id
         if self._rest is not None:
             try:
-                return self._look_at_flink(self._rest, job_id)
+                job = self._rest.job(job_id)
             except FlinkError:
                 if self.tasks is None:
                     raise
+            else:
+                return self._told_by_flink(job)
         found, resource = self._tasks_of(job_id, self._clock()), self.resource
         return RunningVertices(
             job_id, resource.job_state, {name: found[name][0] for name in found},
             {name: found[name][1] for name in found}, resource.job_state == "RUNNING",
         )  # fmt: skip
 
-    def _look_at_flink(self, rest: FlinkRest, job_id: str) -> RunningVertices:
-        job = rest.job(job_id)
+    def _told_by_flink(self, job: Mapping[str, Any]) -> RunningVertices:
         names = [vertex.name for vertex in self.spec.vertices]
         found = {vertex_of(vertex["name"], names): vertex for vertex in job["vertices"]}
-        self._check(found, f"{rest.url}: job {job_id}")
+        self._check(found, f"job {job['jid']}")
         return RunningVertices(
-            job_id, str(job["state"]), {name: str(found[name]["id"]) for name in names},
+            str(job["jid"]), str(job["state"]), {name: str(found[name]["id"]) for name in names},
             {name: int(found[name]["tasks"].get("RUNNING", 0)) for name in names},
             all_running(job),
         )  # fmt: skip
@@ -215,6 +216,11 @@ class KubernetesJob:
 
     def _check(self, found: Mapping[str, object] | Mapping[str | None, object], where: str) -> None:
         missing = [v.name for v in self.spec.vertices if v.name not in found]
+        if not found:
+            raise FlinkError(
+                f"{where}: there are none",
+                remedy="Does that Prometheus scrape the TaskManagers of the job?",
+            )
         if missing:
             raise FlinkError(
                 f"{where}: there is no vertex {missing[0]!r}",

@@ -319,7 +319,7 @@ class _TokenFile:
 def _signed_in(settings: Any, place: KubernetesPlace) -> Path | None:
     """Fill in server and account; returns the file of a token that may be rotated."""
     if place.kubeconfig is None and _in_cluster():
-        return _load(lambda config: _from_pod(config, settings), None)
+        return _from_pod(settings)
     file = None if place.kubeconfig is None else place.kubeconfig.expanduser()
     if file is not None and not file.is_file():
         raise KubernetesError(
@@ -353,11 +353,16 @@ def _load(how: Callable[[Any], Path | None], file: Path | None) -> Path | None:
 
 
 def _in_cluster() -> bool:
-    return "KUBERNETES_SERVICE_HOST" in os.environ and (_SERVICE_ACCOUNT / "token").is_file()
+    told = {"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"} <= os.environ.keys()
+    return told and (_SERVICE_ACCOUNT / "token").is_file()
 
 
-def _from_pod(config: Any, settings: Any) -> Path:
-    config.load_incluster_config(settings, try_refresh_token=False)
+def _from_pod(settings: Any) -> Path:
+    """The API server as every pod is told of it, and the token of its service account."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    settings.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    settings.ssl_ca_cert = str(_SERVICE_ACCOUNT / "ca.crt")
+    settings.api_key["BearerToken"] = ""
     return _SERVICE_ACCOUNT / "token"
 
 

@@ -361,6 +361,15 @@ def test_closing_does_not_wait_for_ever_and_lets_the_operator_go_on(rig, operato
     assert not [t for t in threading.enumerate() if t.name == "lease-dsp-gym-words"]
 
 
+def test_a_job_that_is_down_at_the_start_is_scaled_when_it_runs(rig, operator):
+    rig.job.silent = True
+    actuator = rig.act()
+    assert rig.ask(actuator, 3) == REFUSED
+    rig.job.silent = False
+    assert rig.ask(actuator, 3) == REACHED
+    assert rig.written == text(4, 3, 1)
+
+
 def test_memory_without_a_route_is_refused(rig, operator):
     assert rig.ask(rig.act(), 1, level=1) == REFUSED
     assert "memory_route" in rig.said("failed")["reason"]

@@ -162,6 +162,9 @@ def test_a_file_of_another_job_is_named(server, by_flink, by_metrics):
     del server.tasks["map"]
     with pytest.raises(FlinkError, match="no vertex 'map'"):
         by_metrics.look()
+    server.tasks.clear()
+    with pytest.raises(FlinkError, match="Does that Prometheus scrape"):
+        by_metrics.look()
     server.answers["/jobs/a1"]["vertices"][0]["name"] = "else"
     with pytest.raises(FlinkError, match="no vertex 'source'"):
         by_flink.look()
