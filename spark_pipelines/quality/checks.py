@@ -16,8 +16,18 @@ from dsp_gym.metrics.flink import BY_NAME
 from spark_pipelines.config import QualityConfig
 from spark_pipelines.schema import RAW, expects
 
-__all__ = ["CELL_CHECKS", "CHECKS", "COUNTERS", "JUDGED", "ROW_CHECKS", "SERIES", "SHARES",
-           "flag", "judge", "metrics_of"]  # fmt: skip
+__all__ = [
+    "CELL_CHECKS",
+    "CHECKS",
+    "COUNTERS",
+    "JUDGED",
+    "MEANS_CHECKED",
+    "ROW_CHECKS",
+    "SERIES",
+    "flag",
+    "judge",
+    "metrics_of",
+]
 
 SERIES = ("source", "job", "run", "vertex", "subtask")
 """What one subtask's rows have in common."""
@@ -26,6 +36,12 @@ SHARES = ("busy_ms_per_s", "backpressured_ms_per_s", "idle_ms_per_s")
 
 COUNTERS = tuple(name for name, metric in BY_NAME.items() if metric.kind == "counter")
 """They fall to zero when the job restarts, and never else."""
+
+SIZES = ("pending_records", "state_bytes", "cache_usage_bytes")
+"""Gauges that grow and shrink as records come and go."""
+
+MEANS_CHECKED = (*SHARES, *SIZES)
+"""Gauges of which a grid keeps, as `<metric>_rows`, how many rows a mean is of."""
 
 ROW_CHECKS: Mapping[str, str] = {
     "identity": "a row says which run, vertex, subtask and metric it is of",
@@ -57,8 +73,6 @@ _FROM_MS = 1e11
 _LARGEST = 1e18
 """No counter of a job is as large, and no number of bytes."""
 
-_UPPER: Mapping[str, float] = {"tm_cpu_load": 1.0}
-
 _ROOM = 1000.0
 """Below this, in a metric's own unit, a jump is none: an idle job's first records are many times
 those of the sample before."""
@@ -70,18 +84,22 @@ def judge(raw: DataFrame, quality: QualityConfig) -> DataFrame:
 
     Cheap enough to be part of the pass that merges rows: no row is moved.
     """
-    shares_upper = 1000.0 + quality.time_tolerance_ms
-    upper = f.when(f.col("metric").isin(*SHARES), shares_upper)
-    for metric, bound in _UPPER.items():
-        upper = upper.when(f.col("metric") == metric, bound)
-    value, t_s = f.col("value"), f.col("t_s")
+    value, t_s, metric = f.col("value"), f.col("t_s"), f.col("metric")
+    # What is asked first is false of most rows, so names are compared for few of them.
+    above = (value > _LARGEST) | (
+        (value > 1.0)
+        & (
+            ((value > 1000.0 + quality.time_tolerance_ms) & metric.isin(*SHARES))
+            | (metric == "tm_cpu_load")
+        )
+    )
     fails: Mapping[str, Column] = {
         "identity": _any_null("job", "run", "vertex", "subtask", "metric"),
         # Spark orders NaN above every number, so it fails an upper bound; null fails neither.
         "time": t_s.isNull() | (t_s < 0) | (t_s >= _FROM_MS),
-        "metric": ~f.col("metric").isin(*BY_NAME),
+        "metric": ~metric.isin(*BY_NAME),
         "unknown": value.isNull() | f.isnan(value),
-        "range": (value < 0) | (value > upper.otherwise(_LARGEST)),
+        "range": (value < 0) | above,
     }
     check = f.lit(None).cast("string")
     for name in reversed(list(ROW_CHECKS)):
@@ -140,11 +158,7 @@ def flag(grid: DataFrame, quality: QualityConfig) -> DataFrame:
 
 def _ordered(grid: DataFrame) -> list[str]:
     """Metrics whose neighbours in time tell whether they can be."""
-    return [
-        name
-        for name in metrics_of(grid)
-        if name in COUNTERS or name in ("pending_records", "state_bytes", "cache_usage_bytes")
-    ]
+    return [name for name in metrics_of(grid) if name in COUNTERS or name in SIZES]
 
 
 Failures = dict[str, list[tuple[str, Column]]]

@@ -15,8 +15,8 @@ from dsp_gym.job.spec import JobSpec
 from spark_pipelines.quality.checks import (
     CHECKS,
     COUNTERS,
+    MEANS_CHECKED,
     SERIES,
-    SHARES,
     metrics_of,
 )
 from spark_pipelines.schema import QUARANTINE, RAW
@@ -47,21 +47,20 @@ def split_verdicts(
     # Of a counter the slot keeps the newest row only; that is the one the check has failed.
     newest = f.max("t_s").over(Window.partitionBy(*SERIES, "slot", "metric"))
     failed = joined.where(f.col("_cell").isNotNull()).withColumn("_newest_s", newest)
-    out = failed.where((f.col("t_s") == f.col("_newest_s")) | ~f.col("metric").isin(*_NEWEST))
+    out = failed.where((f.col("t_s") == f.col("_newest_s")) | ~f.col("metric").isin(*COUNTERS))
     single = judged.where(f.col("check").isNotNull())
     columns = [*RAW.names, "check"]
-    quarantined = (
-        out.withColumn("check", f.col("_cell"))
+    keys = [name for name in RAW.names if name != "value"]
+    of_cells = (
+        out.groupBy(*keys, f.col("_cell").alias("check"))  # rows given twice count once
+        .agg(f.max("value").alias("value"))
         .select(*columns)
-        .unionByName(single.select(*columns))
     )
+    quarantined = of_cells.unionByName(single.select(*columns))
     kept = joined.where(f.col("_cell").isNull()).select(*RAW.names)
-    merged = failed.where((f.col("t_s") < f.col("_newest_s")) & f.col("metric").isin(*_NEWEST))
+    merged = failed.where((f.col("t_s") < f.col("_newest_s")) & f.col("metric").isin(*COUNTERS))
     reasons = quarantined.withColumn("reason", _reason())
     return kept.unionByName(merged.select(*RAW.names)), reasons.select(*QUARANTINE.names)
-
-
-_NEWEST = COUNTERS
 
 
 def _reason() -> Column:
@@ -130,7 +129,7 @@ def accounting(judged: DataFrame, flagged: DataFrame) -> DataFrame:
 
 
 def _row_counts(columns: Iterable[str]) -> list[str]:
-    return [f"{name}_rows" for name in SHARES if f"{name}_rows" in columns]
+    return [f"{name}_rows" for name in MEANS_CHECKED if f"{name}_rows" in columns]
 
 
 def _rows_of(metric: Column, columns: list[str]) -> Column:

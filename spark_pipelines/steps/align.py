@@ -17,7 +17,7 @@ from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import SAMPLE_S
-from spark_pipelines.quality.checks import COUNTERS, JUDGED, SERIES, SHARES
+from spark_pipelines.quality.checks import COUNTERS, JUDGED, MEANS_CHECKED, SERIES
 from spark_pipelines.schema import RAW, expects
 
 __all__ = ["GRID", "align"]
@@ -126,7 +126,7 @@ def _merged(coded: DataFrame, metrics: Sequence[str], masks: Sequence[str] = ())
             values.append(f.max_by(value, f.when(mine, f.col("t_s"))).alias(metric))
         else:
             values.append(f.avg(value).alias(metric))
-        if metric in SHARES:
+        if metric in MEANS_CHECKED:
             values.append(f.count(value).alias(f"{metric}_rows"))
     rows = f.col("rows") if distinct else f.lit(1)
     given = f.sum("rows") if distinct else _count("*")

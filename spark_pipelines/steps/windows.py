@@ -120,8 +120,9 @@ def _subtasks(inside: DataFrame) -> DataFrame:
         return rose / f.when(over_s > 0, over_s)
 
     def share(name: str) -> Column:
-        slope, gauge = rate(f"{name}_ms_total"), f.avg(f"{name}_ms_per_s")
-        return f.greatest(f.lit(0.0), f.least(f.lit(1000.0), f.coalesce(slope, gauge)))
+        known = f.coalesce(rate(f"{name}_ms_total"), f.avg(f"{name}_ms_per_s"))
+        bounded = f.greatest(f.lit(0.0), f.least(f.lit(1000.0), known))
+        return f.when(known.isNotNull(), bounded)  # both of them pass over a null
 
     now = f.col("busy_ms_total_rose") / f.col("busy_ms_total_over_s")
     taken, given = rate("records_in_total"), rate("records_out_total")
