@@ -17,13 +17,14 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.learner import Learner
+from agents.learner import Learner, TrainingInterrupted
 from dsp_gym.config.files import find, load_model, write_atomic
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.evaluation.run import evaluate
@@ -77,32 +78,25 @@ def offline(
     scratch = config.model_copy(
         update={"agent": config.agent.model_copy(update={"offline": None, "warm_start": None})}
     )
-    curves: dict[str, list[Floats]] = {"scratch": [], "pretrained": []}
-    steps: Floats = np.empty(0)
-    for seed in config.agent.seeds:
-        for name, experiment in (("scratch", scratch), ("pretrained", config)):
-            steps, curve = _curve(experiment, seed)
-            curves[name].append(curve)
-            told(f"seed {seed}, {name}: {curve[0]:.3f} before the first step, {curve[-1]:.3f} last")
-    mean = {
-        name: np.asarray(interquartile_mean(np.stack(found, axis=1)))
-        for name, found in curves.items()
-    }
-    final = float(mean["scratch"][-1])
-    needed = {name: steps_to(steps, curve, final / SHARE) for name, curve in mean.items()}
-    ours, theirs = needed["pretrained"], needed["scratch"]
-    ratio = None if ours is None or theirs is None else ours / theirs
+    steps, mean = _mean_curve(scratch, config.agent.total_steps, told)
+    final = float(mean[-1])
+    theirs = steps_to(steps, mean, final / SHARE)
+    assert theirs is not None  # its last score is above
+    # Beyond what scratch needs, the other curve has nothing to say.
+    steps_ours, mean_ours = _mean_curve(config, int(theirs), told)
+    ours = steps_to(steps_ours, mean_ours, final / SHARE)
+    ratio = None if ours is None else ours / theirs
     return {
         "experiment": config.name,
         "seeds": list(config.agent.seeds),
         "final": final,
         "threshold": final / SHARE,
-        "steps": needed,
+        "steps": {"scratch": theirs, "pretrained": ours},
         "ratio": ratio,
         "at_most": FEWER,
         "curves": {
-            "steps": steps.astype(int).tolist(),
-            **{name: np.round(curve, 4).tolist() for name, curve in mean.items()},
+            "scratch": _points(steps, mean),
+            "pretrained": _points(steps_ours, mean_ours),
         },
         "holds": ratio is not None and ratio <= FEWER,
     }
@@ -118,17 +112,39 @@ def steps_to(steps: Sequence[float] | Floats, curve: Floats, threshold: float) -
     return float(steps[reached[0]]) if len(reached) else None
 
 
-def _curve(config: ExperimentConfig, seed: int) -> tuple[Floats, Floats]:
-    """Returns on the validation loads by own steps, the first before any of them."""
+def _mean_curve(
+    config: ExperimentConfig, until: int, told: Callable[[str], object]
+) -> tuple[Floats, Floats]:
+    """Own steps, and the interquartile mean over the seeds of the validation returns there."""
+    curves = []
+    for seed in config.agent.seeds:
+        seen = _curve(config, seed, until)
+        curves.append(seen)
+        first, last = seen[min(seen)], seen[max(seen)]
+        told(f"seed {seed}: {first:.3f} before its first step, {last:.3f} after {max(seen):,}")
+    steps = sorted(set.intersection(*map(set, curves)))
+    scores = np.array([[seen[step] for seen in curves] for step in steps])
+    return np.array(steps, dtype=np.float64), np.asarray(interquartile_mean(scores))
+
+
+def _curve(config: ExperimentConfig, seed: int, until: int) -> dict[int, float]:
+    """Returns on the validation loads by own steps, 0 before any, until so many were taken."""
     seen: dict[int, float] = {}
 
     def record(figures: dict[str, float], step: int) -> None:
         if "validation/return" in figures:
             seen[step] = figures["validation/return"]
+            learner.stop = step >= until
 
     with tempfile.TemporaryDirectory() as folder:
-        Learner(config, seed, Path(folder), record=record).run()
-    return np.array([*seen], dtype=np.float64), np.array([*seen.values()])
+        learner = Learner(config, seed, Path(folder), record=record)
+        with suppress(TrainingInterrupted):
+            learner.run()
+    return seen
+
+
+def _points(steps: Floats, curve: Floats) -> list[list[float]]:
+    return [[int(step), round(float(value), 4)] for step, value in zip(steps, curve, strict=True)]
 
 
 def _column(card: Scorecard, policy: str, metric: str) -> Floats:
