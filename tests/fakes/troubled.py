@@ -1,0 +1,145 @@
+"""A stepped job to which everything happens that happens to one in production, at drawn times."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from dsp_gym.errors import FlinkError, KubernetesError
+from dsp_gym.live.paced import PacedJobs
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.snapshot import PER_VERTEX, MetricsSnapshot, Status
+
+__all__ = ["TROUBLES", "Troubled", "TroubledPolicy"]
+
+CONFIGURATION = ("parallelism", "memory_level")
+
+TROUBLES = (
+    "prometheus is down", "prometheus is slow", "metrics are stale", "metrics are partial",
+    "metrics are NaN", "metrics are infinite", "the job restarts", "the job has failed",
+    "another id", "the api server is down", "the api server answers nonsense", "the clock jumps",
+    "the clock goes back", "the outcome cannot be had",
+)  # fmt: skip
+
+
+class Troubled:
+    """Passes everything on to a job, and lets troubles come over it.
+
+    Args:
+        jobs: the job.
+        rng: draws when what happens.
+        share: of the decisions something happens to.
+    """
+
+    def __init__(self, jobs: PacedJobs, rng: np.random.Generator, share: float) -> None:
+        self._jobs, self._rng, self._share = jobs, rng, share
+        self.met: dict[str, int] = dict.fromkeys(TROUBLES, 0)
+        self._now: str | None = None
+        self._shift_s = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._jobs, name)
+
+    @property
+    def held(self) -> str | None:
+        return self._jobs.held
+
+    def clock(self) -> float:
+        return self._jobs.clock() + self._shift_s
+
+    def snapshot(self) -> MetricsSnapshot:
+        self._now = None
+        if self._rng.random() < self._share:
+            self._now = str(self._rng.choice(TROUBLES))
+            self.met[self._now] += 1
+        match self._now:
+            case "prometheus is down":
+                raise FlinkError("http://p:9090: Prometheus did not answer as it should: refused")
+            case "prometheus is slow":
+                raise FlinkError("http://p:9090: Prometheus did not answer within 10 s")
+            case "the api server is down":
+                raise KubernetesError("https://k: connection refused", reason="Unreachable")
+            case "the api server answers nonsense":
+                raise KeyError("metadata")
+            case "the clock jumps":
+                self._shift_s += 7200.0
+            case "the clock goes back":
+                self._shift_s -= 1800.0
+        return self._seen(self._jobs.snapshot())
+
+    def _seen(self, seen: MetricsSnapshot) -> MetricsSnapshot:
+        changes: dict[str, Any] = {
+            "t_s": seen.t_s + self._shift_s, "running_since_s": seen.running_since_s + self._shift_s
+        }  # fmt: skip
+        match self._now:
+            case "metrics are stale":
+                self._jobs.hold("no fresh metrics: the newest are 300 s old")
+                changes |= _everything(seen, np.nan) | {"window_fill": np.zeros(1)}
+            case "metrics are partial":
+                changes["busy_ms_per_s"] = seen.busy_ms_per_s.copy()
+                changes["busy_ms_per_s"][0, 1] = np.nan
+            case "metrics are NaN":
+                changes |= _everything(seen, np.nan)
+            case "metrics are infinite":
+                changes |= _everything(seen, np.inf)
+            case "the job restarts":
+                self._jobs.hold("the job is RESTARTING")
+                changes |= {"status": np.array([int(Status.RESTARTING)])}
+            case "the job has failed":
+                self._jobs.hold("the job has failed, or is gone")
+                changes |= {"status": np.array([int(Status.FAILED)])}
+            case "another id":
+                changes |= {"running_since_s": seen.t_s + self._shift_s - 1.0}
+                changes |= {"window_fill": np.zeros(1)}
+        return replace(seen, **changes)
+
+    def advance(self, seconds: int) -> Outcome:
+        outcome = self._jobs.advance(seconds)
+        if self._now == "the outcome cannot be had":
+            raise FlinkError("http://p:9090: Prometheus did not answer within 10 s")
+        return outcome
+
+
+def _everything(seen: MetricsSnapshot, value: float) -> dict[str, Any]:
+    names = [f.name for f in fields(seen) if f.name in PER_VERTEX and f.name not in CONFIGURATION]
+    return {name: np.full_like(getattr(seen, name), value) for name in names}
+
+
+class TroubledPolicy:
+    """A policy that raises, leaves or answers nonsense at drawn times, and else keeps what runs."""
+
+    name = "troubled"
+
+    def __init__(self, rng: np.random.Generator, share: float) -> None:
+        self._rng, self._share = rng, share
+        self.failures = 0
+
+    def reset(self, jobs: Any, seeds: Any, mask: Any = None) -> None:
+        pass
+
+    def decide(self, snapshot: MetricsSnapshot) -> Any:
+        p, level = snapshot.parallelism.copy(), snapshot.memory_level.copy()
+        if self._rng.random() < self._share:
+            self.failures += 1
+            match int(self._rng.integers(5)):
+                case 0:
+                    raise ZeroDivisionError("no rate")
+                case 1:
+                    sys.exit(1)
+                case 2:
+                    return None
+                case 3:
+                    return ScalingDecision(p * 0.5, level, ("half",))
+                case _:
+                    p[:] = -1
+        return ScalingDecision(p, level, ("keeps",))
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        pass
