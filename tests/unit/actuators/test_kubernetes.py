@@ -60,7 +60,28 @@ class Rig:
             on_event=listen, sleep=lambda s: time.sleep(min(s, 0.02)),
         )  # fmt: skip
         self.made.append(actuator)
+        end = time.monotonic() + 10
+        while not self._is_decided(actuator):  # who leads
+            assert time.monotonic() < end
+            time.sleep(0.01)
         return actuator
+
+    def taken_in(self) -> None:
+        """Wait until the operator has looked at the newest spec, and tells the job's state."""
+        end = time.monotonic() + 10
+        while True:
+            body = self.fake.object(KIND, "words")
+            status = body["status"]
+            told = status["observedGeneration"], status["jobStatus"]["state"]
+            if told == (body["metadata"]["generation"], self.job.word):
+                return
+            assert time.monotonic() < end, status
+            time.sleep(0.01)
+
+    def _is_decided(self, actuator: KubernetesActuator) -> bool:
+        holders = [one["spec"]["holderIdentity"] for one in self.fake.objects("Lease")]
+        lease = actuator._lease
+        return bool(holders) and (holders != [lease.holder] or lease._until_s > 0)
 
     def ask(self, actuator: KubernetesActuator, tasks: int, level: int = 0) -> int:
         """Ask for that many tasks of the map; the status when it has ended."""
@@ -125,7 +146,7 @@ def test_what_runs_already_is_not_written(rig, operator):
 
 def test_the_form_the_resource_uses_stays(rig, operator):
     rig.fake.put(deployment(configuration={KEY: {MAP: 1, "old": 5}}))
-    time.sleep(0.2)
+    rig.taken_in()
     assert rig.ask(rig.act(), 2) == REACHED
     assert rig.written == {MAP: 2, "old": 5, SOURCE: "4", SINK: "1"}
 
@@ -141,7 +162,7 @@ def test_the_form_the_resource_uses_stays(rig, operator):
 )
 def test_where_nothing_may_be_written_nothing_is(rig, operator, change, said):
     rig.fake.put(deployment(**change))
-    time.sleep(0.1)
+    rig.taken_in()
     assert rig.ask(rig.act(), 3) == REFUSED
     assert said in rig.said("failed")["reason"]
     assert rig.patches() == []
@@ -183,21 +204,20 @@ def test_a_storm_of_conflicts_ends_in_a_refusal(rig, operator):
 
 def test_a_spec_that_somebody_else_changed_meanwhile_is_left_alone(rig, operator):
     actuator = rig.act()
+    first = actuator._lease.try_acquire
 
-    def meddle(who, plural, before, after):
-        if who == "actuator":
-            rig.fake.admission.remove(meddle)
-            rig.fake.put(deployment(overrides={MAP: 7, SOURCE: 4, SINK: 1}))
-        return None
+    def then_meddle() -> bool:
+        held = first()
+        rig.fake.put(deployment(overrides={MAP: 7, SOURCE: 4, SINK: 1}))
+        return held
 
-    rig.fake.admission.insert(0, meddle)
+    actuator._lease.try_acquire = then_meddle
     assert rig.ask(actuator, 3) == REFUSED
     assert rig.written == f"{MAP}:7,{SOURCE}:4,{SINK}:1"
 
 
 def test_an_answer_that_is_lost_is_looked_for_and_not_repeated(rig, operator):
     actuator = rig.act()
-    time.sleep(0.1)  # the lease is taken
     first = actuator._lease.try_acquire
 
     def then_lose() -> bool:
@@ -214,7 +234,6 @@ def test_an_answer_that_is_lost_is_looked_for_and_not_repeated(rig, operator):
 
 def test_a_request_that_is_lost_is_repeated_after_a_look(rig, operator):
     actuator = rig.act()
-    time.sleep(0.1)
     first = actuator._lease.try_acquire
 
     def then_lose() -> bool:
@@ -230,7 +249,6 @@ def test_a_request_that_is_lost_is_repeated_after_a_look(rig, operator):
 
 def test_a_frozen_server_costs_time_and_writes_nothing(rig, operator):
     actuator = rig.act(timeout_s=0.3, connect_timeout_s=0.3)
-    time.sleep(0.1)
     rig.fake.freeze()
     assert rig.ask(actuator, 3) == REFUSED
     assert "no answer in time" in rig.said("failed")["reason"]
@@ -322,7 +340,7 @@ def test_a_job_in_trouble_and_out_of_reach_can_be_rolled_back(rig, operator):
     actuator = rig.act()
     assert rig.ask(actuator, 3) == REACHED
     rig.job.word, rig.job.silent = "RESTARTING", True
-    time.sleep(0.1)
+    rig.taken_in()
     assert rig.ask(actuator, 5) != REACHED  # nothing else is asked of it
     actuator.roll_back("the job is down")
     time.sleep(0.3)
@@ -381,7 +399,7 @@ def test_memory_by_the_jobs_own_arguments_is_a_full_upgrade(rig, operator):
     arguments = ["--program", "micro-update", "--managed-mib", "map=158", "--seed", "7"]
     job = deployment()["spec"]["job"] | {"args": arguments}
     rig.fake.put(deployment(job=job))
-    time.sleep(0.1)
+    rig.taken_in()
     actuator = rig.act(memory_route="job-arguments")
     actuator.apply(wanted(np.array([[4, 2, 1]]), np.array([[-1, 1, -1]])))
     assert rig.settled(actuator) == REACHED
