@@ -138,6 +138,22 @@ def test_true_rate_is_input_over_busy_time_and_ratio_input_over_source_rate():
     assert set(found.vertices) == {v.name for v in spec.vertices if v.kind != "source"}
 
 
+def test_what_fills_buffers_has_not_been_carried():
+    def observed(offered_per_s, read):
+        spec = line(buffer_records=1e6)  # one task of the map carries 1,000/s
+        jobs = SimulatedJobs(Topology.of([spec]), exact(measurement={"window_s": 30}))
+        parallelism = jobs.topology.tables.start_parallelism
+        jobs.reset(np.array([1]), np.array([[offered_per_s]]), parallelism=parallelism)
+        jobs.advance(120)
+        return observation_of(jobs.snapshot(), read=read)
+
+    assert observed(1500.0, read=False).rate_per_s == pytest.approx(1500)
+    filling = observed(1500.0, read=True)
+    assert filling.rate_per_s == pytest.approx(1000)
+    assert filling.vertices["map"].ratio == pytest.approx(1.0)
+    assert observed(800.0, read=True).rate_per_s == pytest.approx(800)
+
+
 def test_a_task_that_was_never_busy_counts_as_busy_for_one_millisecond():
     _, snapshot = seen(1000.0)
     snapshot.busy_ms_per_s[:] = 0.0
