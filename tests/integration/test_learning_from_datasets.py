@@ -1,0 +1,206 @@
+"""From rollouts to a dataset to agents, and to Minari and back."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+pytest.importorskip("pyspark")
+pytest.importorskip("torch")
+
+from typer.testing import CliRunner  # noqa: E402
+
+from agents.learner import Learner  # noqa: E402
+from agents.offline import demonstrated, read_transitions  # noqa: E402
+from dsp_gym.cli import app  # noqa: E402
+from dsp_gym.config.files import parse  # noqa: E402
+from dsp_gym.datasets.minari import export_minari, reference_scores, unpadded  # noqa: E402
+from dsp_gym.datasets.reader import Dataset  # noqa: E402
+from dsp_gym.envs.observation import ObservationEncoder  # noqa: E402
+from dsp_gym.envs.reward import reward  # noqa: E402
+from dsp_gym.errors import DatasetError  # noqa: E402
+from dsp_gym.experiment import ExperimentConfig  # noqa: E402
+from dsp_gym.job.catalog import load_job  # noqa: E402
+from dsp_gym.loop.topology import Topology  # noqa: E402
+from dsp_gym.rollouts.config import RolloutConfig  # noqa: E402
+from dsp_gym.rollouts.run import rollout  # noqa: E402
+from spark_pipelines.build import build  # noqa: E402
+from spark_pipelines.config import DatasetConfig  # noqa: E402
+
+LOADS = {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 6}}
+ENV = {"ds2_utilization": 0.4918, "start": "random", "episode_s": 2400}
+
+
+@pytest.fixture(scope="module")
+def dataset(spark, tmp_path_factory):
+    """Twelve episodes of two policies."""
+    root = tmp_path_factory.mktemp("datasets")
+    played = {
+        "policies": ["justin-paper", "ds2"], "jobs": ["nexmark-q11"], "loads": {"train": LOADS},
+        "env": ENV, "epsilon": 0.1,
+    }  # fmt: skip
+    rollout(parse(RolloutConfig, played, "test"), root / "rollouts")
+    made = {
+        "name": "small",
+        "sources": [{"kind": "rollouts", "folder": str(root / "rollouts")}],
+        "tables": ["transitions"],
+        "transitions": {"env": {"ds2_utilization": 0.4918, "reward": {"cost": 5}}},
+    }
+    build(parse(DatasetConfig, made, "test"), root / "dataset")
+    return root / "dataset"
+
+
+def an_experiment(dataset, env=None, jobs=("nexmark-q11",), **agent) -> ExperimentConfig:
+    document = {
+        "name": "small",
+        "jobs": list(jobs),
+        "loads": {
+            "train": LOADS,
+            "validation": {"loads": ["diurnal-bursts"], "seeds": {"from": 100, "to": 104}},
+        },
+        "env": ENV | (env or {}),
+        "agent": {
+            "network": {"encoder": "mlp", "hidden": [16]},
+            "n_envs": 4, "n_steps": 8, "batch_size": 32, "eval_episodes": 2, **agent,
+        },
+    }  # fmt: skip
+    return parse(ExperimentConfig, document, "test")
+
+
+def test_an_agent_imitates_a_dataset_without_a_step_of_its_own(dataset, tmp_path):
+    from agents.export import export
+    from agents.learned import LearnedConfig, LearnedPolicy
+
+    warm = {"dataset": str(dataset), "policies": ["justin-*"], "epochs": 40, "batch_size": 64}
+    config = an_experiment(dataset, total_steps=0, warm_start={**warm, "learning_rate": 3e-3})
+    told = {}
+    learner = Learner(config, 0, tmp_path, record=lambda figures, step: told.update(figures))
+    best = learner.run()
+    assert best.steps == 0
+    assert told["warm_start/agreement"] > 0.93
+    shown = read_transitions(config, config.agent.warm_start)
+    assert set(shown.policy) == {"justin-paper"}
+    meant = demonstrated(shown, config, 0.5)
+    assert len(meant.actions) == (shown.propensity >= 0.5).sum() < len(shown)
+    held = (meant.actions == 0).all(axis=1).mean()
+    assert 0.5 < held < 1  # there was more to learn than holding
+    policy = LearnedPolicy(LearnedConfig(path=str(export(learner, tmp_path / "policy"))))
+    assert policy.training_box["busy"][1] > policy.training_box["busy"][0]
+
+
+def test_learning_offline_comes_before_the_first_step_and_resumes_after_it(dataset, tmp_path):
+    offline = {"dataset": str(dataset), "epochs": 3, "batch_size": 128}
+    config = an_experiment(dataset, total_steps=32, offline=offline)
+    stages, told = [], {}
+    learner = Learner(
+        config, 0, tmp_path,
+        progress=lambda stage, done, of, figures: stages.append(stage),
+        record=lambda figures, step: told.update(figures),
+    )  # fmt: skip
+    learner.run()
+    assert [*dict.fromkeys(stages)] == ["offline", "learn"]
+    assert told["offline/loss"] > 0
+    again = Learner(config, 0, tmp_path)
+    again.run(resume=True)
+    for name, weights in learner.weights().items():
+        np.testing.assert_array_equal(again.weights()[name], weights)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"env": {"ds2_utilization": 0.7}}, "what DS2 says.*0.7"),
+        ({"jobs": ("nexmark-q5",)}, "no decision of the job 'nexmark-q5'"),
+        ({"jobs": ("nexmark-q3",)}, "room for 3 vertices.*6"),
+    ],
+)
+def test_a_dataset_that_does_not_fit_is_refused_with_what_differs(dataset, changes, says):
+    config = an_experiment(dataset, **changes, warm_start={"dataset": str(dataset)})
+    with pytest.raises(DatasetError, match=says):
+        read_transitions(config, config.agent.warm_start)
+
+
+def test_a_dataset_of_other_features_or_another_job_file_is_refused(dataset):
+    found = Dataset.open(dataset).encoding
+    env, specs = an_experiment(dataset).env, [load_job("nexmark-q11")]
+    other = found.model_copy(update={"vertex_features": found.vertex_features[:-1]})
+    with pytest.raises(DatasetError, match="it lacks cost_share"):
+        other.refuse_other(env, specs, dataset)
+    changed = specs[0].model_copy(update={"buffer_records": 1.0})
+    with pytest.raises(DatasetError, match="files differ"):
+        found.refuse_other(env, [changed], dataset)
+
+
+def test_training_says_where_no_dataset_is(tmp_path):
+    config = tmp_path / "experiment.yaml"
+    config.write_text(
+        "name: none\njobs: [nexmark-q11]\nloads:\n"
+        "  train: {loads: [constant], seeds: {from: 0, to: 2}}\n"
+        "  validation: {loads: [constant], seeds: {from: 2, to: 4}}\n"
+        "agent: {warm_start: {dataset: nowhere}}\n"
+    )
+    result = CliRunner().invoke(app, ["train", str(config), "--no-track", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "nowhere: is no dataset" in " ".join(result.stderr.split())
+
+
+def test_minari_reads_back_what_was_exported(dataset, tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    made = export_minari(dataset, tmp_path)
+    assert [export.id for export in made] == [
+        "dsp_gym/nexmark-q11/ds2-v0",
+        "dsp_gym/nexmark-q11/justin-paper-v0",
+    ]
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    seen = Dataset.open(dataset).transitions()
+    for export in made:
+        back = minari.load_dataset(export.id)
+        policy = back.storage.metadata["algorithm_name"]
+        rows = seen.take(np.flatnonzero(seen.policy == policy))
+        assert back.total_steps == len(rows) == export.steps
+        assert back.total_episodes == rows.ends.sum() == export.episodes == 6
+        episodes = sorted(back.iterate_episodes(), key=lambda episode: episode.id)
+        joined = np.concatenate([episode.observations[:-1] for episode in episodes])
+        np.testing.assert_array_equal(joined, rows.observation)
+        after = np.concatenate([episode.observations[1:] for episode in episodes])
+        np.testing.assert_array_equal(after, rows.next_observation)
+        actions = np.concatenate([episode.actions for episode in episodes])
+        np.testing.assert_array_equal(actions, rows.action)
+        rewards = np.concatenate([episode.rewards for episode in episodes])
+        weights = Dataset.open(dataset).encoding.reward
+        np.testing.assert_array_equal(
+            rewards.astype(np.float32), reward(rows.terms, weights).astype(np.float32)
+        )
+        propensity = np.concatenate([episode.infos["propensity"][:-1] for episode in episodes])
+        np.testing.assert_array_equal(propensity, rows.propensity)
+        env, evaluated = back.recover_environment(), back.recover_environment(eval_env=True)
+        assert env.observation_space.shape == (rows.observation.shape[1],)
+        assert env.unwrapped.batch.config.reward == weights
+        assert (env.spec.kwargs["split"], evaluated.spec.kwargs["split"]) == ("train", "test")
+        normalised = minari.get_normalized_score(
+            back, np.array([export.random_score, export.expert_score])
+        )
+        assert normalised == pytest.approx([0, 1])
+        assert export.random_score < export.expert_score
+        assert reference_scores(env.spec) == (export.random_score, export.expert_score)
+        env.close()
+        evaluated.close()
+    with pytest.raises(DatasetError, match=re.escape("dsp_gym/nexmark-q11/ds2-v0")):
+        export_minari(dataset, tmp_path)
+    assert "MINARI_DATASETS_PATH" in os.environ
+
+
+def test_padding_of_larger_jobs_is_taken_off_again():
+    topology = Topology.of([load_job("nexmark-q11")])
+    env = gymnasium.make("dsp_gym/Nexmark-Q11-v0")
+    env.reset(seed=1)
+    snapshot = env.unwrapped.batch.snapshot
+    plain, padded = (ObservationEncoder(topology, v).encode(snapshot) for v in (3, 7))
+    np.testing.assert_array_equal(unpadded(padded, 7, 3), plain)
+    env.close()
