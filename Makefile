@@ -17,7 +17,7 @@ EXPERIMENT ?= configs/experiments/q11-quickstart.yaml
 JDK_BIN := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)
 FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
 
-.PHONY: flink-jobs help install quickstart check test docs wheel golden bench reproduce leaderboard validate validate-flink clean
+.PHONY: flink-jobs help install quickstart check test docs wheel golden bench reproduce leaderboard validate validate-flink validate-spark clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,7 +85,7 @@ reproduce: $(STAMP)  ## Recompute the published numbers the model is held to.
 leaderboard: $(STAMP)  ## Rank every policy on core-v1 (minutes) and write docs/leaderboard.md.
 	$(BIN)/dsp-gym leaderboard core-v1 --page docs/leaderboard.md
 
-validate: $(STAMP) validate-flink  ## Run what takes long (three hours) and write its figures to docs/figures/.
+validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three hours) and write its figures to docs/figures/.
 	-$(BIN)/dsp-gym reproduce  # ends with 1 where a bar is missed; docs/reproduction.md says which
 	$(BIN)/dsp-gym train configs/experiments/q11.yaml
 	$(BIN)/python -m agents.claim configs/experiments/q11.yaml --runs runs/q11 \
@@ -120,6 +120,12 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 	$(BIN)/python -m dsp_gym.validation.counterfactual --out $(FIGURES)/counterfactual.json
 	$(BIN)/dsp-gym flink down
 	$(BIN)/python docs/validation.py
+
+validate-spark: $(STAMP)  ## Measure the data pipeline at 20 and 200 million rows, and one job with most of them (an hour).
+	$(BIN)/dsp-gym bench spark --json > docs/figures/spark-20m.json
+	$(BIN)/dsp-gym bench spark --rows 200000000 --runs 1 --no-skew --json > docs/figures/spark-200m.json
+	$(BIN)/python -m spark_pipelines.scale 20000000 docs/figures/spark-20m.json \
+		200000000 docs/figures/spark-200m.json > docs/figures/spark-growth.json
 
 clean:  ## Remove what was built, and the caches; the environment and runs stay.
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
