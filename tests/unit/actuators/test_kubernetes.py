@@ -257,6 +257,39 @@ def test_a_frozen_server_costs_time_and_writes_nothing(rig, operator):
     assert rig.ask(actuator, 3) == REACHED
 
 
+def test_a_server_that_dies_while_a_write_is_followed_changes_nothing_about_it(rig, operator):
+    rig.job.delay_s = 0.3
+    actuator = rig.act()
+    killed = []
+
+    def kill(kind: str) -> None:
+        if kind == "submitted":
+            rig.fake.kill()
+            killed.append(threading.Timer(0.6, rig.fake.restart))
+            killed[0].start()
+
+    rig.on = kill
+    assert rig.ask(actuator, 3) == REACHED
+    killed[0].join()
+    assert len(rig.patches()) == 1
+    assert actuator.writer.outcomes == {"written": 1}
+
+
+def test_a_job_that_is_redeployed_under_another_id_is_the_same_job(rig, operator):
+    actuator = rig.act()
+    first = rig.job.realize
+
+    def redeploy(overrides, arguments):
+        rig.job.job_id = "b" * 32
+        first(overrides, arguments)
+
+    rig.job.realize = redeploy
+    assert rig.ask(actuator, 3) == REACHED
+    assert rig.said("submitted")["job_id"] == "a" * 32
+    assert rig.said("running")["job_id"] == "b" * 32
+    assert rig.ask(actuator, 2) == REACHED
+
+
 def test_rights_that_are_taken_away_are_told(rig, operator):
     actuator = rig.act()
     rig.fake.accounts["actuator"]["flinkdeployments"] = ("get",)
@@ -353,7 +386,7 @@ def test_a_change_under_way_is_given_up_and_taken_back(rig, operator):
     rig.job.delay_s = 30
     actuator = rig.act()
     actuator.apply(wanted(np.array([[4, 3, 1]]), np.array([[0, 0, 0]])))
-    while "submitted" not in dict(rig.events):
+    while not rig.job.realized:
         time.sleep(0.01)
     rig.job.delay_s = 0
     actuator.roll_back("latency")
