@@ -1,4 +1,7 @@
-"""The steps in their order: what sources hold in, tables out. No action is run here."""
+"""The steps in their order: what sources hold in, tables out.
+
+Nothing is computed here but which metrics there are.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import SAMPLE_S
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.days import day_of_column
@@ -39,33 +43,37 @@ def made_of(inputs: Sequence[Inputs], config: DatasetConfig, specs: Mapping[str,
         specs: job files of all sources, by job.
     """
     loads = {run: load for i in inputs for run, load in i.facts.loads.items()}
-    made = Made()
-    raw, decisions = (_union([getattr(i, kind) for i in inputs]) for kind in ("raw", "decisions"))
-    if raw is not None:
-        events = _union([i.events for i in inputs if i.raw is not None])
-        assert events is not None  # every reader of samples gives them, if only none
-        made = _with_samples(raw, events, config, specs, loads)
-    if decisions is not None and "transitions" in config.tables:
-        made = _with_transitions(made, decisions, config, specs, loads)
+    made, decisions = Made(), [i.decisions for i in inputs]
+    sampled = [i for i in inputs if i.raw is not None]
+    if sampled:
+        made = _with_samples(sampled, config, specs, loads, decisions)
+    known = _union(decisions)
+    if known is not None and "transitions" in config.tables:
+        _add_transitions(made, known, config, specs, loads)
     return made
 
 
 def _with_samples(
-    raw: DataFrame, events: DataFrame, config: DatasetConfig, specs: Mapping[str, JobSpec],
-    loads: Mapping[str, str],
+    inputs: Sequence[Inputs], config: DatasetConfig, specs: Mapping[str, JobSpec],
+    loads: Mapping[str, str], decisions: list[DataFrame | None],
 ) -> Made:  # fmt: skip
-    """Windows and outages, and what became of every sample."""
+    """Windows and outages, and what became of every sample.
+
+    To `decisions` those are added that runs show which nobody wrote decisions of.
+    """
     from spark_pipelines.quality.checks import flag, judge
     from spark_pipelines.quality.verdicts import accounting, findings, split_verdicts
     from spark_pipelines.steps.align import align
     from spark_pipelines.steps.rates import increases
     from spark_pipelines.steps.rescales import configurations, rescales
+    from spark_pipelines.steps.snapshots import Observing, observed_decisions
     from spark_pipelines.steps.windows import configured, decision_windows
 
     quality = config.quality
+    raw, events = _all([i.raw for i in inputs]), _all([i.events for i in inputs])
     judged = raw.transform(judge, quality)
     # The one pass over all samples; everything after it is a hundredth of that.
-    flagged = judged.transform(align).transform(flag, quality).persist()
+    flagged = judged.transform(align, _metrics(raw)).transform(flag, quality).persist()
     rising = flagged.transform(increases, quality.max_gap_s)
     windows = rising.transform(decision_windows, config.windows).transform(
         configured, configurations(events)
@@ -75,8 +83,20 @@ def _with_samples(
     counts = {"findings": _counted(told, f.concat(f.lit("told:"), "check"))}
     if "windows" in config.tables:
         tables["windows"] = windows
+    outages = rising.transform(rescales, events, quality.max_gap_s)
     if "rescales" in config.tables:
-        tables["rescales"] = rising.transform(rescales, events, quality.max_gap_s)
+        tables["rescales"] = outages
+    kept, quarantined = split_verdicts(judged, flagged, SAMPLE_S)
+    alone = [i.facts.name for i in inputs if i.decisions is None]
+    if alone and {"transitions", "snapshots"} & set(config.tables):
+        observing = Observing(
+            config.windows, config.transitions.env.interval_s, config.transitions.env
+        )
+        mine = [frame.where(f.col("source").isin(alone)) for frame in (kept, events, outages)]
+        seen = observed_decisions(mine[0], mine[1], mine[2], specs, observing)
+        decisions.append(seen)
+        if "snapshots" in config.tables:
+            tables["snapshots"] = seen
     for name in ("windows", "rescales"):
         if name in tables:
             marked = with_split(tables[name], config.splits, loads, reach_s(config))
@@ -84,8 +104,13 @@ def _with_samples(
             if config.splits.by == "time":
                 outside = marked.where(f.col("split").isNull())
                 counts[name] = _counted(outside, f.lit(f"{name}:at_split"))
-    _, quarantined = split_verdicts(judged, flagged, SAMPLE_S)
     return Made(tables, counts, _by_run(accounting(judged, flagged), raw), quarantined, [flagged])
+
+
+def _metrics(raw: DataFrame) -> list[str]:
+    """Metrics that there are rows of: each costs a column, and time to plan it."""
+    found = {row["metric"] for row in raw.select("metric").distinct().collect()}
+    return [name for name in BY_NAME if name in found] or ["records_in_total"]
 
 
 def _by_run(found: DataFrame, raw: DataFrame) -> DataFrame:
@@ -99,10 +124,10 @@ def _on_days(found: DataFrame) -> DataFrame:
     return found.withColumn("day", day_of_column(f.col("t_s")))
 
 
-def _with_transitions(
+def _add_transitions(
     made: Made, decisions: DataFrame, config: DatasetConfig, specs: Mapping[str, JobSpec],
     loads: Mapping[str, str],
-) -> Made:  # fmt: skip
+) -> None:  # fmt: skip
     from spark_pipelines.schema import TRANSITIONS
     from spark_pipelines.steps.transitions import segments, transitions
 
@@ -116,7 +141,12 @@ def _with_transitions(
     made.counts["decisions"] = _counted(decisions, f.lit("decisions"))
     made.counts["outside"] = _counted(outside, f.lit("decisions:at_split"))
     made.counts["uses"] = _counted(segmented, f.concat(f.lit("decisions:"), "use"))
-    return made
+
+
+def _all(frames: Sequence[DataFrame | None]) -> DataFrame:
+    found = _union(frames)
+    assert found is not None  # a reader of samples gives events, if only none
+    return found
 
 
 def _union(frames: Sequence[DataFrame | None]) -> DataFrame | None:

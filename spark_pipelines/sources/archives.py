@@ -17,7 +17,7 @@ from spark_pipelines.sources.parquet_files import check_columns, days_between
 from spark_pipelines.sources.staging import clock_of, events_frame, hash_of, kept_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["read", "survey"]
 
@@ -75,9 +75,20 @@ def read(
     from spark_pipelines.schema import RAW
 
     config: ArchivesSource = facts.detail["config"]
-    frame = spark.read.parquet(*(str(piece.file) for piece in facts.holding(only)))
+    pieces = facts.holding(only)
+    read = spark.read.parquet(*(str(piece.file) for piece in pieces))
+    # A row without a time has no day of its own: it is judged on the first one of its file.
+    first = spark.createDataFrame(
+        [(piece.file.as_uri(), piece.partitions[0][1]) for piece in pieces if piece.file],
+        "_file string, _first string",
+    )
+    frame = read.withColumn("_file", _as_uri(f.col("_metadata.file_path"))).join(
+        f.broadcast(first), "_file", "left"
+    )
     long = _renamed(frame, config) if config.layout == "long" else _melted(frame, config, facts)
-    day = day_of_column(f.col("t_s"))
+    day = f.coalesce(
+        f.when(f.col("t_s").between(0, 1e11), day_of_column(f.col("t_s"))), f.col("_first")
+    )
     named = long.withColumns(
         {"source": f.lit(facts.name), "job": f.lit(next(iter(facts.specs))), "day": day}
     )
@@ -92,10 +103,17 @@ def read(
     )  # fmt: skip
 
 
+def _as_uri(path: Column) -> Column:
+    """Spark writes file:/a or file:///a, Python the latter."""
+    from pyspark.sql import functions as f
+
+    return f.regexp_replace(path, r"^file:/+", "file:///")
+
+
 def _renamed(frame: DataFrame, config: ArchivesSource) -> DataFrame:
     from pyspark.sql import functions as f
 
-    return frame.select(*(f.col(config.columns.get(c, c)).alias(c) for c in _LONG))
+    return frame.select(*(f.col(config.columns.get(c, c)).alias(c) for c in _LONG), "_first")
 
 
 def _melted(frame: DataFrame, config: ArchivesSource, facts: SourceFacts) -> DataFrame:
@@ -105,19 +123,22 @@ def _melted(frame: DataFrame, config: ArchivesSource, facts: SourceFacts) -> Dat
     ours = {config.columns.get(metric, metric): metric for metric in BY_NAME}
     metrics = [column for column in frame.columns if column in ours]
     if not metrics:
+        named = [column for column in frame.columns if not column.startswith("_")]
         raise DatasetError(
-            f"source '{facts.name}': no column is a metric, found {', '.join(frame.columns)}",
+            f"source '{facts.name}': no column is a metric, found {', '.join(named)}",
             file=facts.path,
             key="sources.columns",
             remedy=f"Name them, our name first, such as busy_ms_per_s: COLUMN. "
-            f"{did_you_mean(frame.columns[-1], BY_NAME)}",
+            f"{did_you_mean(named[-1], BY_NAME)}",
         )
     pairs = f.array(
         *(f.struct(f.lit(ours[c]).alias("metric"), f.col(c).cast("double").alias("value"))
           for c in metrics)
     )  # fmt: skip
     keys = [f.col(config.columns.get(c, c)).alias(c) for c in _WIDE]
-    rows = frame.select(*keys, f.explode(pairs).alias("pair")).select(*_WIDE, "pair.*")
+    rows = frame.select(*keys, "_first", f.explode(pairs).alias("pair")).select(
+        *_WIDE, "_first", "pair.*"
+    )
     return rows.where(f.col("value").isNotNull())
 
 

@@ -27,8 +27,9 @@ _JOB = "job file, by name or path: its vertices, bounds, prices and SLO"
 
 
 def expanded(path: str) -> Path:
-    """A path of a configuration, with the data folder filled in."""
-    return Path(path.replace("${DSP_GYM_DATA}", os.environ.get("DSP_GYM_DATA", "../shared/data")))
+    """A path of a configuration, with the data folder filled in; Spark's folder is another."""
+    data = os.environ.get("DSP_GYM_DATA", "../shared/data")
+    return Path(path.replace("${DSP_GYM_DATA}", data)).absolute()
 
 
 class _Source(ConfigModel):
