@@ -37,6 +37,7 @@ class Permission:
         canary: which of its changes count in mode canary.
         stop_file: while it exists nothing is enacted.
         stopped: says why somebody stopped all acting, such as an annotation; None: nobody did.
+        unsettled: says why no change may be asked for a moment; None: one may.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class Permission:
         canary: CanaryConfig | None = None,
         stop_file: Path | None = None,
         stopped: Callable[[], str | None] = lambda: None,
+        unsettled: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.mode, self._canary = mode, canary
-        self._stop_file, self._stopped = stop_file, stopped
+        self._stop_file, self._stopped, self._unsettled = stop_file, stopped, unsettled
         self._changes = 0
         self.rests_until_s = -math.inf
 
@@ -74,6 +76,8 @@ class Permission:
             left_s = self.rests_until_s - t_s
             said = f"a change was rolled back; nothing is enacted for another {left_s:.0f} s"
             return Held("rests", said)
+        if changes and (reason := self._unsettled()) is not None:
+            return Held("unsettled", reason)
         if changes and self.mode == "canary" and self._canary is not None:
             reason = self._not_in_canary(self._canary, t_s)
         return None if reason is None else Held("canary", reason)

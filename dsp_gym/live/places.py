@@ -47,7 +47,8 @@ class Opened:
     seen: MetricsSnapshot  # the first one
     max_slots: int | None = None  # what the place has; None: it has no bound
     is_over: Callable[[], bool] = field(default=lambda: False)
-    stopped: Callable[[], str | None] = field(default=lambda: None)
+    stopped: Callable[[], str | None] = field(default=lambda: None)  # by somebody
+    unsettled: Callable[[], str | None] = field(default=lambda: None)  # for a moment
     advice: Callable[[], Mapping[str, int] | None] | None = None  # of a built-in autoscaler
     managed: Callable[[], str | None] = field(default=lambda: None)  # how it scales the job
     report: Callable[[Turn], None] | None = None  # tells a decision on the job itself
@@ -114,6 +115,10 @@ def _on_kubernetes(
     )  # fmt: skip
     reports = Reports(jobs, mode, clock) if mode in WRITING else None
 
+    def stopped() -> str | None:
+        resource = jobs.resource
+        return None if resource is None else resource.reason_not_to_write()
+
     def managed() -> str | None:
         resource = jobs.resource
         if resource is None or resource.builtin_autoscaler != "on":
@@ -123,7 +128,7 @@ def _on_kubernetes(
     try:
         yield Opened(
             jobs, clock, place.namespace, jobs.snapshot(), config.max_slots,
-            stopped=jobs.stopped, advice=jobs.advice, managed=managed,
+            stopped=stopped, unsettled=jobs.stopped, advice=jobs.advice, managed=managed,
             report=None if reports is None else reports.decided,
         )  # fmt: skip
     finally:

@@ -167,7 +167,9 @@ def started(
         for name, seat, policy in made:
             seats.append(_seat(name, seat, policy, config, place))
             stack.callback(seats[-1].close)
-        permission = Permission(mode, config.canary, config.stop_file, place.stopped)
+        permission = Permission(
+            mode, config.canary, config.stop_file, place.stopped, place.unsettled
+        )
         run = LiveRun(
             place.jobs, seats, notes, acting=acting, permission=permission,
             roll_back=RollBack(config.roll_back), interval_s=config.interval_s, seed=config.seed,
