@@ -45,7 +45,9 @@ class KubernetesEnvPlace(KubernetesPlace):
         None, ge=1, description="most task slots the job may use; none: only the job file bounds it"
     )
     apply: bool = Field(
-        True, description="whether actions reach the job; false: they are noted, as in shadow mode"
+        False,
+        description="whether actions reach the job; false: they are noted, as in shadow mode, with "
+        "an account that can only read",
     )
 
 

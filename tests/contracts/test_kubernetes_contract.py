@@ -452,7 +452,7 @@ class TestFaults:
 
     def test_a_frozen_server_costs_one_time_limit_and_no_more(self, server, tmp_path):
         fake = server.fake
-        api, made = connect(fake, tmp_path, fake.admin, timeout_s=0.4), server.create()
+        api, made = connect(fake, tmp_path, fake.admin, timeout_s=1.0), server.create()
         fake.freeze()
         for call in (
             lambda: api.get(KIND, "jobs", "words"),
@@ -460,7 +460,7 @@ class TestFaults:
         ):
             began = time.monotonic()
             error = refusal(call, "Timeout")
-            assert time.monotonic() - began < 0.9  # a hidden retry would take as long again
+            assert time.monotonic() - began < 1.9  # a hidden retry would take as long again
         assert error.may_have_acted
         fake.thaw()
 

@@ -83,7 +83,7 @@ def make(cluster, fake, job_file, tmp_path) -> Iterator[Callable[..., gymnasium.
         where = {
             "kubeconfig": str(file), "namespace": "jobs", "name": "words",
             "prometheus_url": cluster.prometheus_url, "rest_url": cluster.rest_url,
-            "max_slots": 8, "timeout_s": 5, **given,
+            "max_slots": 8, "timeout_s": 5, "apply": True, **given,
         }  # fmt: skip
         config = {
             "name": "words",

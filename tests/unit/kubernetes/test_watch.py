@@ -166,8 +166,8 @@ def test_closing_ends_a_watch_that_is_quiet(watch):
     time.sleep(0.1)
     began = time.monotonic()
     watcher.close()
-    assert time.monotonic() - began < 0.9
-    assert not watcher._thread.is_alive()
+    until(lambda: not watcher._thread.is_alive())
+    assert time.monotonic() - began < 9  # the watch itself would take 30 s
 
 
 def test_a_reader_never_writes_whatever_happens(fake, api, watch):
