@@ -169,6 +169,7 @@ class LiveRun:
         self._failures, self._has_asked = [], False
         began_s = self._clock()
         seen = self._seen()
+        held: Held | None
         if seen is None:
             held = Held("collector", self._failures[-1][1])
             turn = self._turn(began_s, None, (), held, 0.0)
