@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.dataset_follow import register_follow
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 from dsp_gym.errors import DatasetError, MissingExtraError
 
@@ -59,6 +60,7 @@ def register(app: typer.Typer) -> None:
     group.command(epilog="Example: dsp-gym dataset inspect runs/datasets/q11-rollouts")(inspect)
     group.command(epilog="Example: dsp-gym dataset validate runs/datasets/q11-rollouts")(validate)
     group.command("export-minari", epilog=_EXPORT)(export_minari)
+    register_follow(group)
     app.add_typer(group, name="dataset")
 
 
