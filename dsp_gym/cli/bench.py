@@ -28,6 +28,8 @@ Examples:
   dsp-gym bench start               importing the library, and --help
 
   dsp-gym bench shadow --json       what a shadow beside a job takes: time, memory, start
+
+  dsp-gym bench spark --json        the data pipeline, 20 million raw rows
 """
 
 
@@ -38,6 +40,7 @@ def register(app: typer.Typer) -> None:
     group.command("policies", epilog=_EPILOG)(policies)
     group.command("start", epilog=_EPILOG)(start)
     group.command("shadow", epilog=_EPILOG)(shadow)
+    group.command("spark", epilog=_EPILOG)(spark)
     app.add_typer(group, name="bench", epilog=_EPILOG)
 
 
@@ -102,6 +105,34 @@ def shadow(
         title=" · ".join(f"{name} {value}" for name, value in machine().items()),
         right=("value", "bar"),
     )  # fmt: skip
+
+
+def spark(
+    rows: Annotated[int, typer.Option(help="raw rows made and read", min=10_000)] = 20_000_000,
+    runs: Annotated[int, typer.Option(help="runs of each figure", min=1, max=100)] = 3,
+    skew: Annotated[bool, typer.Option(help="also with 90 % of the rows in one job")] = True,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Raw rows per second of the data pipeline: scan, decision windows, whole build."""
+    from dsp_gym.bench.environment import machine
+    from dsp_gym.errors import MissingExtraError
+
+    try:
+        # By name: the library stands below the pipelines, and works without them and without Spark.
+        pipelines: Any = importlib.import_module("spark_pipelines.bench")
+    except ModuleNotFoundError:
+        raise MissingExtraError("spark", "measuring the data pipeline") from None
+    rates, told = pipelines.bench_spark(rows, runs, skew=skew)
+    if as_json:
+        document = {"rates": [asdict(rate) for rate in rates], "told": told}
+        print_json({"machine": machine(), **document, "bars": pipelines.BARS})
+        return
+    _show(rates, machine(), as_json)
+    print_table(
+        ["what", "value", "bar"],
+        [[name, f"{value:,.2f}", f"{pipelines.BARS[name]:,.2f}"] for name, value in told.items()],
+        right=("value", "bar"),
+    )
 
 
 def _show(rates: Sequence[Rate], machine: dict[str, str | int], as_json: bool) -> None:
