@@ -147,7 +147,8 @@ def started(
         written = None
         if journaled:
             folder = journal or journal_folder(config)
-            written = stack.enter_context(Journal(folder, max_mib=config.journal_max_mib))
+            lasting = Journal(folder, max_mib=config.journal_max_mib, durable=elsewhere is None)
+            written = stack.enter_context(lasting)
         notes = Notes(
             written, config.job_name or spec.job, names[0] if len(names) == 1 else None, clock
         )

@@ -66,10 +66,17 @@ class Journal:
             exists is gone on with.
         segment_mib: a segment that would grow beyond this is closed and the next one begun.
         max_mib: the oldest segments are deleted so that all together stay below this; None: kept.
+        durable: False: entries are given to the system and not waited for, as for a replay, which
+            can be done again.
     """
 
     def __init__(
-        self, folder: str | Path, segment_mib: float = 64, max_mib: float | None = None
+        self,
+        folder: str | Path,
+        segment_mib: float = 64,
+        max_mib: float | None = None,
+        *,
+        durable: bool = True,
     ) -> None:
         self.folder = Path(folder)
         self.dropped_bytes = 0
@@ -78,7 +85,7 @@ class Journal:
         most_mib = segment_mib if max_mib is None else min(segment_mib, max_mib / _LEAST_SEGMENTS)
         self._limit = int(most_mib * _MIB)
         self._most = None if max_mib is None else int(max_mib * _MIB)
-        self._is_broken = False
+        self._durable, self._is_broken = durable, False
         self._size = self._seq = self._segment_seq = 0
         self._whole = 0, 0  # size and next number as of the last sync
         self._batched = False
@@ -134,7 +141,8 @@ class Journal:
         stream = self._open_stream()
         try:
             stream.flush()
-            os.fsync(stream.fileno())
+            if self._durable:
+                os.fsync(stream.fileno())
         except OSError:
             self._is_broken = True
             raise

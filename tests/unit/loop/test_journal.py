@@ -219,3 +219,14 @@ def test_a_journal_whose_disk_stays_full_can_still_be_closed(tmp_path, limited_f
     limited_files(None)
     assert [e.seq for e in read(tmp_path)] == [0]
     Journal(tmp_path).close()
+
+
+def test_a_journal_that_need_not_last_is_not_waited_for_and_reads_alike(tmp_path, monkeypatch):
+    synced = []
+    with Journal(tmp_path, durable=False) as written:
+        monkeypatch.setattr(journal.os, "fsync", synced.append)
+        for i in range(3):
+            with written.decision():
+                written.append("snapshot", float(i), "q11", None, {})
+        assert [e.seq for e in read(tmp_path)] == [0, 1, 2]
+    assert not synced
