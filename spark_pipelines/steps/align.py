@@ -73,9 +73,14 @@ def align(
     # Reads every column: else Spark would compute a second, narrower aggregate for this branch
     # instead of using the one it has.
     whole = f.hash(*quick.columns) >= f.lit(-(2**31))
-    suspect = quick.where((bits < f.col("counted")) & whole).select(*SERIES, "slot")
+    keys = [*SERIES, "slot"]
+    suspect = quick.where((bits < f.col("counted")) & whole).select(
+        *(f.col(key).alias(f"_{key}") for key in keys)
+    )
+    # Null-safe: else Spark would filter nulls out of this branch, and again have two aggregates.
+    same = [f.col(key).eqNullSafe(f.col(f"_{key}")) for key in keys]
     # Where there is none, Spark sees it before it begins with this branch, and leaves it out.
-    again = coded.join(f.broadcast(suspect), [*SERIES, "slot"], "left_semi")
+    again = coded.join(f.broadcast(suspect), same, "left_semi")
     exact = _merged(_distinct(again), metrics)
     certain = quick.where(bits == f.col("counted"))
     return certain.select(*exact.columns).unionByName(exact)
