@@ -21,9 +21,12 @@ class CalibrationConfig(ConfigModel):
         description="job file, by name or path: its graph is kept, its numbers are the priors",
     )
     recordings: tuple[str, ...] = Field(
-        min_length=1,
+        (),
         description="folders of recordings, or of runs.csv and samples.csv.gz; "
         "${DSP_GYM_DATA} stands for the folder of measured data (unset: ../shared/data)",
+    )
+    datasets: tuple[str, ...] = Field(
+        (), description="folders of datasets with windows, as `dsp-gym dataset build` makes them"
     )
     runs: tuple[str, ...] = Field(
         ("*",), min_length=1, description="names of the runs that belong to the job, as globs"
@@ -44,7 +47,21 @@ class CalibrationConfig(ConfigModel):
             raise ValueError("max_parallelism belongs to 'fit: parallelism', which needs it")
         return self
 
+    @model_validator(mode="after")
+    def _measured(self) -> CalibrationConfig:
+        if not self.recordings and not self.datasets:
+            raise ValueError("there is nothing to fit to: give recordings, or datasets")
+        return self
+
     def folders(self) -> tuple[Path, ...]:
         """The recordings' folders, with the data folder filled in."""
-        data = os.environ.get("DSP_GYM_DATA", "../shared/data")
-        return tuple(Path(name.replace("${DSP_GYM_DATA}", data)) for name in self.recordings)
+        return tuple(_folder(name) for name in self.recordings)
+
+    def dataset_folders(self) -> tuple[Path, ...]:
+        """The datasets' folders, likewise."""
+        return tuple(_folder(name) for name in self.datasets)
+
+
+def _folder(name: str) -> Path:
+    data = os.environ.get("DSP_GYM_DATA", "../shared/data")
+    return Path(name.replace("${DSP_GYM_DATA}", data))

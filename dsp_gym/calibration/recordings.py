@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dsp_gym.calibration.agreement import agreement, linear_model
 from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.datasets import MeasuredDataset, Tables, measured_dataset
 from dsp_gym.calibration.errors import compare, errors_of
 from dsp_gym.calibration.fit import fit
 from dsp_gym.calibration.noise import noise
@@ -33,24 +34,32 @@ def calibrate(
     out: Path | None = None,
     *,
     on_step: Callable[[str], None] | None = None,
+    opened: Callable[[Path], Tables] | None = None,
 ) -> CalibrationReport:
-    """Fits the job of a calibration to its recordings.
+    """Fits the job of a calibration to its recordings and datasets.
 
     Args:
         config: the calibration.
         out: file that gets the calibrated job; None writes nothing.
         on_step: told what is being done.
+        opened: opens a dataset; needed where the calibration names some.
 
     Raises:
         ConfigError: No run has a name that is asked for.
+        DatasetError: A dataset shows nothing steady of the job.
         MetricsError: No run has a steady part.
     """
     tell = on_step or (lambda _: None)
     spec = load_job(config.job)
-    tell("reading recordings")
-    runs = measured_runs(spec, config)
+    tell("reading what was measured")
+    runs = measured_runs(spec, config) if config.recordings else []
+    stored = [
+        measured_dataset(opened(folder), spec, config.runs)
+        for folder in config.dataset_folders()
+        if opened is not None
+    ]
     tell(f"fitting {spec.job} to {config.fit} of {len(runs)} runs")
-    report = calibrate_runs(config, spec, runs)
+    report = calibrate_runs(config, spec, runs, stored)
     if out is not None:
         write_atomic(out, report.job_yaml)
     return report
@@ -83,14 +92,20 @@ def _runs_of(folder: Path, spec: JobSpec) -> list[tuple[Run, Latency]]:
 
 
 def calibrate_runs(
-    config: CalibrationConfig, spec: JobSpec, runs: Sequence[MeasuredRun]
+    config: CalibrationConfig,
+    spec: JobSpec,
+    runs: Sequence[MeasuredRun],
+    stored: Sequence[MeasuredDataset] = (),
 ) -> CalibrationReport:
-    """Fits a job to runs at hand."""
-    seen = observe_all(runs)
+    """Fits a job to runs at hand, and to what datasets show of others."""
+    seen = [*observe_all(runs), *(o for dataset in stored for o in dataset.seen)]
+    runs = [*runs, *(run for dataset in stored for run in dataset.runs)]
     names = fitted_runs(config, runs, seen)
     training = [o for o in seen if o.run in names]
     found = fit(spec, training)
     times = rescale_times([run for run in runs if run.name in names], training)
+    if times.outage_s is None and stored:
+        times = stored[0].rescale
     calibrated = with_rescale(found.spec, times)
     compared = compare(found.model(), seen, names)
     scatter = noise(seen)

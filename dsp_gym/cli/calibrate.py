@@ -47,7 +47,7 @@ def calibrate(
         Path | None,
         typer.Argument(
             metavar="[CONFIG]",
-            help="Calibration file: fit to recordings.",
+            help="Calibration file: fit to recordings or datasets.",
             autocompletion=shipped("calibrations"),
         ),
     ] = None,
@@ -183,8 +183,13 @@ def _from_recordings(config: Path, out: Path | None, report: Path | None, as_jso
     from dsp_gym.config.files import load_model, write_atomic
 
     chosen = load_model(CalibrationConfig, "calibrations", config)
+    opened = None
+    if chosen.datasets:
+        from dsp_gym.datasets.reader import Dataset
+
+        opened = Dataset.open
     with Console(stderr=True).status("calibrating") as status:  # nothing unless on a terminal
-        found = fit(chosen, out, on_step=status.update)
+        found = fit(chosen, out, on_step=status.update, opened=opened)
     if report is not None:
         write_atomic(report, found.render_html())
     if as_json:
