@@ -97,6 +97,12 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three 
 	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml
 	$(BIN)/dsp-gym evaluate configs/experiments/q11-worldcup.yaml \
 		--policy runs/q11-worldcup/policy --out runs/evaluations/q11-worldcup
+	for name in q11-justin q11-late; do \
+		$(BIN)/dsp-gym rollout $$name && $(BIN)/dsp-gym dataset build $$name || exit; \
+	done
+	$(BIN)/dsp-gym train configs/experiments/q11-cloned.yaml
+	$(BIN)/python -m agents.dataset_claim cloning q11-cloned --out docs/figures/q11-cloned.json > /dev/null
+	$(BIN)/python -m agents.dataset_claim offline q11-offline --out docs/figures/q11-offline.json > /dev/null
 	$(BIN)/dsp-gym bench env --json > docs/figures/bench.json
 	$(BIN)/python docs/results.py --q11 runs/evaluations/q11/scorecard.json \
 		--worldcup runs/evaluations/q11-worldcup/scorecard.json
