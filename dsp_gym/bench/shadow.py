@@ -87,7 +87,7 @@ def _decisions(document: dict[str, Any], decisions: int) -> list[Figure]:
     took: list[float] = []
     elsewhere = Elsewhere(load="diurnal", duration_s=60 * (decisions + WARM_UP + 1))
     with session(
-        config, serve=False, mode="shadow", elsewhere=elsewhere,
+        config, serve=False, mode="shadow", elsewhere=elsewhere, durable=True,
         on_decision=lambda turn: took.append(turn.seconds),
     ) as shown:  # fmt: skip
         begun = time.perf_counter()

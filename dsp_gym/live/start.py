@@ -111,6 +111,7 @@ def started(
     elsewhere: Elsewhere | None = None,
     journal: Path | None = None,
     journaled: bool = True,
+    durable: bool | None = None,
     on_decision: Callable[[Turn], None] | None = None,
     on_turn: Callable[[Turn], None] | None = None,
     on_event: Callable[[str, dict[str, Any]], None] | None = None,
@@ -127,6 +128,7 @@ def started(
         elsewhere: a recording or a simulation in place of the configuration's cluster.
         journal: folder of the journal; default: the configuration's.
         journaled: False: nothing is written down.
+        durable: whether every decision waits for the disk; None: where something real is decided.
         on_decision: called with every decision when it was made.
         on_turn: called with every decision when its interval has passed.
         on_event: called with every step of the actuator, from its thread.
@@ -147,7 +149,8 @@ def started(
         written = None
         if journaled:
             folder = journal or journal_folder(config)
-            lasting = Journal(folder, max_mib=config.journal_max_mib, durable=elsewhere is None)
+            waits = durable if durable is not None else elsewhere is None
+            lasting = Journal(folder, max_mib=config.journal_max_mib, durable=waits)
             written = stack.enter_context(lasting)
         notes = Notes(
             written, config.job_name or spec.job, names[0] if len(names) == 1 else None, clock
