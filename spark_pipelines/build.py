@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dsp_gym.config.files import write_atomic
+from dsp_gym.datasets.content import read_files
 from dsp_gym.datasets.encoding import Encoding
 from dsp_gym.datasets.manifest import (
     DatasetManifest,
@@ -200,6 +202,7 @@ def _made(
                 write_table(frame, building, name, only, config.rows_per_file)
         with stages("accounting"):
             _add_counts(made, counts)
+            _add_findings(building, counts)
         for frame in made.cached:
             frame.unpersist()
     document = [[job, day, found] for (job, day), found in sorted(counts.items())]
@@ -240,6 +243,13 @@ def _add_counts(made: Made, found: dict[Partition, dict[str, int]]) -> None:
     for frame in made.counts.values():
         for row in frame.collect():
             _count(found, row["job"], row["day"], {row["name"]: row["rows"]})
+
+
+def _add_findings(building: Path, found: dict[Partition, dict[str, int]]) -> None:
+    for (job, day), folder in partitions_in(building, "findings").items():
+        rows = read_files(sorted(folder.glob("*.parquet")))
+        told = Counter([] if rows is None else rows["check"].to_pylist())
+        _count(found, job, day, {f"told:{check}": count for check, count in told.items()})
 
 
 def _count(

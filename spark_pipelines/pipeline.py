@@ -80,7 +80,7 @@ def _with_samples(
     )
     told = _on_days(findings(rising, windows, specs, quality.flow_tolerance))
     tables: dict[str, DataFrame] = {"findings": told}
-    counts = {"findings": _counted(told, f.concat(f.lit("told:"), "check"))}
+    counts: dict[str, DataFrame] = {}
     if "windows" in config.tables:
         tables["windows"] = windows
     outages = rising.transform(rescales, events, quality.max_gap_s)
