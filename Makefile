@@ -132,6 +132,7 @@ validate-spark: $(STAMP)  ## Measure the data pipeline at 20 and 200 million row
 	$(BIN)/dsp-gym bench spark --rows 200000000 --runs 1 --no-skew --json > docs/figures/spark-200m.json
 	$(BIN)/python -m spark_pipelines.scale 20000000 docs/figures/spark-20m.json \
 		200000000 docs/figures/spark-200m.json > docs/figures/spark-growth.json
+	DSP_GYM_KILLS=10 $(BIN)/python -m pytest -q -n 0 tests/integration/test_dataset_killed.py
 
 clean:  ## Remove what was built, and the caches; the environment and runs stay.
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
