@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,8 +200,9 @@ def _episodes(seen: Transitions, encoding: Encoding, vertices: int) -> Iterator[
             rewards=earned[rows].tolist(),
             terminations=seen.terminated[rows].tolist(),
             truncations=seen.truncated[rows].tolist(),
-            # An info comes with every observation; the last one is followed by no action.
-            infos={"propensity": np.append(seen.propensity[rows], np.nan)},
+            # An info comes with every observation; the last one is followed by no action. A column,
+            # since the Arrow storage of Minari 0.5.4 does not read scalars back.
+            infos={"propensity": np.append(seen.propensity[rows], np.nan)[:, None]},
         )
         begin = last + 1
 
@@ -242,14 +244,16 @@ def _environment(
         document = chosen.model_dump(mode="json", by_alias=True)
         _refuse_other(chosen, encoding, dataset.folder)
     kept = {key: document[key] for key in ("name", "loads", "env", "guardrails") if key in document}
-    spec = gymnasium.spec(FROM_CONFIG)
-    spec.kwargs = {"config": {**kept, "jobs": [job]}, "split": "train"}
-    return spec
+    return _spec({"config": {**kept, "jobs": [job]}, "split": "train"})
 
 
 def _evaluated(env: EnvSpec) -> EnvSpec:
-    spec = gymnasium.spec(FROM_CONFIG)
-    spec.kwargs = {**env.kwargs, "split": SPLIT}
+    return _spec({**env.kwargs, "split": SPLIT})
+
+
+def _spec(kwargs: dict[str, Any]) -> EnvSpec:
+    spec = deepcopy(gymnasium.spec(FROM_CONFIG))  # the registry's own stays as it is
+    spec.kwargs = kwargs
     return spec
 
 

@@ -177,7 +177,7 @@ def test_minari_reads_back_what_was_exported(dataset, tmp_path, monkeypatch):
         np.testing.assert_array_equal(
             rewards.astype(np.float32), reward(rows.terms, weights).astype(np.float32)
         )
-        propensity = np.concatenate([episode.infos["propensity"][:-1] for episode in episodes])
+        propensity = np.concatenate([episode.infos["propensity"][:-1, 0] for episode in episodes])
         np.testing.assert_array_equal(propensity, rows.propensity)
         env, evaluated = back.recover_environment(), back.recover_environment(eval_env=True)
         assert env.observation_space.shape == (rows.observation.shape[1],)
