@@ -1,0 +1,77 @@
+"""A calibration from a dataset made of a recording is the calibration from the recording."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+pytest.importorskip("pyspark")
+
+from dsp_gym.calibration.config import CalibrationConfig  # noqa: E402
+from dsp_gym.calibration.datasets import measured_dataset  # noqa: E402
+from dsp_gym.calibration.observations import observe_all  # noqa: E402
+from dsp_gym.calibration.recordings import calibrate, measured_runs  # noqa: E402
+from dsp_gym.config.files import parse  # noqa: E402
+from dsp_gym.datasets.reader import Dataset  # noqa: E402
+from dsp_gym.job.catalog import load_job  # noqa: E402
+from dsp_gym.loop.configuration import Configuration  # noqa: E402
+from dsp_gym.recordings.manifest import RecordedLoad  # noqa: E402
+from dsp_gym.simulation.recorded import SimulatedRecording  # noqa: E402
+from spark_pipelines.build import build  # noqa: E402
+from spark_pipelines.config import DatasetConfig  # noqa: E402
+
+JOB = "flink-runs-direct-read"
+TASKS, LEVELS = {"source": 1, "split": 2, "sink": 1}, {"source": -1, "split": -1, "sink": -1}
+CELLS = ((1, 0), (1, 3), (2, 1), (4, 0))
+
+
+@pytest.fixture(scope="module")
+def both(spark, tmp_path_factory):
+    """The recording of four saturated configurations, and a dataset made of it."""
+    root = tmp_path_factory.mktemp("calibration")
+    recording = SimulatedRecording(root / "recording", load_job(JOB))
+    load = RecordedLoad(name="full", steps=((0.0, 200_000.0),), saturated=True)
+    for seed, (p, level) in enumerate(CELLS):
+        configuration = Configuration(TASKS | {"state": p}, LEVELS | {"state": level})
+        recording.add(f"p{p}-l{level}", configuration, load, 420, seed=seed)
+    config = {
+        "name": "windows",
+        "sources": [{"kind": "recordings", "folder": str(root / "recording")}],
+        "tables": ["windows", "rescales"],
+        "windows": {"window_s": 120, "stabilization_s": 10, "interval_s": 60},
+    }
+    build(parse(DatasetConfig, config, "test"), root / "dataset")
+    return (
+        CalibrationConfig(job=JOB, recordings=(str(root / "recording"),)),
+        CalibrationConfig(job=JOB, datasets=(str(root / "dataset"),)),
+    )
+
+
+def test_its_observations_are_those_of_the_recording(both):
+    from_recording, from_dataset = both
+    spec = load_job(JOB)
+    seen = {o.run: o for o in observe_all(measured_runs(spec, from_recording))}
+    opened = Dataset.open(from_dataset.dataset_folders()[0])
+    found = {o.run: o for o in measured_dataset(opened, spec).seen}
+    assert set(found) == set(seen) == {f"p{p}-l{level}" for p, level in CELLS}
+    for run, o in found.items():
+        assert (o.parallelism, o.level) == (seen[run].parallelism, seen[run].level)
+        assert o.saturated
+        assert o.rate_per_s == pytest.approx(seen[run].rate_per_s, rel=0.005)
+        for name in ("split", "state"):
+            assert o.busy[name] == pytest.approx(seen[run].busy[name], abs=0.005)
+        assert o.hit == pytest.approx(seen[run].hit, abs=0.005)
+        assert o.read_us == pytest.approx(seen[run].read_us, rel=0.01)
+
+
+def test_what_is_fitted_predicts_the_same_capacity(both):
+    from_recording, from_dataset = both
+    one = calibrate(from_recording)
+    other = calibrate(from_dataset, opened=Dataset.open)
+    assert other.runs == one.runs
+    expected = {c.seen.run: c.predicted.rate_per_s for c in one.compared}
+    for compared in other.compared:
+        assert compared.predicted.rate_per_s == pytest.approx(
+            expected[compared.seen.run], rel=0.005
+        )
