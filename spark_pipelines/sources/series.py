@@ -90,7 +90,9 @@ def _rows(series: Series, spec: JobSpec) -> Iterator[Row]:
 def _events(series: Series, spec: JobSpec) -> Iterator[tuple[float, str, dict[str, object]]]:
     """What ran at first, and every outage: from the first second without a sample to the last."""
     yield float(series.t_s[0]), "running", _configuration(spec, float(series.slots[0]))
-    missing = series.step_s - np.nan_to_num(series.samples)
+    # A job that is sampled and has consumed nothing in a whole step is still coming up.
+    consumes = np.nan_to_num(series.throughput_per_s) > 0
+    missing = series.step_s - np.where(consumes, np.nan_to_num(series.samples), 0.0)
     down = missing > 0.1 * series.step_s  # a second or two go missing while it runs
     edges = np.flatnonzero(np.diff(np.concatenate(([False], down, [False])).astype(int)))
     for first, after in edges.reshape(-1, 2).tolist():

@@ -1,0 +1,222 @@
+"""Rescales found in data where they are known: simulations, real Flink, an 18 h run of Demeter."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.samples import Samples
+from dsp_gym.metrics.window import WindowConfig, snapshot_of
+from dsp_gym.recordings.flink_runs import read_flink_runs
+from dsp_gym.recordings.manifest import Event, RecordedLoad
+from dsp_gym.recordings.recording import Run
+from dsp_gym.recordings.replay import ReplayJobs
+from dsp_gym.simulation.recorded import simulated_samples
+from tests.simulating import ask, constant, exact, keyed
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+CONFIGURATIONS = [{"map": 4}, {"map": 7}, {"map": 7}, {"map": 3}]
+"""One after the other; the third changes memory only."""
+
+
+def frames(spark, rows: list[tuple[str, Samples]], events: list[tuple[Any, ...]], job: str):
+    """Raw rows and events as DataFrames."""
+    from spark_pipelines.schema import EVENTS, RAW
+
+    raw = [
+        ("test", job, run, "0000-00-00", *row) for run, samples in rows for row in samples.rows()
+    ]
+    told = [("test", job, run, t_s, kind, json.dumps(body)) for run, t_s, kind, body in events]
+    return spark.createDataFrame(raw, RAW), spark.createDataFrame(told, EVENTS)
+
+
+def found(spark, raw, events) -> list[dict[str, Any]]:
+    from spark_pipelines.config import QualityConfig
+    from spark_pipelines.quality.checks import flag, judge
+    from spark_pipelines.steps.align import align
+    from spark_pipelines.steps.rates import increases
+    from spark_pipelines.steps.rescales import rescales
+
+    quality = QualityConfig()
+    grid = flag(align(judge(raw, quality)), quality)
+    rows = rescales(increases(grid, quality.max_gap_s), events, quality.max_gap_s).collect()
+    made = [row.asDict() | {"changed": json.loads(row["changed"])} for row in rows]
+    return sorted(made, key=lambda row: (row["run"], row["t_s"]))
+
+
+def words(spec: JobSpec, tasks: list[int], levels: list[int]) -> dict[str, dict[str, int]]:
+    names = Topology.of([spec]).names(0)
+    return {
+        "parallelism": dict(zip(names, tasks, strict=True)),
+        "memory_level": dict(zip(names, levels, strict=True)),
+    }
+
+
+def simulated(mode: str) -> tuple[JobSpec, Samples, list[tuple[Any, ...]], list[dict[str, Any]]]:
+    """A simulated job that is rescaled three times, with its events and the truth."""
+    spec = keyed(rescale={"mode": mode, "outage_s": [20, 35, 60]})
+    jobs = constant(spec, 2000.0, exact(), **CONFIGURATIONS[0])
+    state, parts, truth = jobs.state, [], []
+    events = [("simulated", 0.0, "running", now(spec, jobs))]
+    for number, configuration in enumerate(CONFIGURATIONS):
+        if number:
+            before = now(spec, jobs)
+            ask(jobs, level=number % 2, **configuration)
+            seen = simulated_samples(jobs, 300)
+            up_s = float(state.running_since[0])
+            down_s = up_s - float(state.outage_s[0])
+            # A job that is down shows nothing.
+            parts += [seen.between(0.0, down_s), seen.between(up_s, np.inf)]
+            after = now(spec, jobs)
+            events += [("simulated", down_s, "stopped", {}), ("simulated", up_s, "running", after)]
+            truth.append({"down_s": down_s, "up_s": up_s, "changed": changed(before, after)})
+        else:
+            parts.append(simulated_samples(jobs, 300))
+    return spec, Samples.joined(parts), events, truth
+
+
+def now(spec: JobSpec, jobs: Any) -> dict[str, dict[str, int]]:
+    state = jobs.state
+    return words(spec, state.parallelism[0].tolist(), state.level[0].tolist())
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, list[int]]:
+    both = {
+        name: [before[key][name] for key in ("parallelism", "memory_level") for _ in (0,)]
+        + [after[key][name] for key in ("parallelism", "memory_level")]
+        for name in before["parallelism"]
+    }
+    ordered = {name: [v[0], v[2], v[1], v[3]] for name, v in both.items()}
+    return {name: v for name, v in ordered.items() if (v[0], v[2]) != (v[1], v[3])}
+
+
+@pytest.mark.parametrize("mode", ["redeploy", "in_place"])
+def test_rescales_of_a_simulation_are_found_exactly_from_events(spark, mode):
+    spec, samples, events, truth = simulated(mode)
+    rows = found(spark, *frames(spark, [("simulated", samples)], events, spec.job))
+    assert [row["t_s"] for row in rows] == [t["down_s"] for t in truth]
+    assert [row["downtime_s"] for row in rows] == [t["up_s"] - t["down_s"] for t in truth]
+    assert [row["changed"] for row in rows] == [t["changed"] for t in truth]
+    assert {row["cause"] for row in rows} == {"rescale"}
+
+
+def test_rescales_of_a_simulation_are_found_from_samples_alone_within_a_sample(spark):
+    spec, samples, _, truth = simulated("redeploy")
+    rows = found(spark, *frames(spark, [("simulated", samples)], [], spec.job))
+    assert len(rows) == len(truth)
+    for row, real in zip(rows, truth, strict=True):
+        assert abs(row["t_s"] - real["down_s"]) <= 5.0
+        assert abs(row["downtime_s"] - (real["up_s"] - real["down_s"])) <= 5.0
+        widths = {v: c[:2] for v, c in real["changed"].items() if c[0] != c[1]}
+        assert {v: c[:2] for v, c in row["changed"].items()} == widths
+        # A change of memory alone shows in no subtask.
+        assert row["cause"] == ("rescale" if widths else "restart")
+
+
+def dynamic(folder: Path) -> tuple[JobSpec, Samples, list[tuple[Any, ...]], list[float]]:
+    """Three runs of a real Flink, from savepoint to savepoint, on one clock."""
+    spec = load_job("flink-runs-direct-update")
+    runs = {run.name: run for run in read_flink_runs(folder / "flink_runs", spec)}
+    parts, events, downtimes, clock_s, stopped_s = [], [], [], 0.0, 0.0
+    for number in range(3):
+        run = runs[f"dyn-a-{number}"]
+        clock_s += -run.events[0].t_s
+        if number:
+            downtimes.append(clock_s - stopped_s)
+        s = run.samples()
+        parts.append(Samples(s.t_s + clock_s, s.vertex, s.subtask, s.metric, s.value))
+        body = {
+            "parallelism": dict(run.configuration.parallelism),
+            "memory_level": dict(run.configuration.memory_level),
+        }
+        events.append(("dyn-a", clock_s, "running", body))
+        stopped_s = clock_s + run.t_end_s
+        events.append(("dyn-a", stopped_s, "stopped", {}))
+        clock_s = stopped_s + run.events[-1].body["seconds"]
+    return spec, Samples.joined(parts), events, downtimes
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_every_rescale_of_a_real_flink_is_found(spark, data_folder, told):
+    spec, samples, events, downtimes = dynamic(data_folder)
+    rows = found(spark, *frames(spark, [("dyn-a", samples)], events if told else [], spec.job))
+    assert [row["cause"] for row in rows] == ["rescale", "rescale"]
+    assert [row["changed"]["state"][:2] for row in rows] == [[2, 4], [4, 2]]
+    assert [list(row["changed"]) for row in rows] == [["state"], ["state"]]
+    if told:
+        assert [row["changed"]["state"][2:] for row in rows] == [[1, 2], [2, 1]]
+    assert [row["downtime_s"] for row in rows] == pytest.approx(downtimes, abs=5.0)
+
+
+def test_rescales_of_demeter_are_found_in_means_over_30_s(spark, data_folder, tmp_path):
+    from spark_pipelines.sources import reader_of
+    from spark_pipelines.sources.config import SeriesSource
+
+    with (data_folder / "demeter_cars_outages.csv").open(newline="") as stream:
+        known = [
+            (float(line["t_s"]), float(line["outage_s"]))
+            for line in csv.DictReader(stream)
+            if line["policy"] == "flink_operator_autoscaler" and line["run"] == "1"
+            and line["slots_before"] != line["slots_after"]
+        ]  # fmt: skip
+    assert len(known) == 35
+    file = data_folder / "demeter_cars_flink_operator_autoscaler.csv"
+    reader = reader_of("series")
+    source = SeriesSource(kind="series", file=str(file), job="demeter-cars")
+    inputs = reader.read(spark, reader.survey(source, "demeter", tmp_path), None)
+    rows = found(spark, inputs.raw, inputs.events)
+    hits = []
+    for t_s, outage_s in known:
+        near = [r for r in rows if abs(r["t_s"] - t_s) <= 60 and r["cause"] == "rescale"]
+        hits.append(any(abs(row["downtime_s"] - outage_s) <= 30 for row in near))
+    assert np.mean(hits) >= 0.9
+
+
+def test_decisions_observed_are_what_a_replay_of_the_run_shows(spark, data_folder):
+    from dsp_gym.envs.config import EnvConfig
+    from spark_pipelines.schema import RESCALES
+    from spark_pipelines.steps.snapshots import Observing, observed_decisions
+
+    spec, samples, events, _ = dynamic(data_folder)
+    raw, told = frames(spark, [("dyn-a", samples)], events, spec.job)
+    window = WindowConfig(window_s=60, stabilization_s=10)
+    none = spark.createDataFrame([], RESCALES)
+    rows = observed_decisions(
+        raw, told, none, {spec.job: spec}, Observing(window, 30, EnvConfig())
+    ).collect()
+    rows.sort(key=lambda row: row["step"])
+    assert rows[-1]["proposed_parallelism"] is None
+    assert [row["truncated"] for row in rows[:-1]] == [False] * (len(rows) - 2) + [True]
+    body = events[0][3]
+    run = Run(
+        name="dyn-a", spec=spec, repeat=0, t_load_s=events[0][1], t_running_s=events[0][1],
+        configuration=Configuration(body["parallelism"], body["memory_level"]),
+        load=RecordedLoad(name="x", steps=((0.0, 1.0),)), t_end_s=float(samples.t_s[-1]),
+        events=tuple(Event(t_s=t, run=r, kind=k, body=b) for r, t, k, b in events),
+        complete=True, given=samples,
+    )  # fmt: skip
+    jobs, names = ReplayJobs(run, window), Topology.of([spec]).names(0)
+    for row in rows:
+        observed = jobs._observed(row["t_s"])
+        expected = snapshot_of(
+            jobs.topology, [observed], [samples.between(-np.inf, row["t_s"])], window
+        )
+        for name in ("records_in_per_s", "busy_ms_per_s", "cache_hit_rate", "parallelism"):
+            assert row["snapshot"][name] == pytest.approx(
+                getattr(expected, name)[0].tolist(), rel=1e-9, nan_ok=True
+            )
+        ran = run.configuration_at(row["t_s"] + 30)
+        if row["parallelism"] is not None:
+            assert row["parallelism"] == [ran.parallelism[name] for name in names]
+    moves = [row["step"] for row in rows[:-1] if row["rescale"] > 0]
+    assert len(moves) == 2
