@@ -64,7 +64,7 @@ class Sizes:
 
 
 def make_samples(folder: Path, sizes: Sizes) -> int:
-    """Writes one folder per job, samples in order of time; returns the number of rows.
+    """Writes `samples/JOB/`, in order of time, and `jobs/JOB.yaml`; returns the number of rows.
 
     Counters rise, busy, backpressured and idle time add up, all of it from a fixed seed.
     """
@@ -74,7 +74,7 @@ def make_samples(folder: Path, sizes: Sizes) -> int:
     seconds = max(1, round(sizes.rows / per_second))
     for number, subtasks in enumerate(sizes.subtasks()):
         rng = np.random.Generator(np.random.Philox(key=number))
-        _write_job(folder / _name(number), spec, number, subtasks, seconds, rng)
+        _write_job(folder, spec, number, subtasks, seconds, rng)
     return seconds * per_second
 
 
@@ -92,10 +92,12 @@ def _write_job(
 ) -> None:
     from pyarrow import parquet
 
-    folder.mkdir(parents=True)
+    samples, jobs = folder / "samples" / _name(number), folder / "jobs"
+    samples.mkdir(parents=True)
+    jobs.mkdir(exist_ok=True)
     document = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     text = yaml.safe_dump(document | {"job": _name(number)}, sort_keys=False)
-    folder.with_suffix(".yaml").write_text(text, encoding="utf-8")
+    (jobs / f"{_name(number)}.yaml").write_text(text, encoding="utf-8")
     vertices = [vertex.name for vertex in spec.vertices]
     series = [(vertex, subtask) for vertex in range(len(vertices)) for subtask in range(subtasks)]
     rate = rng.uniform(500, 2000, len(series))
@@ -108,7 +110,7 @@ def _write_job(
             table = _table(_name(number), vertices, series, rate, t_s, rng)
             if writer is None:
                 writer = parquet.ParquetWriter(
-                    folder / f"part-{part}.parquet", table.schema, compression="zstd"
+                    samples / f"part-{part}.parquet", table.schema, compression="zstd"
                 )
             writer.write_table(table)
         if writer is not None:
@@ -229,14 +231,17 @@ def _scan(folder: Path, rows: int) -> None:
     """Every value of every column, decoded batch by batch."""
     from pyarrow import dataset
 
-    seen = sum(batch.num_rows for batch in dataset.dataset(folder, format="parquet").to_batches())
+    files = dataset.dataset(folder / "samples", format="parquet")
+    seen = sum(batch.num_rows for batch in files.to_batches())
     if seen != rows:
         raise DatasetError(f"the scan saw {seen} of {rows} rows", file=folder)
 
 
 def _aggregate(spark: SparkSession, folder: Path) -> None:
     """Raw rows to decision windows, all checks made; nothing is written."""
-    _windows(spark.read.parquet(f"{folder}/*/")).write.format("noop").mode("overwrite").save()
+    _windows(spark.read.parquet(f"{folder}/samples/*/")).write.format("noop").mode(
+        "overwrite"
+    ).save()
 
 
 def _windows(raw: DataFrame) -> DataFrame:
@@ -252,14 +257,14 @@ def _windows(raw: DataFrame) -> DataFrame:
     return rising.transform(decision_windows, WindowsConfig(window_s=120, interval_s=120))
 
 
-def _build(samples: Path, out: Path) -> None:
+def _build(folder: Path, out: Path) -> None:
     """`dsp-gym dataset build` of the same rows: every check, table, file and report."""
     from spark_pipelines.build import build
     from spark_pipelines.config import DatasetConfig
 
     sources = [
-        {"kind": "archives", "name": _name(n), "folder": str(samples / _name(n)),
-         "job": str(samples / f"{_name(n)}.yaml"), "run": "run"}
+        {"kind": "archives", "name": _name(n), "folder": str(folder / "samples" / _name(n)),
+         "job": str(folder / "jobs" / f"{_name(n)}.yaml"), "run": "run"}
         for n in range(JOBS)
     ]  # fmt: skip
     document: Mapping[str, Any] = {
