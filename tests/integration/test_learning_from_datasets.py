@@ -141,8 +141,8 @@ def test_training_says_where_no_dataset_is(tmp_path):
     config = tmp_path / "experiment.yaml"
     config.write_text(
         "name: none\njobs: [nexmark-q11]\nloads:\n"
-        "  train: {loads: [constant], seeds: {from: 0, to: 2}}\n"
-        "  validation: {loads: [constant], seeds: {from: 2, to: 4}}\n"
+        "  train: {loads: [diurnal-bursts], seeds: {from: 0, to: 2}}\n"
+        "  validation: {loads: [diurnal-bursts], seeds: {from: 2, to: 4}}\n"
         "agent: {warm_start: {dataset: nowhere}}\n"
     )
     result = CliRunner().invoke(app, ["train", str(config), "--no-track", "--out", str(tmp_path)])
