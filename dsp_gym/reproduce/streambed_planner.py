@@ -169,14 +169,15 @@ def _extrapolation(query: str) -> Check:
     return Check(
         f"streambed-planner/{query}",
         "StreamBed, section 6",
-        f"streambed-{query}: slots for {rate:,.4g} records/s, which {truth} slots sustain on the "
-        f"simulator, learned from budgets of at most {TESTBED_SLOTS} slots",
+        f"streambed-{query}: slots for the rate that {truth} slots sustain on the simulator, "
+        f"learned from budgets of at most {TESTBED_SLOTS} slots",
         truth,
         planned,
         f"{low:+.0%} to {high:+.0%}",
         low <= error <= high,
         used_in_fit=False,
-        note=f"{error:+.1%}, {plan.model['form']} model of {len(plan.measured)} trials",
+        note=f"{error:+.1%} for {rate:,.3g} records/s, {plan.model['form']} model of "
+        f"{len(plan.measured)} trials",
     )
 
 
