@@ -35,10 +35,10 @@ def command(folder: Path) -> list[str]:
 def run_to_end(folder: Path) -> list[tuple[float, str]]:
     """Builds; when each stage began, and at last when all was over."""
     begun, stages = time.monotonic(), []
-    process = subprocess.Popen(command(folder), stderr=subprocess.PIPE, text=True)
-    for said in process.stderr:
-        stages.append((time.monotonic() - begun, said.strip()))
-    assert process.wait(_LONGEST_S) == 0, stages
+    with subprocess.Popen(command(folder), stderr=subprocess.PIPE, text=True) as process:
+        for said in process.stderr:
+            stages.append((time.monotonic() - begun, said.strip()))
+        assert process.wait(_LONGEST_S) == 0, stages
     return [*stages, (time.monotonic() - begun, "end")]
 
 
