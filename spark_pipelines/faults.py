@@ -11,7 +11,7 @@ from spark_pipelines.sources import SourceFacts
 
 __all__ = ["fault_of", "spark_faults"]
 
-_FILE = re.compile(r"(?:file:)(/[^\s\]]+\.parquet)")
+_FILE = re.compile(r"file:/*(/[^\s\]]+\.parquet)")  # file:/a as well as file:///a
 _OURS = re.compile(r"dsp_gym\.errors\.\w+: (.+)")
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
 

@@ -186,6 +186,8 @@ def test_the_words_of_spark_are_told_in_ours():
     assert "no space left" in str(fault_of(text, []))
     worker = "PythonException: Traceback\ndsp_gym.errors.DatasetError: there is no job file of x"
     assert str(fault_of(worker, [])) == "there is no job file of x"
+    assert fault_of("reading file:///a/b.parquet. Caused", []).file == "/a/b.parquet"
+    assert fault_of("reading file:/a/b.parquet. Caused", []).file == "/a/b.parquet"
     assert "has ended" in str(fault_of("[Errno 111] Connection refused", []))
 
 
