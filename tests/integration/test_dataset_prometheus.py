@@ -60,8 +60,12 @@ def exposed(samples: Samples, job_id: str, job_name: str, shift_s: float = 0.0) 
         series.setdefault(full, []).append(f"{full}{{{labels}}} {told!r} {t_s + shift_s:.3f}")
     lines = []
     for name, points in series.items():
-        lines += [f"# TYPE {name} gauge", *sorted(points, key=lambda p: (p.split()[0], p))]
+        lines += [f"# TYPE {name} gauge", *sorted(points, key=_in_order)]
     return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _in_order(point: str) -> tuple[str, float]:
+    return point.split()[0], float(point.split()[-1])
 
 
 @pytest.fixture(scope="module")
