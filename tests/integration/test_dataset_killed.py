@@ -17,7 +17,7 @@ from dsp_gym.datasets.manifest import CURRENT
 from dsp_gym.datasets.reader import Dataset
 from tests.dataset_inputs import job_file, write_journal
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.validate]
 
 KILLS = int(os.environ.get("DSP_GYM_KILLS", "2"))
 """How often; `make validate` asks for ten."""

@@ -18,6 +18,7 @@ from tests.strategies import spec_of
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.validate,
     pytest.mark.skipif(
         shutil.which("java") is None and "CI" not in os.environ, reason="no JDK on the PATH"
     ),

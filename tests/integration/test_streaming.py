@@ -137,7 +137,15 @@ FIRST = {
 }
 
 
-@pytest.mark.parametrize("kinds", [("journals",), ("archives", "recordings")], ids="+".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(("journals",), id="journals"),
+        pytest.param(
+            ("archives", "recordings"), id="archives+recordings", marks=pytest.mark.validate
+        ),
+    ],
+)
 def test_batch_streaming_and_incremental_builds_are_equal_row_for_row(
     kinds, spark, tmp_path, monkeypatch
 ):

@@ -20,7 +20,7 @@ from tests.dataset_reference import Raw, Result, reference
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 QUALITY = QualityConfig()
-INPUTS = 50
+INPUTS = 25
 """Per example: those of the first have no faults, those of the second have."""
 
 METRICS = (
