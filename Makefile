@@ -12,7 +12,8 @@ STAMP := $(VENV)/.installed
 # The CPU build of torch is a fraction of the default one and enough for networks of this size.
 # Where the default index offers only CUDA builds, name PyTorch's CPU index: TORCH_INDEX=URL.
 TORCH_INDEX ?=
-JOBS ?= 2
+# Tests of a real Flink wait more than they compute, so there are more of them than cores.
+JOBS ?= 3
 EXPERIMENT ?= configs/experiments/q11-quickstart.yaml
 JDK_BIN := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)
 FLINK_JAR := dsp_gym/_jars/flink-jobs.jar

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +82,7 @@ def spark_session(
     chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {_QUIET}".strip()
     for key, value in chosen.items():
         builder = builder.config(key, value)
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         with _environment(JAVA_HOME=str(java.path)):
             spark = builder.getOrCreate()
@@ -94,6 +97,9 @@ def spark_session(
         yield spark
     finally:
         spark.stop()
+        # While it ran, Ctrl-C first cancelled its jobs; what comes after it has none.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, on_interrupt)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,5 +28,8 @@ def spark() -> Iterator[SparkSession]:
         pytest.importorskip("pyspark", reason="PySpark is not installed: the extra 'spark'")
     from spark_pipelines.session import spark_session
 
+    on_interrupt = signal.getsignal(signal.SIGINT)
     with spark_session("tests", "local[2]", SMALL) as session:
+        # Other tests of this process tell what Ctrl-C does to them, not to Spark.
+        signal.signal(signal.SIGINT, on_interrupt)
         yield session
