@@ -1,9 +1,9 @@
 """Reading a dataset without Spark: its tables as Arrow, its transitions as NumPy.
 
-    from dsp_gym.datasets.reader import Dataset
+from dsp_gym.datasets.reader import Dataset
 
-    dataset = Dataset.open("runs/datasets/q11")
-    dataset.transitions("train").observation  # (steps, features)
+dataset = Dataset.open("runs/datasets/q11")
+dataset.transitions("train").observation  # (steps, features)
 """
 
 from __future__ import annotations
