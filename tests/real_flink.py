@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-__all__ = ["REAL_FLINK", "WORDS", "WORD_COUNT", "has_jdk"]
+from dsp_gym.errors import FlinkError
+from dsp_gym.flink.cluster import LocalCluster
+from dsp_gym.flink.submission import Submission
+from dsp_gym.job.spec import JobSpec
+
+__all__ = ["REAL_FLINK", "WORDS", "WORD_COUNT", "has_jdk", "running"]
 
 
 def has_jdk() -> bool:
@@ -54,3 +59,12 @@ WORD_COUNT: dict[str, Any] = {
         "arguments": {"cpu-us": "flatmap=4000,count=50", "words": WORDS, "keys": 1000},
     },
 }
+
+
+def running(cluster: LocalCluster, spec: JobSpec, name: str = "words") -> dict[str, int]:
+    """Tasks by vertex; zeros where no job has the name, as between savepoint and submission."""
+    try:
+        job = cluster.rest.find_job(name)
+    except FlinkError:
+        return dict.fromkeys((vertex.name for vertex in spec.vertices), 0)
+    return dict(Submission.of_running(cluster.rest, job.id, spec)[1].parallelism)

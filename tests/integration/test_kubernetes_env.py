@@ -25,7 +25,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from tests.fakes.flink_operator import FlinkOperator, RealJob
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
 from tests.flink_resources import deployment
-from tests.real_flink import REAL_FLINK, WORD_COUNT
+from tests.real_flink import REAL_FLINK, WORD_COUNT, running
 
 pytestmark = REAL_FLINK
 
@@ -104,11 +104,6 @@ def make(cluster, fake, job_file, tmp_path) -> Iterator[Callable[..., gymnasium.
     yield make_one
     for env in made:
         env.close()
-
-
-def running(cluster: LocalCluster, spec: JobSpec) -> dict[str, int]:
-    job = cluster.rest.find_job("words")
-    return dict(Submission.of_running(cluster.rest, job.id, spec)[1].parallelism)
 
 
 def test_gymnasium_finds_nothing_wrong(make, cluster):

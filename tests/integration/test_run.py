@@ -30,7 +30,7 @@ from dsp_gym.live.run import LiveRun
 from dsp_gym.live.start import started
 from dsp_gym.loop.journal import read
 from tests.fakes.breakable import BreakableLink
-from tests.real_flink import REAL_FLINK, WORD_COUNT, WORDS
+from tests.real_flink import REAL_FLINK, WORD_COUNT, WORDS, running
 
 pytestmark = REAL_FLINK
 
@@ -102,14 +102,9 @@ def until(run: LiveRun, done: Callable[[], bool], turns: int = 30) -> None:
     raise AssertionError(f"did not come about in {turns} decisions")
 
 
-def running(cluster: LocalCluster, name: str = "words") -> dict[str, int]:
-    """Parallelism by vertex; zeros between a savepoint and the job's next submission."""
-    spec = parse(JobSpec, WORD_COUNT, "words")
-    try:
-        job = cluster.rest.find_job(name)
-    except FlinkError:
-        return dict.fromkeys((vertex.name for vertex in spec.vertices), 0)
-    return dict(Submission.of_running(cluster.rest, job.id, spec)[1].parallelism)
+def flatmap(cluster: LocalCluster) -> int:
+    """Tasks of the vertex that has to grow."""
+    return running(cluster, parse(JobSpec, WORD_COUNT, "words"))["flatmap"]
 
 
 def total(run: LiveRun, vertex: str, metric: str) -> float:
@@ -122,7 +117,7 @@ def total(run: LiveRun, vertex: str, metric: str) -> float:
 def test_ds2_scales_the_job_and_no_record_is_lost(cluster, submit, config, tmp_path):
     submit(*[600.0] * 40, 0.0)  # two and a half tasks of flatmap, then silence
     with started(config(), apply=True) as run:
-        until(run, lambda: running(cluster)["flatmap"] >= 3)
+        until(run, lambda: flatmap(cluster) >= 3)
 
         def counts() -> tuple[float, float]:
             emitted = total(run, "source", "emitted_records_total")
@@ -150,7 +145,7 @@ def test_a_dry_run_touches_nothing(cluster, submit, job_file, tmp_path):
     assert not any(line["enacted"] for line in lines[:-1])
     assert lines[-1]["summary"]["decisions"] == 4
     assert cluster.rest.find_job("words").id == job_id
-    assert running(cluster) == {"source": 1, "flatmap": 1, "count": 1}
+    assert running(cluster, load_job(str(job_file))) == {"source": 1, "flatmap": 1, "count": 1}
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
@@ -174,7 +169,7 @@ def test_ctrl_c_in_the_middle_of_a_rescale_leaves_the_job_running(
         assert process.wait(60) == 130
     assert "The job runs on." in rest
     assert cluster.rest.find_job("words").state == "RUNNING"
-    assert running(cluster)["flatmap"] > 1
+    assert flatmap(cluster) > 1
 
 
 def test_while_prometheus_is_down_nothing_is_asked_and_then_the_loop_goes_on(
@@ -187,12 +182,12 @@ def test_while_prometheus_is_down_nothing_is_asked_and_then_the_loop_goes_on(
         try:
             held = [run.turn() for _ in range(2)]
             assert all(turn.held is not None for turn in held)
-            assert running(cluster)["flatmap"] == 1
+            assert flatmap(cluster) == 1
             with pytest.raises(FlinkError, match="Prometheus"):
                 start_and_stop(given.model_copy(update={"journal": tmp_path / "other"}))
         finally:
             cluster.start_prometheus()
-        until(run, lambda: running(cluster)["flatmap"] >= 3)
+        until(run, lambda: flatmap(cluster) >= 3)
     errors = [e.body for e in read(tmp_path / "journal" / "words") if e.kind == "error"]
     assert any("127.0.0.1" in error["reason"] for error in errors)
 
@@ -231,7 +226,7 @@ def test_while_flink_answers_500_nothing_is_asked_and_then_the_loop_goes_on(
                 assert turn.held is not None
                 assert "answered 500: Internal server error." in turn.held
             link.mend()
-            until(run, lambda: running(cluster)["flatmap"] >= 3)
+            until(run, lambda: flatmap(cluster) >= 3)
     finally:
         link.close()
     asked = [e for e in read(tmp_path / "journal" / "words") if e.body.get("event") == "asked"]
@@ -269,7 +264,7 @@ def test_where_savepoints_cannot_be_written_the_job_runs_on_as_it_was(
         until(run, lambda: bool(failures()))
     assert "savepoints cannot be written there" in failures()[0]
     assert cluster.rest.find_job("words").id == job_id
-    assert running(cluster)["flatmap"] == 1
+    assert flatmap(cluster) == 1
 
 
 def test_the_shipped_agent_drives_the_job_inside_its_guardrails(submit, config, tmp_path):
@@ -286,7 +281,7 @@ def test_metrics_over_rest_need_no_prometheus(cluster, submit, config):
     submit(600.0)
     where = {"rest_url": cluster.rest_url, "metrics": "rest", "savepoints": str(cluster.savepoints)}
     with started(config(where=where), apply=True) as run:
-        until(run, lambda: running(cluster)["flatmap"] >= 3)
+        until(run, lambda: flatmap(cluster) >= 3)
 
 
 def test_what_is_wrong_is_said_before_the_first_decision(cluster, submit, config):

@@ -27,7 +27,7 @@ from dsp_gym.live.config import RunConfig
 from dsp_gym.loop.journal import read
 from dsp_gym.shadow.session import Session, session
 from tests.fakes.breakable import BreakableLink
-from tests.real_flink import REAL_FLINK, WORD_COUNT
+from tests.real_flink import REAL_FLINK, WORD_COUNT, running
 from tests.unit.shadow.conftest import ask
 
 pytestmark = REAL_FLINK
@@ -110,9 +110,7 @@ def condition(shown: Session, name: str) -> dict[str, Any]:
 
 
 def tasks(cluster, job_file) -> int:
-    job = cluster.rest.find_job("words")
-    spec = load_job(str(job_file))
-    return Submission.of_running(cluster.rest, job.id, spec)[1].parallelism["flatmap"]
+    return running(cluster, load_job(str(job_file)))["flatmap"]
 
 
 def test_three_policies_watch_and_touch_nothing_then_one_acts(

@@ -21,7 +21,7 @@ from dsp_gym.shadow.session import Session, session
 from tests.fakes.flink_operator import FlinkOperator, RealJob
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
 from tests.flink_resources import deployment
-from tests.real_flink import REAL_FLINK, WORD_COUNT
+from tests.real_flink import REAL_FLINK, WORD_COUNT, running
 from tests.unit.shadow.conftest import ask
 
 pytestmark = REAL_FLINK
@@ -188,5 +188,4 @@ def annotate(fake: FakeKubernetes, annotations: dict[str, str]) -> None:
 
 
 def tasks(cluster: LocalCluster, job_file: str) -> int:
-    job = cluster.rest.find_job("words")
-    return Submission.of_running(cluster.rest, job.id, load_job(job_file))[1].parallelism["flatmap"]
+    return running(cluster, load_job(job_file))["flatmap"]
