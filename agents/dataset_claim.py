@@ -1,7 +1,7 @@
 """Does learning from datasets hold what it promises?
 
-    python -m agents.dataset_claim cloning q11-cloned --runs runs/q11-cloned
-    python -m agents.dataset_claim offline q11-offline
+    python -m agents.dataset_claim cloning q11-cloned     after dsp-gym train q11-cloned
+    python -m agents.dataset_claim offline q11-offline    trains; after Ctrl-C: --resume
 
 cloning: behaviour cloning of Justin's decisions reaches his cost and his SLO seconds within 3 %
 each, on loads of no split of the dataset. offline: an agent that learned from a dataset first needs
@@ -15,22 +15,26 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.learner import Learner, TrainingInterrupted
+from agents.learning_curve import Curve, forget, learning_curve
+from agents.offline import dataset_hashes
+from agents.training import TrainingInterrupted
+from dsp_gym.bench.environment import machine
 from dsp_gym.config.files import find, load_model, write_atomic
+from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation.config import Entrant
-from dsp_gym.evaluation.run import evaluate
+from dsp_gym.evaluation.run import Observer, evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
-from dsp_gym.evaluation.statistics import interquartile_mean
+from dsp_gym.evaluation.statistics import interquartile_mean, paired_difference
 from dsp_gym.experiment import ExperimentConfig
+from dsp_gym.loop.control import Step
 
 __all__ = ["cloning", "offline", "steps_to"]
 
@@ -38,11 +42,15 @@ WITHIN = 0.03
 SHARE = 0.95
 FEWER = 0.5
 TEACHER = "justin-paper"
+SCRATCH, PRETRAINED = "scratch", "pretrained"
+CONFIDENCE = 0.95
+USER_ERROR, INTERRUPTED = 2, 130
 
 Floats = NDArray[np.float64]
+Say = Callable[[str], object]
 
 
-def cloning(config: ExperimentConfig, runs: Path) -> dict[str, Any]:
+def cloning(config: ExperimentConfig, runs: Path, say: Say = lambda text: None) -> dict[str, Any]:
     """The clone of every seed and its teacher on the same unseen loads, without guardrails."""
     clones = [
         Entrant(policy=str(runs / f"seed-{seed}" / "policy"), name=f"seed-{seed}")
@@ -55,48 +63,90 @@ def cloning(config: ExperimentConfig, runs: Path) -> dict[str, Any]:
             "clairvoyant": False,
         }
     )
-    card = evaluate(benchmark)
-    found: dict[str, Any] = {
+    card = evaluate(benchmark, observer=_by_policy(say))
+    changes = {
+        metric: _change(card, metric, [clone.name for clone in clones])
+        for metric in ("cost", "slo_s")
+    }
+    return {
         "experiment": config.name,
+        "machine": machine(),
+        "data": dataset_hashes(config),
+        "split": config.evaluation.split,
         "episodes": len(_column(card, TEACHER, "cost")),
         "seeds": list(config.agent.seeds),
         "within": WITHIN,
+        "confidence": CONFIDENCE,
+        **changes,
+        "holds": all(abs(found["change"]) <= WITHIN for found in changes.values()),
     }
-    for metric in ("cost", "slo_s"):
-        teacher = float(_column(card, TEACHER, metric).mean())
-        clone = float(np.mean([_column(card, c.name, metric).mean() for c in clones]))
-        change = clone / teacher - 1
-        found[metric] = {"teacher": teacher, "clone": clone, "change": change}
-    found["holds"] = all(abs(found[m]["change"]) <= WITHIN for m in ("cost", "slo_s"))
-    return found
+
+
+def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> dict[str, Any]:
+    """How far the clones are from the teacher, relative to him; their mean, and each."""
+    teacher = _column(card, TEACHER, metric)[:, None]
+    theirs = np.stack([_column(card, name, metric) for name in clones], axis=1)
+    found = paired_difference(theirs, teacher, relative=True, confidence=CONFIDENCE)
+    return {
+        "teacher": float(teacher.mean()),
+        "clone": float(theirs.mean()),
+        "change": found.estimate,
+        "interval": [found.interval.low, found.interval.high],
+        "by_seed": (theirs.mean(axis=0) / teacher.mean() - 1).tolist(),
+    }
 
 
 def offline(
-    config: ExperimentConfig, told: Callable[[str], object] = lambda text: None
+    config: ExperimentConfig, runs: Path, *, resume: bool = False, say: Say = lambda text: None
 ) -> dict[str, Any]:
-    """Curves with and without the dataset, and the steps each needs."""
+    """Curves with and without the dataset, and the steps each needs.
+
+    Args:
+        config: The experiment.
+        runs: Where curves and checkpoints are kept.
+        resume: Go on from what is there.
+        say: Told how far it is.
+
+    Raises:
+        TrainingInterrupted: Ctrl-C; what was learned is kept.
+    """
     scratch = config.model_copy(
         update={"agent": config.agent.model_copy(update={"offline": None, "warm_start": None})}
     )
-    steps, mean = _mean_curve(scratch, config.agent.total_steps, told)
+    if not resume:
+        for seed in config.agent.seeds:
+            for part in (SCRATCH, PRETRAINED):
+                forget(runs / part / f"seed-{seed}")
+    alone = _curves(scratch, runs / SCRATCH, config.agent.total_steps, say)
+    steps, mean = _mean_curve(alone)
     final = float(mean[-1])
     theirs = steps_to(steps, mean, final / SHARE)
     assert theirs is not None  # its last score is above
+    say(f"scratch ends at {final:.3f} and is at {SHARE:.0%} of it after {theirs:,.0f} steps")
     # Beyond what scratch needs, the other curve has nothing to say.
-    steps_ours, mean_ours = _mean_curve(config, int(theirs), told)
+    taught = _curves(config, runs / PRETRAINED, int(theirs), say)
+    steps_ours, mean_ours = _mean_curve(taught)
     ours = steps_to(steps_ours, mean_ours, final / SHARE)
-    ratio = None if ours is None else ours / theirs
+    # Where the untrained agent is there already, there are no steps to save.
+    ratio = ours / theirs if theirs and ours is not None else None
     return {
         "experiment": config.name,
+        "machine": machine(),
+        "data": dataset_hashes(config),
         "seeds": list(config.agent.seeds),
+        "eval_every": config.agent.eval_every,
         "final": final,
         "threshold": final / SHARE,
-        "steps": {"scratch": theirs, "pretrained": ours},
+        "steps": {SCRATCH: theirs, PRETRAINED: ours},
+        "by_seed": {
+            SCRATCH: [_own_steps(curve, final / SHARE) for curve in alone],
+            PRETRAINED: [_own_steps(curve, final / SHARE) for curve in taught],
+        },
         "ratio": ratio,
         "at_most": FEWER,
         "curves": {
-            "scratch": _points(steps, mean),
-            "pretrained": _points(steps_ours, mean_ours),
+            SCRATCH: _points(steps, mean),
+            PRETRAINED: _points(steps_ours, mean_ours),
         },
         "holds": ratio is not None and ratio <= FEWER,
     }
@@ -112,35 +162,29 @@ def steps_to(steps: Sequence[float] | Floats, curve: Floats, threshold: float) -
     return float(steps[reached[0]]) if len(reached) else None
 
 
-def _mean_curve(
-    config: ExperimentConfig, until: int, told: Callable[[str], object]
-) -> tuple[Floats, Floats]:
-    """Own steps, and the interquartile mean over the seeds of the validation returns there."""
-    curves = []
+def _curves(config: ExperimentConfig, folder: Path, until: int, say: Say) -> list[Curve]:
+    """One curve per seed, each as long as asked for; what the folder holds is not learned again."""
+    found = []
     for seed in config.agent.seeds:
-        seen = _curve(config, seed, until)
-        curves.append(seen)
-        first, last = seen[min(seen)], seen[max(seen)]
-        told(f"seed {seed}: {first:.3f} before its first step, {last:.3f} after {max(seen):,}")
+        label = f"{folder.name}, seed {seed}"
+        found.append(
+            learning_curve(config, seed, folder / f"seed-{seed}", until, told=_by_tenth(label, say))
+        )
+        first, last = found[-1][0], found[-1][max(found[-1])]
+        say(f"{label}: {first:.3f} before its first step, {last:.3f} after {max(found[-1]):,}")
+    return found
+
+
+def _mean_curve(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
+    """Own steps, and the interquartile mean over the seeds of the validation returns there."""
     steps = sorted(set.intersection(*map(set, curves)))
     scores = np.array([[seen[step] for seen in curves] for step in steps])
     return np.array(steps, dtype=np.float64), np.asarray(interquartile_mean(scores))
 
 
-def _curve(config: ExperimentConfig, seed: int, until: int) -> dict[int, float]:
-    """Returns on the validation loads by own steps, 0 before any, until so many were taken."""
-    seen: dict[int, float] = {}
-
-    def record(figures: dict[str, float], step: int) -> None:
-        if "validation/return" in figures:
-            seen[step] = figures["validation/return"]
-            learner.stop = step >= until
-
-    with tempfile.TemporaryDirectory() as folder:
-        learner = Learner(config, seed, Path(folder), record=record)
-        with suppress(TrainingInterrupted):
-            learner.run()
-    return seen
+def _own_steps(curve: Curve, threshold: float) -> float | None:
+    steps = sorted(curve)
+    return steps_to(steps, np.array([curve[step] for step in steps]), threshold)
 
 
 def _points(steps: Floats, curve: Floats) -> list[list[float]]:
@@ -148,7 +192,38 @@ def _points(steps: Floats, curve: Floats) -> list[list[float]]:
 
 
 def _column(card: Scorecard, policy: str, metric: str) -> Floats:
-    return np.array([cell.metrics[metric] for cell in card.cells if cell.policy == policy])
+    cells = sorted(
+        (cell for cell in card.cells if cell.policy == policy),
+        key=lambda cell: (cell.job, cell.load, cell.seed),
+    )
+    return np.array([cell.metrics[metric] for cell in cells])
+
+
+def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], None]:
+    """Says each tenth of each stage, with the time it took."""
+    begun, said = time.monotonic(), ("", 0)
+
+    def told(stage: str, done: int, of: int, best: float | None) -> None:
+        nonlocal said
+        if (tenth := (stage, 10 * done // max(of, 1))) != said:
+            said = tenth
+            score = "" if best is None else f", best return {best:.3f}"
+            say(
+                f"{label}: {stage} {10 * tenth[1]} % of {of:,} after "
+                f"{time.monotonic() - begun:,.0f} s{score}"
+            )
+
+    return told
+
+
+def _by_policy(say: Say) -> Observer:
+    """Says each policy that has run."""
+
+    def told(label: str, done: int, of: int, step: Step) -> None:
+        if done == of:
+            say(f"{label}: evaluated")
+
+    return told
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -156,23 +231,47 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("claim", choices=("cloning", "offline"))
     parser.add_argument("config", help="the experiment")
-    parser.add_argument("--runs", type=Path, help="cloning: folder it was trained into")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        help="cloning: folder it was trained into, runs/NAME; offline: folder for what it trains, "
+        "runs/NAME-claim",
+    )
+    parser.add_argument("--resume", action="store_true", help="offline: go on after Ctrl-C")
     parser.add_argument("--seeds", type=int, nargs="*", help="these, not those of the experiment")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     given = parser.parse_args(arguments)
-    config = load_model(ExperimentConfig, "experiments", find("experiments", given.config))
-    if given.seeds:
-        agent = config.agent.model_copy(update={"seeds": tuple(given.seeds)})
-        config = config.model_copy(update={"agent": agent})
-    if given.claim == "cloning":
-        result = cloning(config, given.runs or Path("runs") / config.name)
-    else:
-        result = offline(config, lambda text: sys.stderr.write(text + "\n"))
+    try:
+        result = _result(given)
+    except DspGymError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return USER_ERROR
+    except (TrainingInterrupted, KeyboardInterrupt):
+        sys.stderr.write(
+            "Stopped; what was learned is kept. Go on with the same line and --resume.\n"
+        )
+        return INTERRUPTED
     text = json.dumps(result, indent=2) + "\n"
     if given.out is not None:
         write_atomic(given.out, text)
     sys.stdout.write(text)
     return 0 if result["holds"] else 1
+
+
+def _result(given: argparse.Namespace) -> dict[str, Any]:
+    config = load_model(ExperimentConfig, "experiments", find("experiments", given.config))
+    if given.seeds:
+        agent = config.agent.model_copy(update={"seeds": tuple(given.seeds)})
+        config = config.model_copy(update={"agent": agent})
+
+    def say(text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    if given.claim == "cloning":
+        return cloning(config, given.runs or Path("runs") / config.name, say)
+    runs = given.runs or Path("runs") / f"{config.name}-claim"
+    return offline(config, runs, resume=given.resume, say=say)
 
 
 if __name__ == "__main__":

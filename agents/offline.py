@@ -18,6 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.cloning import Demonstrations
+from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.datasets.transitions import Transitions
 from dsp_gym.envs.reward import reward
@@ -25,7 +26,7 @@ from dsp_gym.errors import DatasetError
 from dsp_gym.experiment import ExperimentConfig, FromDataset, OfflineConfig
 from dsp_gym.job.catalog import load_job
 
-__all__ = ["demonstrated", "improve", "read_transitions"]
+__all__ = ["dataset_hashes", "demonstrated", "improve", "read_transitions"]
 
 Floats = NDArray[np.float32]
 
@@ -55,6 +56,13 @@ def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitio
             remedy=f"It has decisions of {', '.join(map(str, np.unique(found.policy))) or 'none'}.",
         )
     return found.take(own)
+
+
+def dataset_hashes(config: ExperimentConfig) -> dict[str, str]:
+    """The folders of the datasets an experiment learns from, with the hashes of their content."""
+    chosen = (config.agent.warm_start, config.agent.offline)
+    folders = {part.dataset for part in chosen if part is not None and part.dataset is not None}
+    return {folder: DatasetManifest.read(folder).content_sha256[:16] for folder in sorted(folders)}
 
 
 def demonstrated(

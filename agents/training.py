@@ -16,12 +16,19 @@ from agents.checkpoint import checkpoint_steps, has_checkpoint
 from agents.export import config_text, data_hashes, export, job_hashes, versions
 from agents.folder import POLICY, read_folder, replace_folder
 from agents.learner import Learner, Progress, TrainingInterrupted
+from agents.offline import dataset_hashes
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import ConfigError
 from dsp_gym.experiment import ExperimentConfig
 from dsp_gym.trackers import NullTracker, Tracker
 
-__all__ = ["SeedProgress", "TrainingInterrupted", "TrainingResult", "train"]
+__all__ = [
+    "SeedProgress",
+    "TrainingInterrupted",
+    "TrainingResult",
+    "stopped_by_interrupt",
+    "train",
+]
 
 
 class SeedProgress:
@@ -123,7 +130,7 @@ def _train(
             ),
             base_dir=base_dir,
         )
-        with _stopped_by_interrupt(learner):
+        with stopped_by_interrupt(learner):
             best = learner.run(resume=resume and has_checkpoint(learner.checkpoint))
         export(learner, folder / "policy", base_dir)
         by_seed[seed] = best.figures
@@ -177,13 +184,14 @@ def _hash_tags(config: ExperimentConfig, base_dir: str | Path | None) -> dict[st
     hashes = {
         **{f"job.{name}": value for name, value in job_hashes(config).items()},
         **{f"data.{name}": value for name, value in data_hashes(config, base_dir).items()},
+        **{f"data.{name}": value for name, value in dataset_hashes(config).items()},
         **{f"version.{name}": value for name, value in versions().items()},
     }
     return {key.replace(":", "_"): value for key, value in hashes.items()}
 
 
 @contextmanager
-def _stopped_by_interrupt(learner: Learner) -> Iterator[None]:
+def stopped_by_interrupt(learner: Learner) -> Iterator[None]:
     """The first Ctrl-C lets the update under way finish and a checkpoint be written."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals
