@@ -108,14 +108,27 @@ class SimulatedRecording:
 
 
 def simulated_samples(jobs: SimulatedJobs, seconds: int) -> Samples:
-    """Lets one simulated job run, and samples it every 5 s as a collector samples a real one."""
+    """Lets one simulated job run, and samples it every 5 s as a collector samples a real one.
+
+    A job that is down reports nothing, and its counters begin anew when it is back.
+    """
     rows: list[Row] = []
     cumulated: dict[tuple[str, str], float] = {}
     for _ in range(seconds // SAMPLE_S):
+        since_s, taken = _newest(jobs)
         jobs.advance(SAMPLE_S)
+        if _newest(jobs) == (since_s, taken):
+            continue  # down
+        if _newest(jobs)[0] != since_s:
+            cumulated.clear()
         rows.extend(_sampled(jobs, cumulated))
     jobs.advance(seconds % SAMPLE_S)
     return Samples.of(rows)
+
+
+def _newest(jobs: SimulatedJobs) -> tuple[float, int]:
+    """Since when the first job runs, in s, and how many samples were taken since."""
+    return float(jobs.state.running_since[0]), int(jobs.state.samples_taken[0])
 
 
 def _sampled(jobs: SimulatedJobs, cumulated: dict[tuple[str, str], float]) -> list[Row]:
@@ -123,7 +136,7 @@ def _sampled(jobs: SimulatedJobs, cumulated: dict[tuple[str, str], float]) -> li
     state, spec = jobs.state, jobs.topology.spec(0)
     taken, ring = int(state.samples_taken[0]), state.samples.shape[1]
     if taken == 0 or not state.sample_known[0, (taken - 1) % ring]:
-        return []  # down, or the sample was lost
+        return []  # not back for long enough, or the sample was lost
     t_s, rows = float(state.tick[0]), []
     base = state.samples[0, (taken - 2) % ring] if taken > 1 else np.zeros_like(state.samples[0, 0])
     for column, vertex in enumerate(spec.topological_order()):
