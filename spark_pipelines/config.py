@@ -48,7 +48,11 @@ class QualityConfig(ConfigModel):
     )
     ignored: tuple[str, ...] = Field((), description="checks that are not made")
     max_jump_factor: float = Field(
-        1000.0, gt=1, description="a gauge that grows by more between two samples is impossible"
+        1000.0,
+        gt=1,
+        description="how many times the larger of its two neighbours, 5 s before and after and "
+        "taken as 1000 at least, a counter, pending records or bytes may be; a single sample above "
+        "is a fault: it becomes unknown, its rows are quarantined",
     )
     max_gap_s: float = Field(
         30.0, ge=2 * SAMPLE_S, description="a longer time without samples is a gap, s"
