@@ -22,6 +22,7 @@ from agents.folder import (
 )
 from agents.learner import Learner, by_feature
 from agents.network import parameters
+from agents.offline import dataset_hashes, datasets_of
 from dsp_gym import __version__
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
@@ -51,7 +52,7 @@ def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -
         interval_s=config.env.interval_s,
         ds2_utilization=config.env.ds2_utilization,
         jobs=job_hashes(config),
-        data=data_hashes(config, base_dir),
+        data=data_hashes(config, base_dir) | dataset_hashes(config),
         seed=learner.seed,
         seeds=config.agent.seeds,
         steps=best.steps,
@@ -110,7 +111,11 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
     """What people should know before they use the policy."""
     network, figures = document.network, document.validation
     loads = {name: [entry.name for entry in split.loads] for name, split in config.loads.splits()}
-    recorded = ", ".join(f"{name} ({value})" for name, value in document.data.items())
+    datasets = datasets_of(config)
+    learned, recorded = (
+        ", ".join(f"{n} ({value})" for n, value in document.data.items() if (n in datasets) is own)
+        for own in (True, False)
+    )
     reach = (
         "acts on jobs of any shape; anything but the jobs below is out of what it has seen"
         if network.encoder == "graph"
@@ -127,6 +132,7 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
             f"{', '.join(f'{name} ({value})' for name, value in document.jobs.items())}.",
             f"- Loads: {', '.join(loads.get('train', []))}"
             + (f"; recorded: {recorded}." if recorded else "."),
+            *([f"- Learned first from the dataset {learned}."] if learned else []),
             f"- Decides every {document.interval_s:g} s; trained "
             + (f"under the guardrails `{config.guardrails}`." if config.guardrails
                else "without guardrails."),

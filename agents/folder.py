@@ -81,7 +81,9 @@ class PolicyDocument(ConfigModel):
         gt=0, le=1, description="utilization the move 'what DS2 says' aimed at in training"
     )
     jobs: dict[str, str] = Field(description="jobs it was trained on, with the hash of each")
-    data: dict[str, str] = Field(description="recorded loads it was trained on, with their hashes")
+    data: dict[str, str] = Field(
+        description="recorded loads and datasets it was trained on, with their hashes"
+    )
     seed: int = Field(description="seed of this agent")
     seeds: tuple[int, ...] = Field(description="seeds that were trained; this one was the best")
     steps: int = Field(description="decisions it had learned from when it was the best")

@@ -26,7 +26,7 @@ from dsp_gym.errors import DatasetError
 from dsp_gym.experiment import ExperimentConfig, FromDataset, OfflineConfig
 from dsp_gym.job.catalog import load_job
 
-__all__ = ["dataset_hashes", "demonstrated", "improve", "read_transitions"]
+__all__ = ["dataset_hashes", "datasets_of", "demonstrated", "improve", "read_transitions"]
 
 Floats = NDArray[np.float32]
 
@@ -58,11 +58,17 @@ def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitio
     return found.take(own)
 
 
-def dataset_hashes(config: ExperimentConfig) -> dict[str, str]:
-    """The folders of the datasets an experiment learns from, with the hashes of their content."""
+def datasets_of(config: ExperimentConfig) -> list[str]:
+    """The folders of the datasets an experiment learns from."""
     chosen = (config.agent.warm_start, config.agent.offline)
-    folders = {part.dataset for part in chosen if part is not None and part.dataset is not None}
-    return {folder: DatasetManifest.read(folder).content_sha256[:16] for folder in sorted(folders)}
+    return sorted({part.dataset for part in chosen if part is not None and part.dataset})
+
+
+def dataset_hashes(config: ExperimentConfig) -> dict[str, str]:
+    """The datasets an experiment learns from, with the hashes of their content."""
+    return {
+        folder: DatasetManifest.read(folder).content_sha256[:16] for folder in datasets_of(config)
+    }
 
 
 def demonstrated(

@@ -90,8 +90,12 @@ def test_an_agent_imitates_a_dataset_without_a_step_of_its_own(dataset, tmp_path
     assert len(meant.actions) == (shown.propensity >= 0.5).sum() < len(shown)
     held = (meant.actions == 0).all(axis=1).mean()
     assert 0.5 < held < 1  # there was more to learn than holding
-    policy = LearnedPolicy(LearnedConfig(path=str(export(learner, tmp_path / "policy"))))
+    folder = export(learner, tmp_path / "policy")
+    policy = LearnedPolicy(LearnedConfig(path=str(folder)))
     assert policy.training_box["busy"][1] > policy.training_box["busy"][0]
+    content = Dataset.open(dataset).manifest.content_sha256[:16]
+    assert policy.document.data == {str(dataset): content}
+    assert f"dataset {dataset} ({content})" in (folder / "card.md").read_text(encoding="utf-8")
 
 
 def test_learning_offline_comes_before_the_first_step_and_resumes_after_it(dataset, tmp_path):
