@@ -42,6 +42,7 @@ WITHIN = 0.03
 SHARE = 0.95
 FEWER = 0.5
 TEACHER = "justin-paper"
+SPLITS = ("train", "validation", "test")
 SCRATCH, PRETRAINED = "scratch", "pretrained"
 CONFIDENCE = 0.95
 USER_ERROR, INTERRUPTED = 2, 130
@@ -237,6 +238,11 @@ def main(arguments: list[str] | None = None) -> int:
         help="cloning: folder it was trained into, runs/NAME; offline: folder for what it trains, "
         "runs/NAME-claim",
     )
+    parser.add_argument(
+        "--split",
+        choices=SPLITS,
+        help="cloning: on these loads; the experiment's, test, by default",
+    )
     parser.add_argument("--resume", action="store_true", help="offline: go on after Ctrl-C")
     parser.add_argument("--seeds", type=int, nargs="*", help="these, not those of the experiment")
     parser.add_argument("--out", type=Path, help="JSON file to write")
@@ -247,9 +253,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return USER_ERROR
     except (TrainingInterrupted, KeyboardInterrupt):
-        sys.stderr.write(
-            "Stopped; what was learned is kept. Go on with the same line and --resume.\n"
-        )
+        kept = " What was learned is kept; go on with the same line and --resume."
+        sys.stderr.write("Stopped." + (kept if given.claim == "offline" else "") + "\n")
         return INTERRUPTED
     text = json.dumps(result, indent=2) + "\n"
     if given.out is not None:
@@ -268,6 +273,9 @@ def _result(given: argparse.Namespace) -> dict[str, Any]:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
+    if given.split:
+        evaluation = config.evaluation.model_copy(update={"split": given.split})
+        config = config.model_copy(update={"evaluation": evaluation})
     if given.claim == "cloning":
         return cloning(config, given.runs or Path("runs") / config.name, say)
     runs = given.runs or Path("runs") / f"{config.name}-claim"
