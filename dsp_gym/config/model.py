@@ -14,4 +14,5 @@ class ConfigModel(BaseModel):
     ``Field(description=...)`` with its unit and the reason for its default.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Most models are only ever parts of others, so each is built when it is first used.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
