@@ -20,6 +20,8 @@ __all__ = ["Course", "Decided", "read_course"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_UP = (Status.RUNNING.name, Status.SAVEPOINTING.name)
+
 OUTCOMES = ("seconds", "arrived", "processed", "pending", "pending_s", "latency_p95_s", "slo_s",
             "down_s", "cost", "rescales")  # fmt: skip
 
@@ -43,15 +45,19 @@ class Course:
     job: str
     vertices: tuple[str, ...]
     t_s: Floats  # (K,)
-    running: NDArray[np.bool_]  # (K,)
+    up: NDArray[np.bool_]  # (K,) records are processed while a savepoint is written
     parallelism: Ints  # (K, V) as observed running
     memory_level: Ints
+    running_since_s: Floats  # (K,) NaN where it is not known
+    outage_s: Floats  # (K,) of the last rescale; NaN where there was none, or it is not known
     pending: Floats  # (K, V) of sources
+    state_mib: Floats  # (K, V)
     outcome: Mapping[str, Floats]  # (K,) each; NaN where it is not known
     decided: Mapping[str, Decided]
     held: int  # slots in which nothing could be seen or asked, with the reason in the journal
     interval_s: float  # between decisions
     configuration: Mapping[str, Any] | None  # of the run, where the journal holds it
+    simulated: bool = False  # whether the job was one
 
     def __len__(self) -> int:
         return len(self.t_s)
@@ -70,12 +76,32 @@ class Course:
         made = np.count_nonzero(np.isfinite(self.outcome["seconds"]))
         return float(min(1.0, made / wanted))
 
+    @property
+    def tells_latency(self) -> bool:
+        """Whether sinks told how old records were."""
+        return bool(np.isfinite(self.outcome["latency_p95_s"]).any())
+
+    def seen_after(self, part: slice) -> NDArray[np.bool_]:
+        """Whether the log was seen at the end of each interval: in an outage it is not."""
+        up = np.append(self.up, True)[part.start + 1 : part.stop + 1]
+        up[-1] = True  # what comes after the stretch is not known
+        return up
+
+    def next_up(self) -> Ints:
+        """Of each slot the first from it on in which the job is up; itself where none is, (K,)."""
+        slots = np.arange(len(self))
+        after = np.minimum.accumulate(np.where(self.up, slots, len(self))[::-1])[::-1]
+        return np.where(after < len(self), after, slots)
+
     def segments(self, gap_intervals: float = 3.0, least: int = 10) -> list[slice]:
         """Stretches without a gap, each long enough to say something.
 
-        A slot whose outcome is unknown ends a stretch: the load of that time is not known.
+        A slot whose outcome is unknown ends a stretch: the load of that time is not known. Where
+        the log is looked at, a stretch begins with a backlog that was seen.
         """
         known = np.isfinite(self.outcome["arrived"]) & (self.outcome["seconds"] > 0)
+        owed = np.isfinite(self.pending).any(axis=1)
+        begins = known & (owed | ~owed.any())
         late = np.diff(self.t_s, prepend=self.t_s[:1]) > gap_intervals * self.interval_s
         found, begin = [], None
         for k in range(len(self) + 1):
@@ -83,7 +109,7 @@ class Course:
             if begin is not None and ends:
                 found.append(slice(begin, k))
                 begin = None
-            if begin is None and k < len(self) and known[k]:
+            if begin is None and k < len(self) and begins[k]:
                 begin = k
         return [part for part in found if part.stop - part.start >= least]
 
@@ -126,6 +152,7 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
     failures: dict[str, Counter[str]] = {}
     held = 0
     configuration: Mapping[str, Any] | None = None
+    simulated = False
     for entry in entries:
         body = entry.body
         if entry.kind == "snapshot":
@@ -136,6 +163,7 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
             slots[-1].outcome = body
         elif entry.kind == "actuation" and body.get("event") == "started":
             configuration = body.get("configuration")
+            simulated = bool(body.get("simulated"))
         elif entry.kind == "actuation" and body.get("event") == "decided":
             held += body.get("held") is not None
         elif entry.kind == "error" and body.get("stage") == "policy" and entry.policy is not None:
@@ -153,13 +181,13 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
         job=job,
         vertices=names,
         t_s=t_s,
-        running=np.array([slot.seen["status"] == Status.RUNNING.name for slot in slots]),
+        up=np.array([slot.seen["status"] in _UP for slot in slots]),
         parallelism=_configured(slots, "parallelism"),
         memory_level=_configured(slots, "memory_level"),
-        pending=np.array(
-            [[_number(v["metrics"].get("pending_records")) for v in s.seen["vertices"]]
-             for s in slots]
-        ),
+        running_since_s=_of_job(slots, "running_since_s"),
+        outage_s=_of_job(slots, "outage_s"),
+        pending=_of_vertices(slots, "pending_records"),
+        state_mib=_of_vertices(slots, "state_mib"),
         outcome={
             name: np.array([_number(slot.outcome.get(name)) for slot in slots])
             for name in OUTCOMES
@@ -168,7 +196,18 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
         held=held,
         interval_s=float(np.median(steps)) if len(steps) else 60.0,
         configuration=configuration,
+        simulated=simulated,
     )  # fmt: skip
+
+
+def _of_job(slots: Sequence[_Slot], metric: str) -> Floats:
+    return np.array([_number(s.seen["metrics"].get(metric)) for s in slots])
+
+
+def _of_vertices(slots: Sequence[_Slot], metric: str) -> Floats:
+    return np.array(
+        [[_number(v["metrics"].get(metric)) for v in s.seen["vertices"]] for s in slots]
+    )
 
 
 def _configured(slots: Sequence[_Slot], field: str) -> Ints:

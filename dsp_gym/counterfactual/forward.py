@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.counterfactual.course import Course
+from dsp_gym.counterfactual.measured import MeasuredJobs
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.control import ControlLoop
@@ -17,18 +18,18 @@ from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.simulation.options import Measurement, SimulationOptions
+from dsp_gym.simulation.options import SAMPLE_S, Measurement, SimulationOptions
 from dsp_gym.simulation.simulated import SimulatedJobs
 from dsp_gym.simulation.state import X_PENDING
 
-__all__ = ["Followed", "Predicted", "forward"]
+__all__ = ["Followed", "Predicted", "arrival_rates", "forward"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 WARM_UP_S = 300
-"""The model runs so long in the first configuration before what was observed begins: caches and
-windows fill."""
+"""The model runs at most so long in the first configuration before what was observed begins: caches
+and windows fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,12 @@ class Predicted:
 
 
 class Followed:
-    """The incumbent: decides what was observed running at the next decision."""
+    """The incumbent: decides what was observed running next, if need be after an outage."""
 
     def __init__(self, course: Course, part: slice) -> None:
         self.name = "incumbent"
         last = len(course) - 1
-        after = [min(k + 1, last) for k in range(part.start, part.stop)]
+        after = course.next_up()[[min(k + 1, last) for k in range(part.start, part.stop)]]
         self._parallelism = course.parallelism[after]  # vertices as on the wire: the model's order
         self._level = course.memory_level[after]
         self._at = 0
@@ -95,22 +96,11 @@ def forward(
         window: over which samples snapshots are averaged, as in the run.
         seeds: how many times, with other service times, outages and noise each time.
     """
-    measured = Measurement(window_s=window.window_s, stabilization_s=window.stabilization_s)
-    topology = Topology.of([spec], [0] * seeds)
-    jobs = SimulatedJobs(topology, SimulationOptions(measurement=measured))
+    jobs = _started(spec, course, part, window, seeds)
+    measured = jobs if course.simulated else MeasuredJobs(jobs, has_latency=course.tells_latency)
     interval_s = max(1, round(course.interval_s))
     numbers = np.arange(seeds, dtype=np.int64)
-    columns = _columns(course, spec)
-    arrivals = np.repeat(_arrivals(course, part), interval_s)
-    rates = np.concatenate([np.full(WARM_UP_S, arrivals[0]), arrivals])
-    jobs.reset(
-        numbers, np.tile(rates, (seeds, 1)),
-        parallelism=np.tile(course.parallelism[part.start, columns], (seeds, 1)),
-        memory_level=np.tile(course.memory_level[part.start, columns], (seeds, 1)),
-    )  # fmt: skip
-    jobs.advance(WARM_UP_S)
-    _owe(jobs, course.pending[part.start, columns])
-    loop = ControlLoop(jobs, policy, guardrails, interval_s)
+    loop = ControlLoop(measured, policy, guardrails, interval_s)
     loop.reset(numbers)
     outcomes: list[Outcome] = []
     running, level, changes = [], [], []
@@ -122,7 +112,7 @@ def forward(
         level.append(step.snapshot.memory_level)
         asked = ScalingDecision(
             step.guarded.parallelism, step.guarded.memory_level, ("",) * seeds
-        ).changes(step.snapshot.parallelism, step.snapshot.memory_level, topology.mask)
+        ).changes(step.snapshot.parallelism, step.snapshot.memory_level, jobs.topology.mask)
         changes.append(asked)
     return Predicted(
         {f.name: np.array([getattr(o, f.name) for o in outcomes]) for f in fields(Outcome)},
@@ -130,15 +120,53 @@ def forward(
     )  # fmt: skip
 
 
+def _started(
+    spec: JobSpec, course: Course, part: slice, window: WindowConfig, seeds: int
+) -> SimulatedJobs:
+    """The model where the stretch begins: as long up as the job was, with the backlog it had."""
+    measurement = Measurement(window_s=window.window_s, stabilization_s=window.stabilization_s)
+    if not course.simulated:  # busy times are read from what Flink cumulates, not from its gauges
+        measurement = measurement.model_copy(update={"gauge_s": SAMPLE_S})
+    jobs = SimulatedJobs(
+        Topology.of([spec], [0] * seeds), SimulationOptions(measurement=measurement)
+    )
+    columns, first = _columns(course, spec), part.start
+    arrivals = np.repeat(arrival_rates(course, part), max(1, round(course.interval_s)))
+    up_s = _up_s(course, first)
+    rates = np.concatenate([np.full(up_s, arrivals[0]), arrivals])
+    jobs.reset(
+        np.arange(seeds, dtype=np.int64), np.tile(rates, (seeds, 1)),
+        parallelism=np.tile(course.parallelism[first, columns], (seeds, 1)),
+        memory_level=np.tile(course.memory_level[first, columns], (seeds, 1)),
+    )  # fmt: skip
+    pending = course.pending[first, columns]
+    _owe(jobs, pending)  # what waits now kept the job as busy before
+    jobs.advance(up_s)
+    _owe(jobs, pending)
+    return jobs
+
+
+def _up_s(course: Course, first: int) -> int:
+    """Whole seconds the job had been up, as far as it matters: caches and windows fill."""
+    up_s = course.t_s[first] - course.running_since_s[first]
+    return WARM_UP_S if np.isnan(up_s) else int(np.clip(round(up_s), 0, WARM_UP_S))
+
+
 def _columns(course: Course, spec: JobSpec) -> list[int]:
     """Where the model's vertices stand in what was observed; both have the same ones."""
     return [course.vertices.index(vertex.name) for vertex in spec.topological_order()]
 
 
-def _arrivals(course: Course, part: slice) -> Floats:
-    """Records/s offered in each interval: what was counted while the job was up."""
+def arrival_rates(course: Course, part: slice) -> Floats:
+    """Records/s offered in each interval of a stretch, (K,).
+
+    While a job is down nothing is known of its log, and what arrived shows when it runs again:
+    intervals that end in an outage share their arrivals with the one in which it is over.
+    """
     arrived, seconds = course.outcome["arrived"][part], course.outcome["seconds"][part]
-    return np.asarray(arrived / np.maximum(seconds, 1.0))
+    group = np.concatenate([[0], np.cumsum(course.seen_after(part))[:-1]])
+    total, span = (np.bincount(group, values) for values in (arrived, seconds))
+    return np.asarray((total / np.maximum(span, 1.0))[group])
 
 
 def _owe(jobs: SimulatedJobs, pending: Floats) -> None:

@@ -23,9 +23,11 @@ from dsp_gym.counterfactual.claims import (
 )
 from dsp_gym.counterfactual.course import Course, read_course
 from dsp_gym.counterfactual.forward import Followed, Predicted, forward
+from dsp_gym.counterfactual.rescales import with_observed_outages
 from dsp_gym.counterfactual.verdict import Verdict, judge
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.guardrails.chain import build_for
+from dsp_gym.job.spec import JobSpec
 from dsp_gym.live.config import RunConfig
 from dsp_gym.live.modes import INCUMBENT
 from dsp_gym.live.start import job_of, seat_names
@@ -104,7 +106,7 @@ def scorecard(
     how = how or ScorecardConfig()
     course = read_course(journal, job)
     config = config or _configured(course, journal)
-    spec = job_of(config)
+    spec = with_observed_outages(job_of(config), course)
     if {v.name for v in spec.vertices} != set(course.vertices):
         raise ConfigError(
             f"job '{spec.job}' has {', '.join(v.name for v in spec.vertices)}; the journal is of "
@@ -129,7 +131,7 @@ def scorecard(
         found = []
         for part in parts:
             progress(policy, done, (len(names) + 1) * len(parts))
-            found.append(_predicted(policy, config, course, part, how.seeds))
+            found.append(_predicted(policy, spec, config, course, part, how.seeds))
             done += 1
         return found
 
@@ -181,9 +183,8 @@ def _configured(course: Course, journal: str | Path) -> RunConfig:
 
 
 def _predicted(
-    name: str, config: RunConfig, course: Course, part: slice, seeds: int
-) -> Predicted:  # fmt: skip
-    spec = job_of(config)
+    name: str, spec: JobSpec, config: RunConfig, course: Course, part: slice, seeds: int
+) -> Predicted:
     if name == INCUMBENT:
         return forward(spec, course, part, Followed(course, part), None, config.window, seeds)
     seat = next(s for n, s in zip(seat_names(config), config.seats, strict=True) if n == name)

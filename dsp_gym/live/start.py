@@ -182,7 +182,9 @@ def started(
         )  # fmt: skip
         run.namespace, run.managed = place.namespace, place.managed
         kept = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        notes.step("started", {"configuration": kept, "version": version("dsp-gym"), "mode": mode})
+        modelled = elsewhere is not None and elsewhere.load is not None
+        notes.step("started", {"configuration": kept, "version": version("dsp-gym"), "mode": mode,
+                               "simulated": modelled})  # fmt: skip
         run.warm_up(place.seen)
         yield run
 

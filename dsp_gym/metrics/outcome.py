@@ -57,7 +57,8 @@ def outcome_of(
 ) -> Outcome:
     """The outcome of one job, each value of shape (1,).
 
-    Latency and backlog are NaN where no sample tells them; a job without a log owes nothing.
+    Latency and backlog are NaN where no sample tells them; a job without a log owes nothing. While
+    no record reaches a sink, the job is late when its log is further behind than the bound.
 
     Args:
         spec: the job.
@@ -72,7 +73,11 @@ def outcome_of(
     down_s = sum(_inside(_down(a, b, samples), since_s, until_s) for a, b in pairs)
     arrived, processed, pending = _records(spec, samples, since_s, until_s)
     latency = _latency(spec, samples.between(since_s, until_s))
-    late = float(np.mean(latency > spec.slo.latency_s)) if len(latency) else 0.0
+    floor = 0.1 * spec.source.rate_per_s
+    per_s = max(arrived / seconds if seconds > 0 else 0.0, floor)
+    # Nothing reached a sink: whatever comes will be as old as what waits in the log.
+    ages = latency if len(latency) else _waiting(spec, samples.between(since_s, until_s)) / per_s
+    late = float(np.mean(ages > spec.slo.latency_s)) if len(ages) else 0.0
     core_s = mib_s = tm_s = 0.0
     for a, b in pairs:
         changed_s = min(max(b.running_since_s, a.t_s), b.t_s)
@@ -84,7 +89,6 @@ def outcome_of(
             tm_s += _taskmanagers(spec, state) * inside
     prices, manager = spec.prices, spec.taskmanager
     tm_hour = manager.cores * prices.core_hour + manager.memory_mib / 1024 * prices.gib_hour
-    floor = 0.1 * spec.source.rate_per_s
     values = {
         "seconds": seconds,
         "slo_s": down_s + late * (seconds - down_s),
@@ -94,7 +98,7 @@ def outcome_of(
         "arrived": arrived,
         "processed": processed,
         "pending": pending,
-        "pending_s": pending / max(arrived / seconds if seconds > 0 else 0.0, floor),
+        "pending_s": pending / per_s,
         "core_s": core_s,
         "mib_s": mib_s,
         "tm_s": tm_s,
@@ -197,6 +201,16 @@ def _latency(spec: JobSpec, inside: Samples) -> Floats:
             if len(known):
                 highest[t_s] = max(highest.get(t_s, 0.0), float(known.max()) / 1000)
     return np.array([highest[t_s] for t_s in sorted(highest)])
+
+
+def _waiting(spec: JobSpec, inside: Samples) -> Floats:
+    """Records in the logs of all sources at each sample."""
+    waiting: dict[float, float] = {}
+    for vertex in spec.vertices:
+        times, _, owed = inside.grid(vertex.name, "pending_records")
+        for t_s, row in zip(times.tolist(), owed, strict=True):
+            waiting[t_s] = waiting.get(t_s, 0.0) + float(np.nansum(row))
+    return np.array([waiting[t_s] for t_s in sorted(waiting)])
 
 
 def _taskmanagers(spec: JobSpec, state: Observed) -> float:

@@ -34,6 +34,7 @@ class Samples:
     metric: NDArray[np.str_]
     value: NDArray[np.float64]
     _index: _Index | None = field(default=None, init=False, repr=False)
+    _part_of: tuple[_Index, int, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         lengths = {len(c) for c in (self.t_s, self.vertex, self.subtask, self.metric, self.value)}
@@ -100,30 +101,47 @@ class Samples:
             self.metric[low:high], self.value[low:high],
         )  # fmt: skip
         # Rows of a pair stand in order of time, so those of a part are a slice of them.
-        index = {
-            pair: rows[np.searchsorted(rows, low) : np.searchsorted(rows, high)] - low
-            for pair, rows in self._rows_of_pairs().items()
-        }
-        object.__setattr__(part, "_index", index)
+        index, begin, _ = self._part_of or (self._rows_of_pairs(), 0, 0)
+        object.__setattr__(part, "_part_of", (index, begin + low, begin + high))
         return part
 
     def vertices(self) -> list[str]:
         """Names of the vertices that reported, TaskManagers left out."""
-        return sorted({v for (v, _), rows in self._rows_of_pairs().items() if len(rows)} - {""})
+        return sorted({v for v, m in self._rows_of_pairs() if len(self._rows(v, m))} - {""})
 
     def grid(
         self, vertex: str, metric: str
     ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
         """One metric of one vertex: times (T,), subtasks (P,), values (T, P), NaN where missing."""
-        rows = self._rows_of_pairs().get((vertex, metric), np.empty(0, dtype=np.int64))
-        times, at = np.unique(self.t_s[rows], return_inverse=True)
-        subtasks, column = np.unique(self.subtask[rows], return_inverse=True)
-        values = np.full((len(times), len(subtasks)), np.nan)
-        values[at, column] = self.value[rows]
-        return times, subtasks, values
+        rows = self._rows(vertex, metric)
+        if not len(rows):
+            return np.empty(0), np.empty(0, dtype=np.int32), np.empty((0, 0))
+        t_s, subtask = self.t_s[rows], self.subtask[rows]
+        changes = np.append(True, t_s[1:] != t_s[:-1])  # sorted by time
+        lowest = int(subtask.min())
+        present = np.bincount(subtask - lowest) > 0
+        column = (np.cumsum(present) - 1)[subtask - lowest]
+        subtasks = (np.flatnonzero(present) + lowest).astype(np.int32)
+        values = np.full((int(changes.sum()), len(subtasks)), np.nan)
+        values[np.cumsum(changes) - 1, column] = self.value[rows]
+        return t_s[changes], subtasks, values
+
+    def _rows(self, vertex: str, metric: str) -> NDArray[np.int64]:
+        """Rows of one metric of one vertex, rising."""
+        index, begin, end = self._part_of or (self._rows_of_pairs(), 0, len(self))
+        rows = index.get((vertex, metric))
+        if rows is None:
+            return np.empty(0, dtype=np.int64)
+        low, high = np.searchsorted(rows, (begin, end)).tolist()
+        return rows[low:high] - begin
 
     def _rows_of_pairs(self) -> _Index:
-        """Rows of every (vertex, metric), rising; made once, as comparing strings is slow."""
+        """Rows of every (vertex, metric), rising; made once, as comparing strings is slow.
+
+        Those of a part are the whole's.
+        """
+        if self._part_of is not None:
+            return self._part_of[0]
         if self._index is None:
             vertices, vertex = _codes(self.vertex)
             metrics, metric = _codes(self.metric)

@@ -65,11 +65,18 @@ def stream_samples(file: Path) -> Iterator[Samples]:
             column = {name: batch.column(name) for name in COLUMNS}
             yield Samples(
                 column["t_s"].to_numpy(zero_copy_only=False),
-                np.array(column["vertex"].to_pylist(), dtype=np.str_),
+                _names(column["vertex"]),
                 column["subtask"].to_numpy(zero_copy_only=False).astype(np.int32),
-                np.array(column["metric"].to_pylist(), dtype=np.str_),
+                _names(column["metric"]),
                 column["value"].to_numpy(zero_copy_only=False),
             )
+
+
+def _names(column: Any) -> Any:
+    """A column of few different names as an array of strings, (N,)."""
+    coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+    names = np.array(coded.dictionary.to_pylist(), dtype=np.str_)
+    return names[coded.indices.to_numpy(zero_copy_only=False)] if len(names) else names
 
 
 def read_table(file: Path) -> dict[str, list[Any]]:

@@ -1,10 +1,12 @@
 """The counterfactual scorecard held against two real runs of the same load.
 
     python -m dsp_gym.validation.counterfactual [--job JOB ...] [--minutes 14] [--out FILE.json]
+    python -m dsp_gym.validation.counterfactual --rescore [--job JOB ...] [--out FILE.json]
 
 Justin scales the real job under a load that doubles and halves, with DS2 watching; then DS2 scales
 it under the same load. The scorecard of the first journal says how wrong the model is about what
-really ran, and what DS2 would have cost; the second journal says what DS2 did cost.
+really ran, and what DS2 would have cost; the second journal says what DS2 did cost, and once more
+how wrong the model is about what ran. `--rescore` reads journals of earlier runs again.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ import numpy as np
 import typer
 
 from dsp_gym.config.files import write_atomic
-from dsp_gym.counterfactual.course import read_course
+from dsp_gym.counterfactual.claims import ModelError
+from dsp_gym.counterfactual.course import Course, read_course
 from dsp_gym.counterfactual.scorecard import ScorecardConfig, scorecard
+from dsp_gym.errors import ConfigError
 from dsp_gym.flink.submission import Submission, load_arguments
 from dsp_gym.job.catalog import load_job
 from dsp_gym.live.config import PlaceConfig, RunConfig
@@ -50,13 +54,19 @@ def rising_and_falling(seconds: int, low_per_s: float) -> list[float]:
     return [low_per_s] * third + [2 * low_per_s] * third + [low_per_s] * (seconds - 2 * third)
 
 
-def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> RunConfig:
+def configured(job: str, acting: str = "justin", where: PlaceConfig | None = None) -> RunConfig:
+    """Three policies on one job, one of them acting."""
+    return RunConfig(
+        job=job, job_name=f"{job}-{acting}", where=where or PlaceConfig(), policies=SEATS,
+        acting=acting, guardrails=None, interval_s=INTERVAL_S, window=WINDOW,
+        roll_back=RollBackConfig(slo_share=1.0),
+    )  # fmt: skip
+
+
+def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> None:
     """Lets one of the policies scale the real job, from one task per vertex."""
     spec, name, seconds = load_job(job), f"{job}-{acting}", round(60 * minutes)
-    config = RunConfig(
-        job=job, job_name=name, where=place.config, policies=SEATS, acting=acting, guardrails=None,
-        interval_s=INTERVAL_S, window=WINDOW, roll_back=RollBackConfig(slo_share=1.0),
-    )  # fmt: skip
+    config = configured(job, acting, place.config)
     rates = rising_and_falling(seconds, LOADS[job])
     load = load_arguments(rates, folder.parent, round(1000 * time.time()))
     Submission.of_spec(spec, load, name).submit(place.rest, start(spec))
@@ -65,62 +75,96 @@ def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> 
             run.run(duration_s=seconds)
     finally:
         place.rest.cancel(place.rest.find_job(name).id)
-    return config
 
 
 def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[str, Any]:
     """What the scorecard of one journal says, beside what the other journal shows."""
     card = scorecard(journal, config, how=ScorecardConfig(seeds=seeds))
-    course = read_course(other)
-    parts = course.segments()
-    rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
-    seconds = course.outcome["seconds"][rows].sum()
-    did = float(3600 * np.nansum(course.outcome["cost"][rows]) / seconds)
+    course, beside = read_course(journal), read_course(other)
+    did = _cost_per_h(beside)
     claims = {one.policy: one for one in card.claims}
     figures = claims["ds2"].figures
     said = None if not figures else figures["cost_per_h"].value
     error = card.error
+    # The other run is a recording too: it says how wrong the model is about DS2 in charge.
+    again = scorecard(other, config, how=ScorecardConfig(seeds=seeds)).error
     return {
+        "recorded": time.strftime("%Y-%m-%d %H:%M", time.gmtime(course.t_s[0])),
         "days": card.days,
         "decisions": card.decisions,
-        "model": {
-            "lag_s": error.lag_s, "slo_share": error.slo_share, "cost_per_h": error.cost_per_h,
-        },
+        "rescales": [float(np.nansum(one.outcome["rescales"])) for one in (course, beside)],
+        "model": _told(error),
         "lag_error": error.lag,
         "slo_error": error.slo,
         "cost_error": error.cost,
         "ds2_cost_per_h": {"predicted": said, "recorded": did},
         "ds2_cost_error": None if said is None else abs(said / did - 1.0),
+        "incumbent_cost_per_h": _cost_per_h(course),
+        "model_of_ds2_run": _told(again),
         "verdicts": {name: verdict.word for name, verdict in card.verdicts.items()},
         "holds": {
             "lag": error.lag <= BARS["lag"],
             "slo": error.slo <= BARS["slo_share"],
             "cost of ds2": said is not None and abs(said / did - 1.0) <= BARS["cost_of_ds2"],
+            "lag of ds2's run": again.lag <= BARS["lag"],
+            "slo of ds2's run": again.slo <= BARS["slo_share"],
         },
     }  # fmt: skip
 
 
+def _told(error: ModelError) -> dict[str, tuple[float, float]]:
+    """Predicted and observed."""
+    return {"lag_s": error.lag_s, "slo_share": error.slo_share, "cost_per_h": error.cost_per_h}
+
+
+def _cost_per_h(course: Course) -> float:
+    """What ran, in money per hour of the stretches that a scorecard looks at."""
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in course.segments()])
+    seconds = course.outcome["seconds"][rows].sum()
+    return float(3600 * np.nansum(course.outcome["cost"][rows]) / seconds)
+
+
 def main(
     job: Annotated[list[str] | None, typer.Option(help="Jobs; default: all.")] = None,
-    minutes: Annotated[float, typer.Option(min=3, help="Length of each run.")] = 14.0,
+    minutes: Annotated[float, typer.Option(min=6, help="Length of each run.")] = 14.0,
     seeds: Annotated[int, typer.Option(min=2, help="Predictions per policy.")] = 16,
     out: Annotated[Path | None, typer.Option(help="Where the figures are written.")] = None,
     journal: Annotated[Path, typer.Option(help="Folder of journals.")] = Path(
         "runs/counterfactual"
     ),
+    rescore: Annotated[
+        bool, typer.Option(help="Score the newest journals in the folder, without a cluster.")
+    ] = False,
     home: Annotated[Path | None, typer.Option(help="Folder of the local cluster.")] = None,
 ) -> None:
     """Run both policies on real jobs under one load, and hold the scorecard against them."""
-    place = reach(PlaceConfig(home=home))
+    place = None if rescore else reach(PlaceConfig(home=home))
     found: dict[str, Any] = {}
     for one in job or LOADS:
-        root = journal / time.strftime("%Y%m%d-%H%M%S")
-        config = drive(place, one, "justin", minutes, root / "justin")
-        drive(place, one, "ds2", minutes, root / "ds2")
-        found[one] = compared(root / "justin", root / "ds2", config, seeds)
+        if place is None:
+            root = newest(journal / one)
+        else:
+            root = journal / one / time.strftime("%Y%m%d-%H%M%S")
+            for acting in ("justin", "ds2"):
+                drive(place, one, acting, minutes, root / acting)
+        found[one] = compared(root / "justin", root / "ds2", configured(one), seeds)
         typer.echo(json.dumps({one: found[one]}))
         if out is not None:
             write_atomic(out, json.dumps(found, indent=1) + "\n")
+
+
+def newest(folder: Path) -> Path:
+    """The newest pair of journals of a job.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    pairs = sorted(one.parent for one in folder.glob("*/ds2") if (one.parent / "justin").is_dir())
+    if not pairs:
+        raise ConfigError(
+            "holds no journals of two policies", file=folder, remedy="Leave --rescore out."
+        )
+    return pairs[-1]
 
 
 if __name__ == "__main__":

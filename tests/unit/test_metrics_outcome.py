@@ -126,3 +126,19 @@ def test_without_samples_the_cost_is_known_and_the_rest_is_not():
     assert math.isnan(told["latency_p95_s"])
     assert math.isnan(told["pending"])
     assert np.isfinite(told["cost"])
+
+
+def test_a_job_whose_sinks_are_silent_is_as_late_as_its_log():
+    """A stalled job would be on time for ever otherwise, and no bad rescale be taken back."""
+    times = np.arange(5.0, 61.0, 5.0)
+
+    def behind(records_per_s: float) -> list:
+        emitted = [(t, "source", 0, "emitted_records_total", 100.0 * t) for t in times]
+        waiting = [(t, "source", 0, "pending_records", records_per_s * t) for t in times]
+        return emitted + waiting
+
+    # 1,000 arrive a second and 100 leave; the log is further behind than 2 s from 3 s on.
+    assert of([seen(0), seen(60)], behind(900.0))["slo_s"] == 60
+    assert of([seen(0), seen(60)], behind(0.0))["slo_s"] == 0
+    on_time = [(t, "sink", 0, "latency_p95_ms", 10.0) for t in times]
+    assert of([seen(0), seen(60)], behind(900.0) + on_time)["slo_s"] == 0

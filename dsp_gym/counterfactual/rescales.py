@@ -1,0 +1,41 @@
+"""How long the rescales of a journal took: better known than what a job file assumes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.counterfactual.course import Course
+from dsp_gym.job.spec import JobSpec
+
+__all__ = ["observed_outages_s", "with_observed_outages"]
+
+
+def observed_outages_s(course: Course, spec: JobSpec) -> NDArray[np.float64]:
+    """Outages of the rescales that a journal saw, restore of state excluded, s; in order."""
+    found = []
+    for before, after in pairwise(np.flatnonzero(course.up).tolist()):
+        changed = np.any(course.parallelism[after] != course.parallelism[before]) or np.any(
+            course.memory_level[after] != course.memory_level[before]
+        )
+        came_back = course.running_since_s[after] > course.t_s[before]
+        if changed and came_back and np.isfinite(course.outage_s[after]):
+            restore_s = np.nansum(course.state_mib[before]) / float(spec.rescale.restore_mib_per_s)
+            found.append(max(0.0, float(course.outage_s[after] - restore_s)))
+    return np.array(found)
+
+
+def with_observed_outages(spec: JobSpec, course: Course) -> JobSpec:
+    """The job with the outages that were observed, where there were any.
+
+    Every policy's rescales are drawn from them, as are those of what ran: how long this cluster
+    takes to bring the job back is no property of a policy.
+    """
+    outages = observed_outages_s(course, spec)
+    if not len(outages):
+        return spec
+    low, middle, high = np.quantile(outages, (0.1, 0.5, 0.9)).tolist()
+    rescale = spec.rescale.model_copy(update={"outage_s": (low, middle, high)})
+    return spec.model_copy(update={"rescale": rescale})

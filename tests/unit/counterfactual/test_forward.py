@@ -1,0 +1,134 @@
+"""Where the model starts, what it is offered, and whose configurations it follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dsp_gym.counterfactual.claims import model_error
+from dsp_gym.counterfactual.course import OUTCOMES, Course
+from dsp_gym.counterfactual.forward import Followed, arrival_rates, forward
+from dsp_gym.counterfactual.rescales import observed_outages_s, with_observed_outages
+from dsp_gym.metrics.window import WindowConfig
+from tests.simulating import line
+
+SPEC = line()
+WINDOW = WindowConfig(window_s=30, stabilization_s=10)
+SLOTS, INTERVAL_S = 12, 30.0
+
+
+def course(**changed) -> Course:
+    """A quiet hour of the line: 500 records/s, one task of the map, nothing waits."""
+    t_s = 1000.0 + INTERVAL_S * np.arange(SLOTS)
+    outcome = {name: np.zeros(SLOTS) for name in OUTCOMES}
+    outcome |= {
+        "seconds": np.full(SLOTS, INTERVAL_S),
+        "arrived": np.full(SLOTS, 500.0 * INTERVAL_S),
+        "latency_p95_s": np.full(SLOTS, 0.1),
+        "cost": np.full(SLOTS, 1.0),
+    }
+    whole = Course(
+        job="line", vertices=("source", "map", "sink"), t_s=t_s, up=np.full(SLOTS, True),
+        parallelism=np.tile([4, 1, 1], (SLOTS, 1)), memory_level=np.full((SLOTS, 3), -1),
+        running_since_s=np.full(SLOTS, 0.0), outage_s=np.full(SLOTS, np.nan),
+        pending=np.tile([0.0, np.nan, np.nan], (SLOTS, 1)), state_mib=np.full((SLOTS, 3), np.nan),
+        outcome=outcome, decided={}, held=0, interval_s=INTERVAL_S, configuration=None,
+    )  # fmt: skip
+    return replace(whole, **changed)
+
+
+def rescaled_at(slot: int, outage_s: float, **changed) -> Course:
+    """From a slot on the map has two tasks, after an outage that began with the slot before."""
+    parallelism = np.tile([4, 1, 1], (SLOTS, 1))
+    parallelism[slot:, 1] = 2
+    since_s, outages = np.zeros(SLOTS), np.full(SLOTS, np.nan)
+    since_s[slot:], outages[slot:] = 1000.0 + INTERVAL_S * (slot - 1) + outage_s, outage_s
+    return course(parallelism=parallelism, running_since_s=since_s, outage_s=outages, **changed)
+
+
+def whole(found: Course) -> slice:
+    (part,) = found.segments()
+    return part
+
+
+def test_a_stretch_begins_with_a_backlog_that_was_seen():
+    unseen = np.tile([0.0, np.nan, np.nan], (SLOTS, 1))
+    unseen[0] = np.nan
+    assert whole(course(pending=unseen)).start == 1
+    nowhere = np.full((SLOTS, 3), np.nan)  # a job without a log
+    assert whole(course(pending=nowhere)).start == 0
+
+
+def test_what_arrived_in_an_outage_is_shared_with_the_interval_in_which_it_is_over():
+    arrived = np.full(SLOTS, 500.0 * INTERVAL_S)
+    arrived[3], arrived[4] = 0.0, 30_000.0  # down at the end of slot 3: nothing was seen
+    up = np.full(SLOTS, True)
+    up[4] = False
+    down = course(up=up, outcome=course().outcome | {"arrived": arrived})
+    assert arrival_rates(down, whole(down)) == pytest.approx(np.full(SLOTS, 500.0))
+
+
+def test_lag_is_compared_where_the_log_was_seen():
+    up = np.full(SLOTS, True)
+    up[4] = False
+    lag = np.full(SLOTS, 0.0)
+    lag[3] = 1000.0  # the last one before the outage, shown as if it were the end
+    found = course(up=up, outcome=course().outcome | {"pending_s": lag})
+    part = whole(found)
+    said = forward(SPEC, found, part, Followed(found, part), None, WINDOW, 2)
+    assert model_error(found, [part], [said]).lag_s[1] == 0.0
+
+
+def test_the_model_is_as_long_up_as_the_job_was():
+    """A window that is not full shows it: policies see the job as they would have."""
+    seen = []
+
+    class Watching(Followed):
+        def decide(self, snapshot):
+            seen.append(snapshot.window_fill.copy())
+            return super().decide(snapshot)
+
+    for since_s in (980.0, 0.0):
+        young = course(running_since_s=np.full(SLOTS, since_s))
+        forward(SPEC, young, whole(young), Watching(young, whole(young)), None, WINDOW, 2)
+    assert np.all(seen[0] < 0.5)
+    assert np.all(seen[SLOTS] == 1)
+
+
+def test_the_model_starts_with_the_backlog_that_was_seen():
+    pending = np.tile([0.0, np.nan, np.nan], (SLOTS, 1))
+    pending[0, 0] = 60_000.0  # worked off at 500/s in two minutes
+    found = course(pending=pending)
+    part = whole(found)
+    said = forward(SPEC, found, part, Followed(found, part), None, WINDOW, 2)
+    assert said.outcome["pending"][:, 0] == pytest.approx(
+        [45_000, 30_000, 15_000, *[0] * 9], abs=2500
+    )
+
+
+def test_what_ran_is_followed_though_an_outage_was_seen_between():
+    up = np.full(SLOTS, True)
+    up[5] = False
+    found = rescaled_at(6, 40.0, up=up)
+    policy = Followed(found, whole(found))
+    said = forward(SPEC, found, whole(found), policy, None, WINDOW, 2)
+    assert np.all(said.outcome["rescales"].sum(axis=0) == 1)
+    assert np.all(said.outcome["rescales"][4] == 1)  # asked for before the outage was seen
+
+
+def test_rescales_take_as_long_as_they_were_seen_to():
+    assert with_observed_outages(SPEC, course()) is SPEC
+    found = rescaled_at(6, 3.0)
+    assert observed_outages_s(found, SPEC) == pytest.approx([3.0])
+    spec = with_observed_outages(SPEC, found)
+    assert spec.rescale.outage_s == (3.0, 3.0, 3.0)
+    said = forward(spec, found, whole(found), Followed(found, whole(found)), None, WINDOW, 2)
+    assert np.all(np.abs(said.outcome["down_s"].sum(axis=0) - 3.0) <= 1.0)
+
+
+def test_a_restart_of_the_same_configuration_says_nothing_of_rescales():
+    since_s, outages = np.zeros(SLOTS), np.full(SLOTS, np.nan)
+    since_s[6:], outages[6:] = 1170.0, 16.0
+    assert len(observed_outages_s(course(running_since_s=since_s, outage_s=outages), SPEC)) == 0
