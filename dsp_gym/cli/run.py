@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dsp_gym.cli.completion import shipped
-
-if TYPE_CHECKING:
-    from dsp_gym.live.run import Turn
 
 __all__ = ["register"]
 
@@ -62,7 +59,7 @@ def run(
     the job. Ctrl-C ends it cleanly: a rescale under way is finished, and the job is left running.
     """
     from dsp_gym.cli.simulate import seconds
-    from dsp_gym.cli.turns import COLUMNS, Counts, document, event_line, json_line, lines, stopping
+    from dsp_gym.cli.turns import Printer, stopping
     from dsp_gym.config.files import load_model
     from dsp_gym.errors import ConfigError
     from dsp_gym.live.config import RunConfig
@@ -75,46 +72,25 @@ def run(
     if policy is not None:
         settings = settings.model_copy(update={"policy": policy, "policies": (), "acting": None})
     folder = journal or journal_folder(settings)
-    counts = Counts()
-
-    def show(turn: Turn) -> None:
-        counts.add(turn)
-        if not as_json:
-            for line in lines(turn):
-                typer.echo(line)
-
-    def report(turn: Turn) -> None:
-        if as_json:
-            typer.echo(json_line(document(turn)))
-
-    def tell(event: str, body: dict[str, Any]) -> None:
-        if not as_json:
-            typer.echo(event_line(event, body))
-
+    printer = Printer(as_json=as_json)
     stop = threading.Event()
     with (
         stopping(stop) as interrupted,
         started(
-            settings, apply=apply, journal=folder, on_decision=show, on_turn=report,
-            on_event=tell, stop=stop,
+            settings, apply=apply, journal=folder, on_decision=printer.decided,
+            on_turn=printer.passed, on_event=printer.happened, stop=stop,
         ) as live,
     ):  # fmt: skip
-        if not as_json:
-            what = "decisions are enacted" if apply else "a dry run, nothing is enacted (--apply)"
-            typer.echo(f"{live.jobs.spec.job}: {what}; journal {folder}\n{COLUMNS}")
+        what = "decisions are enacted" if apply else "a dry run, nothing is enacted (--apply)"
+        printer.begin(f"{live.jobs.spec.job}: {what}; journal {folder}")
         live.run(steps, duration_s)
         if interrupted() and not as_json:
             typer.echo("\nInterrupted: a rescale under way is finished first.", err=True)
+    counts = printer.counts
     summary = {
         "decisions": counts.decisions, "changes": counts.changes, "held": counts.held,
         "applied": apply, "interrupted": interrupted(), "journal": folder,
     }  # fmt: skip
-    if as_json:
-        typer.echo(json_line({"summary": summary}))
-    else:
-        typer.echo(
-            f"{counts.decisions} decisions, {counts.changes} of them changes, "
-            f"{counts.held} held. The job runs on."
-        )
+    printer.end(summary)
     if interrupted():
         raise typer.Exit(130)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dsp_gym.live.config import RunConfig
     from dsp_gym.live.modes import Mode
     from dsp_gym.live.places import Elsewhere
-    from dsp_gym.live.run import LiveRun, Turn
+    from dsp_gym.shadow.server import StatusServer
 
 __all__ = ["register"]
 
@@ -119,24 +119,29 @@ def shadow(
     ends it cleanly: a rescale under way is finished, and the job is left running.
     """
     from dsp_gym.cli.turns import stopping
-    from dsp_gym.live.start import journal_folder, permitted
+    from dsp_gym.live.start import is_of_several, journal_folder, permitted
 
     settings = _settings(config, mode, policy, acting, port)
     elsewhere = _elsewhere(settings, replay, run, simulated, speed, once, duration)
     found = permitted(settings, apply=apply)
     steps, duration_s = _ends(steps, duration, once)
-    folder = journal or journal_folder(settings)
     stop = threading.Event()
     serves = serve if serve is not None else port is not None or not (once or elsewhere)
     with stopping(stop) as interrupted:
-        shown = _drive(
-            settings, found, elsewhere, folder, stop, steps, duration_s,
-            as_json=as_json, once=once, serve=serves,
-        )  # fmt: skip
+        if elsewhere is None and is_of_several(settings):
+            held = _drive_all(
+                settings, found, journal or settings.journal, stop, steps, duration_s,
+                as_json=as_json, once=once, serve=serves,
+            )  # fmt: skip
+        else:
+            held = _drive(
+                settings, found, elsewhere, journal or journal_folder(settings), stop, steps,
+                duration_s, as_json=as_json, once=once, serve=serves,
+            )  # fmt: skip
         was_interrupted = interrupted()
     if was_interrupted:
         raise typer.Exit(130)
-    if once and shown:
+    if once and held:
         raise typer.Exit(HELD)
 
 
@@ -202,58 +207,62 @@ def _drive(
     once: bool, serve: bool,
 ) -> bool:  # fmt: skip
     """Runs the loop; returns whether the last decision was held."""
-    from dsp_gym.cli.turns import COLUMNS, Counts, document, event_line, json_line, lines
+    from dsp_gym.cli.turns import Printer
     from dsp_gym.shadow.session import session
 
-    counts, last = Counts(), [False]
-
-    def show(turn: Turn) -> None:
-        counts.add(turn)
-        last[0] = turn.held is not None
-        if as_json and once:
-            typer.echo(json_line(document(turn)))
-        elif not as_json:
-            for line in lines(turn):
-                typer.echo(line)
-
-    def report(turn: Turn) -> None:
-        if as_json:
-            typer.echo(json_line(document(turn)))
-
-    def tell(event: str, body: dict[str, Any]) -> None:
-        if not as_json:
-            typer.echo(event_line(event, body))
-
+    printer = Printer(as_json=as_json, at_once=once)
     with session(
-        settings, serve=serve, mode=mode, elsewhere=elsewhere, journal=folder, on_decision=show,
-        on_turn=report, on_event=tell, stop=stop,
+        settings, serve=serve, mode=mode, elsewhere=elsewhere, journal=folder,
+        on_decision=printer.decided, on_turn=printer.passed, on_event=printer.happened, stop=stop,
     ) as shown:  # fmt: skip
-        live, where = shown.run, "" if shown.server is None else f"; page at {shown.server.url}"
-        if not as_json:
-            typer.echo(f"{live.jobs.spec.job}: {_what(live)}; journal {folder}{where}\n{COLUMNS}")
+        live, names = shown.run, [seat.name for seat in shown.run.seats]
+        about = f"{live.jobs.spec.job}: {_what(mode, live.acting, names)}; journal {folder}"
+        printer.begin(about + _page(shown.server))
         if once:
             live.decide()
         else:
             live.run(steps, duration_s)
-    summary = {**vars(counts), "mode": mode, "acting": live.acting, "journal": folder}
-    if as_json and not once:
-        typer.echo(json_line({"summary": summary}))
-    elif not as_json:
-        typer.echo(
-            f"{counts.decisions} decisions, {counts.changes} of them changes, {counts.held} held. "
-            "The job runs on."
-        )
-    return last[0]
+    said = {"mode": mode, "acting": live.acting, "journal": folder}
+    printer.end(printer.counts.summary | said)
+    return printer.counts.last_was_held
 
 
-def _what(live: LiveRun) -> str:
+def _drive_all(
+    settings: RunConfig, mode: Mode, folder: Path, stop: threading.Event, steps: int | None,
+    duration_s: float | None, *, as_json: bool, once: bool, serve: bool,
+) -> bool:  # fmt: skip
+    """Runs a loop beside every job a selector names; returns whether a last decision was held."""
+    from dsp_gym.cli.turns import Printer
+    from dsp_gym.live.start import acting_name, seat_names
+    from dsp_gym.shadow.fleet import fleet
+
+    printer = Printer(as_json=as_json, at_once=once, names_jobs=True)
+    acting = acting_name(settings)
+    with fleet(
+        settings, serve=serve, mode=mode, journal=folder,
+        on_decision=lambda job, turn: printer.decided(turn, job),
+        on_turn=lambda job, turn: printer.passed(turn, job),
+        on_event=lambda job, event, body: printer.happened(event, body, job), stop=stop,
+    ) as found:  # fmt: skip
+        about = f"{found}: {_what(mode, acting, seat_names(settings))}; journals in {folder}"
+        printer.begin(about + _page(found.server))
+        found.run(steps, duration_s, once=once)
+    said = {"mode": mode, "acting": acting, "journal": folder}
+    printer.end(printer.counts.summary | said, "The jobs run on.")
+    return printer.counts.last_was_held
+
+
+def _page(server: StatusServer | None) -> str:
+    return "" if server is None else f"; page at {server.url}"
+
+
+def _what(mode: Mode, acting: str, policies: list[str]) -> str:
     """The mode in words."""
-    names = ", ".join(seat.name for seat in live.seats)
     words = {
         "off": "mode off, nobody is asked",
-        "shadow": f"mode shadow, {names}; nothing is touched",
-        "advise": f"mode advise, {live.acting} says on the job what it would do",
-        "canary": f"mode canary, some decisions of {live.acting} are enacted",
-        "active": f"mode active, decisions of {live.acting} are enacted",
+        "shadow": f"mode shadow, {', '.join(policies)}; nothing is touched",
+        "advise": f"mode advise, {acting} says on the job what it would do",
+        "canary": f"mode canary, some decisions of {acting} are enacted",
+        "active": f"mode active, decisions of {acting} are enacted",
     }
-    return words[live.permission.mode]
+    return words[mode]

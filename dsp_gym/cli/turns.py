@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from dsp_gym.cli.output import plain
 
@@ -16,7 +18,16 @@ if TYPE_CHECKING:
     from dsp_gym.live.run import Turn
     from dsp_gym.live.seat import Judgement
 
-__all__ = ["COLUMNS", "Counts", "document", "event_line", "json_line", "lines", "stopping"]
+__all__ = [
+    "COLUMNS",
+    "Counts",
+    "Printer",
+    "document",
+    "event_line",
+    "json_line",
+    "lines",
+    "stopping",
+]
 
 COLUMNS = f"{'time':8}  {'status':12}  {'rate/s':>9}  {'pending':>9}  {'p95, s':>7}  decision"
 
@@ -26,13 +37,91 @@ class Counts:
 
     def __init__(self) -> None:
         self.decisions = self.changes = self.held = self.failures = 0
+        self._held_last: dict[str, bool] = {}  # by job
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: Turn, job: str = "") -> None:
         """One more decision."""
+        self._held_last[job] = turn.held is not None
         self.decisions += 1
         self.changes += turn.changes
         self.held += turn.held is not None
         self.failures += len(turn.failures)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The numbers by name."""
+        return {
+            "decisions": self.decisions, "changes": self.changes, "held": self.held,
+            "failures": self.failures,
+        }  # fmt: skip
+
+    @property
+    def last_was_held(self) -> bool:
+        """Whether the last decision on a job was held; also where there was none."""
+        return any(self._held_last.values()) or not self._held_last
+
+
+class Printer:
+    """Prints what loops do: JSON Lines for programs, a table for people.
+
+    Loops of several jobs may call it from threads of their own.
+
+    Args:
+        as_json: whether it is for programs.
+        at_once: whether JSON is printed when a decision is made, not when its interval has passed.
+        names_jobs: whether every line says which job it is about.
+    """
+
+    def __init__(self, *, as_json: bool, at_once: bool = False, names_jobs: bool = False) -> None:
+        self.as_json, self._at_once, self._names_jobs = as_json, at_once, names_jobs
+        self.counts = Counts()
+        self._lock = threading.Lock()
+
+    def begin(self, about: str) -> None:
+        """Say what is run, and head the table."""
+        if not self.as_json:
+            self._print([about, f"{self._cell('job')}{COLUMNS}"])
+
+    def decided(self, turn: Turn, job: str = "") -> None:
+        """A decision was made."""
+        with self._lock:
+            self.counts.add(turn, job)
+        if not self.as_json:
+            self._print(f"{self._cell(job)}{line}" for line in lines(turn))
+        elif self._at_once:
+            self._print([self._json(turn, job)])
+
+    def passed(self, turn: Turn, job: str = "") -> None:
+        """The interval after a decision has passed."""
+        if self.as_json and not self._at_once:
+            self._print([self._json(turn, job)])
+
+    def happened(self, event: str, body: dict[str, Any], job: str = "") -> None:
+        """An actuator took a step, or a job came or went."""
+        if not self.as_json:
+            self._print([f"{self._cell(job)}{event_line(event, body)}"])
+
+    def end(self, summary: Mapping[str, Any], ran_on: str = "The job runs on.") -> None:
+        """Say what came of it all."""
+        if self.as_json and not self._at_once:
+            self._print([json_line({"summary": summary})])
+        elif not self.as_json:
+            counts = self.counts
+            self._print(
+                [f"{counts.decisions} decisions, {counts.changes} of them changes, "
+                 f"{counts.held} held. {ran_on}"]
+            )  # fmt: skip
+
+    def _json(self, turn: Turn, job: str) -> str:
+        return json_line({"job": job, **document(turn)} if self._names_jobs else document(turn))
+
+    def _cell(self, job: str) -> str:
+        return f"{job:24}  " if self._names_jobs else ""
+
+    def _print(self, texts: Iterable[str]) -> None:
+        with self._lock:
+            for text in texts:
+                typer.echo(text)
 
 
 @contextmanager

@@ -10,7 +10,10 @@ from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["KubernetesPlace"]
+__all__ = ["RESOURCE_NAME", "KubernetesPlace"]
+
+RESOURCE_NAME = "{name}"
+"""Stands in a setting for the name of each resource."""
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _KEY = rf"([a-z0-9.-]+/)?{_LABEL}"
@@ -40,13 +43,18 @@ class KubernetesPlace(ConfigModel):
     )
     name: str | None = Field(None, pattern=rf"^{_NAME}$", description="name of the one resource")
     selector: str | None = Field(
-        None, min_length=1, description="labels of several resources, such as team=ads,tier!=test"
+        None,
+        min_length=1,
+        description="labels of several resources, such as team=ads,tier!=test; `dsp-gym shadow` "
+        "watches each, those to come included",
     )
     prometheus_url: str | None = Field(
         None, description="a Prometheus that scrapes the TaskManagers"
     )
     rest_url: str | None = Field(
-        None, description="Flink's REST interface; none: only the resource and metrics are read"
+        None,
+        description="Flink's REST interface; none: only the resource and metrics are read; {name} "
+        "in it stands for the resource's name, as in http://{name}-rest:8081",
     )
     connect_timeout_s: float = Field(
         3.0, gt=0, le=60, description="longest wait for a connection to the API server, s"
@@ -120,4 +128,6 @@ class KubernetesPlace(ConfigModel):
     def _names_something(self) -> KubernetesPlace:
         if (self.name is None) == (self.selector is None):
             raise ValueError("give the name of one resource, or a selector of several")
+        if self.selector is not None and self.lease is not None:
+            raise ValueError("each resource has a lease of its own; leave lease out")
         return self

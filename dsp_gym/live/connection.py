@@ -24,13 +24,10 @@ from dsp_gym.flink.rest import FlinkRest
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.live.config import PlaceConfig
 from dsp_gym.live.jobs import ClosableActuator, LiveJobs
-from dsp_gym.loop.snapshot import Status
+from dsp_gym.live.silence import refuse_silence
 from dsp_gym.metrics.window import WindowConfig
 
 __all__ = ["FLINK_VERSION", "Place", "reach", "watched"]
-
-SILENT_S = 30.0
-"""A job sampled for the first time later than this, after a whole window, is not scraped."""
 
 FLINK_VERSION = "2.1"
 """The Flink whose metrics, REST interface and savepoints this release was checked against."""
@@ -110,7 +107,8 @@ def watched(
     source.poll()
     seen = source.samples(now_s - window.window_s, now_s)  # a Prometheus that is down is said
     if len(seen) == 0 and place.config.metrics == "prometheus":
-        _refuse_silence(place, job, window, now_s)
+        instead = ", or read metrics over REST: metrics: rest"
+        refuse_silence(place.prometheus_url, job, window, now_s, or_else=instead)
     collector = LiveCollector(spec, job, source, window, clock)
     actuator: ClosableActuator
     if apply:
@@ -118,20 +116,6 @@ def watched(
     else:
         actuator = DryRunActuator(spec, on_event=on_event)
     return LiveJobs(collector, source, actuator, spec, clock, sleep, stop)
-
-
-def _refuse_silence(place: Place, job: FlinkJob, window: WindowConfig, now_s: float) -> None:
-    """A job that has run long enough to be sampled, and was not, is one that nobody scrapes."""
-    observed = job.observe(now_s)
-    ran_s = now_s - observed.running_since_s
-    if observed.status == Status.RUNNING and ran_s > window.window_s + SILENT_S:
-        raise FlinkError(
-            f"{place.prometheus_url}: Prometheus has no metrics of job {job.name!r}, which has run "
-            f"for {ran_s:.0f} s",
-            key="prometheus_url",
-            remedy="Name the Prometheus that scrapes its TaskManagers, or read metrics over REST: "
-            "metrics: rest",
-        )
 
 
 def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) -> SampleSource:

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dsp_gym.actuators.dry_run import DryRunActuator
@@ -22,24 +23,60 @@ from dsp_gym.flink.rest import FlinkRest
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.kubernetes.access import missing_rights, prove_read_only
 from dsp_gym.kubernetes.api import KubernetesApi
-from dsp_gym.kubernetes.config import KubernetesPlace
+from dsp_gym.kubernetes.config import RESOURCE_NAME, KubernetesPlace
 from dsp_gym.kubernetes.lease import Lease
 from dsp_gym.kubernetes.resources import FlinkResource
 from dsp_gym.kubernetes.watch import Watcher
 from dsp_gym.live.jobs import ClosableActuator, LiveJobs
-from dsp_gym.metrics.window import FRESH_S, WindowConfig
+from dsp_gym.live.silence import refuse_silence
+from dsp_gym.metrics.window import WindowConfig
 
-__all__ = ["KubernetesJobs", "check_read_only", "resources_at", "watched_on_kubernetes"]
+__all__ = [
+    "Followed",
+    "KubernetesJobs",
+    "check_read_only",
+    "follow",
+    "resources_at",
+    "watched_on_kubernetes",
+]
 
 _LEASE_RIGHTS = ("get", "create", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """An API server and a watcher of resources there, which the loops of several jobs may share."""
+
+    api: KubernetesApi
+    watcher: Watcher
+    only: str | None  # name of the one resource that is watched; None: whatever the place names
+
+    def resource(self, name: str) -> FlinkResource:
+        """One of the resources, as it was told last.
+
+        Raises:
+            KubernetesError: There is none of that name.
+        """
+        known = self.watcher.resources()
+        if name not in known:
+            raise KubernetesError(
+                f"there is no resource '{name}' there", reason="NotFound",
+                remedy=did_you_mean(name, known),
+            )  # fmt: skip
+        return known[name]
+
+    def close(self) -> None:
+        """End the watcher and the connections."""
+        self.watcher.close()
+        self.api.close()
 
 
 class KubernetesJobs(LiveJobs):
     """A job of the operator as the loop's two ends.
 
     Args:
-        api: the server; closed with this.
-        watcher: follows the resource; closed with this.
+        followed: the server and its watcher.
+        closes: whether they are closed with this.
         job: the job under the resource.
         samples: its metrics.
         **ends: as for `LiveJobs`.
@@ -47,15 +84,16 @@ class KubernetesJobs(LiveJobs):
 
     def __init__(
         self,
-        api: KubernetesApi,
-        watcher: Watcher,
+        followed: Followed,
         job: KubernetesJob,
         samples: KubernetesSamples,
+        *,
+        closes: bool,
         **ends: Any,
     ) -> None:
         super().__init__(source=samples, **ends)
-        self.api, self.watcher, self.job = api, watcher, job
-        self._samples = samples
+        self.api, self.watcher, self.job = followed.api, followed.watcher, job
+        self._followed, self._closes, self._samples = followed, closes, samples
 
     @property
     def resource(self) -> FlinkResource | None:
@@ -86,8 +124,8 @@ class KubernetesJobs(LiveJobs):
         try:
             super().close()
         finally:
-            self.watcher.close()
-            self.api.close()
+            if self._closes:
+                self._followed.close()
 
 
 def resources_at(api: KubernetesApi, place: KubernetesPlace) -> dict[str, FlinkResource]:
@@ -137,6 +175,51 @@ def check_read_only(api: KubernetesApi, namespace: str) -> None:
         )
 
 
+def follow(
+    place: KubernetesPlace,
+    *,
+    apply: bool,
+    must_only_read: bool | None = None,
+    every: bool = False,
+    name: str | None = None,
+) -> Followed:
+    """The server of a place, if the account has the rights it needs, and a watcher of resources.
+
+    Args:
+        place: the resources.
+        apply: whether they are to be written to.
+        must_only_read: whether an account that could write is refused; default: unless `apply`.
+        every: watch all resources of the place, those to come included; else one.
+        name: which one of several; default: the only one of the place.
+
+    Raises:
+        KubernetesError: The server is out of reach, refuses, or has no such resource.
+        FlinkError: The place names no Prometheus.
+    """
+    api = KubernetesApi.connect(place)
+    try:
+        _check_rights(api, place, apply=apply)
+        found = resources_at(api, place)
+        only = None if every else _only(found, place, name)
+        if must_only_read if must_only_read is not None else not apply:
+            check_read_only(api, place.namespace)
+        if place.prometheus_url is None:
+            raise FlinkError(
+                f"no Prometheus is known for {found[only] if only else place.selector}",
+                key="prometheus_url",
+                remedy="Name the one that scrapes the TaskManagers.",
+            )
+        watcher = Watcher(
+            api, place.kind, place.namespace, place.selector if only is None else None,
+            name=only, watch_s=place.watch_s,
+        )  # fmt: skip
+        watcher.wait(api.timeout_s)
+    except BaseException:
+        api.close()
+        raise
+    return Followed(api, watcher, only)
+
+
 def watched_on_kubernetes(
     place: KubernetesPlace,
     spec: JobSpec,
@@ -145,6 +228,7 @@ def watched_on_kubernetes(
     apply: bool,
     must_only_read: bool | None = None,
     name: str | None = None,
+    followed: Followed | None = None,
     on_event: Callable[[str, dict[str, Any]], None] = ignored,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], object] | None = None,
@@ -153,12 +237,13 @@ def watched_on_kubernetes(
     """A job of the operator as the loop's two ends.
 
     Args:
-        place: the resource.
+        place: the resource; `{name}` in its REST interface stands for the resource's.
         spec: the job's file.
         window: over which samples metrics are averaged.
         apply: False: decisions are noted and nothing is asked of the job.
         must_only_read: whether an account that could write is refused; default: unless `apply`.
         name: which of several resources; default: the only one of the place.
+        followed: a server whose rights were checked, shared with other jobs; None: one of its own.
         on_event: told of every step of the actuator.
         clock: Unix seconds.
         sleep: waits that many seconds; None: until then, or until `stop` is set.
@@ -168,51 +253,39 @@ def watched_on_kubernetes(
         KubernetesError: The server is out of reach, refuses, or has no such resource.
         FlinkError: The metrics of the job cannot be had, or its file is that of another job.
     """
-    api = KubernetesApi.connect(place)
+    at = followed or follow(place, apply=apply, must_only_read=must_only_read, name=name)
     try:
-        resource = _checked(api, place, name, apply=apply)
-        if must_only_read if must_only_read is not None else not apply:
-            check_read_only(api, place.namespace)
-        if place.prometheus_url is None:
-            raise FlinkError(
-                f"no Prometheus is known for {resource}", key="prometheus_url",
-                remedy="Name the one that scrapes its TaskManagers.",
-            )  # fmt: skip
-        watcher = Watcher(
-            api, place.kind, place.namespace, name=resource.name, watch_s=place.watch_s
-        )
-    except BaseException:
-        api.close()
-        raise
-    try:
-        watcher.wait(api.timeout_s)
-        rest = None if place.rest_url is None else FlinkRest(place.rest_url, place.timeout_s)
+        resource = at.resource(at.only or name or place.name or "")
+        rest = None
+        if place.rest_url is not None:
+            rest = FlinkRest(place.rest_url.replace(RESOURCE_NAME, resource.name), place.timeout_s)
         job = KubernetesJob(
-            watcher, resource.name, spec, rest, stale_s=2.0 * place.watch_s + api.timeout_s,
-            clock=clock,
+            at.watcher, resource.name, spec, rest,
+            stale_s=2.0 * place.watch_s + at.api.timeout_s, clock=clock,
         )  # fmt: skip
+        assert place.prometheus_url is not None  # `follow` has seen to it
         samples = KubernetesSamples(place.prometheus_url, job, spec, timeout_s=place.timeout_s)
         job.tasks = samples
         now_s = clock()
-        samples.samples(now_s - FRESH_S, now_s)  # a Prometheus that is down is said
+        seen = samples.samples(now_s - window.window_s, now_s)  # a Prometheus that is down is said
         if resource.job_state == "RUNNING":
             job.look()  # a file of another job is refused
-        actuator = _actuator(api, place, resource, spec, job, on_event, apply=apply)
+            if len(seen) == 0:
+                refuse_silence(place.prometheus_url, job, window, now_s)
+        actuator = _actuator(at.api, place, resource, spec, job, on_event, apply=apply)
     except BaseException:
-        watcher.close()
-        api.close()
+        if followed is None:
+            at.close()
         raise
     return KubernetesJobs(
-        api, watcher, job, samples,
+        at, job, samples, closes=followed is None,
         collector=LiveCollector(spec, job, samples, window, clock),
         actuator=actuator, spec=spec, clock=clock, sleep=sleep, stop=stop,
     )  # fmt: skip
 
 
-def _checked(
-    api: KubernetesApi, place: KubernetesPlace, name: str | None, *, apply: bool
-) -> FlinkResource:
-    """The one resource, if the account may do what is to be done."""
+def _check_rights(api: KubernetesApi, place: KubernetesPlace, *, apply: bool) -> None:
+    """Refuse an account that may not do what is to be done."""
     missing = missing_rights(api, place.kind, place.namespace)
     if apply:
         missing += missing_rights(api, place.kind, place.namespace, "patch")
@@ -225,19 +298,22 @@ def _checked(
             reason="Forbidden",
             remedy="Bind the role of the manifests to it, or name another kubeconfig or context.",
         )
-    found = resources_at(api, place)
+
+
+def _only(found: Mapping[str, FlinkResource], place: KubernetesPlace, name: str | None) -> str:
+    """The one resource that is meant."""
     if name is None and len(found) > 1:
         raise KubernetesError(
             f"the labels {place.selector} are those of {len(found)} resources: "
             f"{', '.join(sorted(found))}",
-            reason="Invalid", remedy="Name one.",
+            reason="Invalid", remedy="Name one; `dsp-gym shadow` watches all of them.",
         )  # fmt: skip
     if name is not None and name not in found:
         raise KubernetesError(
             f"there is no {place.kind} '{name}' there", reason="NotFound",
             remedy=did_you_mean(name, found),
         )  # fmt: skip
-    return found[name] if name is not None else next(iter(found.values()))
+    return name if name is not None else next(iter(found))
 
 
 def _actuator(

@@ -8,19 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.kubernetes.config import KubernetesPlace
 from dsp_gym.live.config import RunConfig
-from dsp_gym.live.connection import reach, watched
-from dsp_gym.live.limits import slots_within_reach
 from dsp_gym.live.modes import ACTING, WRITING, Mode
-from dsp_gym.live.paced import PacedJobs, replayed, simulated
 from dsp_gym.live.run import Turn, WatchedJobs
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["Elsewhere", "Opened", "opened"]
+if TYPE_CHECKING:
+    from dsp_gym.live.kubernetes import Followed
+    from dsp_gym.live.paced import PacedJobs
+
+__all__ = ["Elsewhere", "Opened", "must_only_read", "opened"]
 
 OnEvent = Callable[[str, dict[str, Any]], None]
 
@@ -65,6 +66,7 @@ def opened(
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], object] | None = None,
     stop: threading.Event | None = None,
+    followed: Followed | None = None,
 ) -> Iterator[Opened]:
     """The job, ready to be looked at; when the block ends, nothing is under way and it runs.
 
@@ -81,10 +83,14 @@ def opened(
     if config.where.kubernetes is not None:
         with _on_kubernetes(
             config, spec, config.where.kubernetes, mode=mode, on_event=on_event, clock=clock,
-            sleep=sleep, stop=stop,
+            sleep=sleep, stop=stop, followed=followed,
         ) as found:  # fmt: skip
             yield found
         return
+    # Each place is imported where it is the one: a shadow on Kubernetes simulates nothing.
+    from dsp_gym.live.connection import reach, watched
+    from dsp_gym.live.limits import slots_within_reach
+
     place = reach(config.where)
     jobs = watched(
         place, spec, config.job_name or spec.job, config.window, apply=mode in ACTING,
@@ -99,18 +105,23 @@ def opened(
         jobs.close()
 
 
+def must_only_read(config: RunConfig, mode: Mode) -> bool:
+    """Whether an account on Kubernetes that could write is refused."""
+    return mode not in WRITING and not config.allow_writable_account
+
+
 @contextmanager
 def _on_kubernetes(
     config: RunConfig, spec: JobSpec, place: KubernetesPlace, *, mode: Mode, on_event: OnEvent,
     clock: Callable[[], float], sleep: Callable[[float], object] | None,
-    stop: threading.Event | None,
+    stop: threading.Event | None, followed: Followed | None,
 ) -> Iterator[Opened]:  # fmt: skip
     from dsp_gym.live.kubernetes import watched_on_kubernetes
     from dsp_gym.live.reports import Reports
 
-    only_reads = mode not in WRITING and not config.allow_writable_account
     jobs = watched_on_kubernetes(
-        place, spec, config.window, apply=mode in ACTING, must_only_read=only_reads,
+        place, spec, config.window, apply=mode in ACTING,
+        must_only_read=must_only_read(config, mode), followed=followed,
         on_event=on_event, clock=clock, sleep=sleep, stop=stop,
     )  # fmt: skip
     reports = Reports(jobs, mode, clock) if mode in WRITING else None
@@ -138,6 +149,8 @@ def _on_kubernetes(
 def _elsewhere(
     where: Elsewhere, config: RunConfig, spec: JobSpec, stop: threading.Event | None
 ) -> PacedJobs:
+    from dsp_gym.live.paced import replayed, simulated
+
     if where.recording is not None:
         return replayed(
             where.recording, spec, config.window, run=where.run, speed=where.speed, stop=stop

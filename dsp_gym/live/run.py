@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -131,6 +132,8 @@ class LiveRun:
         self.interval_s = interval_s
         self.turns, self.namespace = 0, ""
         self.managed: Callable[[], str | None] = lambda: None
+        self.one_at_a_time: AbstractContextManager[object] = nullcontext()
+        """Held while policies are asked: of several loops in a process one decides at a time."""
         self._seeds = np.array([seed], np.int64)
         self._clock, self._stopped = clock, stopped
         self._on_decision, self._on_turn = on_decision, on_turn
@@ -174,11 +177,12 @@ class LiveRun:
             held = Held("collector", self._failures[-1][1])
             turn = self._turn(began_s, None, (), held, 0.0)
         else:
-            begun = time.perf_counter()
-            judged = () if self.permission.mode == "off" else self._judged(seen)
-            held, asked = self._weighed(seen, judged)
-            self._write(seen, judged, held, asked)
-            seconds = time.perf_counter() - begun
+            with self.one_at_a_time:
+                begun = time.perf_counter()
+                judged = () if self.permission.mode == "off" else self._judged(seen)
+                held, asked = self._weighed(seen, judged)
+                self._write(seen, judged, held, asked)
+                seconds = time.perf_counter() - begun
             held = self._enacted(seen, judged, held, asked)
             turn = self._turn(began_s, seen, judged, held, seconds)
         if self._report is not None and turn.guarded is not None:
@@ -317,7 +321,9 @@ class LiveRun:
         except Exception as error:
             self._fail("outcome", _words(error))
             return None
-        self.notes("outcome", outcome_to_json(outcome))
+        age_s = float(getattr(self.jobs, "data_age_s", math.nan))  # what was counted, was by then
+        told = {"data_age_s": age_s if math.isfinite(age_s) else None}
+        self.notes("outcome", outcome_to_json(outcome) | told)
         self.roll_back.happened(self._clock(), outcome)
         return outcome
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
@@ -30,8 +30,13 @@ from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 
+if TYPE_CHECKING:
+    from dsp_gym.live.kubernetes import Followed
+
 __all__ = [
+    "acting_name",
     "guardrails_of",
+    "is_of_several",
     "job_of",
     "journal_folder",
     "named_seats",
@@ -102,6 +107,17 @@ def seat_names(config: RunConfig) -> list[str]:
     return names
 
 
+def acting_name(config: RunConfig) -> str:
+    """The policy whose decision counts."""
+    return config.acting or next(name for name in seat_names(config) if name != INCUMBENT)
+
+
+def is_of_several(config: RunConfig) -> bool:
+    """Whether labels of resources say which jobs there are."""
+    place = config.where.kubernetes
+    return place is not None and place.selector is not None
+
+
 @contextmanager
 def started(
     config: RunConfig,
@@ -118,6 +134,7 @@ def started(
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], object] | None = None,
     stop: threading.Event | None = None,
+    followed: Followed | None = None,
 ) -> Iterator[LiveRun]:
     """A run that is ready to decide; when the block ends, nothing is under way and the job runs.
 
@@ -135,6 +152,7 @@ def started(
         clock: Unix seconds.
         sleep: waits that many seconds; None: until then, or until `stop` is set.
         stop: set by whoever wants the run to end.
+        followed: an API server that is shared with the runs of other jobs; None: one of its own.
     """
     spec, names = job_of(config), seat_names(config)
     if mode is None:
@@ -143,7 +161,7 @@ def started(
     for _, seat, policy in made:  # a wrong name is refused before the cluster is asked
         if policy is not None:
             build_for(policy, guardrails_of(config, seat))
-    acting = config.acting or next(name for name in names if name != INCUMBENT)
+    acting = acting_name(config)
     stop = stop or threading.Event()
     with ExitStack() as stack:
         written = None
@@ -163,7 +181,7 @@ def started(
 
         opening = opened(
             config, spec, mode=mode, elsewhere=elsewhere, on_event=step, clock=clock,
-            sleep=sleep, stop=stop,
+            sleep=sleep, stop=stop, followed=followed,
         )  # fmt: skip
         place = stack.enter_context(opening)
         notes.clock = place.clock

@@ -1,4 +1,4 @@
-"""The loop's state as Prometheus metrics, read from its status when somebody scrapes."""
+"""What loops know as Prometheus metrics, read from their status when somebody scrapes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dsp_gym import __version__
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.live.modes import INCUMBENT, MODES
+from dsp_gym.shadow.boards import Boards
 from dsp_gym.shadow.counts import BUCKETS_S
 from dsp_gym.shadow.status import StatusBoard, cost_per_hour
 from dsp_gym.shadow.versions import model_sha256
@@ -28,7 +29,7 @@ def labels_of(board: StatusBoard) -> dict[str, str]:
 
 
 class Exporter:
-    """A registry of its own with everything the loop knows.
+    """A registry of its own with everything the loops know.
 
     Recommendations are absent until the metrics window is full, and while the job is not seen: an
     old one would look like advice.
@@ -37,7 +38,7 @@ class Exporter:
         MissingExtraError: prometheus-client is not installed.
     """
 
-    def __init__(self, board: StatusBoard) -> None:
+    def __init__(self, boards: Boards) -> None:
         try:
             from prometheus_client import CollectorRegistry, generate_latest
             from prometheus_client.core import (
@@ -47,7 +48,7 @@ class Exporter:
             )
         except ModuleNotFoundError:
             raise MissingExtraError("kubernetes", "serving metrics") from None
-        self._board = board
+        self._boards = boards
         self._gauge: Any = GaugeMetricFamily
         self._counter: Any = CounterMetricFamily
         self._histogram: Any = HistogramMetricFamily
@@ -61,98 +62,116 @@ class Exporter:
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry when somebody scrapes."""
-        with self._board.lock:
-            families = [
-                *self._state(), *self._counters(), *self._seconds(), *self._vertices(),
-            ]  # fmt: skip
-        yield from families
+        families: dict[str, Metric] = {}
+        for board in self._boards.all().values():
+            with board.lock:
+                _add(families, self._state(board), self._counters(board), self._seconds(board),
+                     self._vertices(board))  # fmt: skip
+        _add(families, self._not_watched())
+        yield from families.values()
 
-    def _state(self) -> Iterator[Metric]:
-        board = self._board
+    def _not_watched(self) -> Iterator[Metric]:
+        """Jobs that should be watched and cannot be."""
+        for name, one in self._boards.troubles().items():
+            common = {"namespace": one.namespace, "job": name}
+            yield self._family(
+                common, "condition", "1: the condition is True", ["condition"], [(("Ready",), 0)]
+            )
+            yield self._family(
+                common, "held", "Decisions at which nothing could be asked of the job", ["reason"],
+                [(("start",), one.times)], counted=True,
+            )  # fmt: skip
+
+    def _state(self, board: StatusBoard) -> Iterator[Metric]:
+        common = labels_of(board)
         run, turn = board.run, board.turn
-        yield self._family("build_info", "Release that runs", ["version"], [((__version__,), 1)])
         yield self._family(
-            "mode", "Mode of the loop", ["mode"],
+            common, "build_info", "Release that runs", ["version"], [((__version__,), 1)]
+        )
+        yield self._family(
+            common, "mode", "Mode of the loop", ["mode"],
             [((mode,), int(mode == run.permission.mode)) for mode in MODES],
         )  # fmt: skip
         yield self._family(
-            "policy_info", "Policies that are asked", ["policy", "version", "sha256"],
+            common, "policy_info", "Policies that are asked", ["policy", "version", "sha256"],
             [((name, v.version, v.sha256), 1) for name, v in board.versions.items()],
         )  # fmt: skip
         spec = run.jobs.spec
         yield self._family(
-            "model_info", "Model of the job", ["job_file", "sha256"],
+            common, "model_info", "Model of the job", ["job_file", "sha256"],
             [((spec.job, model_sha256(spec)), 1)],
         )  # fmt: skip
         yield self._family(
-            "condition", "1: the condition is True", ["condition"],
+            common, "condition", "1: the condition is True", ["condition"],
             [((c.type,), int(c.status == "True")) for c in board.conditions],
         )  # fmt: skip
         paused = board.conditions["Paused"].status == "True"
-        yield self._family("paused", "1: nothing may be enacted", [], [((), int(paused))])
+        yield self._family(common, "paused", "1: nothing may be enacted", [], [((), int(paused))])
         seen = None if turn is None else turn.snapshot
         fill = 0.0 if seen is None else float(seen.window_fill[0])
-        yield self._family("window_fill", "Share of the metrics window covered", [], [((), fill)])
+        yield self._family(
+            common, "window_fill", "Share of the metrics window covered", [], [((), fill)]
+        )
         if math.isfinite(board.data_age_s):
             yield self._family(
-                "data_age_seconds", "Age of the newest sample", [], [((), board.data_age_s)]
+                common, "data_age_seconds", "Age of the newest sample", [], [((), board.data_age_s)]
             )
         if turn is not None:
             yield self._family(
-                "fallback_active", "1: another policy decided", ["policy"],
+                common, "fallback_active", "1: another policy decided", ["policy"],
                 [((one.policy,), int(one.is_replaced or one.failure is not None))
                  for one in turn.judgements if one.policy != INCUMBENT],
             )  # fmt: skip
 
-    def _counters(self) -> Iterator[Metric]:
-        counts = self._board.counts
+    def _counters(self, board: StatusBoard) -> Iterator[Metric]:
+        counts, common = board.counts, labels_of(board)
         yield self._family(
-            "decisions", "Decisions of each policy", ["policy"],
+            common, "decisions", "Decisions of each policy", ["policy"],
             [((policy,), n) for policy, n in counts.decisions.items()], counted=True,
         )  # fmt: skip
         yield self._family(
-            "held", "Decisions at which nothing could be asked of the job", ["reason"],
+            common, "held", "Decisions at which nothing could be asked of the job", ["reason"],
             [((reason,), n) for reason, n in counts.held.items()], counted=True,
         )  # fmt: skip
         yield self._family(
-            "guard_trips", "Decisions a guardrail changed", ["policy", "guardrail"],
+            common, "guard_trips", "Decisions a guardrail changed", ["policy", "guardrail"],
             counts.trips.items(), counted=True,
         )  # fmt: skip
         yield self._family(
-            "policy_failures", "Decisions a policy could not make itself", ["policy", "cause"],
-            counts.failures.items(), counted=True,
+            common, "policy_failures", "Decisions a policy could not make itself",
+            ["policy", "cause"], counts.failures.items(), counted=True,
         )  # fmt: skip
         yield self._family(
-            "api_errors", "Answers of Flink, Prometheus or Kubernetes that failed",
-            ["api", "reason"], self._api_errors().items(), counted=True,
+            common, "api_errors", "Answers of Flink, Prometheus or Kubernetes that failed",
+            ["api", "reason"], self._api_errors(board).items(), counted=True,
         )  # fmt: skip
         yield self._family(
-            "writes", "Changes asked of the job", ["outcome"],
+            common, "writes", "Changes asked of the job", ["outcome"],
             [((outcome,), n) for outcome, n in counts.writes.items()], counted=True,
         )  # fmt: skip
 
-    def _api_errors(self) -> Counter[tuple[str, str]]:
+    def _api_errors(self, board: StatusBoard) -> Counter[tuple[str, str]]:
         """Those the loop met, and those of whoever watches the API server beside it."""
-        found = Counter(self._board.counts.api_errors)
-        watcher = getattr(self._board.run.jobs, "watcher", None)
+        found = Counter(board.counts.api_errors)
+        watcher = getattr(board.run.jobs, "watcher", None)
         for reason, times in dict(getattr(watcher, "errors", {})).items():
             found["kubernetes", reason] += times
         return found
 
-    def _seconds(self) -> Iterator[Metric]:
-        common = labels_of(self._board)
+    def _seconds(self, board: StatusBoard) -> Iterator[Metric]:
+        common = labels_of(board)
         family = self._histogram(
             "dsp_gym_decision_seconds", "Time one decision of a policy took, guardrails included",
             labels=[*common, "policy"],
         )  # fmt: skip
-        for policy, took in self._board.counts.seconds.items():
+        for policy, took in board.counts.seconds.items():
             edges = [*(f"{edge:g}" for edge in BUCKETS_S), "+Inf"]
             filled = list(zip(edges, accumulate(took.buckets), strict=True))
             family.add_metric([*common.values(), policy], filled, took.total)
         yield family
 
-    def _vertices(self) -> Iterator[Metric]:
-        turn = self._board.turn
+    def _vertices(self, board: StatusBoard) -> Iterator[Metric]:
+        turn, common = board.turn, labels_of(board)
         if turn is None or turn.snapshot is None:
             return
         seen = turn.snapshot
@@ -161,10 +180,10 @@ class Exporter:
             ("parallelism", seen.parallelism), ("memory_level", seen.memory_level)
         ):  # fmt: skip
             yield self._family(
-                f"current_{what}", "What runs", ["vertex"],
+                common, f"current_{what}", "What runs", ["vertex"],
                 [((name,), int(values[0, v])) for v, name in names],
             )  # fmt: skip
-        if not self._board.is_full:
+        if not board.is_full:
             return
         policies = [one for one in turn.judgements if one.policy != INCUMBENT]
         wanted = [(one.policy, one.guarded.proposed) for one in policies]
@@ -177,28 +196,37 @@ class Exporter:
              [(policy, proposed.memory_level) for policy, proposed in wanted]),
         ):  # fmt: skip
             yield self._family(
-                family, about, ["vertex", "policy"],
+                common, family, about, ["vertex", "policy"],
                 [((name, policy), int(values[0, v]))
                  for policy, values in values_of for v, name in names],
             )  # fmt: skip
         yield self._family(
-            "baseline_parallelism", "What the incumbent runs, or advises", ["vertex", "baseline"],
+            common, "baseline_parallelism", "What the incumbent runs, or advises",
+            ["vertex", "baseline"],
             [((name, one.policy), int(one.guarded.parallelism[0, v]))
              for one in turn.judgements if one.policy == INCUMBENT for v, name in names],
         )  # fmt: skip
         yield self._family(
-            "predicted_cost_per_hour", "Money per hour of what the guardrails leave", ["policy"],
+            common, "predicted_cost_per_hour", "Money per hour of what the guardrails leave",
+            ["policy"],
             [((one.policy,), cost_per_hour(turn, one)) for one in turn.judgements],
         )  # fmt: skip
 
     def _family(
-        self, name: str, about: str, labels: list[str],
+        self, common: dict[str, str], name: str, about: str, labels: list[str],
         samples: Iterable[tuple[tuple[str, ...], float]], *, counted: bool = False,
     ) -> Metric:  # fmt: skip
-        common = labels_of(self._board)
         kind = self._counter if counted else self._gauge
         family = kind(f"dsp_gym_{name}", about, labels=[*common, *labels])
         for values, number in samples:
             family.add_metric([*common.values(), *values], number)
         made: Metric = family
         return made
+
+
+def _add(families: dict[str, Metric], *more: Iterable[Metric]) -> None:
+    """Put samples of the same metric together: a text holds each metric once."""
+    for family in (family for found in more for family in found):
+        known = families.setdefault(family.name, family)
+        if known is not family:
+            known.samples.extend(family.samples)

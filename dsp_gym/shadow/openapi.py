@@ -30,12 +30,13 @@ def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> dict[st
         },
         "paths": {
             "/healthz": _get("The process lives; depends on nothing outside it", _TEXT, "503"),
-            "/readyz": _get("The job was seen at the last decision", _TEXT, "503"),
+            "/readyz": _get("A job was seen at the last decision", _TEXT, "503"),
             "/metrics": _get("Prometheus metrics", _TEXT),
-            "/v1/status": _get(
-                "dsp-gym/status/1: per vertex what runs, what every policy wants, and why",
+            "/v1/jobs": _get(
+                "dsp-gym/jobs/1: every job that is watched, or should be",
                 {"application/json": {"schema": {"type": "object"}}},
             ),
+            "/v1/status": _status(),
             "/v1/openapi.json": _get(
                 "This document", {"application/json": {"schema": {"type": "object"}}}
             ),
@@ -54,6 +55,22 @@ def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> dict[st
             },
         },
     }
+
+
+def _status() -> dict[str, Any]:
+    found = _get(
+        "dsp-gym/status/1: per vertex what runs, what every policy wants, and why",
+        {"application/json": {"schema": {"type": "object"}}},
+    )
+    found["get"]["responses"] |= {
+        "400": {"description": "Several jobs are watched, and none is named", "content": _ERROR},
+        "404": {"description": "No job of that name is watched", "content": _ERROR},
+    }
+    found["get"]["parameters"] = [
+        {"name": "job", "in": "query", "required": False, "schema": {"type": "string"},
+         "description": "which of several jobs"}
+    ]  # fmt: skip
+    return found
 
 
 def _get(about: str, content: dict[str, Any], *others: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What a live loop serves over HTTP: health, metrics, status, a page, and decisions on request.
+"""What live loops serve over HTTP: health, metrics, status, a page, and decisions on request.
 
 Plain `http.server` with bounds: on the time a request may take to arrive, on its size, on how many
-are served at once. It reads what the loop last said and never asks Flink, Prometheus or an API
+are served at once. It reads what the loops last said and never asks Flink, Prometheus or an API
 server anything, so that liveness depends on this process alone.
 """
 
@@ -14,7 +14,6 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,10 +23,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.live.config import ServeConfig
+from dsp_gym.shadow.boards import Boards
 from dsp_gym.shadow.decide import Decisions
 from dsp_gym.shadow.exporter import Exporter
 from dsp_gym.shadow.openapi import openapi
-from dsp_gym.shadow.status import StatusBoard
 
 __all__ = ["StatusServer", "read_token"]
 
@@ -82,15 +81,14 @@ def read_token(config: ServeConfig) -> str | None:
 
 
 class StatusServer:
-    """Serves one loop from threads of its own until it is closed.
+    """Serves loops from threads of its own until it is closed.
 
     Args:
         config: where to listen, and the bounds.
-        board: the loop's status.
-        exporter: its metrics.
+        boards: the loops' status.
+        exporter: their metrics.
         decisions: answers POST /v1/decide; None: it is not offered.
         token: what whoever asks for decisions must show; None: nobody can.
-        clock: seconds, monotonic.
 
     Raises:
         ConfigError: The address cannot be listened on.
@@ -99,15 +97,13 @@ class StatusServer:
     def __init__(
         self,
         config: ServeConfig,
-        board: StatusBoard,
+        boards: Boards,
         exporter: Exporter | None,
         decisions: Decisions | None = None,
         token: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.config, self.board, self.exporter = config, board, exporter
-        self.decisions, self._token, self._clock = decisions, token, clock
-        self._beat_s = clock()
+        self.config, self.boards, self.exporter = config, boards, exporter
+        self.decisions, self._token = decisions, token
         self.at_once = threading.BoundedSemaphore(MOST_DECISIONS_AT_ONCE)
         try:
             self._http = _BoundedServer((config.host, config.port), self)
@@ -144,15 +140,10 @@ class StatusServer:
         names = [] if self.decisions is None else self.decisions.policies
         return openapi(self.config.max_body_kib, self.config.timeout_s, names)
 
-    def beat(self) -> None:
-        """The loop lives."""
-        self._beat_s = self._clock()
-
     @property
     def is_alive(self) -> bool:
-        """Whether the loop has begun a decision lately."""
-        silent_s = self._clock() - self._beat_s
-        return silent_s < self.board.run.interval_s + GRACE_S
+        """Whether every loop has begun a decision lately."""
+        return self.boards.is_alive(GRACE_S)
 
     def permits(self, authorization: str | None) -> bool:
         """Whether a request shows the token."""
@@ -238,15 +229,16 @@ class _Handler(BaseHTTPRequestHandler):
         owner, path = self.server.owner, urlsplit(self.path).path
         if path == "/healthz":
             alive = owner.is_alive
-            self._send(_ok(alive), TEXT, b"alive\n" if alive else b"the loop stands still\n")
+            self._send(_ok(alive), TEXT, b"alive\n" if alive else b"a loop stands still\n")
         elif path == "/readyz":
-            ready = owner.board.conditions["Ready"]
-            text = f"{ready.reason}: {ready.message}\n".encode()
-            self._send(_ok(owner.board.is_ready), TEXT, text)
+            ready, said = owner.boards.readiness()
+            self._send(_ok(ready), TEXT, f"{said}\n".encode())
         elif path == "/metrics" and owner.exporter is not None:
             self._send(HTTPStatus.OK, METRICS, owner.exporter.text())
+        elif path == "/v1/jobs":
+            self._json(HTTPStatus.OK, owner.boards.document())
         elif path == "/v1/status":
-            self._json(HTTPStatus.OK, owner.board.document())
+            self._status(parse_qs(urlsplit(self.path).query).get("job", [None])[0])
         elif path == "/v1/openapi.json":
             self._json(HTTPStatus.OK, owner.interface)
         elif path == "/":
@@ -275,6 +267,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """The journal is the log."""
+
+    def _status(self, job: str | None) -> None:
+        try:
+            self._json(HTTPStatus.OK, self.server.owner.boards.of(job).document())
+        except ConfigError as error:
+            code = HTTPStatus.BAD_REQUEST if job is None else HTTPStatus.NOT_FOUND
+            self._error(code, str(error))
 
     def _decided(self, query: dict[str, list[str]]) -> dict[str, Any]:
         owner = self.server.owner

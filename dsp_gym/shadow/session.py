@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,12 +17,13 @@ from dsp_gym.live.run import LiveRun, Turn
 from dsp_gym.live.seat import Seat
 from dsp_gym.live.start import guardrails_of, named_seats, started
 from dsp_gym.policies.registry import make
+from dsp_gym.shadow.boards import Boards
 from dsp_gym.shadow.decide import Decisions
 from dsp_gym.shadow.exporter import Exporter
 from dsp_gym.shadow.server import StatusServer, read_token
 from dsp_gym.shadow.status import StatusBoard
 
-__all__ = ["Session", "session"]
+__all__ = ["Session", "served", "session", "starting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +55,66 @@ def session(
     token = read_token(config.serve) if serve else None
     shown: list[Session] = []
 
-    def decided(turn: Turn) -> None:
-        for one in shown:
-            one.board.decided(turn)
-            if one.server is not None:
-                one.server.beat()
-        if on_decision is not None:
-            on_decision(turn)
-
     with ExitStack() as stack:
+        settle = stack.enter_context(starting())
+
+        def decided(turn: Turn) -> None:
+            for one in shown:
+                one.board.decided(turn)
+            settle()
+            if on_decision is not None:
+                on_decision(turn)
+
         run = stack.enter_context(started(config, on_decision=decided, on_turn=on_turn, **rest))
         board, server = StatusBoard(run, run.managed), None
         if serve:
-            decisions = Decisions(_makers(config), run.acting, config.seed)
-            server = StatusServer(config.serve, board, Exporter(board), decisions, token)
-            stack.callback(server.close)
+            server = stack.enter_context(served(config, Boards(board), run.acting, token))
         shown.append(Session(run, board, server))
-        # What was loaded so far stays for good: the collector need not look at it again and again.
-        gc.collect()
-        gc.freeze()
-        stack.callback(gc.unfreeze)
         yield shown[0]
+
+
+@contextmanager
+def starting() -> Iterator[Callable[[], None]]:
+    """Loads without looking for garbage, of which a start makes none, until the first decision.
+
+    Yields what is to be called after every decision: at the first one, what was loaded so far is
+    put where the collector need not look at it again and again.
+    """
+    settled = threading.Event()
+
+    def settle() -> None:
+        if not settled.is_set():
+            settled.set()
+            gc.collect()
+            gc.freeze()
+            gc.enable()
+
+    gc.disable()
+    try:
+        yield settle
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+@contextmanager
+def served(
+    config: RunConfig, boards: Boards, acting: str, token: str | None
+) -> Iterator[StatusServer]:
+    """Everything over HTTP, for as long as the block lasts.
+
+    Args:
+        config: where, and who decides on request.
+        boards: the loops' status.
+        acting: the policy that decides where none is named.
+        token: what whoever asks for decisions must show.
+    """
+    decisions = Decisions(_makers(config), acting, config.seed)
+    server = StatusServer(config.serve, boards, Exporter(boards), decisions, token)
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 def _makers(config: RunConfig) -> dict[str, Callable[[], Seat]]:

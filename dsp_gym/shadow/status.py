@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
@@ -37,10 +38,18 @@ class StatusBoard:
     Args:
         run: the loop.
         managed: how the operator's own autoscaler scales the job; None: it does not.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, run: LiveRun, managed: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        run: LiveRun,
+        managed: Callable[[], str | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.run, self.counts = run, Counts()
+        self._clock = clock
+        self._beat_s = clock()
         self.turn: Turn | None = None
         self.data_age_s = math.nan
         self.lock = threading.Lock()
@@ -61,6 +70,10 @@ class StatusBoard:
         seen = None if self.turn is None else self.turn.snapshot
         return seen is not None and bool(seen.window_fill[0] >= FULL)
 
+    def silent_s(self) -> float:
+        """Seconds since the loop made a decision, or began to."""
+        return self._clock() - self._beat_s
+
     def document(self) -> Document:
         """The status as of the last decision; not to be changed."""
         return self._document
@@ -68,7 +81,7 @@ class StatusBoard:
     def decided(self, turn: Turn) -> None:
         """Take in a decision."""
         with self.lock:
-            self.turn = turn
+            self.turn, self._beat_s = turn, self._clock()
             self.data_age_s = float(getattr(self.run.jobs, "data_age_s", math.nan))
             self.conditions.update(self.run, turn, self._managed(), self.data_age_s)
             self.counts.add(turn)

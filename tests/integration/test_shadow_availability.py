@@ -21,6 +21,7 @@ from dsp_gym.live.seat import Seat
 from dsp_gym.loop.journal import Journal, read
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.registry import make
+from dsp_gym.shadow.boards import Boards
 from dsp_gym.shadow.exporter import Exporter
 from dsp_gym.shadow.status import StatusBoard
 from tests.fakes.troubled import TROUBLES, Troubled, TroubledPolicy
@@ -63,7 +64,7 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(tmp_p
             permission=Permission("shadow"),
         )  # fmt: skip
         board = StatusBoard(run)
-        exporter = Exporter(board)
+        exporter = Exporter(Boards(board))
         full_until = -1
         for slot in range(SLOTS):
             if slot > full_until and rng.random() < 0.002:  # a disk that is full for a while

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from dsp_gym.errors import FlinkError
+from dsp_gym.shadow.status import StatusBoard
 from tests.browser import BROWSER, Browser
 from tests.unit.shadow.conftest import session_of
 
@@ -104,6 +105,30 @@ def test_a_process_that_is_gone_is_said_and_the_page_asks_on(browser, tmp_path):
         browser.until("document.body?.dataset.connected === 'false'")
         assert "does not answer" in browser.run("document.getElementById('notice').textContent")
         assert browser.run("document.querySelectorAll('#vertices tbody tr').length") > 0
+
+
+def test_of_several_jobs_one_is_shown_and_the_others_are_a_click_away(browser, tmp_path):
+    with session_of(tmp_path) as session:
+        session.run.run(steps=2)
+        boards = session.server.boards
+        session.run.notes.job = "orders"
+        boards.put("orders", StatusBoard(session.run))
+        boards.fail("views", "flink", "there is no job file 'views.yaml'")
+        links = ("[...document.querySelectorAll('#jobs a')].map(a => "
+                 "[a.textContent, a.className, a.ariaCurrent])")  # fmt: skip
+        browser.open(session.server.url)
+        shown(browser, 2)
+        assert browser.run(links) == [
+            ["flink-wordcount", "", "page"], ["orders", "", None], ["views", "bad", None],
+        ]  # fmt: skip
+        browser.run("document.querySelectorAll('#jobs a')[2].click()")
+        notice = "document.getElementById('notice')?.textContent"
+        browser.until(f"{notice} === \"Not watched: there is no job file 'views.yaml'\"")
+        assert browser.run("document.querySelectorAll('#vertices tbody tr').length") == 0
+        browser.open(f"{session.server.url}/?job=orders")
+        browser.until("document.getElementById('job')?.textContent === 'orders'")
+        # A browser logs every 404, and a job that is not watched has no status.
+        assert all("404" in error for error in browser.errors)
 
 
 def test_nothing_is_fetched_from_elsewhere(browser, tmp_path):

@@ -34,7 +34,7 @@ def fake() -> Iterator[FakeKubernetes]:
 @pytest.fixture
 def flink():
     with answering() as told:
-        tell(told)
+        tell(told, since_ms=round(time.time() * 1000) - 20_000)
         told.answers["/api/v1/query"] = lambda asked: {
             "status": "success", "data": {"resultType": "matrix", "result": []}
         }  # fmt: skip
@@ -110,6 +110,14 @@ def test_resource_definitions_that_are_missing_are_named(fake, watch):
 def test_a_file_of_another_job_is_refused(fake, flink, watch):
     flink.answers["/jobs/a1"]["vertices"][0]["name"] = "else"
     with pytest.raises(FlinkError, match="no vertex 'source'"):
+        watch()
+
+
+def test_a_job_that_nobody_scrapes_is_refused_once_it_has_run_for_long(flink, watch):
+    tell(flink, since_ms=round(time.time() * 1000) - 80_000)
+    watch()  # a minute's window is not full yet, and a scrape or two may be missing
+    tell(flink, since_ms=round(time.time() * 1000) - 100_000)
+    with pytest.raises(FlinkError, match=r"no metrics of job 'words', which has run for 1\d\d s"):
         watch()
 
 

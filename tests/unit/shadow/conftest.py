@@ -42,6 +42,17 @@ def ask(
             return Answer(error.code, dict(error.headers), error.read().decode())
 
 
+def condition(shown: Session, name: str) -> dict[str, Any]:
+    """A condition as a served session shows it."""
+    found = ask(f"{shown.server.url}/v1/status").json["conditions"]
+    return next(c for c in found if c["type"] == name)
+
+
+def has(shown: Session, name: str, status: str) -> Callable[[], bool]:
+    """Tells whether a condition has a status."""
+    return lambda: condition(shown, name)["status"] == status
+
+
 def config(tmp_path, **given) -> RunConfig:
     token = tmp_path / "token"
     token.write_text(TOKEN + "\n")

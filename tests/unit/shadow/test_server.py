@@ -57,13 +57,13 @@ def test_liveness_is_the_loops_and_readiness_the_jobs(serving, monkeypatch):
 def test_a_loop_that_stands_still_is_not_alive(serving):
     session = serving()
     now_s = [1000.0]
-    session.server._clock = lambda: now_s[0]
-    session.server.beat()
+    session.board._clock = lambda: now_s[0]
+    session.run.turn()
     now_s[0] += 30 + serving_module.GRACE_S - 1
     assert ask(f"{session.server.url}/healthz").status == 200
     now_s[0] += 2
     assert ask(f"{session.server.url}/healthz").status == 503
-    session.server.beat()
+    session.run.turn()
     assert ask(f"{session.server.url}/healthz").status == 200
 
 
@@ -231,7 +231,8 @@ def test_the_interface_describes_itself(serving):
     document = ask(f"{session.server.url}/v1/openapi.json").json
     assert document["openapi"].startswith("3.1")
     assert set(document["paths"]) == {
-        "/healthz", "/readyz", "/metrics", "/v1/status", "/v1/openapi.json", "/v1/decide"
+        "/healthz", "/readyz", "/metrics", "/v1/jobs", "/v1/status", "/v1/openapi.json",
+        "/v1/decide",
     }  # fmt: skip
     for path, methods in document["paths"].items():
         if "get" in methods:

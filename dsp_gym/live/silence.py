@@ -1,0 +1,52 @@
+"""A job whose metrics nobody has, told from one that has only just begun to run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dsp_gym.errors import FlinkError
+from dsp_gym.loop.snapshot import Status
+from dsp_gym.metrics.window import Observed, WindowConfig
+
+__all__ = ["SILENT_S", "refuse_silence"]
+
+SILENT_S = 30.0
+"""A job sampled for the first time later than this, after a whole window, is not scraped."""
+
+
+class ObservedJob(Protocol):
+    """A job that is looked at."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    def observe(self, now_s: float) -> Observed:
+        """Status and configuration."""
+
+
+def refuse_silence(
+    prometheus_url: str | None, job: ObservedJob, window: WindowConfig, now_s: float, *,
+    or_else: str = "",
+) -> None:  # fmt: skip
+    """Refuse a job without samples that has run long enough to be sampled.
+
+    Args:
+        prometheus_url: where its samples were looked for.
+        job: the job.
+        window: over which samples are averaged.
+        now_s: Unix seconds.
+        or_else: what can be done but to name another Prometheus.
+
+    Raises:
+        FlinkError: It has.
+    """
+    observed = job.observe(now_s)
+    ran_s = now_s - observed.running_since_s
+    if observed.status == Status.RUNNING and ran_s > window.window_s + SILENT_S:
+        raise FlinkError(
+            f"{prometheus_url}: Prometheus has no metrics of job {job.name!r}, which has run "
+            f"for {ran_s:.0f} s",
+            key="prometheus_url",
+            remedy=f"Name the Prometheus that scrapes its TaskManagers{or_else}.",
+        )
