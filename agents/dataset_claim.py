@@ -45,6 +45,7 @@ TEACHER = "justin-paper"
 SPLITS = ("train", "validation", "test")
 SCRATCH, PRETRAINED = "scratch", "pretrained"
 CONFIDENCE = 0.95
+RESAMPLES = 2000
 USER_ERROR, INTERRUPTED = 2, 130
 
 Floats = NDArray[np.float64]
@@ -144,6 +145,8 @@ def offline(
             PRETRAINED: [_own_steps(curve, final / SHARE) for curve in taught],
         },
         "ratio": ratio,
+        "confidence": CONFIDENCE,
+        "interval": _interval(alone, taught),
         "at_most": FEWER,
         "curves": {
             SCRATCH: _points(steps, mean),
@@ -178,9 +181,32 @@ def _curves(config: ExperimentConfig, folder: Path, until: int, say: Say) -> lis
 
 def _mean_curve(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
     """Own steps, and the interquartile mean over the seeds of the validation returns there."""
+    steps, scores = _scores(curves)
+    return steps, np.asarray(interquartile_mean(scores))
+
+
+def _scores(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
+    """Own steps (N,) that every curve knows, and the returns there (N, curves)."""
     steps = sorted(set.intersection(*map(set, curves)))
     scores = np.array([[seen[step] for seen in curves] for step in steps])
-    return np.array(steps, dtype=np.float64), np.asarray(interquartile_mean(scores))
+    return np.array(steps, dtype=np.float64), scores
+
+
+def _interval(alone: Sequence[Curve], taught: Sequence[Curve]) -> list[float | None]:
+    """Of the ratio, when seeds are drawn again with replacement; None: did not get there."""
+    (steps, of_alone), (steps_ours, of_taught) = _scores(alone), _scores(taught)
+    stream = np.random.Generator(np.random.Philox(0))
+    ratios = []
+    for _ in range(RESAMPLES):
+        mean, ours = (
+            np.asarray(interquartile_mean(scores[:, stream.integers(len(alone), size=len(alone))]))
+            for scores in (of_alone, of_taught)
+        )
+        theirs = steps_to(steps, mean, mean[-1] / SHARE)
+        own = steps_to(steps_ours, ours, mean[-1] / SHARE)
+        ratios.append(np.inf if own is None or not theirs else own / theirs)
+    ends = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="nearest")
+    return [float(end) if np.isfinite(end) else None for end in ends]
 
 
 def _own_steps(curve: Curve, threshold: float) -> float | None:
