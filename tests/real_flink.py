@@ -1,20 +1,58 @@
-"""What tests of a real Flink share: their marks, and a word count that two tasks cannot carry."""
+"""What tests of a real Flink share: a small cluster, and a word count too much for one task."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dsp_gym.errors import FlinkError
 from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.submission import Submission
+from dsp_gym.flink.processes import wait_until
+from dsp_gym.flink.rest import ENDED
+from dsp_gym.flink.settings import ClusterSettings
+from dsp_gym.flink.submission import Configuration, Submission, all_running, load_arguments
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.live.run import LiveRun
+from tests.fakes.flink_operator import FlinkOperator, RealJob
+from tests.fakes.kubernetes_api import FakeKubernetes, served_kubernetes
+from tests.flink_resources import deployment
 
-__all__ = ["REAL_FLINK", "WORDS", "WORD_COUNT", "has_jdk", "running"]
+__all__ = [
+    "PATIENCE_S",
+    "QUICK_TO_RESTART",
+    "REAL_FLINK",
+    "WORDS",
+    "WORD_COUNT",
+    "cancel_all",
+    "command",
+    "has_jdk",
+    "operated",
+    "running",
+    "signalled",
+    "small_cluster",
+    "submitting",
+    "until",
+    "wait_until_it_runs",
+    "write_job",
+]
+
+PATIENCE_S = 120.0
+"""How long a test waits for what takes seconds on a machine at rest."""
+
+QUICK_TO_RESTART = {"checkpoint_interval_s": 2, "restart_delay_s": 1}
+"""Settings of a cluster whose TaskManager is killed."""
 
 
 def has_jdk() -> bool:
@@ -61,6 +99,62 @@ WORD_COUNT: dict[str, Any] = {
 }
 
 
+@contextmanager
+def small_cluster(home: Path, **settings: Any) -> Iterator[LocalCluster]:
+    """Eight slots and a Prometheus, on free ports; ended with the context."""
+    chosen = ClusterSettings(
+        slots=8, managed_mib=128, task_heap_mib=256, network_mib=64, rest_port=0,
+        prometheus_port=0, scrape_interval_s=2, **settings,
+    )  # fmt: skip
+    cluster = LocalCluster.up(chosen, home)
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+
+
+def write_job(folder: Path, **changes: Any) -> Path:
+    """The job file of the word count."""
+    path = folder / "words.yaml"
+    path.write_text(yaml.safe_dump(WORD_COUNT | changes))
+    return path
+
+
+@contextmanager
+def submitting(cluster: LocalCluster, spec: JobSpec, folder: Path) -> Iterator[Callable[..., str]]:
+    """Submits a job under a list of rates; with the context, every job is cancelled."""
+
+    def submit(*rates_per_s: float, name: str = "words") -> str:
+        load = load_arguments(rates_per_s, folder / "loads", round(time.time() * 1000))
+        return Submission.of_spec(spec, load, name).submit(
+            cluster.rest, Configuration.of_spec(spec)
+        )
+
+    try:
+        yield submit
+    finally:
+        cancel_all(cluster)
+
+
+def cancel_all(cluster: LocalCluster) -> None:
+    """Leaves no job."""
+    for job in cluster.rest.jobs():
+        if job.state not in ENDED:
+            cluster.rest.cancel(job.id)
+            cluster.rest.wait_for(job.id, ENDED, PATIENCE_S)
+
+
+@contextmanager
+def operated(cluster: LocalCluster, spec: JobSpec) -> Iterator[FakeKubernetes]:
+    """An API server with the deployment `words`, whose operator keeps the job of that name."""
+    job = RealJob(cluster.rest, "words", spec)
+    with served_kubernetes() as server:
+        server.put(deployment("words"))
+        with FlinkOperator(server, "words", job):
+            yield server
+        job.close()
+
+
 def running(cluster: LocalCluster, spec: JobSpec, name: str = "words") -> dict[str, int]:
     """Tasks by vertex; zeros where no job has the name, as between savepoint and submission."""
     try:
@@ -68,3 +162,59 @@ def running(cluster: LocalCluster, spec: JobSpec, name: str = "words") -> dict[s
     except FlinkError:
         return dict.fromkeys((vertex.name for vertex in spec.vertices), 0)
     return dict(Submission.of_running(cluster.rest, job.id, spec)[1].parallelism)
+
+
+def wait_until_it_runs(cluster: LocalCluster, name: str = "words") -> None:
+    """Waits until the job of that name runs with every subtask, as after a rescale."""
+
+    def runs() -> bool:
+        try:
+            return all_running(cluster.rest.job(cluster.rest.find_job(name).id))
+        except FlinkError:
+            return False
+
+    assert wait_until(runs, PATIENCE_S, 0.25), cluster.rest.jobs()
+
+
+def until(run: LiveRun, done: Callable[[], bool], turns: int = 40) -> None:
+    """Decide until something holds."""
+    for _ in range(turns):
+        run.turn()
+        if done():
+            return
+    raise AssertionError(f"did not come about in {turns} decisions")
+
+
+def command(
+    verb: str, document: Mapping[str, Any], folder: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
+    """`dsp-gym VERB FILE OPTIONS`, from beginning to end."""
+    line = _line(verb, document, folder, options)
+    return subprocess.run(line, capture_output=True, text=True, timeout=2 * PATIENCE_S)
+
+
+def signalled(
+    verb: str, document: Mapping[str, Any], folder: Path, *options: str, name: str, at: str
+) -> tuple[int, str]:
+    """The same, sent a signal when it has printed a line that matches; exit code, what follows."""
+    process = subprocess.Popen(
+        _line(verb, document, folder, options), stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    with process, process.stdout:
+        for said in process.stdout:
+            if re.search(at, said):
+                process.send_signal(signal.Signals[name])
+                break
+        follows = process.stdout.read()
+        return process.wait(PATIENCE_S), follows
+
+
+def _line(
+    verb: str, document: Mapping[str, Any], folder: Path, options: Iterable[str]
+) -> list[str]:
+    file = folder / f"{verb}.yaml"
+    file.write_text(yaml.safe_dump(dict(document)))
+    program = "from dsp_gym.cli import main; main()"
+    return [sys.executable, "-c", program, verb, str(file), *options]

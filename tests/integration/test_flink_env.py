@@ -11,18 +11,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import yaml
 from gymnasium.utils.env_checker import check_env
 
 from dsp_gym.envs.action import DOUBLE
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.flink.cluster import LocalCluster
 from dsp_gym.flink.rest import ENDED
-from dsp_gym.flink.settings import ClusterSettings
 from dsp_gym.flink.submission import Configuration, Submission
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import ScalingDecision
-from tests.real_flink import REAL_FLINK, WORD_COUNT
+from tests.real_flink import PATIENCE_S, REAL_FLINK, running, small_cluster, write_job
 
 pytestmark = REAL_FLINK
 
@@ -32,19 +30,13 @@ NAMES = ("source", "flatmap", "count")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
-    settings = ClusterSettings(
-        slots=8, managed_mib=128, task_heap_mib=256, network_mib=64, rest_port=0,
-        prometheus_port=0, scrape_interval_s=2,
-    )  # fmt: skip
-    made = LocalCluster.up(settings, tmp_path_factory.mktemp("env"))
-    yield made
-    made.down()
+    with small_cluster(tmp_path_factory.mktemp("env")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory) -> dict[str, Any]:
-    path = tmp_path_factory.mktemp("jobs") / "words.yaml"
-    path.write_text(yaml.safe_dump(WORD_COUNT | {"source": {"rate_per_s": 200}}))
+    path = write_job(tmp_path_factory.mktemp("jobs"), source={"rate_per_s": 200})
     return {
         "name": "words",
         "jobs": [str(path)],
@@ -94,7 +86,7 @@ def test_ten_steps_scale_the_real_job(cluster, config, make):
     column = env.unwrapped.batch.topology.names(0).index("flatmap")
     _, info = env.reset(seed=3)
     label = info["load"]
-    for _ in range(10):
+    for taken in range(1, 41):
         action = np.zeros(env.action_space.shape, np.int64)
         if env.unwrapped.batch.snapshot.parallelism[0, column] == 1:
             action[2 * column] = DOUBLE  # masked, and so a hold, until something is measured
@@ -104,10 +96,10 @@ def test_ten_steps_scale_the_real_job(cluster, config, make):
         assert (info["reward_source"], info["enacted"]) == ("metrics", True)
         assert not terminated
         assert not truncated
+        if taken >= 10 and env.unwrapped.batch.snapshot.parallelism[0, column] >= 2:
+            break
     (name,) = alive(cluster)
-    spec = env.unwrapped.batch.spec
-    _, configuration = Submission.of_running(cluster.rest, cluster.rest.find_job(name).id, spec)
-    assert configuration.parallelism["flatmap"] >= 2
+    assert running(cluster, env.unwrapped.batch.spec, name)["flatmap"] >= 2
     assert env.unwrapped.batch.snapshot.parallelism[0, column] >= 2
     assert env.reset(seed=3)[1]["load"] == label
     assert alive(cluster) == [name]  # the job before was cancelled
@@ -125,7 +117,7 @@ def test_other_jobs_are_let_be_and_slots_that_are_missing_are_named(cluster, con
     env.close()
     assert alive(cluster) == ["mine"]
     cluster.rest.cancel(mine)
-    assert cluster.rest.wait_for(mine, ENDED, 30) == "CANCELED"
+    assert cluster.rest.wait_for(mine, ENDED, PATIENCE_S) == "CANCELED"
 
 
 def test_neither_the_start_nor_a_decision_takes_more_than_the_free_slots(cluster, config, make):

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-import yaml
 from gymnasium.utils.env_checker import check_env
 
 from dsp_gym.envs.action import DOUBLE
 from dsp_gym.errors import ConfigError, KubernetesError
 from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.rest import ENDED
-from dsp_gym.flink.settings import ClusterSettings
-from dsp_gym.flink.submission import Configuration, Submission
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.kubernetes.overrides import KEY, Override
 from dsp_gym.loop.decision import ScalingDecision
-from tests.fakes.flink_operator import FlinkOperator, RealJob
-from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
-from tests.flink_resources import deployment
-from tests.real_flink import REAL_FLINK, WORD_COUNT, running
+from tests.fakes.kubernetes_api import FakeKubernetes, only_override
+from tests.real_flink import (
+    REAL_FLINK,
+    operated,
+    running,
+    small_cluster,
+    submitting,
+    wait_until_it_runs,
+    write_job,
+)
 
 pytestmark = REAL_FLINK
 
@@ -35,41 +38,27 @@ RIGHTS = {"flinkdeployments": ("get", "list", "watch", "patch"),
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
-    settings = ClusterSettings(
-        slots=8, managed_mib=128, task_heap_mib=256, network_mib=64, rest_port=0,
-        prometheus_port=0, scrape_interval_s=2, scheduler="adaptive",
-    )  # fmt: skip
-    made = LocalCluster.up(settings, tmp_path_factory.mktemp("kubernetes"))
-    yield made
-    made.down()
+    with small_cluster(tmp_path_factory.mktemp("kubernetes"), scheduler="adaptive") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def job_file(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("jobs") / "words.yaml"
-    path.write_text(yaml.safe_dump(WORD_COUNT | {"source": {"rate_per_s": 200}}))
-    return str(path)
+def job_file(tmp_path_factory) -> Path:
+    return write_job(tmp_path_factory.mktemp("jobs"), source={"rate_per_s": 200})
 
 
 @pytest.fixture(scope="module")
 def spec(job_file) -> JobSpec:
-    return load_job(job_file)
+    return load_job(str(job_file))
 
 
 @pytest.fixture
-def fake(cluster, spec) -> Iterator[FakeKubernetes]:
+def fake(cluster, spec, tmp_path) -> Iterator[FakeKubernetes]:
     """An API server, an operator, and the deployment of a job that runs."""
-    job_id = Submission.of_spec(spec, {"rate": "300"}, "words").submit(
-        cluster.rest, Configuration.of_spec(spec)
-    )
-    job = RealJob(cluster.rest, "words", spec)
-    with served_kubernetes() as server:
-        server.put(deployment("words"))
-        with FlinkOperator(server, "words", job):
+    with submitting(cluster, spec, tmp_path) as submit:
+        submit(300.0)
+        with operated(cluster, spec) as server:
             yield server
-        job.close()
-    cluster.rest.cancel(job_id)
-    assert cluster.rest.wait_for(job_id, ENDED, 30) in ENDED
 
 
 @pytest.fixture
@@ -87,7 +76,7 @@ def make(cluster, fake, job_file, tmp_path) -> Iterator[Callable[..., gymnasium.
         }  # fmt: skip
         config = {
             "name": "words",
-            "jobs": [job_file],
+            "jobs": [str(job_file)],
             "loads": {"train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 9}}},
             "env": {
                 "interval_s": 5,
@@ -112,7 +101,7 @@ def test_gymnasium_finds_nothing_wrong(make, cluster):
         warnings.simplefilter("error")
         check_env(env.unwrapped, skip_render_check=True)
     env.close()
-    assert cluster.rest.find_job("words").state == "RUNNING"
+    wait_until_it_runs(cluster)
 
 
 def test_ten_steps_scale_the_job_through_its_resource(make, cluster, fake, spec):
@@ -120,7 +109,7 @@ def test_ten_steps_scale_the_job_through_its_resource(make, cluster, fake, spec)
     column = env.unwrapped.batch.topology.names(0).index("flatmap")
     _, info = env.reset(seed=3)
     assert info["load"] == "as it comes to jobs/words"
-    for _ in range(10):
+    for taken in range(1, 41):
         action = np.zeros(env.action_space.shape, np.int64)
         if env.unwrapped.batch.snapshot.parallelism[0, column] == 1:
             action[2 * column] = DOUBLE  # masked, and so a hold, until something is measured
@@ -130,6 +119,8 @@ def test_ten_steps_scale_the_job_through_its_resource(make, cluster, fake, spec)
         assert (info["reward_source"], info["enacted"]) == ("metrics", True)
         assert not terminated
         assert not truncated
+        if taken >= 10 and env.unwrapped.batch.snapshot.parallelism[0, column] >= 2:
+            break
     assert running(cluster, spec)["flatmap"] >= 2
     assert env.unwrapped.batch.snapshot.parallelism[0, column] >= 2
     options = fake.object("FlinkDeployment", "words")["spec"]["flinkConfiguration"]

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,15 +10,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-import yaml
 
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.config.files import parse
 from dsp_gym.errors import FlinkError
 from dsp_gym.flink.cluster import LocalCluster
 from dsp_gym.flink.rest import ENDED
-from dsp_gym.flink.settings import ClusterSettings
-from dsp_gym.flink.submission import Configuration, Submission, load_arguments
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.live.config import RunConfig
@@ -30,47 +23,39 @@ from dsp_gym.live.run import LiveRun
 from dsp_gym.live.start import started
 from dsp_gym.loop.journal import read
 from tests.fakes.breakable import BreakableLink
-from tests.real_flink import REAL_FLINK, WORD_COUNT, WORDS, running
+from tests.real_flink import (
+    PATIENCE_S,
+    QUICK_TO_RESTART,
+    REAL_FLINK,
+    WORD_COUNT,
+    WORDS,
+    command,
+    running,
+    signalled,
+    small_cluster,
+    submitting,
+    until,
+    write_job,
+)
 
 pytestmark = REAL_FLINK
-
-COMMAND = (sys.executable, "-c", "from dsp_gym.cli import main; main()")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
-    settings = ClusterSettings(
-        slots=8, managed_mib=128, task_heap_mib=256, network_mib=64, rest_port=0,
-        prometheus_port=0, scrape_interval_s=2, checkpoint_interval_s=2, restart_delay_s=1,
-    )  # fmt: skip
-    made = LocalCluster.up(settings, tmp_path_factory.mktemp("run"))
-    yield made
-    made.down()
+    with small_cluster(tmp_path_factory.mktemp("run"), **QUICK_TO_RESTART) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def job_file(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("jobs") / "words.yaml"
-    path.write_text(yaml.safe_dump(WORD_COUNT))
-    return path
+    return write_job(tmp_path_factory.mktemp("jobs"))
 
 
 @pytest.fixture
 def submit(cluster, job_file, tmp_path) -> Iterator[Callable[..., str]]:
-    """Submits the job under a list of rates; every job is cancelled in the end."""
-    spec = load_job(str(job_file))
-
-    def submitted(*rates: float, name: str = "words") -> str:
-        load = load_arguments(rates, tmp_path / "loads", round(time.time() * 1000))
-        return Submission.of_spec(spec, load, name).submit(
-            cluster.rest, Configuration.of_spec(spec)
-        )
-
-    yield submitted
-    for job in cluster.rest.jobs():
-        if job.state not in ENDED:
-            cluster.rest.cancel(job.id)
-            cluster.rest.wait_for(job.id, ENDED, 30)
+    with submitting(cluster, load_job(str(job_file)), tmp_path) as submit:
+        yield submit
 
 
 def document(cluster, job_file, tmp_path, **given) -> dict:
@@ -91,15 +76,6 @@ def config(cluster, job_file, tmp_path) -> Callable[..., RunConfig]:
     return lambda **given: parse(
         RunConfig, document(cluster, job_file, tmp_path, **given), "run.yaml"
     )
-
-
-def until(run: LiveRun, done: Callable[[], bool], turns: int = 30) -> None:
-    """Decide until something holds."""
-    for _ in range(turns):
-        run.turn()
-        if done():
-            return
-    raise AssertionError(f"did not come about in {turns} decisions")
 
 
 def flatmap(cluster: LocalCluster) -> int:
@@ -137,7 +113,8 @@ def test_ds2_scales_the_job_and_no_record_is_lost(cluster, submit, config, tmp_p
 
 def test_a_dry_run_touches_nothing(cluster, submit, job_file, tmp_path):
     job_id = submit(600.0)
-    done = command(document(cluster, job_file, tmp_path), tmp_path, "--steps", "4", "--json")
+    given = document(cluster, job_file, tmp_path)
+    done = command("run", given, tmp_path, "--steps", "4", "--json")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(lines) == 5
@@ -153,21 +130,10 @@ def test_ctrl_c_in_the_middle_of_a_rescale_leaves_the_job_running(
     cluster, submit, job_file, tmp_path, name
 ):
     submit(600.0)
-    file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump(document(cluster, job_file, tmp_path)))
-    line = [*COMMAND, "run", str(file), "--apply"]
-    process = subprocess.Popen(
-        line, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    )
-    assert process.stdout is not None
-    with process, process.stdout:
-        for said in process.stdout:
-            if "asked" in said:
-                process.send_signal(signal.Signals[name])
-                break
-        rest = process.stdout.read()
-        assert process.wait(60) == 130
-    assert "The job runs on." in rest
+    given = document(cluster, job_file, tmp_path)
+    code, said = signalled("run", given, tmp_path, "--apply", name=name, at="asked")
+    assert code == 130
+    assert "The job runs on." in said
     assert cluster.rest.find_job("words").state == "RUNNING"
     assert flatmap(cluster) > 1
 
@@ -237,14 +203,14 @@ def test_a_job_that_is_gone_or_doubled_is_waited_for(cluster, submit, config, tm
     first = submit(10.0)
     with started(config(), apply=True) as run:
         cluster.rest.cancel(first)
-        cluster.rest.wait_for(first, ENDED, 30)
+        cluster.rest.wait_for(first, ENDED, PATIENCE_S)
         assert run.turn().held == "the job has failed, or is gone"
         second, third = submit(10.0), submit(10.0)
         doubled = run.turn()
         assert doubled.held is not None
         assert "2 jobs are named 'words'" in doubled.held
         cluster.rest.cancel(third)
-        cluster.rest.wait_for(third, ENDED, 30)
+        cluster.rest.wait_for(third, ENDED, PATIENCE_S)
         until(run, lambda: run.jobs.held is None)
     assert cluster.rest.find_job("words").id == second
 
@@ -322,7 +288,7 @@ def test_another_flink_is_refused_by_its_version(config):
 
 def test_a_wrong_configuration_ends_with_a_message(cluster, job_file, tmp_path):
     wrong = document(cluster, job_file, tmp_path, policy="ds22")
-    done = command(wrong, tmp_path, "--steps", "1")
+    done = command("run", wrong, tmp_path, "--steps", "1")
     assert done.returncode == USER_ERROR
     assert "there is no policy 'ds22'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -331,10 +297,3 @@ def test_a_wrong_configuration_ends_with_a_message(cluster, job_file, tmp_path):
 def start_and_stop(config: RunConfig) -> None:
     with started(config, apply=False):
         pass
-
-
-def command(run: dict, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    file = folder / "run.yaml"
-    file.write_text(yaml.safe_dump(run))
-    line = [*COMMAND, "run", str(file), *options]
-    return subprocess.run(line, capture_output=True, text=True, timeout=180)

@@ -3,77 +3,57 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.config.files import parse
 from dsp_gym.flink.cluster import LocalCluster
 from dsp_gym.flink.rest import ENDED
-from dsp_gym.flink.settings import ClusterSettings
-from dsp_gym.flink.submission import Configuration, Submission, load_arguments
 from dsp_gym.job.catalog import load_job
 from dsp_gym.live.config import RunConfig
 from dsp_gym.loop.journal import read
 from dsp_gym.shadow.session import Session, session
 from tests.fakes.breakable import BreakableLink
-from tests.real_flink import REAL_FLINK, WORD_COUNT, running
-from tests.unit.shadow.conftest import ask
+from tests.real_flink import (
+    PATIENCE_S,
+    QUICK_TO_RESTART,
+    REAL_FLINK,
+    command,
+    running,
+    signalled,
+    small_cluster,
+    submitting,
+    until,
+    write_job,
+)
+from tests.unit.shadow.conftest import ask, condition, has
 
 pytestmark = REAL_FLINK
 
-COMMAND = (sys.executable, "-c", "from dsp_gym.cli import main; main()")
 DS2 = {"policy": "ds2", "params": {"warm_up_s": 0}}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
-    settings = ClusterSettings(
-        slots=8, managed_mib=128, task_heap_mib=256, network_mib=64, rest_port=0,
-        prometheus_port=0, scrape_interval_s=2, checkpoint_interval_s=2, restart_delay_s=1,
-    )  # fmt: skip
-    made = LocalCluster.up(settings, tmp_path_factory.mktemp("shadow"))
-    yield made
-    made.down()
+    with small_cluster(tmp_path_factory.mktemp("shadow"), **QUICK_TO_RESTART) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def job_file(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("jobs") / "words.yaml"
-    path.write_text(yaml.safe_dump(WORD_COUNT))
-    return path
+    return write_job(tmp_path_factory.mktemp("jobs"))
 
 
 @pytest.fixture
 def submit(cluster, job_file, tmp_path) -> Iterator[Callable[..., str]]:
-    """Submits the job under a list of rates; every job is cancelled in the end."""
-    spec = load_job(str(job_file))
-
-    def submitted(*rates: float) -> str:
-        load = load_arguments(rates, tmp_path / "loads", round(time.time() * 1000))
-        return Submission.of_spec(spec, load, "words").submit(
-            cluster.rest, Configuration.of_spec(spec)
-        )
-
-    yield submitted
-    cancel_all(cluster)
-
-
-def cancel_all(cluster) -> None:
-    for job in cluster.rest.jobs():
-        if job.state not in ENDED:
-            cluster.rest.cancel(job.id)
-            cluster.rest.wait_for(job.id, ENDED, 30)
+    with submitting(cluster, load_job(str(job_file)), tmp_path) as submit:
+        yield submit
 
 
 @pytest.fixture
@@ -95,20 +75,6 @@ def config(document, **given) -> RunConfig:
     return parse(RunConfig, {**document, **given}, "shadow.yaml")
 
 
-def until(shown: Session, done: Callable[[], bool], turns: int = 20) -> None:
-    """Decide until something holds."""
-    for _ in range(turns):
-        shown.run.turn()
-        if done():
-            return
-    raise AssertionError(f"did not come about in {turns} decisions")
-
-
-def condition(shown: Session, name: str) -> dict[str, Any]:
-    found = ask(f"{shown.server.url}/v1/status").json["conditions"]
-    return next(c for c in found if c["type"] == name)
-
-
 def tasks(cluster, job_file) -> int:
     return running(cluster, load_job(str(job_file)))["flatmap"]
 
@@ -118,8 +84,8 @@ def test_three_policies_watch_and_touch_nothing_then_one_acts(
 ):
     job_id = submit(600.0)  # two and a half tasks of flatmap
     with session(config(document), serve=True, mode="shadow") as shown:
-        until(shown, lambda: condition(shown, "DataFresh")["status"] == "True")
-        until(shown, lambda: target(shown) >= 3)
+        until(shown.run, has(shown, "DataFresh", "True"))
+        until(shown.run, lambda: target(shown) >= 3)
         status = ask(f"{shown.server.url}/v1/status").json
         assert set(status["policies"]) == {"learned", "ds2", "flink-autoscaler", "incumbent"}
         assert status["vertices"][1]["current"]["parallelism"] == 1
@@ -141,7 +107,7 @@ def test_three_policies_watch_and_touch_nothing_then_one_acts(
     }
     assert set(per_policy.values()) == {shown.run.turns}
     with session(config(document, mode="active"), serve=True, mode="active") as shown:
-        until(shown, lambda: tasks(cluster, job_file) >= 3)
+        until(shown.run, lambda: tasks(cluster, job_file) >= 3)
     assert cluster.rest.find_job("words").state == "RUNNING"
 
 
@@ -159,7 +125,7 @@ def test_prometheus_gone_flink_in_trouble_and_another_job_id_are_told_and_outliv
     try:
         with session(config(document, where=where), serve=True, mode="shadow") as shown:
             url = shown.server.url
-            until(shown, lambda: condition(shown, "DataFresh")["status"] == "True")
+            until(shown.run, has(shown, "DataFresh", "True"))
             cluster.stop_prometheus()
             try:
                 shown.run.turn()
@@ -170,17 +136,17 @@ def test_prometheus_gone_flink_in_trouble_and_another_job_id_are_told_and_outliv
                 assert "dsp_gym_recommended" not in ask(f"{url}/metrics").text
             finally:
                 cluster.start_prometheus()
-            until(shown, lambda: condition(shown, "DataFresh")["status"] == "True")
+            until(shown.run, has(shown, "DataFresh", "True"))
             link.fail()
             shown.run.turn()
             assert "500" in condition(shown, "Ready")["message"]
             link.mend()
             cluster.rest.cancel(first)
-            cluster.rest.wait_for(first, ENDED, 30)
+            cluster.rest.wait_for(first, ENDED, PATIENCE_S)
             shown.run.turn()
             assert "gone" in condition(shown, "Ready")["message"]
             second = submit(100.0)
-            until(shown, lambda: condition(shown, "DataFresh")["status"] == "True")
+            until(shown.run, has(shown, "DataFresh", "True"))
             assert second != first
             errors = ask(f"{url}/metrics").text
             assert 'dsp_gym_api_errors_total{api="prometheus"' in errors
@@ -191,21 +157,9 @@ def test_prometheus_gone_flink_in_trouble_and_another_job_id_are_told_and_outliv
 
 def test_a_signal_ends_it_whole_and_the_same_folder_goes_on(submit, document, tmp_path):
     submit(100.0)
-    file = tmp_path / "shadow.yaml"
-    file.write_text(yaml.safe_dump(document))
-    line = [*COMMAND, "shadow", str(file)]
     for name in ("SIGTERM", "SIGINT"):
-        process = subprocess.Popen(
-            line, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-        )
-        assert process.stdout is not None
-        with process, process.stdout:
-            for said in process.stdout:
-                if "incumbent" in said and "keeps" in said:
-                    process.send_signal(signal.Signals[name])
-                    break
-            process.stdout.read()
-            assert process.wait(30) == 130
+        code, _ = signalled("shadow", document, tmp_path, name=name, at="incumbent.*keeps")
+        assert code == 130
     entries = list(read(tmp_path / "journal" / "words"))
     assert [e.seq for e in entries] == list(range(len(entries)))
     assert sum(e.body.get("event") == "started" for e in entries) == 2
@@ -216,8 +170,8 @@ def test_a_signal_ends_it_whole_and_the_same_folder_goes_on(submit, document, tm
 
 def test_once_is_for_ci_and_bad_input_ends_with_code_2(submit, document, cluster, tmp_path):
     submit(100.0)
-    deadline = time.monotonic() + 60
-    while (done := command(document, tmp_path, "--once", "--json")).returncode == 3:
+    deadline = time.monotonic() + PATIENCE_S
+    while (done := command("shadow", document, tmp_path, "--once", "--json")).returncode == 3:
         assert time.monotonic() < deadline
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -230,14 +184,7 @@ def test_once_is_for_ci_and_bad_input_ends_with_code_2(submit, document, cluster
         ({**document, "where": {"rest_url": cluster.rest_url,
                                 "prometheus_url": "http://127.0.0.1:9"}}, "127.0.0.1:9"),
     ):  # fmt: skip
-        refused = command(wrong, tmp_path, "--once")
+        refused = command("shadow", wrong, tmp_path, "--once")
         assert refused.returncode == USER_ERROR, refused.stderr
         assert says in refused.stderr
         assert "Traceback" not in refused.stderr
-
-
-def command(document, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    file = folder / "shadow.yaml"
-    file.write_text(yaml.safe_dump(document))
-    line = [*COMMAND, "shadow", str(file), *options]
-    return subprocess.run(line, capture_output=True, text=True, timeout=120)
