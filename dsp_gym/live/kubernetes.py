@@ -24,8 +24,11 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.kubernetes.access import missing_rights, prove_read_only
 from dsp_gym.kubernetes.api import KubernetesApi
 from dsp_gym.kubernetes.config import RESOURCE_NAME, KubernetesPlace
+from dsp_gym.kubernetes.job_arguments import levels_in, with_levels
 from dsp_gym.kubernetes.lease import Lease
+from dsp_gym.kubernetes.rehearsal import rehearse
 from dsp_gym.kubernetes.resources import FlinkResource
+from dsp_gym.kubernetes.running import RunningVertices
 from dsp_gym.kubernetes.watch import Watcher
 from dsp_gym.live.jobs import ClosableActuator, LiveJobs
 from dsp_gym.live.silence import refuse_silence
@@ -269,7 +272,9 @@ def watched_on_kubernetes(
         now_s = clock()
         seen = samples.samples(now_s - window.window_s, now_s)  # a Prometheus that is down is said
         if resource.job_state == "RUNNING":
-            job.look()  # a file of another job is refused
+            runs = job.look()  # a file of another job is refused
+            if apply and resource.reason_not_to_write() is None:
+                _rehearse(at.api, place, resource, spec, runs)
             if len(seen) == 0:
                 refuse_silence(place.prometheus_url, job, window, now_s)
         actuator = _actuator(at.api, place, resource, spec, job, on_event, apply=apply)
@@ -314,6 +319,19 @@ def _only(found: Mapping[str, FlinkResource], place: KubernetesPlace, name: str 
             remedy=did_you_mean(name, found),
         )  # fmt: skip
     return name if name is not None else next(iter(found))
+
+
+def _rehearse(
+    api: KubernetesApi, place: KubernetesPlace, resource: FlinkResource, spec: JobSpec,
+    runs: RunningVertices,
+) -> None:  # fmt: skip
+    """Refuse to act where the server would not let pass what that writes."""
+    arguments = None
+    levels = levels_in(resource.job_arguments, spec)
+    if place.memory_route != "none" and levels is not None:
+        others = {name: 1 if level == 0 else 0 for name, level in levels.items()}
+        arguments = with_levels(resource.job_arguments, others, spec)
+    rehearse(api, resource, {i: tasks + 1 for i, tasks in runs.by_id.items()}, arguments)
 
 
 def _actuator(

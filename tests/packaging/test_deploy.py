@@ -16,6 +16,7 @@ import yaml
 from yamllint import linter
 from yamllint.config import YamlLintConfig
 
+from dsp_gym.kubernetes.resources import FlinkResource
 from tests.kustomizing import render
 
 ROOT = Path(__file__).parents[2]
@@ -142,23 +143,33 @@ def fence_says(before: dict[str, Any], after: dict[str, Any], user: str) -> list
         )
     }  # fmt: skip
 
-    def holds(expression: str) -> Any:
+    def value(expression: str) -> Any:
         return environment.program(environment.compile(expression)).evaluate(known)
 
+    def holds(expression: str) -> bool:
+        try:
+            return bool(value(expression))
+        except celpy.CELEvalError:
+            return False  # failurePolicy: Fail
+
     spec = policy["spec"]
+    assert spec["failurePolicy"] == "Fail"
     if not all(holds(condition["expression"]) for condition in spec["matchConditions"]):
         return []
-    variables = {v["name"]: holds(v["expression"]) for v in spec["variables"]}
-    known["variables"] = celpy.celtypes.MapType(
-        {celpy.celtypes.StringType(name): value for name, value in variables.items()}
-    )
+    known["variables"] = celpy.celtypes.MapType()
+    for variable in spec["variables"]:
+        named = celpy.celtypes.StringType(variable["name"])
+        known["variables"][named] = value(variable["expression"])
     return [rule["message"] for rule in spec["validations"] if not holds(rule["expression"])]
 
 
 ACTOR = "system:serviceaccount:dsp-gym:dsp-gym-actor"
 
 
-def flink(image: str = "flink:2.1", **configuration: str) -> dict[str, Any]:
+INNER = "jobvertex-parallelism-overrides"
+
+
+def flink(image: str = "flink:2.1", **configuration: Any) -> dict[str, Any]:
     return {"metadata": {"name": "q11"}, "spec": {"image": image, "job": {"parallelism": 4},
                                                   "flinkConfiguration": configuration}}  # fmt: skip
 
@@ -174,12 +185,81 @@ def flink(image: str = "flink:2.1", **configuration: str) -> dict[str, Any]:
         (flink(state="rocksdb"), flink(), "overrides only"),
         (flink(), flink(state="heap"), "overrides only"),
         (flink(**{KEY: "a:1"}), flink(), "may not remove an override"),
+        # one text, or a map by vertex, inside a map
+        (flink(pipeline={INNER: "a:1"}), flink(pipeline={INNER: "a:2"}), None),
+        (flink(pipeline={INNER: {"a": 1}}), flink(pipeline={INNER: {"a": 2}}), None),
+        (
+            flink(pipeline={"jars": "x", INNER: "a:1"}),
+            flink(pipeline={"jars": "x", INNER: "a:2"}),
+            None,
+        ),
+        (flink(pipeline={"jars": "x"}), flink(pipeline={"jars": "x", INNER: "a:2"}), None),
+        (
+            flink(pipeline={"jars": "x", INNER: "a:1"}),
+            flink(pipeline={"jars": "y", INNER: "a:2"}),
+            "overrides only",
+        ),
+        (
+            flink(pipeline={INNER: "a:1"}),
+            flink(pipeline={"jars": "x", INNER: "a:2"}),
+            "overrides only",
+        ),
+        (
+            flink(pipeline={"jars": "x", INNER: "a:1"}),
+            flink(pipeline={INNER: "a:2"}),
+            "overrides only",
+        ),
+        (flink(), flink(pipeline={"jars": "x"}), "overrides only"),
+        (flink(pipeline={"jars": "x"}), flink(), "overrides only"),
+        (flink(pipeline={INNER: "a:1"}), flink(pipeline={}), "may not remove an override"),
+        (flink(pipeline={INNER: "a:1"}), flink(), "may not remove an override"),
+        (flink(pipeline={INNER: "a:1"}), flink(pipeline="x"), "overrides only"),
+        # one key per vertex
+        (flink(**{f"{KEY}.a": "1"}), flink(**{f"{KEY}.a": "2", f"{KEY}.b": "3"}), None),
+        (
+            flink(**{f"{KEY}.a": "1", f"{KEY}.b": "3"}),
+            flink(**{f"{KEY}.a": "1"}),
+            "may not remove an override",
+        ),
+        (flink(pipeline={f"{INNER}.a": 1}), flink(pipeline={f"{INNER}.a": 2}), None),
+        (flink(), flink(**{f"{KEY}-not": "1"}), "overrides only"),
+        # two spellings
+        (
+            flink(pipeline={INNER: "a:1"}),
+            flink(pipeline={INNER: "a:1"}, **{KEY: "a:2"}),
+            "in two ways",
+        ),
+        (flink(**{KEY: "a:1"}), flink(pipeline={INNER: "a:1"}, **{KEY: "a:1"}), "in two ways"),
     ],
 )
 def test_the_fence_lets_the_actor_change_one_key(before, after, refused) -> None:
     said = fence_says(before, after, ACTOR)
     assert (said == []) if refused is None else any(refused in message for message in said)
     assert fence_says(before, after, "system:serviceaccount:flink:operator") == []
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        {KEY: "a:1"}, {KEY: {"a": 1}}, {f"{KEY}.a": "1"}, {}, {"state": "rocksdb"},
+        {"pipeline": {INNER: "a:1", "jars": "x"}}, {"pipeline": {INNER: {"a": 1}}},
+        {"pipeline": {f"{INNER}.a": 1}},
+    ],
+)  # fmt: skip
+def test_the_fence_lets_pass_what_the_process_writes_in_every_spelling(configuration) -> None:
+    before = flink(**configuration)
+    patch = FlinkResource.parse({"kind": "FlinkDeployment", **before}).patch_for({"a": 3})
+    after = merged(before, patch)
+    assert FlinkResource.parse({"kind": "FlinkDeployment", **after}).overrides == {"a": 3}
+    assert fence_says(before, after, ACTOR) == []
+
+
+def merged(old: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    old = old if isinstance(old, dict) else {}
+    return {**old, **{key: merged(old.get(key), value) for key, value in patch.items()}}
 
 
 def test_the_fence_lets_nobody_reach_a_spec_without_configuration_by_another_way() -> None:

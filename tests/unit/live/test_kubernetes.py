@@ -15,7 +15,7 @@ from dsp_gym.kubernetes.config import KubernetesPlace
 from dsp_gym.live.kubernetes import KubernetesJobs, watched_on_kubernetes
 from dsp_gym.metrics.window import WindowConfig
 from tests.answering import TASKS, answering, tell
-from tests.fakes.kubernetes_api import FakeKubernetes, served_kubernetes
+from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
 from tests.flink_resources import deployment, stable
 from tests.simulating import line, wanted
 
@@ -119,6 +119,20 @@ def test_a_job_that_nobody_scrapes_is_refused_once_it_has_run_for_long(flink, wa
     tell(flink, since_ms=round(time.time() * 1000) - 100_000)
     with pytest.raises(FlinkError, match=r"no metrics of job 'words', which has run for 1\d\d s"):
         watch()
+
+
+def test_acting_is_rehearsed_so_that_what_a_fence_forbids_is_said_at_the_start(fake, watch):
+    before = fake.object("FlinkDeployment", "words")
+    fake.admission.append(only_override("me"))
+    watch(RIGHTS, apply=True)
+    assert {r.query.get("dryRun") for r in fake.requests if r.method == "PATCH"} == {"All"}
+    assert fake.object("FlinkDeployment", "words")["spec"] == before["spec"]
+    arguments = ["--program", "words", "--managed-mib", "map=128"]
+    fake.put(deployment(job={**before["spec"]["job"], "args": arguments}))
+    watch(RIGHTS, apply=True)
+    with pytest.raises(KubernetesError, match="what acting writes would be refused") as caught:
+        watch(RIGHTS, apply=True, memory_route="job-arguments")
+    assert "memory_route: none" in str(caught.value)
 
 
 def test_a_server_that_is_down_is_said(fake, watch):
