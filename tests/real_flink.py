@@ -156,12 +156,12 @@ def operated(cluster: LocalCluster, spec: JobSpec) -> Iterator[FakeKubernetes]:
 
 
 def running(cluster: LocalCluster, spec: JobSpec, name: str = "words") -> dict[str, int]:
-    """Tasks by vertex; zeros where no job has the name, as between savepoint and submission."""
+    """Tasks by vertex; zeros where no job has the name or it only begins, as in a rescale."""
     try:
         job = cluster.rest.find_job(name)
+        return dict(Submission.of_running(cluster.rest, job.id, spec)[1].parallelism)
     except FlinkError:
         return dict.fromkeys((vertex.name for vertex in spec.vertices), 0)
-    return dict(Submission.of_running(cluster.rest, job.id, spec)[1].parallelism)
 
 
 def wait_until_it_runs(cluster: LocalCluster, name: str = "words") -> None:
