@@ -16,7 +16,7 @@ SMALL = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.adaptive.enabled": "true",
-    # A JVM of minutes: C2 takes longer to compile what runs often than it saves, half of all the CPU.
+    # C2 takes more of the minutes such a JVM lives than it saves: half of all it computes.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 """Settings beside those of every session."""
