@@ -36,6 +36,39 @@ hypothesis.settings.load_profile("repeatable")
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 
+FIRST = (
+    # One worker compiles the simulator; those beside it meanwhile have Flink, which needs none.
+    "contracts/test_policy_contract.py",
+    "integration/test_flink_jobs.py",
+    "integration/test_flink_cluster.py",
+    # What computes beside what waits, the longest first.
+    "integration/test_dataset_build.py",
+    "integration/test_run.py",
+    "integration/test_record.py",
+    "integration/test_streaming.py",
+    "integration/test_shadow.py",
+    "integration/test_dataset_sources.py",
+    "integration/test_actuators.py",
+    "integration/test_sweep.py",
+    "integration/test_kubernetes_env.py",
+    "integration/test_shadow_kubernetes.py",
+    "integration/test_cli_train.py",
+    "integration/test_flink_env.py",
+    "integration/test_collectors.py",
+    "packaging/test_wheel.py",
+    "integration/test_dataset_rescales.py",
+    "integration/test_calibrating_from_datasets.py",
+    "integration/test_learning_from_datasets.py",
+    "integration/test_transitions.py",
+    "properties/test_dataset_steps.py",
+    "integration/test_worldcup.py",
+    "integration/test_agents_training.py",
+    "integration/test_cli_tune.py",
+    "integration/test_cli_leaderboard.py",
+    "integration/test_cli_evaluate.py",
+)
+"""Files that take long. A worker of `make test` takes whole files, in this order, then the rest."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -43,6 +76,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the golden tests see to tests/golden instead of comparing",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that no worker is left with one in the end."""
+    rank = {f"tests/{file}": number for number, file in enumerate(FIRST)}
+    assert all((ROOT / file).is_file() for file in rank), "FIRST names a file that is gone"
+    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
 
 
 @pytest.fixture(autouse=True)
