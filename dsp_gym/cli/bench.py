@@ -88,13 +88,16 @@ def start(
 def shadow(
     decisions: Annotated[int, typer.Option(help="decisions that are timed", min=10)] = 1440,
     starts: Annotated[int, typer.Option(help="processes that are started", min=1, max=20)] = 3,
+    replayed_h: Annotated[
+        int, typer.Option("--replayed-hours", help="length of the replayed recording", min=1)
+    ] = 24,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Time per decision, memory and start of `dsp-gym shadow`: 16 vertices, four policies."""
     from dsp_gym.bench.environment import machine
     from dsp_gym.bench.shadow import bench_shadow
 
-    figures = bench_shadow(decisions, starts)
+    figures = bench_shadow(decisions, starts, replayed_h)
     if as_json:
         print_json({"machine": machine(), "figures": [asdict(figure) for figure in figures]})
         return

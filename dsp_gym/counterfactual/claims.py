@@ -138,9 +138,7 @@ def model_error(course: Course, slices: Sequence[slice], parts: Sequence[Predict
         for name in ("seconds", "cost", "slo_s", "pending_s")
     }
     seconds = seen["seconds"].sum()
-    # At the end of a slot in which the job is down, and where no sample told, nobody knows its log.
-    looked = np.concatenate([course.seen_after(part) for part in slices])
-    looked &= np.isfinite(seen["pending_s"])
+    looked = np.isfinite(seen["pending_s"])
     lag = np.concatenate([part.outcome["pending_s"].mean(axis=1) for part in parts])
     return ModelError(
         lag_s=(_mean(lag[looked]), _mean(seen["pending_s"][looked])),

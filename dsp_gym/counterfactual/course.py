@@ -53,6 +53,8 @@ class Course:
     pending: Floats  # (K, V) of sources
     state_mib: Floats  # (K, V)
     outcome: Mapping[str, Floats]  # (K,) each; NaN where it is not known
+    age_s: Floats  # (K,) of the newest sample when the outcome was told: it was counted until then
+    arrivals: tuple[Floats, ...]  # (K) of (N, 2) each: when how many had arrived; empty: not told
     decided: Mapping[str, Decided]
     held: int  # slots in which nothing could be seen or asked, with the reason in the journal
     interval_s: float  # between decisions
@@ -80,12 +82,6 @@ class Course:
     def tells_latency(self) -> bool:
         """Whether sinks told how old records were."""
         return bool(np.isfinite(self.outcome["latency_p95_s"]).any())
-
-    def seen_after(self, part: slice) -> NDArray[np.bool_]:
-        """Whether the log was seen at the end of each interval: in an outage it is not."""
-        up = np.append(self.up, True)[part.start + 1 : part.stop + 1]
-        up[-1] = True  # what comes after the stretch is not known
-        return up
 
     def next_up(self) -> Ints:
         """Of each slot the first from it on in which the job is up; itself where none is, (K,)."""
@@ -192,6 +188,10 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
             name: np.array([_number(slot.outcome.get(name)) for slot in slots])
             for name in OUTCOMES
         },
+        age_s=np.nan_to_num(np.array([_number(s.outcome.get("data_age_s")) for s in slots])),
+        arrivals=tuple(
+            np.array(s.outcome.get("arrivals") or [], np.float64).reshape(-1, 2) for s in slots
+        ),
         decided={name: _decided(slots, name, names, failures.get(name)) for name in policies},
         held=held,
         interval_s=float(np.median(steps)) if len(steps) else 60.0,

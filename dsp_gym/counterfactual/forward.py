@@ -97,14 +97,18 @@ def forward(
         seeds: how many times, with other service times, outages and noise each time.
     """
     jobs = _started(spec, course, part, window, seeds)
-    measured = jobs if course.simulated else MeasuredJobs(jobs, has_latency=course.tells_latency)
-    interval_s = max(1, round(course.interval_s))
+    measured = (
+        jobs
+        if course.simulated
+        else MeasuredJobs(jobs, ages_s=course.age_s[part], has_latency=course.tells_latency)
+    )
     numbers = np.arange(seeds, dtype=np.int64)
-    loop = ControlLoop(measured, policy, guardrails, interval_s)
+    loop = ControlLoop(measured, policy, guardrails)
     loop.reset(numbers)
     outcomes: list[Outcome] = []
     running, level, changes = [], [], []
-    for _ in range(part.start, part.stop):
+    for seconds in np.diff(slot_ends_s(course, part), prepend=0).tolist():
+        loop.interval_s = max(1, seconds)
         step = loop.step()
         assert isinstance(step.outcome, Outcome)
         outcomes.append(step.outcome)
@@ -131,18 +135,18 @@ def _started(
         Topology.of([spec], [0] * seeds), SimulationOptions(measurement=measurement)
     )
     columns, first = _columns(course, spec), part.start
-    arrivals = np.repeat(arrival_rates(course, part), max(1, round(course.interval_s)))
     up_s = _up_s(course, first)
-    rates = np.concatenate([np.full(up_s, arrivals[0]), arrivals])
+    rates = arrival_rates(course, part, up_s)
     jobs.reset(
         np.arange(seeds, dtype=np.int64), np.tile(rates, (seeds, 1)),
         parallelism=np.tile(course.parallelism[first, columns], (seeds, 1)),
         memory_level=np.tile(course.memory_level[first, columns], (seeds, 1)),
     )  # fmt: skip
-    pending = course.pending[first, columns]
+    pending, age_s = course.pending[first, columns], _age_s(course, first, up_s)
     _owe(jobs, pending)  # what waits now kept the job as busy before
-    jobs.advance(up_s)
+    jobs.advance(up_s - age_s)
     _owe(jobs, pending)
+    jobs.advance(age_s)
     return jobs
 
 
@@ -152,21 +156,57 @@ def _up_s(course: Course, first: int) -> int:
     return WARM_UP_S if np.isnan(up_s) else int(np.clip(round(up_s), 0, WARM_UP_S))
 
 
+def _age_s(course: Course, first: int, up_s: int) -> int:
+    """Whole seconds since the backlog was sampled that the first decision saw."""
+    return min(up_s, round(float(course.age_s[max(0, first - 1)])))
+
+
 def _columns(course: Course, spec: JobSpec) -> list[int]:
     """Where the model's vertices stand in what was observed; both have the same ones."""
     return [course.vertices.index(vertex.name) for vertex in spec.topological_order()]
 
 
-def arrival_rates(course: Course, part: slice) -> Floats:
-    """Records/s offered in each interval of a stretch, (K,).
+def arrival_rates(course: Course, part: slice, before_s: int) -> Floats:
+    """Records/s offered in each second, from so long before a stretch to its end.
 
-    While a job is down nothing is known of its log, and what arrived shows when it runs again:
-    intervals that end in an outage share their arrivals with the one in which it is over.
+    Known is how many arrived from sample to sample; where a journal does not tell, from the newest
+    sample at the begin of an interval to the one at its end.
     """
-    arrived, seconds = course.outcome["arrived"][part], course.outcome["seconds"][part]
-    group = np.concatenate([[0], np.cumsum(course.seen_after(part))[:-1]])
-    total, span = (np.bincount(group, values) for values in (arrived, seconds))
-    return np.asarray((total / np.maximum(span, 1.0))[group])
+    ends = slot_ends_s(course, part)
+    points = [_counted(course, k) for k in range(part.start, part.stop)]
+    when = np.concatenate([found[1:, 0] for found in points]) - course.t_s[part.start]
+    risen = np.concatenate([np.diff(found[:, 1]) for found in points])
+    begin = points[0][0, 0] - course.t_s[part.start]
+    edges = np.concatenate([[begin], when])
+    kept = np.append(True, np.diff(np.maximum.accumulate(edges)) > 0)  # samples told twice
+    edges, risen = edges[kept], risen[kept[1:]]
+    per_s = risen / np.diff(edges)
+    # Before and after it goes on as in the first and the last interval.
+    soon = int(np.searchsorted(edges, edges[0] + course.interval_s))
+    early = float(np.average(per_s[:soon], weights=np.diff(edges)[:soon]))
+    edges = np.concatenate([[min(edges[0], 0.0) - before_s - 1.0], edges, [ends[-1] + 60.0]])
+    per_s = np.concatenate([[early], per_s, per_s[-1:]])
+    arrived = np.concatenate([[0.0], np.cumsum(per_s * np.diff(edges))])
+    return np.diff(np.interp(np.arange(-before_s, ends[-1] + 1), edges, arrived))
+
+
+def slot_ends_s(course: Course, part: slice) -> Ints:
+    """When each interval of a stretch ends, whole seconds after its first decision, (K,)."""
+    first, last = course.t_s[part.start], part.stop - 1
+    ends = course.t_s[part.start + 1 : part.stop + 1] - first
+    if part.stop == len(course):
+        ends = np.append(ends, course.t_s[last] + course.outcome["seconds"][last] - first)
+    return np.maximum.accumulate(np.round(ends).astype(np.int64))
+
+
+def _counted(course: Course, k: int) -> Floats:
+    """When how many records had arrived in one interval, (N, 2)."""
+    if len(course.arrivals[k]) > 1:
+        return course.arrivals[k]
+    seconds, age_s = course.outcome["seconds"][k], course.age_s[k]
+    begin = course.t_s[k] - course.age_s[max(0, k - 1)]
+    end = max(course.t_s[k] + seconds - age_s, begin + 1.0)
+    return np.array([[begin, 0.0], [end, course.outcome["arrived"][k]]])
 
 
 def _owe(jobs: SimulatedJobs, pending: Floats) -> None:

@@ -8,6 +8,7 @@ have been measured of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.simulation.options import SAMPLE_S
 from dsp_gym.simulation.simulated import SimulatedJobs
 from dsp_gym.simulation.state import X_PENDING, X_WAIT
@@ -34,14 +35,19 @@ class MeasuredJobs:
 
     Args:
         jobs: started; all under the same rates.
+        ages_s: of the newest sample at the end of each interval; then 0.
         has_latency: whether sinks tell latencies; otherwise only the log's age is known.
     """
 
-    def __init__(self, jobs: SimulatedJobs, *, has_latency: bool = True) -> None:
+    def __init__(
+        self, jobs: SimulatedJobs, *, ages_s: Iterable[float] = (), has_latency: bool = True
+    ) -> None:
         self.jobs, self.topology = jobs, jobs.topology
         self._sources = np.flatnonzero(jobs.topology.tables.kind[jobs.topology.row[0]] == SOURCE)
         self._arrived = np.concatenate([[0.0], np.cumsum(jobs.rates[0])])  # until each second
         self._seconds = np.arange(len(self._arrived), dtype=np.float64)
+        self._sampled = iter(ages_s)
+        self._bound_s = float(jobs.topology.spec(0).slo.latency_s)
         self._has_latency = has_latency
         kept = REMEMBERED_S // SAMPLE_S + 1 if has_latency else 1
         self._ages: Floats = np.zeros((kept, len(jobs)))
@@ -55,30 +61,31 @@ class MeasuredJobs:
         self.jobs.apply(guarded)
 
     def advance(self, seconds: int) -> Outcome:
-        """Let the jobs run; returns what would be measured of it."""
-        parts: list[Outcome] = []
-        late, samples = (np.zeros(len(self.jobs)) for _ in range(2))
-        latency = np.zeros(len(self.jobs))
-        while seconds > 0:
-            part = self.jobs.advance(min(seconds, SAMPLE_S))
-            seconds -= SAMPLE_S
-            parts.append(part)
-            up = part.down_s < part.seconds
+        """Let the jobs run; returns what would be measured of it.
+
+        Samples are 5 s apart, the last one as old as it was in this interval of the real job.
+        """
+        age_s = min(round(float(next(self._sampled, 0.0))), seconds - 1)
+        late, samples, latency = (np.zeros(len(self.jobs)) for _ in range(3))
+        parts = []
+        for step_s in _steps(seconds - age_s):
+            parts.append(self.jobs.advance(step_s))
+            up = self.jobs.state.status < int(Status.RESTARTING)
             self._ages = np.concatenate([self._ages[1:], [self._age_s()]])
             told = self._ages.max(axis=0)
-            late += up & (told > self._bound_s())
+            late += up & (told > self._bound_s)
             latency += np.where(up, told, 0.0)
             samples += up
-        whole = _joined(parts)
+        pending, pending_s = parts[-1].pending, parts[-1].pending_s
+        whole = _joined([*parts, self.jobs.advance(age_s)] if age_s else parts)
         share = late / np.maximum(samples, 1)
         return replace(
             whole,
             slo_s=whole.down_s + share * (whole.seconds - whole.down_s),
             latency_p95_s=latency / np.maximum(samples, 1),
+            pending=pending,
+            pending_s=pending_s,
         )
-
-    def _bound_s(self) -> float:
-        return self.topology.spec(0).slo.latency_s
 
     def _age_s(self) -> Floats:
         """How old the records are that reach the sinks now, s, (J,)."""
@@ -103,10 +110,14 @@ class MeasuredJobs:
         )
 
 
+def _steps(seconds: int) -> list[int]:
+    """Whole steps of a sample each, a shorter one first."""
+    short = seconds % SAMPLE_S
+    return [short] * (short > 0) + [SAMPLE_S] * (seconds // SAMPLE_S)
+
+
 def _joined(parts: list[Outcome]) -> Outcome:
     """One outcome of several in a row."""
-    last = parts[-1]
     found = {f.name: np.sum([getattr(p, f.name) for p in parts], axis=0) for f in fields(Outcome)}
     found["latency_max_s"] = np.max([p.latency_max_s for p in parts], axis=0)
-    found["pending"], found["pending_s"] = last.pending, last.pending_s
     return Outcome(**found)

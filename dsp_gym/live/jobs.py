@@ -18,7 +18,7 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import PENDING
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
-from dsp_gym.metrics.outcome import observed_in, outcome_of
+from dsp_gym.metrics.outcome import arrivals_of, observed_in, outcome_of
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import Observed
 
@@ -89,6 +89,8 @@ class LiveJobs:
         # A wall clock may be set while somebody waits; how long that takes is none of its business.
         self._pace = time.monotonic if clock is time.time else clock
         self._since_s = clock()
+        self.arrivals: list[tuple[float, float]] = []
+        """When how many records had arrived in the last interval, see `arrivals_of`."""
         self._history: list[Observed] = []
         self._rescales = 0
 
@@ -153,6 +155,7 @@ class LiveJobs:
         self.snapshot()
         samples = self.source.samples(since_s - _BEFORE_S, self._since_s)
         history = [*history, self._history[-1]]
+        self.arrivals = arrivals_of(self.spec, samples, since_s, self._since_s)
         return outcome_of(self.spec, samples, history, since_s, self._since_s, rescales=rescales)
 
     def close(self) -> None:

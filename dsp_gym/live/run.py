@@ -321,9 +321,11 @@ class LiveRun:
         except Exception as error:
             self._fail("outcome", _words(error))
             return None
-        age_s = float(getattr(self.jobs, "data_age_s", math.nan))  # what was counted, was by then
-        told = {"data_age_s": age_s if math.isfinite(age_s) else None}
-        self.notes("outcome", outcome_to_json(outcome) | told)
+        told: dict[str, Any] = dict(outcome_to_json(outcome))
+        age_s = float(getattr(self.jobs, "data_age_s", math.nan))  # until then it was counted
+        told["data_age_s"] = age_s if math.isfinite(age_s) else None
+        told["arrivals"] = getattr(self.jobs, "arrivals", [])
+        self.notes("outcome", told)
         self.roll_back.happened(self._clock(), outcome)
         return outcome
 

@@ -24,7 +24,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed, increase
 
-__all__ = ["observed_in", "outcome_of"]
+__all__ = ["arrivals_of", "observed_in", "outcome_of"]
 
 Floats = NDArray[np.float64]
 Span = tuple[float, float]
@@ -108,6 +108,36 @@ def outcome_of(
         "failures": float(sum(_has_failed(a, b) for a, b in pairs)),
     }
     return Outcome(**{name: np.array([value]) for name, value in values.items()})
+
+
+def arrivals_of(
+    spec: JobSpec, samples: Samples, since_s: float, until_s: float
+) -> list[tuple[float, float]]:
+    """When how many records had arrived, counted from the last sample before an interval.
+
+    What a source emitted and what waits in its log together rise as records arrive, whether the job
+    keeps up or not. While a subtask does not report they seem to fall, which is left out.
+    """
+    seen = samples.between(-np.inf, until_s)
+    found: dict[float, float] = {}
+    for vertex in spec.vertices:
+        if vertex.kind != "source":
+            continue
+        times, _, emitted = seen.grid(vertex.name, "emitted_records_total")
+        at, _, owed = seen.grid(vertex.name, "pending_records")
+        if not len(times) or (len(at) and not np.array_equal(times, at)):
+            return []
+        waiting = np.nansum(owed, axis=1) if len(at) else np.zeros(len(times))
+        totals = np.nansum(emitted, axis=1) + waiting
+        for t_s, total in zip(times.tolist(), totals.tolist(), strict=True):
+            found[t_s] = found.get(t_s, 0.0) + total
+    if not found:
+        return []
+    when = np.array(sorted(found))
+    counts = np.maximum.accumulate([found[t_s] for t_s in when.tolist()])
+    first = max(0, int(np.searchsorted(when, since_s, side="right")) - 1)
+    risen = counts[first:] - counts[first]
+    return list(zip(when[first:].tolist(), risen.tolist(), strict=True))
 
 
 def _pairs(

@@ -4,9 +4,10 @@
     python -m dsp_gym.validation.counterfactual --rescore [--job JOB ...] [--out FILE.json]
 
 Justin scales the real job under a load that doubles and halves, with DS2 watching; then DS2 scales
-it under the same load. The scorecard of the first journal says how wrong the model is about what
-really ran, and what DS2 would have cost; the second journal says what DS2 did cost, and once more
-how wrong the model is about what ran. `--rescore` reads journals of earlier runs again.
+it under the same load. The scorecard of the first journal, made with the job as its calibration on
+earlier recordings left it, says how wrong the model is about what really ran, and what DS2 would
+have cost; the second journal says what DS2 did cost, and once more how wrong the model is about
+what ran. `--rescore` reads the newest journals again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+import yaml
 
+from dsp_gym.calibration.parameters import Parameter, with_parameters
+from dsp_gym.calibration.rescale import RescaleTimes, with_rescale
 from dsp_gym.config.files import write_atomic
 from dsp_gym.counterfactual.claims import ModelError
 from dsp_gym.counterfactual.course import Course, read_course
@@ -26,6 +30,7 @@ from dsp_gym.counterfactual.scorecard import ScorecardConfig, scorecard
 from dsp_gym.errors import ConfigError
 from dsp_gym.flink.submission import Submission, load_arguments
 from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
 from dsp_gym.live.config import PlaceConfig, RunConfig
 from dsp_gym.live.connection import Place, reach
 from dsp_gym.live.modes import RollBackConfig, SeatConfig
@@ -63,6 +68,29 @@ def configured(job: str, acting: str = "justin", where: PlaceConfig | None = Non
     )  # fmt: skip
 
 
+def calibrated(job: str, reports: Path) -> JobSpec:
+    """The job as its calibration left it, from the report of `dsp-gym calibrate --json`.
+
+    Raises:
+        ConfigError: There is no report of the job.
+    """
+    file = reports / f"calibrate-{job}.json"
+    if not file.exists():
+        raise ConfigError(
+            "is missing", file=file, remedy=f"Write it: dsp-gym calibrate {job} --json > {file}"
+        )
+    report = json.loads(file.read_text(encoding="utf-8"))
+    values = {}
+    for one in report["parameters"]:
+        vertex, _, field = one["name"].partition(".")
+        found = Parameter(vertex, field, one["prior"], 1.0, False, -np.inf, np.inf, one["unit"])
+        values[found] = one["value"]
+    spec, _ = with_parameters(load_job(job), values, report["efficiency_form"])
+    times = report["rescale"]
+    outages = None if times["outage_s"] is None else tuple(times["outage_s"])
+    return with_rescale(spec, RescaleTimes(**{**times, "outage_s": outages}))
+
+
 def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> None:
     """Lets one of the policies scale the real job, from one task per vertex."""
     spec, name, seconds = load_job(job), f"{job}-{acting}", round(60 * minutes)
@@ -75,6 +103,16 @@ def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> 
             run.run(duration_s=seconds)
     finally:
         place.rest.cancel(place.rest.find_job(name).id)
+
+
+def scored(root: Path, job: str, reports: Path, seeds: int) -> dict[str, Any]:
+    """A pair of journals, with the calibrated model of the job."""
+    document = calibrated(job, reports).model_dump(
+        mode="json", by_alias=True, exclude_defaults=True
+    )
+    file = root / f"{job}.yaml"
+    write_atomic(file, yaml.safe_dump(document, sort_keys=False))
+    return compared(root / "justin", root / "ds2", configured(str(file)), seeds)
 
 
 def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[str, Any]:
@@ -135,6 +173,9 @@ def main(
     rescore: Annotated[
         bool, typer.Option(help="Score the newest journals in the folder, without a cluster.")
     ] = False,
+    reports: Annotated[
+        Path, typer.Option(help="Folder of the reports calibrate-JOB.json of the calibrations.")
+    ] = Path("docs/figures/validation"),
     home: Annotated[Path | None, typer.Option(help="Folder of the local cluster.")] = None,
 ) -> None:
     """Run both policies on real jobs under one load, and hold the scorecard against them."""
@@ -147,7 +188,7 @@ def main(
             root = journal / one / time.strftime("%Y%m%d-%H%M%S")
             for acting in ("justin", "ds2"):
                 drive(place, one, acting, minutes, root / acting)
-        found[one] = compared(root / "justin", root / "ds2", configured(one), seeds)
+        found[one] = scored(root, one, reports, seeds)
         typer.echo(json.dumps({one: found[one]}))
         if out is not None:
             write_atomic(out, json.dumps(found, indent=1) + "\n")

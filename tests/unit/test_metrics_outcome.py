@@ -10,7 +10,7 @@ import pytest
 
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import Status
-from dsp_gym.metrics.outcome import observed_in, outcome_of
+from dsp_gym.metrics.outcome import arrivals_of, observed_in, outcome_of
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed
 from dsp_gym.simulation.recorded import simulated_samples
@@ -142,3 +142,20 @@ def test_a_job_whose_sinks_are_silent_is_as_late_as_its_log():
     assert of([seen(0), seen(60)], behind(0.0))["slo_s"] == 0
     on_time = [(t, "sink", 0, "latency_p95_ms", 10.0) for t in times]
     assert of([seen(0), seen(60)], behind(900.0) + on_time)["slo_s"] == 0
+
+
+def test_what_arrives_is_told_sample_by_sample_whether_the_job_keeps_up_or_not():
+    times = [0.0, 5.0, 10.0, 15.0, 20.0]
+    emitted = [0.0, 500.0, 600.0, 600.0, 1900.0]  # slower, down, then it catches up
+    waiting = [0.0, 0.0, 400.0, 900.0, 100.0]
+    rows = [
+        (t, "source", p, metric, value / 2)
+        for metric, values in (("emitted_records_total", emitted), ("pending_records", waiting))
+        for t, value in zip(times, values, strict=True)
+        for p in (0, 1)
+    ]
+    told = arrivals_of(SPEC, Samples.of(rows), 6.0, 21.0)
+    assert told == [(5.0, 0.0), (10.0, 500.0), (15.0, 1000.0), (20.0, 1500.0)]
+    silent = [row for row in rows if not (row[0] == 15.0 and row[2] == 1)]
+    assert arrivals_of(SPEC, Samples.of(silent), 6.0, 21.0)[2:] == [(15.0, 500.0), (20.0, 1500.0)]
+    assert arrivals_of(SPEC, Samples.of([]), 6.0, 21.0) == []

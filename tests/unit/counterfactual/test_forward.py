@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsp_gym.counterfactual.claims import model_error
 from dsp_gym.counterfactual.course import OUTCOMES, Course
 from dsp_gym.counterfactual.forward import Followed, arrival_rates, forward
 from dsp_gym.counterfactual.rescales import observed_outages_s, with_observed_outages
@@ -34,7 +33,8 @@ def course(**changed) -> Course:
         parallelism=np.tile([4, 1, 1], (SLOTS, 1)), memory_level=np.full((SLOTS, 3), -1),
         running_since_s=np.full(SLOTS, 0.0), outage_s=np.full(SLOTS, np.nan),
         pending=np.tile([0.0, np.nan, np.nan], (SLOTS, 1)), state_mib=np.full((SLOTS, 3), np.nan),
-        outcome=outcome, decided={}, held=0, interval_s=INTERVAL_S, configuration=None,
+        outcome=outcome, age_s=np.zeros(SLOTS), arrivals=(np.empty((0, 2)),) * SLOTS, decided={},
+        held=0, interval_s=INTERVAL_S, configuration=None,
     )  # fmt: skip
     return replace(whole, **changed)
 
@@ -61,24 +61,57 @@ def test_a_stretch_begins_with_a_backlog_that_was_seen():
     assert whole(course(pending=nowhere)).start == 0
 
 
-def test_what_arrived_in_an_outage_is_shared_with_the_interval_in_which_it_is_over():
+def test_what_arrived_is_counted_from_sample_to_sample():
+    """The load doubles with the fourth decision; its samples are 4 s old, so 4 s of it are less."""
     arrived = np.full(SLOTS, 500.0 * INTERVAL_S)
-    arrived[3], arrived[4] = 0.0, 30_000.0  # down at the end of slot 3: nothing was seen
-    up = np.full(SLOTS, True)
-    up[4] = False
-    down = course(up=up, outcome=course().outcome | {"arrived": arrived})
-    assert arrival_rates(down, whole(down)) == pytest.approx(np.full(SLOTS, 500.0))
+    arrived[4:] = 1000.0 * INTERVAL_S
+    arrived[3], arrived[4] = 500.0 * 30, 500.0 * 4 + 1000.0 * 26
+    found = course(outcome=course().outcome | {"arrived": arrived}, age_s=np.full(SLOTS, 4.0))
+    per_s = arrival_rates(found, whole(found), 10)
+    assert len(per_s) == 10 + SLOTS * INTERVAL_S
+    at = 10 + 4 * 30
+    assert per_s[: at - 4] == pytest.approx(500.0)
+    assert per_s[at + 30 :] == pytest.approx(1000.0)
+    assert per_s[at - 4 : at + 26].sum() == pytest.approx(arrived[4])
 
 
-def test_lag_is_compared_where_the_log_was_seen():
-    up = np.full(SLOTS, True)
-    up[4] = False
-    lag = np.full(SLOTS, 0.0)
-    lag[3] = 1000.0  # the last one before the outage, shown as if it were the end
-    found = course(up=up, outcome=course().outcome | {"pending_s": lag})
-    part = whole(found)
-    said = forward(SPEC, found, part, Followed(found, part), None, WINDOW, 2)
-    assert model_error(found, [part], [said]).lag_s[1] == 0.0
+def test_where_samples_tell_the_load_is_as_fine_as_they_are():
+    """It doubles in the middle of the fourth interval; samples are 2 s old at its end."""
+
+    def counted(k: int) -> np.ndarray:
+        begin = 1000.0 + INTERVAL_S * k
+        times = begin - 2.0 + np.arange(0.0, INTERVAL_S + 1, 5.0)
+        doubled = 1000.0 + INTERVAL_S * 3 + 13.0
+        total = 500.0 * times + 500.0 * np.maximum(0.0, times - doubled)
+        return np.column_stack([times, total - total[0]])
+
+    found = course(arrivals=tuple(counted(k) for k in range(SLOTS)))
+    per_s = arrival_rates(found, whole(found), 10)
+    assert per_s[: 10 + 3 * 30 + 13] == pytest.approx(500.0)
+    assert per_s[10 + 3 * 30 + 13 :] == pytest.approx(1000.0)
+
+
+def test_what_arrived_in_an_outage_is_offered_in_the_outage():
+    """Its last sample before is 20 s old when the interval ends; the next one counts the rest."""
+    arrived, ages = np.full(SLOTS, 500.0 * INTERVAL_S), np.zeros(SLOTS)
+    arrived[3], arrived[4], ages[3] = 500.0 * 10, 500.0 * 50, 20.0
+    found = course(outcome=course().outcome | {"arrived": arrived}, age_s=ages)
+    assert arrival_rates(found, whole(found), 0) == pytest.approx(500.0)
+
+
+def test_the_model_s_log_is_looked_at_when_the_job_s_was():
+    """One task carries 1,000 of 2,000 records/s; 10 s before the end 10,000 fewer wait."""
+    outcome = course().outcome | {"arrived": np.full(SLOTS, 2000.0 * INTERVAL_S)}
+    now = course(outcome=outcome)
+    before = course(outcome=outcome, age_s=np.full(SLOTS, 10.0))
+    pending = []
+    for found in (now, before):
+        policy = Followed(found, whole(found))
+        said = forward(SPEC, found, whole(found), policy, None, WINDOW, 2)
+        pending.append(said.outcome["pending"])
+    # The one that was seen 10 s before the first decision has waited since then.
+    assert pending[1][0] - pending[0][0] == pytest.approx(0.0, abs=2500)
+    assert np.diff(pending[1], axis=0) == pytest.approx(30_000, abs=2500)
 
 
 def test_the_model_is_as_long_up_as_the_job_was():

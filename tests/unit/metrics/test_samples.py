@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsp_gym.errors import MetricsError
@@ -61,3 +61,32 @@ def test_columns_of_different_length_are_refused():
     one, two = np.zeros(1), np.zeros(2)
     with pytest.raises(MetricsError, match=r"differ in length: \[1, 2\]"):
         Samples(one, np.array(["a"]), np.zeros(1, np.int32), np.array(["m"]), two)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), missing=st.sampled_from([0.0, 0.1, 0.6]))
+def test_a_grid_holds_every_value_at_its_place(seed, missing):
+    """Whether all subtasks report at all times or not; of a part as of the whole."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        (5.0 * t, vertex, int(p), metric, float(rng.random()))
+        for t in range(int(rng.integers(1, 8)))
+        for vertex in ("a", "b")
+        for p in range(int(rng.integers(-1, 4)), int(rng.integers(0, 5)))
+        for metric in ("x", "y")
+        if rng.random() >= missing
+    ]
+    whole = Samples.of(rows)
+    for samples, since_s, until_s in ((whole, -1.0, 99.0), (whole.between(0.0, 20.0), 0.0, 20.0)):
+        here = {(t, p): value for t, vertex, p, metric, value in rows
+                if (vertex, metric) == ("a", "x") and since_s < t <= until_s}  # fmt: skip
+        times, subtasks, values = samples.grid("a", "x")
+        assert times.tolist() == sorted({t for t, _ in here})
+        assert subtasks.tolist() == sorted({p for _, p in here})
+        known = {
+            (t, p): values[i, j]
+            for i, t in enumerate(times.tolist())
+            for j, p in enumerate(subtasks.tolist())
+            if not np.isnan(values[i, j])
+        }
+        assert known == here
