@@ -20,6 +20,7 @@ from dsp_gym.evaluation.run import evaluate
 from dsp_gym.rollouts.config import RolloutConfig
 from dsp_gym.rollouts.run import rollout
 from spark_pipelines.sweep import spark_sweep
+from tests.spark_session import SHORT_LIVED
 
 
 def executors(application: str) -> list[int]:
@@ -66,7 +67,8 @@ def main(folder: Path) -> None:
     rollouts = parse(RolloutConfig, json.loads((folder / "rollouts.json").read_text()), "test")
     benchmark = parse(BenchmarkConfig, json.loads((folder / "benchmark.json").read_text()), "test")
     told = {}
-    with spark_sweep("test", "local-cluster[2,1,1024]") as sweep:
+    options = {f"spark.{part}.extraJavaOptions": SHORT_LIVED for part in ("driver", "executor")}
+    with spark_sweep("test", "local-cluster[2,1,1024]", options) as sweep:
         killer = Killer(sweep.spark.sparkContext)
         rollout(rollouts, folder / "spread", engine=sweep.rollouts(), observer=killer)
         told["rollouts"] = {"killed": killer.killed, "lost": killer.lost}
