@@ -246,13 +246,15 @@ def _aggregate(spark: SparkSession, folder: Path) -> None:
 
 def _windows(raw: DataFrame) -> DataFrame:
     from spark_pipelines.config import QualityConfig, WindowsConfig
+    from spark_pipelines.pipeline import known_metrics, metric_names
     from spark_pipelines.quality.checks import flag, judge
     from spark_pipelines.steps.align import align
     from spark_pipelines.steps.rates import increases
     from spark_pipelines.steps.windows import decision_windows
 
-    quality = QualityConfig()
-    flagged = raw.transform(judge, quality).transform(align, METRICS).transform(flag, quality)
+    quality, names = QualityConfig(), metric_names(raw)
+    judged = raw.transform(judge, quality, names)
+    flagged = judged.transform(align, known_metrics(names)).transform(flag, quality)
     rising = flagged.transform(increases, quality.max_gap_s)
     return rising.transform(decision_windows, WindowsConfig(window_s=120, interval_s=120))
 

@@ -229,14 +229,29 @@ def _accounted(made: Made, only: set[Partition]) -> dict[Partition, dict[str, in
     if made.accounting is None:
         return found
     rows = made.accounting.collect()  # one per run
-    Accounting.of(rows)
+    failed: list[Any] = []
+    if made.failures is not None and any(row["passed"] < row["rows"] for row in rows):
+        failed = made.failures.collect()
+    Accounting.of(rows, failed)
+    # A run is counted on its first day. Where no row passed, it has that of a row that failed.
+    days: dict[Any, str] = {}
+    for row in sorted(failed, key=lambda row: row["day"], reverse=True):
+        days[_run_of(row)] = row["day"]
+    days |= {_run_of(row): row["day"] for row in rows if row["day"] is not None}
     for row in rows:
         counts = {
             **{name: row[name] for name in ("rows", "kept", "merged", "duplicates", "unused")},
             **{f"quarantined:{check}": n for check, n in dict(row["quarantined"]).items()},
         }
-        _count(found, row["job"], row["day"], counts)
+        _count(found, row["job"], days[_run_of(row)], counts)
+    for row in failed:
+        counts = {f"quarantined:{row['check']}": row["rows"]}
+        _count(found, row["job"], days[_run_of(row)], counts)
     return found
+
+
+def _run_of(row: Any) -> tuple[str, str, str]:
+    return row["source"], row["job"], row["run"]
 
 
 def _add_counts(made: Made, found: dict[Partition, dict[str, int]]) -> None:

@@ -5,7 +5,7 @@ Nothing is computed here but which metrics there are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -20,7 +20,7 @@ from spark_pipelines.days import day_of_column
 from spark_pipelines.sources import Inputs
 from spark_pipelines.splits import reach_s, with_split
 
-__all__ = ["Made", "made_of"]
+__all__ = ["Made", "known_metrics", "made_of", "metric_names"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Made:
 
     tables: dict[str, DataFrame] = field(default_factory=dict)  # each with columns job and day
     counts: dict[str, DataFrame] = field(default_factory=dict)  # job, day, name, rows
-    accounting: DataFrame | None = None  # of raw rows, from `quality.verdicts`, with a day
+    accounting: DataFrame | None = None  # of raw rows, from `quality.verdicts`
+    failures: DataFrame | None = None  # to be looked at where the accounting says there are any
     quarantine: DataFrame | None = None  # to be written where the accounting says there is any
     cached: list[DataFrame] = field(default_factory=list)  # to be let go of when all is written
 
@@ -62,7 +63,7 @@ def _with_samples(
     To `decisions` those are added that runs show which nobody wrote decisions of.
     """
     from spark_pipelines.quality.checks import flag, judge
-    from spark_pipelines.quality.verdicts import accounting, findings, split_verdicts
+    from spark_pipelines.quality.verdicts import accounting, failures, findings, split_verdicts
     from spark_pipelines.steps.align import align
     from spark_pipelines.steps.rates import increases
     from spark_pipelines.steps.rescales import configurations, rescales
@@ -71,9 +72,10 @@ def _with_samples(
 
     quality = config.quality
     raw, events = _all([i.raw for i in inputs]), _all([i.events for i in inputs])
-    judged = raw.transform(judge, quality)
+    names = metric_names(raw)
+    judged = raw.transform(judge, quality, names)
     # The one pass over all samples; everything after it is a hundredth of that.
-    flagged = judged.transform(align, _metrics(raw)).transform(flag, quality).persist()
+    flagged = judged.transform(align, known_metrics(names)).transform(flag, quality).persist()
     rising = flagged.transform(increases, quality.max_gap_s)
     windows = rising.transform(decision_windows, config.windows).transform(
         configured, configurations(events)
@@ -104,20 +106,19 @@ def _with_samples(
             if config.splits.by == "time":
                 outside = marked.where(f.col("split").isNull())
                 counts[name] = _counted(outside, f.lit(f"{name}:at_split"))
-    return Made(tables, counts, _by_run(accounting(judged, flagged), raw), quarantined, [flagged])
+    account = accounting(flagged)
+    return Made(tables, counts, account, failures(judged), quarantined, [flagged])
 
 
-def _metrics(raw: DataFrame) -> list[str]:
-    """Metrics that there are rows of: each costs a column, and time to plan it."""
+def metric_names(raw: DataFrame) -> set[str]:
+    """Metrics that there are rows of, ours or not. Reads one column of all rows."""
     found = {row["metric"] for row in raw.select("metric").distinct().collect()}
-    return [name for name in BY_NAME if name in found] or ["records_in_total"]
+    return found - {None}
 
 
-def _by_run(found: DataFrame, raw: DataFrame) -> DataFrame:
-    """An accounting with the day its run is counted on: the first one."""
-    run = ("source", "job", "run")
-    days = raw.groupBy(*run).agg(f.min("day").alias("day"))
-    return found.join(days, list(run), "left")
+def known_metrics(names: Collection[str]) -> list[str]:
+    """Those that are to have a column: each costs time in every row."""
+    return [name for name in BY_NAME if name in names] or ["records_in_total"]
 
 
 def _on_days(found: DataFrame) -> DataFrame:

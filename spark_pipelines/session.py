@@ -25,7 +25,6 @@ LOCAL = "local[*]"
 SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",  # days of partitions are the same everywhere
     "spark.sql.adaptive.enabled": "true",  # else each of 200 small partitions is a task
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
@@ -36,6 +35,11 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 """Settings of every session; a configuration's `spark` section goes over them."""
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_PER_CORE = 4
+"""Partitions of a shuffle on one machine, where each of Spark's 200 would be a file of every task,
+and a task of whatever reads what is cached."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUIET = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
@@ -78,6 +82,8 @@ def spark_session(
     logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = SparkSession.builder.appName(name).master(master or LOCAL)
     chosen = {**SETTINGS, **(settings or {})}
+    if is_local:
+        chosen.setdefault(_PARTITIONS, str(_PER_CORE * len(os.sched_getaffinity(0))))
     # Not in SETTINGS: whoever sets options of the JVM is to have quiet starts, too.
     chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {_QUIET}".strip()
     for key, value in chosen.items():

@@ -6,7 +6,7 @@ its rows are kept in quarantine, and everything else goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -79,12 +79,24 @@ those of the sample before."""
 
 
 @expects(RAW, JUDGED)
-def judge(raw: DataFrame, quality: QualityConfig) -> DataFrame:
+def judge(
+    raw: DataFrame, quality: QualityConfig, names: Collection[str] | None = None
+) -> DataFrame:
     """Adds to every row the name of the first row check it fails; null where it fails none.
 
     Cheap enough to be part of the pass that merges rows: no row is moved.
+
+    Args:
+        raw: rows.
+        quality: tolerances, and checks that are not made.
+        names: the metrics that there are rows of, where that is known: what is none of ours is then
+            not looked for in every row.
     """
     value, t_s, metric = f.col("value"), f.col("t_s"), f.col("metric")
+    if names is None:
+        strange = ~metric.isin(*BY_NAME)
+    else:
+        strange = metric.isin(*sorted({*names} - {*BY_NAME}))
     # What is asked first is false of most rows, so names are compared for few of them.
     above = (value > _LARGEST) | (
         (value > 1.0)
@@ -97,7 +109,7 @@ def judge(raw: DataFrame, quality: QualityConfig) -> DataFrame:
         "identity": _any_null("job", "run", "vertex", "subtask", "metric"),
         # Spark orders NaN above every number, so it fails an upper bound; null fails neither.
         "time": t_s.isNull() | (t_s < 0) | (t_s >= _FROM_MS),
-        "metric": ~metric.isin(*BY_NAME),
+        "metric": strange,
         "unknown": value.isNull() | f.isnan(value),
         "range": (value < 0) | above,
     }

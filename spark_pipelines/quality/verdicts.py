@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
+from spark_pipelines.days import day_of_column
 from spark_pipelines.quality.checks import (
     CHECKS,
     COUNTERS,
@@ -21,7 +22,7 @@ from spark_pipelines.quality.checks import (
 )
 from spark_pipelines.schema import QUARANTINE, RAW
 
-__all__ = ["Accounting", "accounting", "findings", "split_verdicts"]
+__all__ = ["Accounting", "accounting", "failures", "findings", "split_verdicts"]
 
 _RUN = ("source", "job", "run")
 
@@ -75,11 +76,15 @@ def _reason() -> Column:
     return f.coalesce(told, f.concat(f.lit("a null where none may be; check "), f.col("check")))
 
 
-def accounting(judged: DataFrame, flagged: DataFrame) -> DataFrame:
-    """Per run: `rows`, `kept`, `merged`, `duplicates`, `unused` and `quarantined` by check.
+def accounting(flagged: DataFrame) -> DataFrame:
+    """Per run: `rows`, `passed`, `kept`, `merged`, `duplicates`, `unused`, `day`, `quarantined`.
 
-    The quarantined ones of single rows are counted from the raw rows, all others from the grid, so
-    that the sum is a proof: see `Accounting.prove`.
+    All of it is told by the grid: `day` is that of the first row that passed its checks, null where
+    none did; `quarantined` holds the rows of cells that failed a check, by check. The rows that did
+    not pass are told apart by `failures`.
+
+    Args:
+        flagged: from `quality.checks.flag`.
     """
     metrics = metrics_of(flagged)
     cells = reduce(
@@ -96,25 +101,25 @@ def accounting(judged: DataFrame, flagged: DataFrame) -> DataFrame:
     seen = flagged.withColumns({"_cells": cells, "_lost": rows_lost})
     total = seen.groupBy(*_RUN).agg(
         f.sum("rows").alias("rows"),
+        f.sum("passed").alias("passed"),
         f.sum("_cells").alias("kept"),
         f.sum("duplicates").alias("duplicates"),
         f.sum(f.col("passed") - f.col("counted")).alias("unused"),
         f.sum(f.col("counted") - f.col("duplicates") - f.col("_cells") - f.col("_lost")).alias(
             "merged"
         ),
+        f.min("t_s").alias("_first_s"),
     )
-    exploded = seen.select(*_RUN, "flags", *_row_counts(flagged.columns)).select(
-        *_RUN, f.explode("flags").alias("_flag"), *_row_counts(flagged.columns)
+    lost = (
+        seen.where(f.size("flags") > 0)
+        .select(*_RUN, f.explode("flags").alias("_flag"), *_row_counts(flagged.columns))
+        .select(
+            *_RUN,
+            f.col("_flag.check").alias("check"),
+            _rows_of(f.col("_flag.metric"), flagged.columns).alias("_n"),
+        )
     )
-    by_cell = exploded.select(
-        *_RUN,
-        f.col("_flag.check").alias("check"),
-        _rows_of(f.col("_flag.metric"), flagged.columns).alias("_n"),
-    )
-    by_row = judged.where(f.col("check").isNotNull()).select(
-        *_RUN, "check", f.lit(1).cast("long").alias("_n")
-    )
-    counted = by_cell.unionByName(by_row).groupBy(*_RUN, "check").agg(f.sum("_n").alias("_n"))
+    counted = lost.groupBy(*_RUN, "check").agg(f.sum("_n").alias("_n"))
     quarantined = counted.groupBy(*_RUN).agg(
         f.map_from_entries(f.collect_list(f.struct("check", "_n"))).alias("quarantined")
     )
@@ -123,9 +128,24 @@ def accounting(judged: DataFrame, flagged: DataFrame) -> DataFrame:
     same = [total[name].eqNullSafe(q[f"_q_{name}"]) for name in _RUN]
     joined = total.join(q, same, "left")
     return joined.select(
-        *_RUN, "rows", "kept", "merged", "duplicates", "unused",
+        *_RUN, day_of_column(f.col("_first_s")).alias("day"),
+        "rows", "passed", "kept", "merged", "duplicates", "unused",
         f.coalesce("quarantined", nothing).alias("quarantined"),
     )  # fmt: skip
+
+
+def failures(judged: DataFrame) -> DataFrame:
+    """Per run and check: `rows` that failed it, and the first `day` of those.
+
+    Reads all raw rows again, so this is for when `accounting` says that some did not pass.
+
+    Args:
+        judged: from `quality.checks.judge`.
+    """
+    failed = judged.where(f.col("check").isNotNull())
+    return failed.groupBy(*_RUN, "check").agg(
+        f.count(f.lit(1)).alias("rows"), f.min("day").alias("day")
+    )
 
 
 def _row_counts(columns: Iterable[str]) -> list[str]:
@@ -153,13 +173,15 @@ class Accounting:
     quarantined: Mapping[str, int] = field(default_factory=dict)  # by check
 
     @classmethod
-    def of(cls, rows: Iterable[Any]) -> Accounting:
-        """The sum over rows of `accounting`, and a proof that it is one.
+    def of(cls, rows: Iterable[Any], failed: Iterable[Any] = ()) -> Accounting:
+        """The sum over rows of `accounting` and of `failures`, and a proof that it is one.
 
         Raises:
             DatasetError: It does not add up.
         """
         total = cls()
+        for row in failed:
+            total = total + cls(quarantined={row["check"]: row["rows"]})
         for row in rows:
             total = total + cls(
                 row["rows"], row["kept"], row["merged"], row["duplicates"], row["unused"],

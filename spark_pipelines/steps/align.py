@@ -68,22 +68,28 @@ def align(
     if crowded:
         return _merged(_distinct(coded), metrics)
     masks = [f"_mask_{n}" for n in range(-(-len(metrics) // _PER_MASK))]
-    quick = _merged(coded, metrics, masks)
+    quick = _shared(_merged(coded, metrics, masks))
     bits = sum((f.bit_count(mask) for mask in masks), f.lit(0))
-    # Reads every column: else Spark would compute a second, narrower aggregate for this branch
-    # instead of using the one it has.
-    whole = f.hash(*quick.columns) >= f.lit(-(2**31))
     keys = [*SERIES, "slot"]
-    suspect = quick.where((bits < f.col("counted")) & whole).select(
+    suspect = quick.where(bits < f.col("counted")).select(
         *(f.col(key).alias(f"_{key}") for key in keys)
     )
-    # Null-safe: else Spark would filter nulls out of this branch, and again have two aggregates.
+    # Null-safe: a row that failed its checks may have no vertex.
     same = [f.col(key).eqNullSafe(f.col(f"_{key}")) for key in keys]
     # Where there is none, Spark sees it before it begins with this branch, and leaves it out.
     again = coded.join(f.broadcast(suspect), same, "left_semi")
     exact = _merged(_distinct(again), metrics)
     certain = quick.where(bits == f.col("counted"))
     return certain.select(*exact.columns).unionByName(exact)
+
+
+def _shared(frame: DataFrame) -> DataFrame:
+    """The same rows, through a filter that passes all and that no optimisation looks behind.
+
+    Whoever uses a frame twice would else have Spark compute it twice: each time only the columns
+    that are needed, of the rows that are, so that no two plans are one.
+    """
+    return frame.where(f.hash(*frame.columns) >= f.lit(-(2**31)) - f.rand(0))
 
 
 def _coded(judged: DataFrame, metrics: Sequence[str], sample_s: float) -> DataFrame:
@@ -110,7 +116,7 @@ _LATEST_S = 1e11
 def _distinct(coded: DataFrame) -> DataFrame:
     """Rows of one series, time and metric as one; `rows` says of how many."""
     keys = [*SERIES, "slot", "t_s", "code"]
-    return coded.groupBy(*keys).agg(f.max("value").alias("value"), _count("*").alias("rows"))
+    return coded.groupBy(*keys).agg(f.max("value").alias("value"), f.count(f.lit(1)).alias("rows"))
 
 
 def _merged(coded: DataFrame, metrics: Sequence[str], masks: Sequence[str] = ()) -> DataFrame:
@@ -119,42 +125,70 @@ def _merged(coded: DataFrame, metrics: Sequence[str], masks: Sequence[str] = ())
     Args:
         coded: rows as they are, or with `rows` where several are one.
         metrics: by code.
-        masks: columns that tell which (metric, sixth of the slot) there are.
+        masks: columns that tell which (metric, sixth of the slot) there are. Where they are given,
+            they count the rows of a mean, too: right where no two rows set one bit.
     """
     distinct = "rows" in coded.columns
     counts = f.col("code") >= 0
+    sums: list[Column] = []
     values: list[Column] = []
     for number, metric in enumerate(metrics):
         mine = f.col("code") == number
         value = f.when(mine, f.col("value"))
         if metric in _LAST:
-            values.append(f.max_by(value, f.when(mine, f.col("t_s"))).alias(metric))
+            sums.append(f.max_by(value, f.when(mine, f.col("t_s"))).alias(metric))
+            values.append(f.col(metric))
+            continue
+        sums.append(f.sum(value).alias(f"_{metric}_sum"))
+        if masks:
+            rows = _bits_of(number, masks)
         else:
-            values.append(f.avg(value).alias(metric))
+            sums.append(f.count(value).alias(f"_{metric}_n"))
+            rows = f.col(f"_{metric}_n")
+        # Divided by null where there is no row: with none of them, the sum is null.
+        values.append((f.col(f"_{metric}_sum") / f.when(rows > 0, rows)).alias(metric))
         if metric in MEANS_CHECKED:
-            values.append(f.count(value).alias(f"{metric}_rows"))
-    rows = f.col("rows") if distinct else f.lit(1)
-    given = f.sum("rows") if distinct else _count("*")
-    counted = f.sum(f.when(counts, rows)) if distinct else f.count_if(counts)
-    passed = f.col("code").isNotNull()
-    sums = [
-        f.max(f.when(counts, f.col("t_s"))).alias("t_s"),
-        given.alias("rows"),
-        f.coalesce(counted, f.lit(0)).alias("counted"),
-        f.coalesce(f.sum(f.when(passed, rows)), f.lit(0)).alias("passed"),
-        (f.coalesce(f.sum(f.when(counts, rows - 1)), f.lit(0)) if distinct else f.lit(0))
-        .cast("long")
-        .alias("duplicates"),
-    ]
-    bits = []
-    for n, mask in enumerate(masks):
-        low = n * _PER_MASK
-        mine = (f.col("code") >= low) & (f.col("code") < low + _PER_MASK)
-        bit = (f.col("code") - low) * _SIXTHS + f.col("sixth")
-        shifted = f.call_function("shiftleft", f.lit(1).cast("long"), bit)
-        bits.append(f.coalesce(f.bit_or(f.when(mine, shifted)), f.lit(0).cast("long")).alias(mask))
-    return coded.groupBy(*SERIES, "slot").agg(*sums, *values, *bits)
+            values.append(rows.alias(f"{metric}_rows"))
+    if distinct:
+        rows, given = f.col("rows"), f.sum("rows")
+        repeated = {"duplicates": _sum(f.when(counts, rows - 1))}
+    else:
+        rows, given, repeated = f.lit(1), f.count(f.lit(1)), {}
+
+    def total(which: Column) -> Column:
+        return _sum(f.when(which, rows)) if distinct else f.count(f.when(which, rows))
+
+    told = {
+        "t_s": f.max(f.when(counts, f.col("t_s"))),
+        "rows": given,
+        "counted": total(counts),
+        "passed": total(f.col("code").isNotNull()),
+        **repeated,
+    }
+    bits = [_mask(n).alias(mask) for n, mask in enumerate(masks)]
+    merged = coded.groupBy(*SERIES, "slot").agg(
+        *(column.alias(name) for name, column in told.items()), *sums, *bits
+    )
+    if not distinct:
+        merged = merged.withColumn("duplicates", f.lit(0).cast("long"))
+    return merged.select(*GRID.names, *values, *masks)
 
 
-def _count(what: str) -> Column:
-    return f.count(f.lit(1)) if what == "*" else f.count(what)
+def _sum(value: Column) -> Column:
+    return f.coalesce(f.sum(value), f.lit(0).cast("long"))
+
+
+def _mask(number: int) -> Column:
+    """The bits that the rows of some metrics set."""
+    low = number * _PER_MASK
+    mine = (f.col("code") >= low) & (f.col("code") < low + _PER_MASK)
+    bit = (f.col("code") - low) * _SIXTHS + f.col("sixth")
+    shifted = f.call_function("shiftleft", f.lit(1).cast("long"), bit)
+    return f.coalesce(f.bit_or(f.when(mine, shifted)), f.lit(0).cast("long"))
+
+
+def _bits_of(number: int, masks: Sequence[str]) -> Column:
+    """How many sixths of a slot have a row of one metric."""
+    own = (2**_SIXTHS - 1) << (number % _PER_MASK * _SIXTHS)
+    mask = f.col(masks[number // _PER_MASK])
+    return f.bit_count(mask.bitwiseAND(f.lit(own).cast("long"))).cast("long")

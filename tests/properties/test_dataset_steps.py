@@ -140,7 +140,7 @@ def _spoiled(row: Raw, fault: dict[str, Any], rng: np.random.Generator) -> Raw:
 
 def through_spark(spark, rows: list[Raw], windows: WindowsConfig) -> Result:
     from spark_pipelines.quality.checks import flag, judge
-    from spark_pipelines.quality.verdicts import Accounting, accounting, split_verdicts
+    from spark_pipelines.quality.verdicts import Accounting, accounting, failures, split_verdicts
     from spark_pipelines.schema import RAW
     from spark_pipelines.steps.align import align
     from spark_pipelines.steps.rates import increases
@@ -152,7 +152,7 @@ def through_spark(spark, rows: list[Raw], windows: WindowsConfig) -> Result:
     ]
     judged = judge(spark.createDataFrame(made, RAW), QUALITY).persist()
     grid = flag(align(judged, METRICS), QUALITY).persist()
-    account = Accounting.of(accounting(judged, grid).collect())
+    account = Accounting.of(accounting(grid).collect(), failures(judged).collect())
     kept, quarantined = split_verdicts(judged, grid, 5.0)
     told = quarantined.collect()
     used = account.kept + account.merged + account.duplicates
