@@ -55,6 +55,9 @@ class Course:
     outcome: Mapping[str, Floats]  # (K,) each; NaN where it is not known
     age_s: Floats  # (K,) of the newest sample when the outcome was told: it was counted until then
     arrivals: tuple[Floats, ...]  # (K) of (N, 2) each: when how many had arrived; empty: not told
+    savepoints: (
+        Floats  # (N, 2) of stops by the actuator: when they were complete, and their seconds
+    )
     decided: Mapping[str, Decided]
     held: int  # slots in which nothing could be seen or asked, with the reason in the journal
     interval_s: float  # between decisions
@@ -149,6 +152,7 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
     held = 0
     configuration: Mapping[str, Any] | None = None
     simulated = False
+    savepoints: list[tuple[float, float]] = []
     for entry in entries:
         body = entry.body
         if entry.kind == "snapshot":
@@ -160,6 +164,8 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
         elif entry.kind == "actuation" and body.get("event") == "started":
             configuration = body.get("configuration")
             simulated = bool(body.get("simulated"))
+        elif entry.kind == "actuation" and body.get("event") == "savepoint":
+            savepoints.append((entry.t_s, float(body["seconds"])))
         elif entry.kind == "actuation" and body.get("event") == "decided":
             held += body.get("held") is not None
         elif entry.kind == "error" and body.get("stage") == "policy" and entry.policy is not None:
@@ -192,6 +198,7 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
         arrivals=tuple(
             np.array(s.outcome.get("arrivals") or [], np.float64).reshape(-1, 2) for s in slots
         ),
+        savepoints=np.array(savepoints, np.float64).reshape(-1, 2),
         decided={name: _decided(slots, name, names, failures.get(name)) for name in policies},
         held=held,
         interval_s=float(np.median(steps)) if len(steps) else 60.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -43,15 +44,29 @@ class Predicted:
 
 
 class Followed:
-    """The incumbent: decides what was observed running next, if need be after an outage."""
+    """The incumbent: decides what was observed running next, if need be after an outage.
 
-    def __init__(self, course: Course, part: slice) -> None:
+    Args:
+        course: what was observed.
+        part: the stretch that is followed.
+        outages_s: by slot, how long the rescale took that was asked for in it.
+    """
+
+    def __init__(
+        self, course: Course, part: slice, outages_s: Mapping[int, float] | None = None
+    ) -> None:
         self.name = "incumbent"
         last = len(course) - 1
         after = course.next_up()[[min(k + 1, last) for k in range(part.start, part.stop)]]
         self._parallelism = course.parallelism[after]  # vertices as on the wire: the model's order
         self._level = course.memory_level[after]
+        self._outages_s = [(outages_s or {}).get(k) for k in range(part.start, part.stop)]
         self._at = 0
+
+    @property
+    def outage_s(self) -> float | None:
+        """How long the rescale took that the next decision asks for; None: not known."""
+        return self._outages_s[self._at]
 
     def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
         """Start from the first decision."""
@@ -97,11 +112,10 @@ def forward(
         seeds: how many times, with other service times, outages and noise each time.
     """
     jobs = _started(spec, course, part, window, seeds)
-    measured = (
-        jobs
-        if course.simulated
-        else MeasuredJobs(jobs, ages_s=course.age_s[part], has_latency=course.tells_latency)
-    )
+    measured = jobs if course.simulated else MeasuredJobs(
+        jobs, ages_s=course.age_s[part], has_latency=course.tells_latency,
+        stops_are_known=len(course.savepoints) > 0,
+    )  # fmt: skip
     numbers = np.arange(seeds, dtype=np.int64)
     loop = ControlLoop(measured, policy, guardrails)
     loop.reset(numbers)
@@ -109,6 +123,9 @@ def forward(
     running, level, changes = [], [], []
     for seconds in np.diff(slot_ends_s(course, part), prepend=0).tolist():
         loop.interval_s = max(1, seconds)
+        outage_s = policy.outage_s if isinstance(policy, Followed) else None
+        if outage_s is not None and isinstance(measured, MeasuredJobs):
+            measured.take(outage_s)
         step = loop.step()
         assert isinstance(step.outcome, Outcome)
         outcomes.append(step.outcome)

@@ -37,10 +37,16 @@ class MeasuredJobs:
         jobs: started; all under the same rates.
         ages_s: of the newest sample at the end of each interval; then 0.
         has_latency: whether sinks tell latencies; otherwise only the log's age is known.
+        stops_are_known: whether the job's outages hold the time of its savepoints.
     """
 
     def __init__(
-        self, jobs: SimulatedJobs, *, ages_s: Iterable[float] = (), has_latency: bool = True
+        self,
+        jobs: SimulatedJobs,
+        *,
+        ages_s: Iterable[float] = (),
+        has_latency: bool = True,
+        stops_are_known: bool = False,
     ) -> None:
         self.jobs, self.topology = jobs, jobs.topology
         self._sources = np.flatnonzero(jobs.topology.tables.kind[jobs.topology.row[0]] == SOURCE)
@@ -48,7 +54,7 @@ class MeasuredJobs:
         self._seconds = np.arange(len(self._arrived), dtype=np.float64)
         self._sampled = iter(ages_s)
         self._bound_s = float(jobs.topology.spec(0).slo.latency_s)
-        self._has_latency = has_latency
+        self._has_latency, self._stops_are_known = has_latency, stops_are_known
         kept = REMEMBERED_S // SAMPLE_S + 1 if has_latency else 1
         self._ages: Floats = np.zeros((kept, len(jobs)))
 
@@ -58,7 +64,16 @@ class MeasuredJobs:
 
     def apply(self, guarded: GuardedDecision) -> None:
         """Start rescaling the jobs whose configuration should change."""
+        ran = self.jobs.state.status == int(Status.RUNNING)
         self.jobs.apply(guarded)
+        if self._stops_are_known:
+            state = self.jobs.state
+            stopping = ran & (state.status == int(Status.SAVEPOINTING))
+            state.phase_left_s[stopping] = 0.0
+
+    def take(self, outage_s: float) -> None:
+        """Let the next rescales take so long."""
+        self.jobs.topology.tables.outage_s[:] = outage_s
 
     def advance(self, seconds: int) -> Outcome:
         """Let the jobs run; returns what would be measured of it.

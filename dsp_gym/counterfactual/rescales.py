@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsp_gym.counterfactual.course import Course
 from dsp_gym.job.spec import JobSpec
@@ -13,28 +12,34 @@ from dsp_gym.job.spec import JobSpec
 __all__ = ["observed_outages_s", "with_observed_outages"]
 
 
-def observed_outages_s(course: Course, spec: JobSpec) -> NDArray[np.float64]:
-    """Outages of the rescales that a journal saw, restore of state excluded, s; in order."""
-    found = []
+def observed_outages_s(course: Course, spec: JobSpec) -> dict[int, float]:
+    """For how long the log was not read in each rescale that was seen, restore excluded, s.
+
+    By the slot whose decision asked for it. A job that is stopped with a savepoint reads no more
+    from the moment it is asked to; where the journal tells, the savepoint's time counts, too.
+    """
+    found = {}
     for before, after in pairwise(np.flatnonzero(course.up).tolist()):
         changed = np.any(course.parallelism[after] != course.parallelism[before]) or np.any(
             course.memory_level[after] != course.memory_level[before]
         )
         came_back = course.running_since_s[after] > course.t_s[before]
         if changed and came_back and np.isfinite(course.outage_s[after]):
+            when, took_s = course.savepoints.T
+            stopping_s = took_s[(when > course.t_s[before]) & (when <= course.t_s[after])].sum()
             restore_s = np.nansum(course.state_mib[before]) / float(spec.rescale.restore_mib_per_s)
-            found.append(max(0.0, float(course.outage_s[after] - restore_s)))
-    return np.array(found)
+            found[before] = max(0.0, float(course.outage_s[after] + stopping_s - restore_s))
+    return found
 
 
 def with_observed_outages(spec: JobSpec, course: Course) -> JobSpec:
     """The job with the outages that were observed, where there were any.
 
-    Every policy's rescales are drawn from them, as are those of what ran: how long this cluster
-    takes to bring the job back is no property of a policy.
+    Every policy's rescales are drawn from them: how long this cluster takes to bring the job back
+    is no property of a policy.
     """
-    outages = observed_outages_s(course, spec)
-    if not len(outages):
+    outages = list(observed_outages_s(course, spec).values())
+    if not outages:
         return spec
     low, middle, high = np.quantile(outages, (0.1, 0.5, 0.9)).tolist()
     rescale = spec.rescale.model_copy(update={"outage_s": (low, middle, high)})

@@ -23,7 +23,7 @@ from dsp_gym.counterfactual.claims import (
 )
 from dsp_gym.counterfactual.course import Course, read_course
 from dsp_gym.counterfactual.forward import Followed, Predicted, forward
-from dsp_gym.counterfactual.rescales import with_observed_outages
+from dsp_gym.counterfactual.rescales import observed_outages_s, with_observed_outages
 from dsp_gym.counterfactual.verdict import Verdict, judge
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.guardrails.chain import build_for
@@ -186,7 +186,8 @@ def _predicted(
     name: str, spec: JobSpec, config: RunConfig, course: Course, part: slice, seeds: int
 ) -> Predicted:
     if name == INCUMBENT:
-        return forward(spec, course, part, Followed(course, part), None, config.window, seeds)
+        followed = Followed(course, part, observed_outages_s(course, spec))
+        return forward(spec, course, part, followed, None, config.window, seeds)
     seat = next(s for n, s in zip(seat_names(config), config.seats, strict=True) if n == name)
     policy = make(seat.policy)
     rules = seat.guardrails if seat.has_own_guardrails else config.guardrails

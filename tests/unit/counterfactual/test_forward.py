@@ -14,6 +14,7 @@ from dsp_gym.metrics.window import WindowConfig
 from tests.simulating import line
 
 SPEC = line()
+REDEPLOYED = line(rescale={"mode": "redeploy", "outage_s": [60, 60, 60]})
 WINDOW = WindowConfig(window_s=30, stabilization_s=10)
 SLOTS, INTERVAL_S = 12, 30.0
 
@@ -34,7 +35,7 @@ def course(**changed) -> Course:
         running_since_s=np.full(SLOTS, 0.0), outage_s=np.full(SLOTS, np.nan),
         pending=np.tile([0.0, np.nan, np.nan], (SLOTS, 1)), state_mib=np.full((SLOTS, 3), np.nan),
         outcome=outcome, age_s=np.zeros(SLOTS), arrivals=(np.empty((0, 2)),) * SLOTS, decided={},
-        held=0, interval_s=INTERVAL_S, configuration=None,
+        savepoints=np.empty((0, 2)), held=0, interval_s=INTERVAL_S, configuration=None,
     )  # fmt: skip
     return replace(whole, **changed)
 
@@ -154,7 +155,7 @@ def test_what_ran_is_followed_though_an_outage_was_seen_between():
 def test_rescales_take_as_long_as_they_were_seen_to():
     assert with_observed_outages(SPEC, course()) is SPEC
     found = rescaled_at(6, 3.0)
-    assert observed_outages_s(found, SPEC) == pytest.approx([3.0])
+    assert observed_outages_s(found, SPEC) == pytest.approx({5: 3.0})
     spec = with_observed_outages(SPEC, found)
     assert spec.rescale.outage_s == (3.0, 3.0, 3.0)
     said = forward(spec, found, whole(found), Followed(found, whole(found)), None, WINDOW, 2)
@@ -164,4 +165,16 @@ def test_rescales_take_as_long_as_they_were_seen_to():
 def test_a_restart_of_the_same_configuration_says_nothing_of_rescales():
     since_s, outages = np.zeros(SLOTS), np.full(SLOTS, np.nan)
     since_s[6:], outages[6:] = 1170.0, 16.0
-    assert len(observed_outages_s(course(running_since_s=since_s, outage_s=outages), SPEC)) == 0
+    assert observed_outages_s(course(running_since_s=since_s, outage_s=outages), SPEC) == {}
+
+
+def test_what_ran_takes_each_rescale_as_long_as_it_took():
+    """The log is not read from the moment the job is asked to stop; its savepoint took 9 s."""
+    stopped = rescaled_at(6, 3.0, savepoints=np.array([[1159.5, 9.0]]))
+    outages_s = observed_outages_s(stopped, SPEC)
+    assert outages_s == pytest.approx({5: 12.0})
+    part = whole(stopped)
+    policy = Followed(stopped, part, outages_s)
+    said = forward(REDEPLOYED, stopped, part, policy, None, WINDOW, 2)
+    assert np.all(np.abs(said.outcome["down_s"][5] - 12.0) <= 3.0)
+    assert np.all(said.outcome["down_s"].sum(axis=0) == said.outcome["down_s"][5])
