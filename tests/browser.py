@@ -76,7 +76,7 @@ class Browser:
             raise AssertionError(answer["exceptionDetails"])
         return answer["result"].get("value")
 
-    def until(self, expression: str, timeout_s: float = 20.0) -> Any:
+    def until(self, expression: str, timeout_s: float = 60.0) -> Any:
         """Waits until an expression is true; returns its value."""
         deadline = time.monotonic() + timeout_s
         while not (value := self.run(expression)):
@@ -96,7 +96,7 @@ class Browser:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as answer:
             tabs = json.load(answer)
         page = next(tab for tab in tabs if tab["type"] == "page")
-        return create_connection(page["webSocketDebuggerUrl"], timeout=30, suppress_origin=True)
+        return create_connection(page["webSocketDebuggerUrl"], timeout=60, suppress_origin=True)
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         number = next(self._numbers)

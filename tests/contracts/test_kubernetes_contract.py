@@ -336,10 +336,10 @@ class TestWatches:
         began = time.monotonic()
         server.create()
         assert next(stream)[0] == "ADDED"
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
         stream.stop()
         assert [kind for kind, _ in stream if kind != "BOOKMARK"] == []
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 15
 
     def test_what_leaves_the_selector_is_told_as_deleted(self, server):
         made = server.create(labels={"team": "ads"})
@@ -452,7 +452,7 @@ class TestFaults:
 
     def test_a_frozen_server_costs_one_time_limit_and_no_more(self, server, tmp_path):
         fake = server.fake
-        api, made = connect(fake, tmp_path, fake.admin, timeout_s=1.0), server.create()
+        api, made = connect(fake, tmp_path, fake.admin, timeout_s=2.0), server.create()
         fake.freeze()
         for call in (
             lambda: api.get(KIND, "jobs", "words"),
@@ -460,7 +460,7 @@ class TestFaults:
         ):
             began = time.monotonic()
             error = refusal(call, "Timeout")
-            assert time.monotonic() - began < 1.9  # a hidden retry would take as long again
+            assert time.monotonic() - began < 3.9  # a hidden retry would take as long again
         assert error.may_have_acted
         fake.thaw()
 

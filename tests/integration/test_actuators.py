@@ -27,7 +27,7 @@ from dsp_gym.live.config import RunConfig
 from dsp_gym.loop.protocols import PENDING, REACHED, REFUSED, TIMED_OUT
 from dsp_gym.metrics.flink import BY_NAME
 from tests.fakes.breakable import BreakableLink
-from tests.real_flink import REAL_FLINK
+from tests.real_flink import PATIENCE_S, REAL_FLINK, cancel_all
 from tests.simulating import wanted
 from tests.strategies import spec_of
 
@@ -78,10 +78,7 @@ def adaptive(tmp_path_factory) -> Iterator[LocalCluster]:
 
 def started(cluster: LocalCluster, tasks: int, **arguments: str) -> str:
     """A fresh job with one level-0 state vertex; nothing else runs."""
-    for job in cluster.rest.jobs():
-        if job.state not in ENDED:
-            cluster.rest.cancel(job.id)
-            cluster.rest.wait_for(job.id, ENDED, 30)
+    cancel_all(cluster)
     load = arguments or {"rate": "1000", "epoch-ms": str(int(time.time() * 1000))}
     submission = Submission.of_spec(SPEC, load)
     return submission.submit(cluster.rest, configuration(tasks, 0))
@@ -111,7 +108,7 @@ def rescaled(actuator: Any, tasks: int, level: int) -> int:
     """Ask and wait; the status at the end."""
     actuator.apply(wanted(np.array([[1, tasks, 1]]), np.array([[-1, level, -1]])))
     assert actuator.status().tolist() == [PENDING]
-    end = time.monotonic() + 120
+    end = time.monotonic() + PATIENCE_S
     while actuator._thread is not None:
         assert time.monotonic() < end, "still under way"
         time.sleep(0.05)
@@ -157,7 +154,7 @@ def test_parallelism_and_memory_move_and_no_record_is_lost_or_made(cluster, tmp_
     assert (Path(last.removeprefix("file:")) / "_metadata").exists()
     assert heard["savepoint"]["bytes"] > 0
     assert 0 < heard["running"]["outage_s"] < 60
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         emitted = total(cluster.rest, "source", "emitted_records_total")
         received = total(cluster.rest, "sink", "received_records_total")
@@ -227,7 +224,8 @@ def test_what_does_not_come_up_is_brought_back_as_it_was(cluster):
         cluster.rest, "micro", SPEC, cluster.savepoints, timeout_s=6, on_event=heard
     ) as actuator:
         assert rescaled(actuator, 3, 0) == TIMED_OUT
-    assert heard.kinds[-3:] == ["submitted", "failed", "restored"]
+    told = [kind for kind in heard.kinds if kind != "alarm"]  # raised if it takes long to come back
+    assert told[-3:] == ["submitted", "failed", "restored"]
     assert cluster.rest.find_job("micro").id == heard["restored"]["job_id"] != before
     assert runs(cluster.rest, configuration(1, 0))
 
@@ -239,7 +237,7 @@ def test_a_cluster_out_of_reach_in_the_middle_is_waited_for(cluster):
         heard = Listener(stopped=link.cut, alarm=link.mend)
         with ResubmitActuator(
             FlinkRest(link.url, timeout_s=5), "micro", SPEC, cluster.savepoints,
-            timeout_s=5, retry_s=0.5, on_event=heard,
+            timeout_s=10, retry_s=0.5, on_event=heard,
         ) as actuator:  # fmt: skip
             assert rescaled(actuator, 2, 0) == REFUSED
             assert heard.kinds[-3:] == ["failed", "alarm", "restored"]
@@ -255,7 +253,7 @@ def test_a_cluster_out_of_reach_in_the_middle_is_waited_for(cluster):
 
 def test_a_job_that_somebody_cancels_meanwhile_is_not_started_again(cluster):
     job_id = started(cluster, 1)
-    end = time.monotonic() + 30  # the alarm is to name the last checkpoint
+    end = time.monotonic() + PATIENCE_S  # the alarm is to name the last checkpoint
     while cluster.rest.get(f"/jobs/{job_id}/checkpoints")["counts"]["completed"] == 0:
         assert time.monotonic() < end, "no checkpoint was completed"
         time.sleep(0.5)
@@ -291,7 +289,7 @@ def test_an_interrupted_program_ends_when_the_job_runs_again(cluster):
         if line.strip() == "stopped":
             break
     child.send_signal(signal.SIGINT)
-    output, errors = child.communicate(timeout=60)
+    output, errors = child.communicate(timeout=PATIENCE_S)
     assert "KeyboardInterrupt" in errors
     assert output.split()[-1] == "reached"
     assert runs(cluster.rest, configuration(2, 0))

@@ -44,7 +44,7 @@ SMALL = {
 def dsp_gym(*arguments: str, folder: Path, **options) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *arguments]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, **options
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False, **options
     )
 
 
@@ -134,7 +134,7 @@ def test_ctrl_c_writes_a_checkpoint_and_resume_goes_on(tmp_path):
             break
     time.sleep(1)
     os.kill(running.pid, signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=180)
     assert running.returncode == 130
     assert "--resume" in said
     assert "Traceback" not in said

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from dsp_gym.cli import app
 from dsp_gym.config.files import load_model
+from dsp_gym.flink.processes import wait_until
 from dsp_gym.policies.config import PolicyConfig
 
 pytest.importorskip("optuna")
@@ -80,13 +81,10 @@ def test_ctrl_c_keeps_what_was_found_and_resume_goes_on(benchmark, tmp_path):
         text=True,
     )
     file = tmp_path / "runs/tuned/small/ds2-tuned.yaml"
-    for _ in range(600):
-        if file.is_file():
-            break
-        time.sleep(0.1)
+    assert wait_until(file.is_file, 300, 0.1)
     time.sleep(1.0)
     started.send_signal(signal.SIGINT)
-    _, told = started.communicate(timeout=60)
+    _, told = started.communicate(timeout=180)
     assert started.returncode == 130, told
     assert "--resume" in told
     before = load_model(PolicyConfig, "policies", file).provenance["trials"]

@@ -21,7 +21,7 @@ from dsp_gym.loop.snapshot import PER_VERTEX, JobSnapshot, Status
 from dsp_gym.metrics.flink import METRICS
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
-from tests.real_flink import REAL_FLINK
+from tests.real_flink import PATIENCE_S, REAL_FLINK
 from tests.strategies import spec_of
 
 pytestmark = REAL_FLINK
@@ -58,18 +58,17 @@ class Seen:
     by_rest: LiveCollector
     by_prometheus: LiveCollector
 
-    def wait_until(self, holds: Callable[[], Any], seconds: float) -> float:
-        """Polls every 5 s as a control loop does, looks every second; how long it took."""
+    def wait_until(self, holds: Callable[[], Any]) -> None:
+        """Polls every 5 s as a control loop does, looks every second."""
         began = polled = time.monotonic()
         self.polled.poll()
         while not holds():
             now = time.monotonic()
-            assert now - began < seconds, f"not so within {seconds} s"
+            assert now - began < PATIENCE_S, f"not so within {PATIENCE_S:g} s"
             time.sleep(1.0)
             if time.monotonic() - polled >= SAMPLE_S:
                 polled = time.monotonic()
                 self.polled.poll()
-        return time.monotonic() - began
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +107,7 @@ def test_prometheus_and_rest_show_the_same_job(seen):
         emitted = taken.vertex("bids", "records_out_per_s")
         return taken.get("window_fill") == 1 and abs(emitted - RATE) < 0.1 * RATE
 
-    seen.wait_until(lambda: all(is_steady(looked(c)) for c in collectors), 90)
+    seen.wait_until(lambda: all(is_steady(looked(c)) for c in collectors))
     rest, prometheus = looked(seen.by_rest), looked(seen.by_prometheus)
     for taken in (rest, prometheus):
         assert taken.status == Status.RUNNING
@@ -159,7 +158,7 @@ def test_without_prometheus_nothing_old_is_shown_and_it_is_seen_again_when_back(
     try:
         began = time.monotonic()
         down = looked(seen.by_prometheus)
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 5.0
         assert down.status == Status.RUNNING
         assert is_empty(down)
         assert down.vertex("session", "records_in_total") is None
@@ -167,16 +166,16 @@ def test_without_prometheus_nothing_old_is_shown_and_it_is_seen_again_when_back(
         assert looked(seen.by_rest).get("window_fill") > 0
     finally:
         seen.cluster.start_prometheus()
-    seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)), 20)
+    seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)))
     assert seen.by_prometheus.trouble is None
 
 
 def test_a_resubmitted_job_starts_an_empty_window_of_its_own(seen):
     before = looked(seen.by_prometheus)
-    old = seen.job.job_id
+    old, asked_s = seen.job.job_id, time.time()
     trigger = seen.cluster.rest.stop_with_savepoint(old, str(seen.cluster.savepoints))
-    seen.wait_until(lambda: seen.cluster.rest.savepoint(old, trigger).done, 20)
-    seen.cluster.rest.wait_for(old, {"FINISHED"}, 20)
+    seen.wait_until(lambda: seen.cluster.rest.savepoint(old, trigger).done)
+    seen.cluster.rest.wait_for(old, {"FINISHED"}, PATIENCE_S)
     gone = looked(seen.by_prometheus)
     assert gone.status == Status.FAILED
     assert is_empty(gone)
@@ -187,25 +186,26 @@ def test_a_resubmitted_job_starts_an_empty_window_of_its_own(seen):
         assert taken.status == Status.RUNNING
         assert is_empty(taken)  # of the old id Prometheus still knows every sample
         assert taken.get("running_since_s") > before.get("running_since_s")
-        assert 0 < taken.get("outage_s") < 60
+        assert 0 < taken.get("outage_s") < time.time() - asked_s
     assert seen.job.ids == (old, seen.job.job_id)
 
 
 def test_a_killed_taskmanager_is_a_restart_with_an_empty_window(seen):
     since_s = looked(seen.by_prometheus).get("running_since_s")
-    seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)), 40)
+    seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)))
+    killed_s = time.time()
     seen.cluster.kill_taskmanager()
-    seen.wait_until(lambda: looked(seen.by_prometheus).status == Status.RESTARTING, 40)
+    seen.wait_until(lambda: looked(seen.by_prometheus).status == Status.RESTARTING)
     assert is_empty(looked(seen.by_prometheus))
     assert is_empty(looked(seen.by_rest))
     seen.cluster.start_taskmanager()
-    seen.wait_until(lambda: looked(seen.by_rest).status == Status.RUNNING, 40)
+    seen.wait_until(lambda: looked(seen.by_rest).status == Status.RUNNING)
     back = looked(seen.by_prometheus)
     assert is_empty(back)
     assert back.get("running_since_s") > since_s
-    assert 0 < back.get("outage_s") < 80
+    assert 0 < back.get("outage_s") < time.time() - killed_s
     collectors = (seen.by_rest, seen.by_prometheus)
-    seen.wait_until(lambda: not any(is_empty(looked(c)) for c in collectors), 30)
+    seen.wait_until(lambda: not any(is_empty(looked(c)) for c in collectors))
     for collector in collectors:
         assert collector.trouble is None
         # What was owed during the outage is caught up, so more than the rate is taken.

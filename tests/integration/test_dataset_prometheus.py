@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 from dsp_gym.config.files import parse
 from dsp_gym.errors import DatasetError, FlinkError
 from dsp_gym.flink.distribution import find_prometheus
+from dsp_gym.flink.processes import free_ports
 from dsp_gym.flink.prometheus_server import is_ready, prometheus_command, prometheus_config
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import Samples
@@ -88,9 +88,7 @@ def served(tmp_path_factory) -> Iterator[Served]:
         command = [tool, "tsdb", "create-blocks-from", "openmetrics", str(text)]
         subprocess.run([*command, str(folder / "data")], check=True, capture_output=True)
     (folder / "prometheus.yml").write_text(prometheus_config(5, []))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = prometheus_command(
         program, config=folder / "prometheus.yml", storage=folder / "data", port=port,
         retention_days=36_500,
@@ -98,7 +96,7 @@ def served(tmp_path_factory) -> Iterator[Served]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while not is_ready(url):
             assert time.monotonic() < until, "Prometheus did not start"
             time.sleep(0.2)

@@ -23,7 +23,7 @@ from dsp_gym.flink.settings import ClusterSettings
 from dsp_gym.flink.submission import Configuration, Submission, unready
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from tests.real_flink import REAL_FLINK
+from tests.real_flink import PATIENCE_S, REAL_FLINK
 
 pytestmark = REAL_FLINK
 
@@ -66,7 +66,7 @@ def counting(cluster: LocalCluster, spec: JobSpec) -> Iterator[tuple[str, Config
     job_id = of(spec, "counting").submit(cluster.rest, configuration)
     yield job_id, configuration
     cluster.rest.cancel(job_id)
-    assert cluster.rest.wait_for(job_id, {"CANCELED"}, 30) == "CANCELED"
+    assert cluster.rest.wait_for(job_id, {"CANCELED"}, PATIENCE_S) == "CANCELED"
 
 
 def of(spec: JobSpec, name: str) -> Submission:
@@ -95,7 +95,7 @@ def test_a_second_up_is_the_same_cluster(cluster: LocalCluster) -> None:
 
 
 def test_prometheus_scrapes_both_processes(cluster: LocalCluster) -> None:
-    assert wait_until(lambda: query(cluster, 'up{job="flink"}') == [1.0, 1.0], 20, 0.5)
+    assert wait_until(lambda: query(cluster, 'up{job="flink"}') == [1.0, 1.0], PATIENCE_S, 0.5)
 
 
 def test_a_job_shows_what_it_was_submitted_with(
@@ -109,7 +109,7 @@ def test_a_job_shows_what_it_was_submitted_with(
                                                     "counting"]  # fmt: skip
     assert found.arguments["rate"] == "200"
     records = "flink_taskmanager_job_task_numRecordsIn"
-    assert wait_until(lambda: sum(query(cluster, records)) > 0, 20, 0.5)
+    assert wait_until(lambda: sum(query(cluster, records)) > 0, PATIENCE_S, 0.5)
 
 
 def test_the_same_jar_is_uploaded_once(cluster: LocalCluster, spec: JobSpec) -> None:
@@ -126,17 +126,17 @@ def test_a_job_stopped_with_a_savepoint_goes_on_from_it(
     sent = of(spec, "moving")
     first = sent.submit(rest, one)
     trigger = rest.stop_with_savepoint(first, cluster.savepoints.as_uri())
-    assert wait_until(lambda: rest.savepoint(first, trigger).done, 30, 0.2)
+    assert wait_until(lambda: rest.savepoint(first, trigger).done, PATIENCE_S, 0.2)
     saved = rest.savepoint(first, trigger)
     assert saved.failure is None
-    assert rest.wait_for(first, {"FINISHED"}, 10) == "FINISHED"
+    assert rest.wait_for(first, {"FINISHED"}, PATIENCE_S) == "FINISHED"
     two = Configuration({**one.parallelism, spec.vertices[-1].name: 2}, one.memory_level)
     second = sent.submit(rest, two, saved.location)
     assert Submission.of_running(rest, second, spec)[1] == two
     restored = rest.get(f"/jobs/{second}/checkpoints")["latest"]["restored"]
     assert restored["external_path"] == saved.location
     rest.cancel(second)
-    rest.wait_for(second, {"CANCELED"}, 30)
+    rest.wait_for(second, {"CANCELED"}, PATIENCE_S)
 
 
 def test_more_than_fits_is_refused_with_the_cause_and_leaves_no_job(
@@ -156,24 +156,26 @@ def test_a_killed_taskmanager_is_seen_and_up_heals_it_and_its_job(
     job_id, configuration = counting
     rest = cluster.rest
     completed = lambda: rest.get(f"/jobs/{job_id}/checkpoints")["counts"]["completed"]  # noqa: E731
-    assert wait_until(lambda: completed() > 0, 20, 0.5)
+    assert wait_until(lambda: completed() > 0, PATIENCE_S, 0.5)
     jobmanager, taskmanager, prometheus = pids(cluster)
     cluster.kill_taskmanager()
     seen = cluster.status()
     assert [part.state for part in seen.parts] == ["running", "dead", "running"]
     assert not seen.healthy
-    assert rest.wait_for(job_id, {"RESTARTING"}, 30) == "RESTARTING"
+    assert rest.wait_for(job_id, {"RESTARTING"}, PATIENCE_S) == "RESTARTING"
     LocalCluster.up(None, cluster.home.folder)
     assert pids(cluster)[::2] == [jobmanager, prometheus]
     assert cluster.taskmanager_pid() not in (None, taskmanager)
     assert cluster.status().healthy
-    assert wait_until(lambda: unready(rest.job(job_id), spec, configuration) is None, 40, 0.5)
+    assert wait_until(
+        lambda: unready(rest.job(job_id), spec, configuration) is None, PATIENCE_S, 0.5
+    )
     assert rest.get(f"/jobs/{job_id}/checkpoints")["counts"]["restored"] >= 1
 
 
 def test_prometheus_can_go_and_come_back_with_what_it_stored(cluster: LocalCluster) -> None:
     began = time.time()
-    assert wait_until(lambda: len(query(cluster, "up")) == 2, 20, 0.5)
+    assert wait_until(lambda: len(query(cluster, "up")) == 2, PATIENCE_S, 0.5)
     cluster.stop_prometheus()
     seen = cluster.status()
     assert [part.state for part in seen.parts] == ["running", "running", "dead"]
@@ -192,16 +194,16 @@ def test_a_second_cluster_lives_beside_and_ctrl_c_leaves_nothing(
     # A program of its own group, as a shell starts it: Ctrl-C reaches the whole group.
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, process_group=0) as upping:
         file = tmp_path / "pids" / "prometheus.json"
-        assert wait_until(file.exists, 30)
+        assert wait_until(file.exists, PATIENCE_S)
         started = [Process.read(one) for one in (tmp_path / "pids").glob("*.json")]
         assert len(started) == 3
         os.killpg(upping.pid, signal.SIGINT)
-        _, said = upping.communicate(timeout=60)
+        _, said = upping.communicate(timeout=PATIENCE_S)
     assert (upping.returncode, "Interrupted" in said) == (130, True)
     assert not any(process.is_alive() for process in started if process)
     assert not (tmp_path / "cluster.json").exists()
 
-    subprocess.run(line, check=True, timeout=120, stdout=subprocess.DEVNULL)
+    subprocess.run(line, check=True, timeout=2 * PATIENCE_S, stdout=subprocess.DEVNULL)
     second = LocalCluster.attach(tmp_path)
     try:
         assert second.status().healthy
@@ -210,8 +212,8 @@ def test_a_second_cluster_lives_beside_and_ctrl_c_leaves_nothing(
         assert second.rest_url != cluster.rest_url
         before = pids(second)
         os.kill(int(str(before[0])), signal.SIGKILL)
-        assert wait_until(lambda: second.status().parts[0].state == "dead", 5)
-        subprocess.run(line, check=True, timeout=120, stdout=subprocess.DEVNULL)
+        assert wait_until(lambda: second.status().parts[0].state == "dead", PATIENCE_S)
+        subprocess.run(line, check=True, timeout=2 * PATIENCE_S, stdout=subprocess.DEVNULL)
         assert second.status().healthy
         assert pids(second)[0] != before[0]
         assert pids(second)[2] == before[2]

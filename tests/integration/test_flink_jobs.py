@@ -17,7 +17,7 @@ from dsp_gym.flink.submission import Configuration, Submission, load_arguments
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import BY_NAME, vertex_of
-from tests.real_flink import REAL_FLINK
+from tests.real_flink import PATIENCE_S, REAL_FLINK, cancel_all
 
 pytestmark = REAL_FLINK
 
@@ -38,11 +38,7 @@ def _alone(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test starts with every slot free."""
     yield
     if "cluster" in request.fixturenames:
-        rest = request.getfixturevalue("cluster").rest
-        for job in rest.jobs():
-            if job.state not in ENDED:
-                rest.cancel(job.id)
-                rest.wait_for(job.id, ENDED, 30)
+        cancel_all(request.getfixturevalue("cluster"))
 
 
 class Running:
@@ -93,8 +89,8 @@ class Running:
             time.sleep(0.1)
         return value, time.monotonic()
 
-    def wait_for(self, vertex: str, name: str, at_least: float, timeout_s: float = 40) -> float:
-        end = time.monotonic() + timeout_s
+    def wait_for(self, vertex: str, name: str, at_least: float) -> float:
+        end = time.monotonic() + PATIENCE_S
         while (value := self.total(vertex, name)) < at_least:
             assert time.monotonic() < end, f"{vertex} {name} is {value:g}, not {at_least:g}"
             time.sleep(0.3)
@@ -102,7 +98,7 @@ class Running:
 
     def stop(self) -> str:
         trigger = self.rest.stop_with_savepoint(self.id, self.cluster.savepoints.as_uri())
-        self.rest.wait_for(self.id, ENDED, 60)
+        self.rest.wait_for(self.id, ENDED, PATIENCE_S)
         location = self.rest.savepoint(self.id, trigger).location
         assert location is not None
         return location
@@ -121,7 +117,7 @@ def test_a_job_has_the_vertices_of_its_file_and_results_arrive(cluster, job):
     assert sorted(str(vertex_of(v["name"], names)) for v in running.vertices()) == sorted(names)
     last = next(vertex.name for vertex in spec.vertices if vertex.kind == "sink")
     running.wait_for(last, "received_records_total", 1)
-    end = time.monotonic() + 60  # what became due before the job was up is late
+    end = time.monotonic() + PATIENCE_S  # what became due before the job was up is late
     while not all(0 <= p95 < 1000 for p95 in running.metric(last, "latency_p95_ms")):
         assert time.monotonic() < end, running.metric(last, "latency_p95_ms")
         time.sleep(0.5)

@@ -404,7 +404,7 @@ def test_closing_does_not_wait_for_ever_and_lets_the_operator_go_on(rig, operato
     actuator._close_s = 0.1
     began = time.monotonic()
     actuator.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert rig.written == text(4, 3, 1)
     assert "left" in dict(rig.events)
     lease = rig.fake.object("Lease", "dsp-gym-words")

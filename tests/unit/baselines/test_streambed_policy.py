@@ -110,9 +110,9 @@ def test_without_a_model_it_explores_each_job_once(monkeypatch):
     policy = Streambed(StreambedConfig(**QUICK))
     topology = Topology.of([SPEC], [0, 0, 0])
     policy.reset(topology, np.arange(3))
-    began = time.perf_counter()
+    began = time.process_time()
     policy.reset(topology, np.arange(3))
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 0.1
     slots, _ = policy._tables[0].slots_for(np.array([4400.0]))
     assert slots.tolist() == [6]
 
