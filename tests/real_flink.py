@@ -40,6 +40,7 @@ __all__ = [
     "has_jdk",
     "operated",
     "running",
+    "short_lived_jvms",
     "signalled",
     "small_cluster",
     "submitting",
@@ -100,15 +101,24 @@ WORD_COUNT: dict[str, Any] = {
 
 
 @contextmanager
+def short_lived_jvms() -> Iterator[None]:
+    """Whatever Java starts leaves C2 out: of a JVM of minutes it takes a third, and saves less.
+
+    Not for tests that measure what a job computes.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+        yield
+
+
+@contextmanager
 def small_cluster(home: Path, **settings: Any) -> Iterator[LocalCluster]:
     """Eight slots and a Prometheus, on free ports; ended with the context."""
     chosen = ClusterSettings(
         slots=8, managed_mib=128, task_heap_mib=256, network_mib=64, rest_port=0,
         prometheus_port=0, scrape_interval_s=2, **settings,
     )  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        # C2 takes more of the minutes such a JVM lives than it saves: a third of all it computes.
-        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    with short_lived_jvms():
         cluster = LocalCluster.up(chosen, home)
         try:
             yield cluster

@@ -27,7 +27,7 @@ from dsp_gym.live.config import RunConfig
 from dsp_gym.loop.protocols import PENDING, REACHED, REFUSED, TIMED_OUT
 from dsp_gym.metrics.flink import BY_NAME
 from tests.fakes.breakable import BreakableLink
-from tests.real_flink import PATIENCE_S, REAL_FLINK, cancel_all
+from tests.real_flink import PATIENCE_S, REAL_FLINK, cancel_all, short_lived_jvms
 from tests.simulating import wanted
 from tests.strategies import spec_of
 
@@ -63,17 +63,19 @@ def settings(**rest: Any) -> ClusterSettings:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
-    made = LocalCluster.up(settings(), tmp_path_factory.mktemp("default"))
-    yield made
-    made.down()
+    with short_lived_jvms():
+        made = LocalCluster.up(settings(), tmp_path_factory.mktemp("default"))
+        yield made
+        made.down()
 
 
 @pytest.fixture(scope="module")
 def adaptive(tmp_path_factory) -> Iterator[LocalCluster]:
     home = tmp_path_factory.mktemp("adaptive")
-    made = LocalCluster.up(settings(scheduler="adaptive"), home)
-    yield made
-    made.down()
+    with short_lived_jvms():
+        made = LocalCluster.up(settings(scheduler="adaptive"), home)
+        yield made
+        made.down()
 
 
 def started(cluster: LocalCluster, tasks: int, **arguments: str) -> str:

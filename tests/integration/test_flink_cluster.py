@@ -23,7 +23,7 @@ from dsp_gym.flink.settings import ClusterSettings
 from dsp_gym.flink.submission import Configuration, Submission, unready
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from tests.real_flink import PATIENCE_S, REAL_FLINK
+from tests.real_flink import PATIENCE_S, REAL_FLINK, short_lived_jvms
 
 pytestmark = REAL_FLINK
 
@@ -43,9 +43,10 @@ SETTINGS = ClusterSettings(
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     home = tmp_path_factory.mktemp("flink")
-    started = LocalCluster.up(SETTINGS, home)
-    yield started
-    started.down()
+    with short_lived_jvms():
+        started = LocalCluster.up(SETTINGS, home)
+        yield started
+        started.down()
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from dsp_gym.live.record_plan import RecordConfig
 from dsp_gym.live.recorder import Recorder
 from dsp_gym.recordings.recording import Recording, recorded_rate
 from dsp_gym.recordings.replay import ReplayJobs
-from tests.real_flink import REAL_FLINK
+from tests.real_flink import REAL_FLINK, short_lived_jvms
 
 pytestmark = REAL_FLINK
 
@@ -49,9 +49,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     settings = ClusterSettings(
         rest_port=0, prometheus_port=0, scrape_interval_s=2, managed_mib=256, restart_delay_s=1
     )
-    made = LocalCluster.up(settings, tmp_path_factory.mktemp("record"))
-    yield made
-    made.down()
+    with short_lived_jvms():
+        made = LocalCluster.up(settings, tmp_path_factory.mktemp("record"))
+        yield made
+        made.down()
 
 
 def running(cluster: LocalCluster) -> list[str]:
