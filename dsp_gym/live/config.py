@@ -110,7 +110,11 @@ class RunConfig(ConfigModel):
     """One job, the policies that are asked about it, and how far one of them may go."""
 
     description: str = Field("", description="one sentence for lists")
-    job: str = Field(min_length=1, description="the job's file: a shipped name, or a path")
+    job: str = Field(
+        min_length=1,
+        description="the job's file: a shipped name, or a path; {name} in it stands for the name "
+        "of each resource that a selector names",
+    )
     job_name: str | None = Field(
         None, min_length=1, description="its name in Flink; none: its name in the job file"
     )
