@@ -57,7 +57,7 @@ class Fleet:
         followed: the server and its watcher.
         mode: how far the acting policy may go.
         journal: folder of journals; each job has one of its own inside.
-        settle: called after every decision.
+        settle: called when the interval after a decision has passed.
         on_decision: called with the job's name and every decision when it was made.
         on_turn: called with them when its interval has passed.
         on_event: called with every step of an actuator, and when a job comes, goes or cannot be
@@ -209,12 +209,15 @@ class _Loop(threading.Thread):
         def decided(turn: Turn) -> None:
             for board in boards:
                 board.decided(turn)
-            fleet.settle()
             fleet.on_decision(name, turn)
+
+        def passed(turn: Turn) -> None:
+            fleet.settle()
+            fleet.on_turn(name, turn)
 
         with started(
             self.config, mode=fleet.mode, journal=fleet.journal / name, on_decision=decided,
-            on_turn=lambda turn: fleet.on_turn(name, turn),
+            on_turn=passed,
             on_event=lambda event, body: fleet.on_event(name, event, body),
             stop=self.stop, followed=fleet.followed,
         ) as run:  # fmt: skip

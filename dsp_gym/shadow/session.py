@@ -61,11 +61,15 @@ def session(
         def decided(turn: Turn) -> None:
             for one in shown:
                 one.board.decided(turn)
-            settle()
             if on_decision is not None:
                 on_decision(turn)
 
-        run = stack.enter_context(started(config, on_decision=decided, on_turn=on_turn, **rest))
+        def passed(turn: Turn) -> None:
+            settle()
+            if on_turn is not None:
+                on_turn(turn)
+
+        run = stack.enter_context(started(config, on_decision=decided, on_turn=passed, **rest))
         board, server = StatusBoard(run, run.managed), None
         if serve:
             server = stack.enter_context(served(config, Boards(board), run.acting, token))
@@ -75,10 +79,11 @@ def session(
 
 @contextmanager
 def starting() -> Iterator[Callable[[], None]]:
-    """Loads without looking for garbage, of which a start makes none, until the first decision.
+    """Loads without looking for garbage, of which a start makes little.
 
-    Yields what is to be called after every decision: at the first one, what was loaded so far is
-    put where the collector need not look at it again and again.
+    Yields what is to be called when the interval after a decision has passed: the first time,
+    garbage is collected, and what is left is put where the collector need not look at it again and
+    again. That takes a fifth of a second, in which nobody is answered.
     """
     settled = threading.Event()
 
