@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dsp_gym.counterfactual.course import Course
 from dsp_gym.counterfactual.measured import MeasuredJobs
+from dsp_gym.counterfactual.rescales import down_share
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.control import ControlLoop
@@ -114,7 +115,7 @@ def forward(
     jobs = _started(spec, course, part, window, seeds)
     measured = jobs if course.simulated else MeasuredJobs(
         jobs, ages_s=course.age_s[part], has_latency=course.tells_latency,
-        stops_are_known=len(course.savepoints) > 0,
+        down_share=down_share(course),
     )  # fmt: skip
     numbers = np.arange(seeds, dtype=np.int64)
     loop = ControlLoop(measured, policy, guardrails)

@@ -19,8 +19,9 @@ from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.simulation.options import SAMPLE_S
+from dsp_gym.simulation.rescaling import begin_outage
 from dsp_gym.simulation.simulated import SimulatedJobs
-from dsp_gym.simulation.state import X_PENDING, X_WAIT
+from dsp_gym.simulation.state import X_PENDING, X_QUEUE, X_WAIT
 
 __all__ = ["MeasuredJobs"]
 
@@ -28,6 +29,9 @@ Floats = NDArray[np.float64]
 
 REMEMBERED_S = 10
 """How long the histogram of a measuring sink remembers (LatencyHistogram of the Flink jobs)."""
+
+HALF_S = 0.5
+"""The simulation ends an outage with the second in which it is over: half a second late."""
 
 
 class MeasuredJobs:
@@ -37,7 +41,8 @@ class MeasuredJobs:
         jobs: started; all under the same rates.
         ages_s: of the newest sample at the end of each interval; then 0.
         has_latency: whether sinks tell latencies; otherwise only the log's age is known.
-        stops_are_known: whether the job's outages hold the time of its savepoints.
+        down_share: which part of its outages the job is down, the rest being its savepoints; None:
+            outages are told without savepoints.
     """
 
     def __init__(
@@ -46,7 +51,7 @@ class MeasuredJobs:
         *,
         ages_s: Iterable[float] = (),
         has_latency: bool = True,
-        stops_are_known: bool = False,
+        down_share: float | None = None,
     ) -> None:
         self.jobs, self.topology = jobs, jobs.topology
         self._sources = np.flatnonzero(jobs.topology.tables.kind[jobs.topology.row[0]] == SOURCE)
@@ -54,8 +59,12 @@ class MeasuredJobs:
         self._seconds = np.arange(len(self._arrived), dtype=np.float64)
         self._sampled = iter(ages_s)
         self._bound_s = float(jobs.topology.spec(0).slo.latency_s)
-        self._has_latency, self._stops_are_known = has_latency, stops_are_known
-        kept = REMEMBERED_S // SAMPLE_S + 1 if has_latency else 1
+        if down_share is not None:
+            outages = jobs.topology.tables.outage_s
+            outages[:] = np.maximum(outages - HALF_S, 0.0)
+        self._has_latency, self._stops_are_known = has_latency, down_share is not None
+        self._down_share = 1.0 if down_share is None else down_share
+        kept = REMEMBERED_S if has_latency else 1
         self._ages: Floats = np.zeros((kept, len(jobs)))
 
     def snapshot(self) -> MetricsSnapshot:
@@ -67,13 +76,18 @@ class MeasuredJobs:
         ran = self.jobs.state.status == int(Status.RUNNING)
         self.jobs.apply(guarded)
         if self._stops_are_known:
-            state = self.jobs.state
-            stopping = ran & (state.status == int(Status.SAVEPOINTING))
-            state.phase_left_s[stopping] = 0.0
+            self._stop(ran & (self.jobs.state.status == int(Status.SAVEPOINTING)))
 
     def take(self, outage_s: float) -> None:
         """Let the next rescales take so long."""
-        self.jobs.topology.tables.outage_s[:] = outage_s
+        self.jobs.topology.tables.outage_s[:] = max(0.0, outage_s - HALF_S)
+
+    def _stop(self, stopping: NDArray[np.bool_]) -> None:
+        """Sources stand still at once; what is in the buffers gets through before the job ends."""
+        tables, state = self.topology.tables, self.jobs.state
+        state.vertex[stopping, :, X_QUEUE] = 0.0
+        for j in np.flatnonzero(stopping).tolist():
+            begin_outage(tables, state, self.topology.row[j], j, self.jobs.parameters)
 
     def advance(self, seconds: int) -> Outcome:
         """Let the jobs run; returns what would be measured of it.
@@ -84,29 +98,54 @@ class MeasuredJobs:
         late, samples, latency = (np.zeros(len(self.jobs)) for _ in range(3))
         parts = []
         for step_s in _steps(seconds - age_s):
-            parts.append(self.jobs.advance(step_s))
-            up = self.jobs.state.status < int(Status.RESTARTING)
-            self._ages = np.concatenate([self._ages[1:], [self._age_s()]])
-            told = self._ages.max(axis=0)
+            parts += self._remembered(step_s)
+            up, told = self._is_up(), self._ages.max(axis=0)
             late += up & (told > self._bound_s)
             latency += np.where(up, told, 0.0)
             samples += up
         pending, pending_s = parts[-1].pending, parts[-1].pending_s
-        whole = _joined([*parts, self.jobs.advance(age_s)] if age_s else parts)
+        whole = _joined(parts + self._remembered(age_s))
         share = late / np.maximum(samples, 1)
+        down_s = whole.down_s * self._down_share
         return replace(
             whole,
-            slo_s=whole.down_s + share * (whole.seconds - whole.down_s),
+            slo_s=down_s + share * (whole.seconds - down_s),
+            down_s=down_s,
             latency_p95_s=latency / np.maximum(samples, 1),
             pending=pending,
             pending_s=pending_s,
         )
 
+    def _remembered(self, seconds: int) -> list[Outcome]:
+        """Lets the jobs run, and remembers how old the records were that reached the sinks."""
+        parts = []
+        while seconds > 0:
+            state = self.jobs.state
+            # Ages change by the second around an outage, and hardly otherwise.
+            calm = (
+                not state.status.any() and (state.tick - state.running_since).min() > REMEMBERED_S
+            )
+            step_s = seconds if calm else 1
+            parts.append(self.jobs.advance(step_s))
+            way = np.arange(1, step_s + 1)[:, None] / step_s
+            before, kept = self._ages[-1], len(self._ages)
+            ages = np.concatenate([self._ages, before + way * (self._age_s() - before)])[-kept:]
+            # After a restart the histograms are new; no record reaches a sink before it.
+            self._ages = np.where(self._is_up(), ages, 0.0)
+            seconds -= step_s
+        return parts
+
+    def _is_up(self) -> NDArray[np.bool_]:
+        """Whether records reached the sinks in the last second, (J,)."""
+        state = self.jobs.state
+        return np.asarray(
+            (state.status < int(Status.RESTARTING)) & (state.tick > state.running_since)
+        )
+
     def _age_s(self) -> Floats:
         """How old the records are that reach the sinks now, s, (J,)."""
         state = self.jobs.state
-        log = state.vertex[:, self._sources]
-        pending = log[:, :, X_PENDING].sum(axis=1)
+        pending = state.vertex[:, self._sources, X_PENDING].sum(axis=1)
         now_s = int(state.tick[0])
         within = min(now_s, len(self._arrived) - 1)
         rate = self._arrived[within] - self._arrived[within - 1]
@@ -114,8 +153,9 @@ class MeasuredJobs:
         age_s: Floats = now_s - self._when(arrived - pending)
         if not self._has_latency:
             return age_s
-        within_s: Floats = state.latency_s - log[:, :, X_WAIT].max(axis=1)
-        return np.asarray(age_s + np.maximum(0.0, within_s))
+        wait_s = state.vertex[:, :, X_WAIT]
+        within_s = wait_s.max(axis=1) - wait_s[:, self._sources].max(axis=1)
+        return np.asarray(age_s + within_s)
 
     def _when(self, count: Floats) -> Floats:
         """When that many records had arrived, s; before time 0 they came at the first rate."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from dsp_gym.counterfactual.course import Course
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["observed_outages_s", "with_observed_outages"]
+__all__ = ["down_share", "observed_outages_s", "with_observed_outages"]
 
 
 def observed_outages_s(course: Course, spec: JobSpec) -> dict[int, float]:
@@ -19,6 +20,25 @@ def observed_outages_s(course: Course, spec: JobSpec) -> dict[int, float]:
     from the moment it is asked to; where the journal tells, the savepoint's time counts, too.
     """
     found = {}
+    for before, stopping_s, outage_s in _rescales(course):
+        restore_s = np.nansum(course.state_mib[before]) / float(spec.rescale.restore_mib_per_s)
+        found[before] = max(0.0, stopping_s + outage_s - float(restore_s))
+    return found
+
+
+def down_share(course: Course) -> float | None:
+    """Which part of the rescales the job was down; None where no savepoint's time is known.
+
+    While it is asked to stop, what is in its buffers still gets through.
+    """
+    if not len(course.savepoints):
+        return None
+    times = np.array([(stopping_s, outage_s) for _, stopping_s, outage_s in _rescales(course)])
+    return float(times[:, 1].sum() / times.sum()) if times.sum() > 0 else 1.0
+
+
+def _rescales(course: Course) -> Iterator[tuple[int, float, float]]:
+    """The slot in which each was asked for, seconds of its savepoint, and of its outage."""
     for before, after in pairwise(np.flatnonzero(course.up).tolist()):
         changed = np.any(course.parallelism[after] != course.parallelism[before]) or np.any(
             course.memory_level[after] != course.memory_level[before]
@@ -27,9 +47,7 @@ def observed_outages_s(course: Course, spec: JobSpec) -> dict[int, float]:
         if changed and came_back and np.isfinite(course.outage_s[after]):
             when, took_s = course.savepoints.T
             stopping_s = took_s[(when > course.t_s[before]) & (when <= course.t_s[after])].sum()
-            restore_s = np.nansum(course.state_mib[before]) / float(spec.rescale.restore_mib_per_s)
-            found[before] = max(0.0, float(course.outage_s[after] + stopping_s - restore_s))
-    return found
+            yield before, float(stopping_s), float(course.outage_s[after])
 
 
 def with_observed_outages(spec: JobSpec, course: Course) -> JobSpec:
