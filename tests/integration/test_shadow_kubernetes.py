@@ -154,6 +154,7 @@ def test_advice_is_an_event_a_stopped_job_is_left_alone_and_then_one_key_is_writ
     wait_until_it_runs(cluster)
 
 
+@pytest.mark.validate
 def test_whatever_goes_wrong_it_is_told_nothing_wrong_is_written_and_it_goes_on(
     config, fake, cluster, job_file, tmp_path, limited_files
 ):
