@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,7 +35,13 @@ from spark_pipelines.quality.verdicts import Accounting
 from spark_pipelines.session import spark_session
 from spark_pipelines.sources import Partition, SourceFacts, reader_of
 from spark_pipelines.storage.store import Store
-from spark_pipelines.storage.tables import partitions_in, record, write_table
+from spark_pipelines.storage.tables import (
+    drop_kept,
+    kept,
+    partitions_in,
+    record,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +124,7 @@ def build(
         DatasetError: A source or the build cannot be used; nothing was published.
     """
     store, stages = Store(out), _Stages(observer or SilentObserver())
-    stages.observer.begin(len(config.tables) + 6)
+    stages.observer.begin(len(config.tables) + 7)
     with store.locked():
         store.folder.joinpath(".staging").mkdir(exist_ok=True)
         last = store.current()
@@ -190,7 +197,9 @@ def _made(
         stack.enter_context(shown(spark, stages.observer))
         only = set(plan.stale)
         with stages("read"):
-            made = made_of(_read(spark, facts, only), config, specs)
+            inputs = _read(spark, facts, only)
+        with stages("grid"):
+            made = made_of(inputs, config, specs, partial(kept, building))
         with stages("quality"):
             counts = _accounted(made, only)
             _judge(config, facts, counts)
@@ -203,8 +212,7 @@ def _made(
         with stages("accounting"):
             _add_counts(made, counts)
             _add_findings(building, counts)
-        for frame in made.cached:
-            frame.unpersist()
+        drop_kept(building)
     document = [[job, day, found] for (job, day), found in sorted(counts.items())]
     write_atomic(building / _COUNTS, json.dumps(document))
     return counts
@@ -337,12 +345,12 @@ def _manifest(
                 tables=tables, accounting=dict(sorted(counts.get(partition, {}).items())),
             )
         )  # fmt: skip
-    for kept in plan.kept:
+    for old in plan.kept:
         assert last is not None  # where partitions are kept there is one
-        for table in kept.tables.values():
+        for table in old.tables.values():
             for file in table.files:
                 store.link(file, last.revision, building)
-        records.append(kept)
+        records.append(old)
     records.sort(key=lambda p: (p.job, p.day))
     jobs = {job: spec.model_dump(mode="json", by_alias=True) for job, spec in specs.items()}
     detail: dict[str, Any] = {"pipeline": PIPELINE}

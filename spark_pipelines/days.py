@@ -33,11 +33,12 @@ def day_of(t_s: float) -> str:
 
 
 def day_of_column(t_s: Column) -> Column:
-    """The same of a column; the session's time zone is UTC."""
+    """The same of a column."""
     from pyspark.sql import functions as f
 
-    unix = f.date_format(f.timestamp_seconds(f.floor(t_s)), "yyyy-MM-dd")
-    number = f.floor(t_s / DAY_S).cast("string")
+    days = f.floor(t_s / DAY_S)
+    unix = f.date_from_unix_date(days.cast("int")).cast("string")
+    number = days.cast("string")
     own = f.concat(
         f.lit("0000-00-"), f.when(f.length(number) < 2, f.lpad(number, 2, "0")).otherwise(number)
     )

@@ -1,11 +1,11 @@
 """The steps in their order: what sources hold in, tables out.
 
-Nothing is computed here but which metrics there are.
+Computed here are only which metrics there are, and what is read many times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -20,34 +20,39 @@ from spark_pipelines.days import day_of_column
 from spark_pipelines.sources import Inputs
 from spark_pipelines.splits import reach_s, with_split
 
-__all__ = ["Made", "known_metrics", "made_of", "metric_names"]
+__all__ = ["Keep", "Made", "known_metrics", "made_of", "metric_names"]
+
+
+Keep = Callable[[DataFrame, str], DataFrame]
 
 
 @dataclass(frozen=True)
 class Made:
-    """What is to be written and counted, nothing of it computed yet."""
+    """What is to be written and counted, nothing of it computed yet but what is kept."""
 
     tables: dict[str, DataFrame] = field(default_factory=dict)  # each with columns job and day
     counts: dict[str, DataFrame] = field(default_factory=dict)  # job, day, name, rows
     accounting: DataFrame | None = None  # of raw rows, from `quality.verdicts`
     failures: DataFrame | None = None  # to be looked at where the accounting says there are any
     quarantine: DataFrame | None = None  # to be written where the accounting says there is any
-    cached: list[DataFrame] = field(default_factory=list)  # to be let go of when all is written
 
 
-def made_of(inputs: Sequence[Inputs], config: DatasetConfig, specs: Mapping[str, JobSpec]) -> Made:
+def made_of(
+    inputs: Sequence[Inputs], config: DatasetConfig, specs: Mapping[str, JobSpec], keep: Keep
+) -> Made:
     """Tables and counts of some sources.
 
     Args:
         inputs: one per source.
         config: the dataset.
         specs: job files of all sources, by job.
+        keep: puts down what is read many times, by a name, and gives it back to be read.
     """
     loads = {run: load for i in inputs for run, load in i.facts.loads.items()}
     made, decisions = Made(), [i.decisions for i in inputs]
     sampled = [i for i in inputs if i.raw is not None]
     if sampled:
-        made = _with_samples(sampled, config, specs, loads, decisions)
+        made = _with_samples(sampled, config, specs, loads, decisions, keep)
     known = _union(decisions)
     if known is not None and "transitions" in config.tables:
         _add_transitions(made, known, config, specs, loads)
@@ -56,7 +61,7 @@ def made_of(inputs: Sequence[Inputs], config: DatasetConfig, specs: Mapping[str,
 
 def _with_samples(
     inputs: Sequence[Inputs], config: DatasetConfig, specs: Mapping[str, JobSpec],
-    loads: Mapping[str, str], decisions: list[DataFrame | None],
+    loads: Mapping[str, str], decisions: list[DataFrame | None], keep: Keep,
 ) -> Made:  # fmt: skip
     """Windows and outages, and what became of every sample.
 
@@ -71,15 +76,16 @@ def _with_samples(
     from spark_pipelines.steps.windows import configured, decision_windows
 
     quality = config.quality
-    raw, events = _all([i.raw for i in inputs]), _all([i.events for i in inputs])
+    raw, events = _sealed(_all([i.raw for i in inputs])), _all([i.events for i in inputs])
     names = metric_names(raw)
     judged = raw.transform(judge, quality, names)
     # The one pass over all samples; everything after it is a hundredth of that.
-    flagged = judged.transform(align, known_metrics(names)).transform(flag, quality).persist()
+    flagged = keep(judged.transform(align, known_metrics(names)).transform(flag, quality), "grid")
     rising = flagged.transform(increases, quality.max_gap_s)
     windows = rising.transform(decision_windows, config.windows).transform(
         configured, configurations(events)
     )
+    windows = keep(windows, "windows")
     told = _on_days(findings(rising, windows, specs, quality.flow_tolerance))
     tables: dict[str, DataFrame] = {"findings": told}
     counts: dict[str, DataFrame] = {}
@@ -107,7 +113,7 @@ def _with_samples(
                 outside = marked.where(f.col("split").isNull())
                 counts[name] = _counted(outside, f.lit(f"{name}:at_split"))
     account = accounting(flagged)
-    return Made(tables, counts, account, failures(judged), quarantined, [flagged])
+    return Made(tables, counts, account, failures(judged), quarantined)
 
 
 def metric_names(raw: DataFrame) -> set[str]:
@@ -148,6 +154,14 @@ def _all(frames: Sequence[DataFrame | None]) -> DataFrame:
     found = _union(frames)
     assert found is not None  # a reader of samples gives events, if only none
     return found
+
+
+def _sealed(rows: DataFrame) -> DataFrame:
+    """The same rows, through a filter that passes all and that nothing is moved behind.
+
+    Every step and join would else be copied into each source: with ten of them, ten plans to make.
+    """
+    return rows.where(f.rand(0) > f.rand(1) - 1.0)  # one Spark would see through
 
 
 def _union(frames: Sequence[DataFrame | None]) -> DataFrame | None:

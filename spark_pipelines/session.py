@@ -25,6 +25,8 @@ LOCAL = "local[*]"
 SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",  # days of partitions are the same everywhere
     "spark.sql.adaptive.enabled": "true",  # else each of 200 small partitions is a task
+    # Ten sources in one generated method are more than the JIT compiles well.
+    "spark.sql.codegen.wholeStage.union.enabled": "false",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",

@@ -78,19 +78,16 @@ def read(
     pieces = facts.holding(only)
     read = spark.read.parquet(*(str(piece.file) for piece in pieces))
     # A row without a time has no day of its own: it is judged on the first one of its file.
-    first = spark.createDataFrame(
-        [(piece.file.as_uri(), piece.partitions[0][1]) for piece in pieces if piece.file],
-        "_file string, _first string",
-    )
-    frame = read.withColumn("_file", _as_uri(f.col("_metadata.file_path"))).join(
-        f.broadcast(first), "_file", "left"
-    )
+    first = {piece.file.as_uri(): piece.partitions[0][1] for piece in pieces if piece.file}
+    of_file = f.create_map(*(f.lit(text) for pair in sorted(first.items()) for text in pair))
+    t_s = f.col(config.columns.get("t_s", "t_s"))
+    own = f.when(t_s.between(0, 1e11), day_of_column(t_s))
+    # Of `_metadata` Spark would make a whole struct for every row, asked for or not.
+    day = f.coalesce(own, f.element_at(of_file, _as_uri(f.input_file_name())))
+    frame = read.withColumn("_day", day)
     long = _renamed(frame, config) if config.layout == "long" else _melted(frame, config, facts)
-    day = f.coalesce(
-        f.when(f.col("t_s").between(0, 1e11), day_of_column(f.col("t_s"))), f.col("_first")
-    )
     named = long.withColumns(
-        {"source": f.lit(facts.name), "job": f.lit(next(iter(facts.specs))), "day": day}
+        {"source": f.lit(facts.name), "job": f.lit(next(iter(facts.specs))), "day": f.col("_day")}
     )
     by_day = facts.clock == "unix"
     run = f.col("day") if by_day else f.lit(config.run)
@@ -113,7 +110,7 @@ def _as_uri(path: Column) -> Column:
 def _renamed(frame: DataFrame, config: ArchivesSource) -> DataFrame:
     from pyspark.sql import functions as f
 
-    return frame.select(*(f.col(config.columns.get(c, c)).alias(c) for c in _LONG), "_first")
+    return frame.select(*(f.col(config.columns.get(c, c)).alias(c) for c in _LONG), "_day")
 
 
 def _melted(frame: DataFrame, config: ArchivesSource, facts: SourceFacts) -> DataFrame:
@@ -136,8 +133,8 @@ def _melted(frame: DataFrame, config: ArchivesSource, facts: SourceFacts) -> Dat
           for c in metrics)
     )  # fmt: skip
     keys = [f.col(config.columns.get(c, c)).alias(c) for c in _WIDE]
-    rows = frame.select(*keys, "_first", f.explode(pairs).alias("pair")).select(
-        *_WIDE, "_first", "pair.*"
+    rows = frame.select(*keys, "_day", f.explode(pairs).alias("pair")).select(
+        *_WIDE, "_day", "pair.*"
     )
     return rows.where(f.col("value").isNotNull())
 

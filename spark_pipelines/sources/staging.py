@@ -137,12 +137,17 @@ def kept_in(frame: DataFrame, only: Collection[Partition] | None) -> DataFrame:
 
 def events_frame(spark: SparkSession, source: str, events: Iterable[Event]) -> DataFrame:
     """Events as a DataFrame of `schema.EVENTS`."""
+    from pyspark.sql import functions as f
+
     from spark_pipelines.schema import EVENTS
 
     rows = [
         (source, job, run, float(t_s), kind, json.dumps(dict(body), sort_keys=True))
         for job, run, t_s, kind, body in events
     ]
+    if not rows:  # said so that Spark sees it, and plans no task for it
+        nothing = (f.lit(None).cast(field.dataType).alias(field.name) for field in EVENTS.fields)
+        return spark.range(1).where(f.lit(False)).select(*nothing)
     return spark.createDataFrame(rows, EVENTS)
 
 

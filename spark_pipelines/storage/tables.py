@@ -18,7 +18,16 @@ from spark_pipelines.sources.staging import kept_in
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ORDER", "is_written", "partition_folder", "partitions_in", "record", "write_table"]
+__all__ = [
+    "ORDER",
+    "drop_kept",
+    "is_written",
+    "kept",
+    "partition_folder",
+    "partitions_in",
+    "record",
+    "write_table",
+]
 
 ORDER: dict[str, Sequence[str]] = {
     "windows": ("source", "run", "t_s", "vertex"),
@@ -31,6 +40,7 @@ ORDER: dict[str, Sequence[str]] = {
 """By what the rows of a partition are sorted: with it they stand in one order only."""
 
 _DONE = ".done"
+_KEPT = "kept"
 
 
 def write_table(
@@ -61,6 +71,29 @@ def write_table(
     for leftover in (*folder.rglob("_SUCCESS"), *folder.rglob(".*.crc")):
         leftover.unlink()
     _mark(building, table).touch()
+
+
+def kept(building: Path, frame: DataFrame, name: str) -> DataFrame:
+    """The same rows from files, for what is read many times; taken up where it was finished before.
+
+    Unlike a frame in Spark's cache it takes no memory, survives whoever computed it, and ends the
+    plan: what is made of it is planned anew from here.
+
+    Args:
+        building: folder of the build.
+        frame: any.
+        name: of the folder in it.
+    """
+    folder = building / _KEPT / name
+    if not is_written(building, f"{_KEPT}-{name}"):
+        frame.write.mode("overwrite").parquet(str(folder))
+        _mark(building, f"{_KEPT}-{name}").touch()
+    return frame.sparkSession.read.schema(frame.schema).parquet(str(folder))
+
+
+def drop_kept(building: Path) -> None:
+    """Removes what `kept` has put down; to be done when all tables are written."""
+    shutil.rmtree(building / _KEPT, ignore_errors=True)
 
 
 def is_written(building: Path, table: str) -> bool:
