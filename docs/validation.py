@@ -174,29 +174,59 @@ def counterfactual() -> str:
     if not (FIGURES / "counterfactual.json").exists():
         return ""
     found = figures("counterfactual")
-    rows = []
+    rows, costs = [], []
     for job, case in found.items():
-        lag, slo, cost = (case["model"][key] for key in ("lag_s", "slo_share", "cost_per_h"))
+        for acting, key, suffix in (("Justin", "model", ""), ("DS2", "model_of_ds2_run", " of ds2's run")):  # fmt: skip
+            lag, slo, cost = (case[key][name] for name in ("lag_s", "slo_share", "cost_per_h"))
+            missed = [n for n in ("lag", "slo") if not case["holds"][f"{n}{suffix}"]]
+            rows.append([
+                f"`{job}`", acting, f"{lag[0]:.2f}, {lag[1]:.2f}", percent(abs(lag[0] / lag[1] - 1)),
+                f"{percent(slo[0])}, {percent(slo[1])}", percent(abs(slo[0] - slo[1]), 2),
+                f"{cost[0]:.4f}, {cost[1]:.4f}", ", ".join(missed) or "all",
+            ])  # fmt: skip
         other = case["ds2_cost_per_h"]
-        missed = [name for name, held in case["holds"].items() if not held]
-        rows.append([
-            f"`{job}`", case["decisions"], f"{lag[0]:.2f}, {lag[1]:.2f}", percent(case["lag_error"]),
-            f"{percent(slo[0])}, {percent(slo[1])}", f"{cost[0]:.3f}, {cost[1]:.3f}",
-            "–" if other["predicted"] is None
-            else f"{other['predicted']:.3f}, {other['recorded']:.3f}",
-            percent(case["ds2_cost_error"]), ", ".join(missed) or "all",
+        costs.append([
+            f"`{job}`", case["decisions"], f"{case['incumbent_cost_per_h']:.4f}",
+            f"{other['predicted']:.4f}", f"{other['recorded']:.4f}",
+            percent(case["ds2_cost_error"]), "yes" if case["claimed"] else "no",
+            "yes" if case["holds"]["cost of ds2"] else "NO",
         ])  # fmt: skip
-    columns = ("job", "decisions", "lag s, model and real", "off by", "late, model and real",
-               "cost/h, model and real", "DS2's cost/h, predicted and recorded", "off by", "holds")  # fmt: skip
+    ran = ("job", "scaled by", "lag s, model and real", "off by", "late, model and real", "off by",
+           "cost/h, model and real", "holds")  # fmt: skip
+    would = ("job", "decisions", "Justin's cost/h, real", "DS2's, predicted", "DS2's, real",
+             "off by", "claimed", "holds")  # fmt: skip
+    recorded = ", ".join(f"`{job}` {case['recorded']}" for job, case in found.items())
     return f"""
 ## The counterfactual scorecard
 
-Justin scales the real job under a load that doubles and halves; the scorecard of that journal says what the model
-makes of what really ran, and what DS2 would have cost. Then DS2 scales the job under the same load. Bars: lag within
-25 % (or 2 s), late share within 2 % of the time, DS2's cost within 15 %.
+Justin scales the real job under a load that doubles and halves, from one task per vertex, with DS2 watching; then DS2
+scales the job under the same load. The scorecard of each journal, made with the calibrated job of the section above,
+says what the model makes of what really ran. Lag is the mean over decisions of the backlog in seconds of arrivals,
+late the share of the time. Bars: lag within 25 %, late within 2 % of the time.
 
-{table(columns, rows)}
+{table(ran, rows)}
+
+What DS2 would have cost, told from the journal in which Justin scaled the job, and what it did cost in its own run.
+Bar: within 15 %, and the scorecard claims it: of a model that is beyond its bounds it claims nothing.
+
+{table(would, costs)}
+
+{CHECKED}
+Recorded (UTC): {recorded}.
 """
+
+
+CHECKED = """\
+What is missed: under the lowest load the word count stands on the edge. One task carried 1,194 sentences/s there, where
+its calibration says 1,131, so the model lets a backlog of a second grow where none did, and has the first minute later
+than the bound of 2 s, on which the real job stood (p95 2.1 s). That is the error in lateness; of a lag of 6 ms any
+model is wrong by more than a quarter. After a rescale, too, a job that stood still for about the bound is late for ten
+seconds, as long as a sink remembers, or not at all.
+
+The model is led along the configurations that ran, under the load that was counted from sample to sample, and each
+rescale of what ran takes it as long as it took; a policy's own rescales are drawn from those. Its samples are as old as
+the real ones, and lateness is what a sink would measure. No number was fitted to these runs, but the rules were made
+with those of `flink-q11` and `flink-wordcount` in view; those of `flink-q1` were recorded afterwards."""
 
 
 def overhead() -> str:
