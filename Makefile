@@ -132,7 +132,7 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 
 validate-spark: $(STAMP)  ## Measure the data pipeline at 20 and 200 million rows, and one job with most of them (an hour).
 	$(BIN)/dsp-gym bench spark --json > docs/figures/spark-20m.json
-	$(BIN)/dsp-gym bench spark --rows 200000000 --runs 1 --no-skew --json > docs/figures/spark-200m.json
+	$(BIN)/dsp-gym bench spark --rows 200000000 --runs 1 --warm-ups 0 --no-skew --json > docs/figures/spark-200m.json
 	$(BIN)/python -m spark_pipelines.scale 20000000 docs/figures/spark-20m.json \
 		200000000 docs/figures/spark-200m.json > docs/figures/spark-growth.json
 	DSP_GYM_KILLS=10 $(BIN)/python -m pytest -q -n 0 tests/integration/test_dataset_killed.py

@@ -45,6 +45,9 @@ _CHUNK_ROWS = 1_000_000
 AGGREGATION_BAR = 1.5e6
 BUILD_BAR = 0.4e6
 
+WARM_UPS = 3
+"""The JVM compiles what a plan became for about as many runs; each is faster than the one before."""
+
 BARS = {"scan_factor": 15.0, "skew_factor": 1.5, "peak_mib": 4096.0}
 """Highest wanted: seconds over those of the scan; seconds per row with skew over those without; the
 most memory that Spark has held."""
@@ -165,14 +168,15 @@ def _table(
 
 
 def bench_spark(
-    rows: int, runs: int, *, skew: bool, folder: Path | None = None
+    rows: int, runs: int, *, skew: bool, warm_ups: int = WARM_UPS, folder: Path | None = None
 ) -> tuple[list[Rate], dict[str, float]]:
     """Rates of the scan, the aggregation and the whole build, and what else has a bar.
 
     Args:
         rows: raw rows.
-        runs: of each; one more before them warms up.
+        runs: of each.
         skew: whether one job with nine tenths of the rows is timed, too.
+        warm_ups: runs of each before those that count.
         folder: for the data, which is removed again; a temporary one unless given.
 
     Returns:
@@ -184,8 +188,8 @@ def bench_spark(
     with _scratch(folder) as scratch, _session(cores) as spark:
         even = scratch / "even"
         made = make_samples(even, Sizes(rows))
-        scan = _timed(lambda: _scan(even, made), runs)
-        windows = _timed(lambda: _aggregate(spark, even), runs)
+        scan = _timed(lambda: _scan(even, made), runs, 1)
+        windows = _timed(lambda: _aggregate(spark, even), runs, warm_ups)
         rates = [
             _rate("pyarrow scan of all columns", made, scan, cores, 1, None),
             _rate("aggregation to decision windows", made, windows, cores, cores, AGGREGATION_BAR),
@@ -194,20 +198,20 @@ def bench_spark(
         if skew:
             uneven = scratch / "skewed"
             skewed = make_samples(uneven, Sizes(rows, skewed=True))
-            slow = _timed(lambda: _aggregate(spark, uneven), runs)
+            slow = _timed(lambda: _aggregate(spark, uneven), runs, warm_ups)
             told["skew_factor"] = (
                 statistics.median(slow) / skewed / (statistics.median(windows) / made)
             )
             shutil.rmtree(uneven)
-        builds = _timed(lambda: _build(even, scratch / "built"), runs, warm=1)
+        builds = _timed(lambda: _build(even, scratch / "built"), runs, warm_ups)
         rates.append(_rate("whole build", made, builds, cores, cores, BUILD_BAR))
         told["peak_mib"] = _peak_mib(spark)
     return rates, told
 
 
-def _timed(once: Callable[[], None], runs: int, warm: int = 1) -> list[float]:
+def _timed(once: Callable[[], None], runs: int, warm_ups: int) -> list[float]:
     """Seconds of each run."""
-    for _ in range(warm):
+    for _ in range(warm_ups):
         once()
     seconds = []
     for _ in range(runs):

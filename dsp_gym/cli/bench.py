@@ -114,6 +114,9 @@ def spark(
     rows: Annotated[int, typer.Option(help="raw rows made and read", min=10_000)] = 20_000_000,
     runs: Annotated[int, typer.Option(help="runs of each figure", min=1, max=100)] = 3,
     skew: Annotated[bool, typer.Option(help="also with 90 % of the rows in one job")] = True,
+    warm_ups: Annotated[
+        int, typer.Option(help="runs of each before those that count", min=0, max=100)
+    ] = 3,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Raw rows per second of the data pipeline: scan, decision windows, whole build."""
@@ -125,7 +128,7 @@ def spark(
         pipelines: Any = importlib.import_module("spark_pipelines.bench")
     except ModuleNotFoundError:
         raise MissingExtraError("spark", "measuring the data pipeline") from None
-    rates, told = pipelines.bench_spark(rows, runs, skew=skew)
+    rates, told = pipelines.bench_spark(rows, runs, skew=skew, warm_ups=warm_ups)
     if as_json:
         document = {"rates": [asdict(rate) for rate in rates], "told": told}
         print_json({"machine": machine(), **document, "bars": pipelines.BARS})
