@@ -140,7 +140,7 @@ def closed_loops() -> str:
             f"`{case['job']}`", case["policy"].removesuffix("-local"), case["rescales"],
             f"`{case['steps'][-1]}`", f"`{case['simulated_steps'][-1]}`",
             f"{case['achieved_per_s']:,.0f} of {case['rate_per_s']:,.0f}", f"{same} of {of}",
-            ", ".join(missed) or "all",
+            "misses " + ", ".join(missed) if missed else "all",
         ])  # fmt: skip
     window = found["window"]
     return f"""\
@@ -182,7 +182,7 @@ def counterfactual() -> str:
             rows.append([
                 f"`{job}`", acting, f"{lag[0]:.2f}, {lag[1]:.2f}", percent(abs(lag[0] / lag[1] - 1)),
                 f"{percent(slo[0])}, {percent(slo[1])}", percent(abs(slo[0] - slo[1]), 2),
-                f"{cost[0]:.4f}, {cost[1]:.4f}", ", ".join(missed) or "all",
+                f"{cost[0]:.4f}, {cost[1]:.4f}", "misses " + ", ".join(missed) if missed else "all",
             ])  # fmt: skip
         other = case["ds2_cost_per_h"]
         costs.append([
