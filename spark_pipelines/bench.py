@@ -46,7 +46,7 @@ AGGREGATION_BAR = 1.5e6
 BUILD_BAR = 0.4e6
 
 WARM_UPS = 3
-"""The JVM compiles what a plan became for about as many runs; each is faster than the one before."""
+"""The JVM compiles what a plan became for about as many runs, each faster than the one before."""
 
 BARS = {"scan_factor": 15.0, "skew_factor": 1.5, "peak_mib": 4096.0}
 """Highest wanted: seconds over those of the scan; seconds per row with skew over those without; the

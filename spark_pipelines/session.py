@@ -90,11 +90,20 @@ def spark_session(
     chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {_QUIET}".strip()
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    on_interrupt = signal.getsignal(signal.SIGINT)
+    on_interrupt, pressed = signal.getsignal(signal.SIGINT), threading.Event()
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        # A JVM that is left while it starts never ends: Ctrl-C waits until it has. Spark then puts
+        # its own handler in place of this one.
+        signal.signal(signal.SIGINT, lambda *_: pressed.set())
     try:
         with _environment(JAVA_HOME=str(java.path)):
             spark = builder.getOrCreate()
-    except (PySparkException, RuntimeError, OSError) as error:
+    except BaseException as error:
+        if is_main:
+            signal.signal(signal.SIGINT, on_interrupt)
+        if not isinstance(error, (PySparkException, RuntimeError, OSError)):
+            raise
         raise DatasetError(
             f"Spark did not start: {str(error).splitlines()[0]}",
             key="master",
@@ -102,11 +111,13 @@ def spark_session(
             remedy=f"Java is {java.origin}. Try --master 'local[2]'.",
         ) from error
     try:
+        if pressed.is_set():
+            raise KeyboardInterrupt
         yield spark
     finally:
         spark.stop()
         # While it ran, Ctrl-C first cancelled its jobs; what comes after it has none.
-        if threading.current_thread() is threading.main_thread():
+        if is_main:
             signal.signal(signal.SIGINT, on_interrupt)
 
 
