@@ -148,6 +148,7 @@ def build(
         with stages("publish", f"revision {manifest.revision}"):
             for leftover in (building / _COUNTS, *building.glob(".done-*")):
                 leftover.unlink()
+            drop_kept(building)
             store.publish(building, manifest)
             _drop_unused_staging(store, facts)
     return Built(
@@ -212,7 +213,6 @@ def _made(
         with stages("accounting"):
             _add_counts(made, counts)
             _add_findings(building, counts)
-        drop_kept(building)
     document = [[job, day, found] for (job, day), found in sorted(counts.items())]
     write_atomic(building / _COUNTS, json.dumps(document))
     return counts

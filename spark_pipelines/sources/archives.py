@@ -83,7 +83,9 @@ def read(
     t_s = f.col(config.columns.get("t_s", "t_s"))
     own = f.when(t_s.between(0, 1e11), day_of_column(t_s))
     # Of `_metadata` Spark would make a whole struct for every row, asked for or not.
-    day = f.coalesce(own, f.element_at(of_file, _as_uri(f.input_file_name())))
+    its_first = f.element_at(of_file, _as_uri(f.input_file_name()))
+    # Spark does not quote every letter of a path that Python does.
+    day = f.coalesce(own, its_first, f.lit(min(first.values())))
     frame = read.withColumn("_day", day)
     long = _renamed(frame, config) if config.layout == "long" else _melted(frame, config, facts)
     named = long.withColumns(

@@ -92,7 +92,7 @@ def kept(building: Path, frame: DataFrame, name: str) -> DataFrame:
 
 
 def drop_kept(building: Path) -> None:
-    """Removes what `kept` has put down; to be done when all tables are written."""
+    """Removes what `kept` has put down; to be done before it is published."""
     shutil.rmtree(building / _KEPT, ignore_errors=True)
 
 
