@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -19,6 +20,12 @@ from websocket import WebSocket, create_connection
 __all__ = ["BROWSER", "Browser", "executable"]
 
 START_S = 60.0
+NAVIGATED = -32000
+"""The code of an answer whose page went while it was asked: DevTools' "server error"."""
+
+
+class PageGone(AssertionError):
+    """What was asked of a page that another took the place of meanwhile."""
 
 
 def executable() -> str | None:
@@ -77,13 +84,14 @@ class Browser:
         return answer["result"].get("value")
 
     def until(self, expression: str, timeout_s: float = 60.0) -> Any:
-        """Waits until an expression is true; returns its value."""
+        """Waits until an expression is true, over a change of page too; returns its value."""
         deadline = time.monotonic() + timeout_s
-        while not (value := self.run(expression)):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not within {timeout_s:g} s: {expression}")
+        while time.monotonic() < deadline:
+            with contextlib.suppress(PageGone):
+                if value := self.run(expression):
+                    return value
             time.sleep(0.1)
-        return value
+        raise AssertionError(f"not within {timeout_s:g} s: {expression}")
 
     def _connected(self) -> WebSocket:
         file = Path(self._folder.name) / "DevToolsActivePort"
@@ -104,7 +112,9 @@ class Browser:
         while True:
             message = json.loads(self._link.recv())
             if message.get("id") == number:
-                assert "error" not in message, message
+                if "error" in message:
+                    gone = message["error"]["code"] == NAVIGATED
+                    raise (PageGone if gone else AssertionError)(message)
                 result: dict[str, Any] = message["result"]
                 return result
             self._note(message)
