@@ -1,16 +1,15 @@
 """What this project relies on of a Kubernetes API server.
 
-Every case runs against the fake; with a kubeconfig of an administrator in
-`DSP_GYM_TEST_KUBECONFIG` also against a real server that has the operator's resource definitions.
+Every case runs against the fake. With `KUBEBUILDER_ASSETS` or `DSP_GYM_TEST_KUBECONFIG` also
+against a real one, see `tests/real_kubernetes.py`.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,19 @@ import pytest
 from dsp_gym.errors import KubernetesError
 from dsp_gym.kubernetes.access import READS, prove_read_only
 from dsp_gym.kubernetes.api import FIELD_MANAGER, KubernetesApi
-from dsp_gym.kubernetes.config import KubernetesPlace
 from dsp_gym.kubernetes.lease import Lease
 from dsp_gym.kubernetes.overrides import KEY
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
 from tests.flink_resources import MAP, SINK, deployment, stable
+from tests.real_kubernetes import (
+    REAL,
+    OwnServer,
+    RealKubernetes,
+    connect,
+    real_kubernetes,
+)
 
 KIND = "FlinkDeployment"
-REAL = "DSP_GYM_TEST_KUBECONFIG"
 
 Document = dict[str, Any]
 
@@ -34,15 +38,33 @@ Document = dict[str, Any]
 class Server:
     """An API server with a namespace of our own in it, as an administrator sees it."""
 
-    def __init__(self, api: KubernetesApi, namespace: str, fake: FakeKubernetes | None) -> None:
-        self.api, self.namespace, self._fake = api, namespace, fake
+    def __init__(
+        self, api: KubernetesApi, namespace: str, host: FakeKubernetes | RealKubernetes
+    ) -> None:
+        self.api, self.namespace, self._host = api, namespace, host
 
     @property
     def fake(self) -> FakeKubernetes:
-        """The fake, for cases that need another account or a fault."""
-        if self._fake is None:
-            pytest.skip("needs other accounts, or a server that may be killed: only with the fake")
-        return self._fake
+        """The fake, for cases that need a fault of its own."""
+        if not isinstance(self._host, FakeKubernetes):
+            pytest.skip("a real server has no such switch")
+        return self._host
+
+    @property
+    def breakable(self) -> FakeKubernetes | OwnServer:
+        """What can be killed and frozen."""
+        return self._host if isinstance(self._host, FakeKubernetes) else self._host.own
+
+    def seen_by(self, token: str, folder: Path, timeout_s: float = 5.0, **given: Any) -> Server:
+        """The same server and namespace with a token of another account."""
+        file = self._host.kubeconfig(folder / f"{uuid.uuid4().hex}.yaml", token, **given)
+        return Server(connect(file, timeout_s), self.namespace, self._host)
+
+    def account(self, name: str, verbs: Sequence[str] = READS) -> str:
+        return self._host.account(name, verbs)
+
+    def rotate(self, token: str) -> str:
+        return self._host.rotate(token)
 
     def body(self, name: str = "words", **given: Any) -> Document:
         body = deployment(name, **given)
@@ -68,30 +90,23 @@ class Server:
         return self.api.request("PATCH", self.path(name, "status"), (), {"status": status}, content)
 
 
-def connect(
-    fake: FakeKubernetes, folder: Path, token: str, timeout_s: float = 5.0, **given: Any
-) -> KubernetesApi:
-    file = fake.kubeconfig(folder / f"{uuid.uuid4().hex}.yaml", token, **given)
-    return KubernetesApi.connect(
-        KubernetesPlace(kubeconfig=file, namespace="jobs", name="words", timeout_s=timeout_s)
-    )
+@pytest.fixture(scope="module")
+def real(tmp_path_factory) -> Iterator[tuple[Path, OwnServer | None]]:
+    with real_kubernetes(tmp_path_factory.mktemp("kubernetes")) as found:
+        yield found
 
 
-@pytest.fixture(params=["fake", "real"] if os.environ.get(REAL) else ["fake"])
+@pytest.fixture(params=["fake", "real"] if REAL else ["fake"])
 def server(request, tmp_path) -> Iterator[Server]:
     if request.param == "fake":
         with served_kubernetes() as fake:
-            api = connect(fake, tmp_path, fake.admin)
+            api = connect(fake.kubeconfig(tmp_path / "admin.yaml", fake.admin), 5.0)
             yield Server(api, "jobs", fake)
             api.close()
-        return
-    place = KubernetesPlace(kubeconfig=Path(os.environ[REAL]), name="words", timeout_s=30)
-    api, namespace = KubernetesApi.connect(place), f"dsp-gym-{uuid.uuid4().hex[:8]}"
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    api.request("POST", "/api/v1/namespaces", (), body)
-    yield Server(api, namespace, None)
-    api.request("DELETE", f"/api/v1/namespaces/{namespace}")
-    api.close()
+    else:
+        host = RealKubernetes(*request.getfixturevalue("real"))
+        yield Server(host.api, host.namespace, host)
+        host.end()
 
 
 def refusal(call: Callable[[], object], reason: str) -> KubernetesError:
@@ -240,7 +255,8 @@ class TestWrites:
 
     def test_older_definitions_take_texts_only(self, tmp_path):
         with served_kubernetes(strings_only=True) as fake:
-            server = Server(connect(fake, tmp_path, fake.admin), "jobs", fake)
+            file = fake.kubeconfig(tmp_path / "admin.yaml", fake.admin)
+            server = Server(connect(file), "jobs", fake)
             made = server.create()
             refusal(lambda: server.patch({KEY: {MAP: 2}}, since=made), "Invalid")
             assert server.patch({KEY: f"{MAP}:2"}, since=made)
@@ -248,8 +264,8 @@ class TestWrites:
     def test_a_policy_holds_an_account_to_the_override(self, server, tmp_path):
         fake = server.fake
         fake.admission.append(only_override("actuator"))
-        api = connect(fake, tmp_path, fake.account("actuator", [*READS, "patch"]))
-        acting, made = Server(api, "jobs", fake), server.create()
+        acting = server.seen_by(server.account("actuator", [*READS, "patch"]), tmp_path)
+        made = server.create()
         assert acting.patch({KEY: f"{MAP}:2"}, since=made)
         now = server.api.get(KIND, "jobs", "words")
         for options in ({"state.backend.type": "hashmap"}, {"jobmanager.scheduler": None}):
@@ -321,14 +337,17 @@ class TestWatches:
         assert versions == sorted(set(versions))
         assert events[2][1]["metadata"]["resourceVersion"] == version(told)
 
-    def test_it_ends_in_time_with_a_bookmark(self, server):
-        _, since = server.api.list(KIND, namespace=server.namespace)
-        server.api.create("Lease", server.namespace, {"metadata": {"name": "other"}, "spec": {}})
+    def test_it_ends_in_time_and_a_bookmark_tells_how_far_it_saw(self, server):
+        namespace = server.namespace
+        _, since = server.api.list(KIND, namespace=namespace)
         began = time.monotonic()
-        (last,) = self.watch(server, since)
-        assert 0.5 < time.monotonic() - began < 5
-        assert last[0] == "BOOKMARK"
-        assert int(version(last[1])) >= int(since)
+        # A real server tells it two seconds before the end, or twice.
+        stream = server.api.watch(KIND, namespace=namespace, since=since, timeout_s=4, name="words")
+        other = server.create("other")
+        events = list(stream)
+        assert 3.5 < time.monotonic() - began < 8
+        assert {kind for kind, _ in events} == {"BOOKMARK"}
+        assert int(version(events[-1][1])) >= int(version(other))
 
     def test_it_tells_a_change_at_once(self, server):
         _, since = server.api.list(KIND, namespace=server.namespace)
@@ -373,45 +392,49 @@ class TestWatches:
 
 class TestAccounts:
     def test_a_reader_reads_and_is_proven_to_do_no_more(self, server, tmp_path):
-        fake, made = server.fake, server.create()
-        api = connect(fake, tmp_path, fake.account("reader"))
-        reader = Server(api, "jobs", fake)
-        assert api.get(KIND, "jobs", "words") == made
-        assert api.list(KIND, namespace="jobs")[0] == [made]
+        made, reader = server.create(), server.seen_by(server.account("reader"), tmp_path)
+        api, namespace = reader.api, server.namespace
+        assert api.get(KIND, namespace, "words") == made
+        assert api.list(KIND, namespace=namespace)[0] == [made]
         for dry_run in (False, True):
             refusal(
                 lambda dry_run=dry_run: reader.patch({KEY: "x:1"}, since=made, dry_run=dry_run),
                 "Forbidden",
             )
         refusal(lambda: api.request("DELETE", server.path("words")), "Forbidden")
-        refusal(lambda: api.get("Lease", "jobs", "any"), "Forbidden")
-        assert prove_read_only(api, "jobs") == []
-        assert not [r for r in fake.writes() if r.account == "reader" and r.code != 403]
+        refusal(lambda: api.get("Lease", namespace, "any"), "Forbidden")
+        assert prove_read_only(api, namespace) == []
 
     def test_an_administrator_is_told_that_he_may_write(self, server):
         assert server.api.may("patch", KIND, server.namespace)
         assert "patch FlinkDeployment" in prove_read_only(server.api, server.namespace)
 
     def test_a_wrong_token_is_unauthorized(self, server, tmp_path):
-        api = connect(server.fake, tmp_path, "wrong")
-        refusal(lambda: api.list(KIND, namespace="jobs"), "Unauthorized")
-        refusal(lambda: prove_read_only(api, "jobs"), "Unauthorized")
+        api = server.seen_by("wrong", tmp_path).api
+        refusal(lambda: api.list(KIND, namespace=server.namespace), "Unauthorized")
+        refusal(lambda: prove_read_only(api, server.namespace), "Unauthorized")
 
     def test_without_a_token_one_is_anonymous_and_forbidden(self, server, tmp_path):
-        api = connect(server.fake, tmp_path, "")
-        error = refusal(lambda: api.list(KIND, namespace="jobs"), "Forbidden")
+        api = server.seen_by("", tmp_path).api
+        error = refusal(lambda: api.list(KIND, namespace=server.namespace), "Forbidden")
         assert "system:anonymous" in str(error)
 
     def test_a_token_file_that_is_rotated_is_read_again(self, server, tmp_path):
-        fake, file = server.fake, tmp_path / "token"
-        token = fake.account("reader")
+        file, token = tmp_path / "token", server.account("reader")
         file.write_text(token)
-        api = connect(fake, tmp_path, "", token_file=file)
-        assert api.list(KIND, namespace="jobs")
-        token = fake.rotate(token)
-        refusal(lambda: api.list(KIND, namespace="jobs"), "Unauthorized")
+        api = server.seen_by("", tmp_path, token_file=file).api
+        assert api.list(KIND, namespace=server.namespace)
+        token = server.rotate(token)
+
+        def ask_for_a_while() -> None:
+            deadline = time.monotonic() + 30  # a real server remembers for ten what it let in
+            while time.monotonic() < deadline:
+                api.list(KIND, namespace=server.namespace)
+                time.sleep(0.2)
+
+        refusal(ask_for_a_while, "Unauthorized")
         file.write_text(f"{token}\n")
-        assert api.list(KIND, namespace="jobs")
+        assert api.list(KIND, namespace=server.namespace)
 
 
 class TestLeases:
@@ -435,34 +458,34 @@ class TestLeases:
 
 class TestFaults:
     def test_a_server_that_is_killed_is_unreachable_and_its_past_is_gone(self, server):
-        fake = server.fake
-        _, since = server.api.list(KIND, namespace="jobs")
-        stream = server.api.watch(KIND, namespace="jobs", since=since, timeout_s=30)
-        fake.kill()
+        host, namespace = server.breakable, server.namespace
+        _, since = server.api.list(KIND, namespace=namespace)
+        stream = server.api.watch(KIND, namespace=namespace, since=since, timeout_s=30)
+        host.kill()
         assert refusal(lambda: next(stream), "Unreachable").may_have_acted is False
-        error = refusal(lambda: server.api.list(KIND, namespace="jobs"), "Unreachable")
+        error = refusal(lambda: server.api.list(KIND, namespace=namespace), "Unreachable")
         assert "API server" in str(error)
         body = server.body()
-        error = refusal(lambda: server.api.create(KIND, "jobs", body), "Unreachable")
+        error = refusal(lambda: server.api.create(KIND, namespace, body), "Unreachable")
         assert not error.may_have_acted
-        fake.restart()
-        assert server.api.list(KIND, namespace="jobs")
-        late = server.api.watch(KIND, namespace="jobs", since=since, timeout_s=1)
+        host.restart()
+        assert server.api.list(KIND, namespace=namespace)
+        late = server.api.watch(KIND, namespace=namespace, since=since, timeout_s=1)
         refusal(lambda: next(late), "Gone")
 
     def test_a_frozen_server_costs_one_time_limit_and_no_more(self, server, tmp_path):
-        fake = server.fake
-        api, made = connect(fake, tmp_path, fake.admin, timeout_s=2.0), server.create()
-        fake.freeze()
+        token = server.account("actuator", [*READS, "patch"])
+        made, hasty = server.create(), server.seen_by(token, tmp_path, timeout_s=2.0)
+        server.breakable.freeze()
         for call in (
-            lambda: api.get(KIND, "jobs", "words"),
-            lambda: Server(api, "jobs", fake).patch({KEY: f"{SINK}:2"}, since=made),
+            lambda: hasty.api.get(KIND, server.namespace, "words"),
+            lambda: hasty.patch({KEY: f"{SINK}:2"}, since=made),
         ):
             began = time.monotonic()
             error = refusal(call, "Timeout")
             assert time.monotonic() - began < 3.9  # a hidden retry would take as long again
         assert error.may_have_acted
-        fake.thaw()
+        server.breakable.thaw()
 
     def test_an_answer_that_is_lost_may_hide_a_write(self, server):
         made = server.create()
@@ -474,7 +497,7 @@ class TestFaults:
 
     def test_requests_are_counted_by_verb_and_account(self, server, tmp_path):
         fake = server.fake
-        api = connect(fake, tmp_path, fake.account("reader"))
+        api = server.seen_by(server.account("reader"), tmp_path).api
         prove_read_only(api, "jobs")
         api.list(KIND, namespace="jobs")
         mine = [request for request in fake.requests if request.account == "reader"]

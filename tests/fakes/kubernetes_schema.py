@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["RESOURCES", "Resource", "problems", "pruned", "unknown_fields"]
+__all__ = ["RESOURCES", "Resource", "definition", "problems", "pruned", "unknown_fields"]
 
 Document = dict[str, Any]
 
@@ -68,6 +68,25 @@ RESOURCES = {
 """By plural; the configuration is schemaless, as since operator 1.13."""
 
 
+def definition(resource: Resource) -> Document:
+    """The same as a CustomResourceDefinition, for a real server."""
+    group, _, version = resource.version.partition("/")
+    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {
+        "name": version, "served": True, "storage": True, "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {
+            "type": "object", "properties": {"spec": _openapi(resource.spec), "status": status},
+        }},
+    }  # fmt: skip
+    names = {"kind": resource.kind, "plural": resource.plural, "singular": resource.kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": resource.full_name},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
+    }
+
+
 def problems(resource: Resource, body: Document) -> list[str]:
     """What is wrong with an object, each as the server says it."""
     if not resource.spec:
@@ -91,6 +110,21 @@ def pruned(resource: Resource, body: Document) -> Document:
             at = at[key]
         del at[last]
     return body
+
+
+def _openapi(schema: Any) -> Document:
+    anything = {"x-kubernetes-preserve-unknown-fields": True}
+    if isinstance(schema, Mapping):
+        inner = {key: _openapi(value) for key, value in schema.items()}
+        return {"type": "object", "properties": inner}
+    if isinstance(schema, tuple):
+        return {"type": "string", "enum": list(schema)}
+    if schema == STRINGS:
+        return {"type": "object", "additionalProperties": {"type": "string"}}
+    if schema == ANYTHING:
+        return anything
+    kind = {int: "integer", str: "string", bool: "boolean", list: "array"}[schema]
+    return {"type": kind} | ({"items": anything} if schema is list else {})
 
 
 def _wrong(value: Any, schema: Any, path: str) -> Iterator[str]:
