@@ -243,20 +243,22 @@ def _scan(folder: Path, rows: int) -> None:
 
 def _aggregate(spark: SparkSession, folder: Path) -> None:
     """Raw rows to decision windows, all checks made; nothing is written."""
-    _windows(spark.read.parquet(f"{folder}/samples/*/")).write.format("noop").mode(
-        "overwrite"
-    ).save()
+    from spark_pipelines.sources.parquet_files import texts_of
+
+    raw = spark.read.parquet(f"{folder}/samples/*/")
+    names = set().union(*(texts_of(file, "metric") for file in folder.glob("samples/*/*.parquet")))
+    _windows(raw, names).write.format("noop").mode("overwrite").save()
 
 
-def _windows(raw: DataFrame) -> DataFrame:
+def _windows(raw: DataFrame, names: set[str]) -> DataFrame:
     from spark_pipelines.config import QualityConfig, WindowsConfig
-    from spark_pipelines.pipeline import known_metrics, metric_names
+    from spark_pipelines.pipeline import known_metrics
     from spark_pipelines.quality.checks import flag, judge
     from spark_pipelines.steps.align import align
     from spark_pipelines.steps.rates import increases
     from spark_pipelines.steps.windows import decision_windows
 
-    quality, names = QualityConfig(), metric_names(raw)
+    quality = QualityConfig()
     judged = raw.transform(judge, quality, names)
     flagged = judged.transform(align, known_metrics(names)).transform(flag, quality)
     rising = flagged.transform(increases, quality.max_gap_s)

@@ -49,13 +49,7 @@ def fault_of(text: str, facts: Sequence[SourceFacts]) -> DatasetError:
     for source in facts:
         for piece in source.pieces:
             if file is not None and piece.file is not None and str(piece.file) == file:
-                days = ", ".join(f"{job} {day}" for job, day in piece.partitions[:3])
-                return DatasetError(
-                    f"source '{source.name}', {piece.name} ({days}): cannot be read: "
-                    f"{_cause(text)}",
-                    file=file,
-                    remedy="Restore the file, or take it out of the source.",
-                )
+                return source.unreadable(piece, _cause(text))
     if "Connection refused" in text or "not running" in text or "Answer from Java" in text:
         return DatasetError(
             "Spark has ended before the build did",

@@ -1,6 +1,6 @@
 """The steps in their order: what sources hold in, tables out.
 
-Computed here are only which metrics there are, and what is read many times.
+Computed here is only what is read many times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_pipelines.days import day_of_column
 from spark_pipelines.sources import Inputs
 from spark_pipelines.splits import reach_s, with_split
 
-__all__ = ["Keep", "Made", "known_metrics", "made_of", "metric_names"]
+__all__ = ["Keep", "Made", "known_metrics", "made_of"]
 
 
 Keep = Callable[[DataFrame, str], DataFrame]
@@ -77,7 +77,7 @@ def _with_samples(
 
     quality = config.quality
     raw, events = _sealed(_all([i.raw for i in inputs])), _all([i.events for i in inputs])
-    names = metric_names(raw)
+    names = frozenset[str]().union(*(i.metrics for i in inputs))
     judged = raw.transform(judge, quality, names)
     # The one pass over all samples; everything after it is a hundredth of that.
     flagged = keep(judged.transform(align, known_metrics(names)).transform(flag, quality), "grid")
@@ -114,12 +114,6 @@ def _with_samples(
                 counts[name] = _counted(outside, f.lit(f"{name}:at_split"))
     account = accounting(flagged)
     return Made(tables, counts, account, failures(judged), quarantined)
-
-
-def metric_names(raw: DataFrame) -> set[str]:
-    """Metrics that there are rows of, ours or not. Reads one column of all rows."""
-    found = {row["metric"] for row in raw.select("metric").distinct().collect()}
-    return found - {None}
 
 
 def known_metrics(names: Collection[str]) -> list[str]:

@@ -28,6 +28,10 @@ SETTINGS: Mapping[str, str] = {
     # Ten sources in one generated method are more than the JIT compiles well.
     "spark.sql.codegen.wholeStage.union.enabled": "false",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    # Samples take three bytes a row: 128 MB of them, as is usual, would be tens of millions of rows
+    # for one task, and its hash map larger than any cache.
+    "spark.sql.files.maxPartitionBytes": "8m",
+    "spark.sql.files.openCostInBytes": "1m",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.driver.memory": "2g",  # local: the executors, too

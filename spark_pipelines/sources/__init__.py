@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -71,6 +72,15 @@ class SourceFacts:
         wanted = set(only)
         return tuple(piece for piece in self.pieces if wanted.intersection(piece.partitions))
 
+    def unreadable(self, piece: Piece, cause: str) -> DatasetError:
+        """The error for a piece whose file cannot be read."""
+        days = ", ".join(f"{job} {day}" for job, day in piece.partitions[:3])
+        return DatasetError(
+            f"source '{self.name}', {piece.name} ({days}): cannot be read: {cause}",
+            file=piece.file,
+            remedy="Restore the file, or take it out of the source.",
+        )
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -79,7 +89,8 @@ class Inputs:
     `raw` are samples as a collector takes them, `events` what happened to a run: a `running` event
     bears `parallelism` and `memory_level` by vertex in its body, the first one of a run says what
     it began with. `decisions` come from sources that have them (journals, rollouts, recordings of a
-    control loop); each run of them ends with a row that has a snapshot and no decision.
+    control loop); each run of them ends with a row that has a snapshot and no decision. `metrics`
+    are those that `raw` has rows of, ours or not: known before, they need not be looked for.
     """
 
     raw: DataFrame | None  # schema.RAW
@@ -87,6 +98,7 @@ class Inputs:
     decisions: DataFrame | None  # schema.DECISIONS
     specs: Mapping[str, JobSpec]
     facts: SourceFacts
+    metrics: frozenset[str] = frozenset()
 
 
 class Reader(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.recordings.manifest import digest
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import ArchivesSource, expanded
-from spark_pipelines.sources.parquet_files import check_columns, days_between
+from spark_pipelines.sources.parquet_files import check_columns, days_between, texts_in
 from spark_pipelines.sources.staging import clock_of, events_frame, hash_of, kept_in
 
 if TYPE_CHECKING:
@@ -98,8 +98,22 @@ def read(
     )
     return Inputs(
         kept_in(raw, only) if by_day else raw, events_frame(spark, facts.name, ()), None,
-        facts.specs, facts,
+        facts.specs, facts, _metrics(config, facts, read.columns, pieces),
     )  # fmt: skip
+
+
+def _metrics(
+    config: ArchivesSource, facts: SourceFacts, columns: Collection[str], pieces: Iterable[Piece]
+) -> frozenset[str]:
+    if config.layout == "long":
+        return texts_in(facts, pieces, config.columns.get("metric", "metric"))
+    return frozenset(_metric_columns(config, columns).values())
+
+
+def _metric_columns(config: ArchivesSource, columns: Collection[str]) -> dict[str, str]:
+    """The metric of each column that is one."""
+    ours = {config.columns.get(metric, metric): metric for metric in BY_NAME}
+    return {column: ours[column] for column in columns if column in ours}
 
 
 def _as_uri(path: Column) -> Column:
@@ -119,8 +133,7 @@ def _melted(frame: DataFrame, config: ArchivesSource, facts: SourceFacts) -> Dat
     """One row per time and metric; values that are null are no samples."""
     from pyspark.sql import functions as f
 
-    ours = {config.columns.get(metric, metric): metric for metric in BY_NAME}
-    metrics = [column for column in frame.columns if column in ours]
+    metrics = _metric_columns(config, frame.columns)
     if not metrics:
         named = [column for column in frame.columns if not column.startswith("_")]
         raise DatasetError(
@@ -131,8 +144,8 @@ def _melted(frame: DataFrame, config: ArchivesSource, facts: SourceFacts) -> Dat
             f"{did_you_mean(named[-1], BY_NAME)}",
         )
     pairs = f.array(
-        *(f.struct(f.lit(ours[c]).alias("metric"), f.col(c).cast("double").alias("value"))
-          for c in metrics)
+        *(f.struct(f.lit(metric).alias("metric"), f.col(column).cast("double").alias("value"))
+          for column, metric in metrics.items())
     )  # fmt: skip
     keys = [f.col(config.columns.get(c, c)).alias(c) for c in _WIDE]
     rows = frame.select(*keys, "_day", f.explode(pairs).alias("pair")).select(

@@ -13,6 +13,7 @@ from dsp_gym.recordings.flink_runs import read_flink_runs
 from dsp_gym.recordings.manifest import digest
 from spark_pipelines.sources import Inputs, Partition, SourceFacts
 from spark_pipelines.sources.config import FlinkRunsSource, expanded
+from spark_pipelines.sources.parquet_files import texts_in
 from spark_pipelines.sources.staging import events_frame, hash_of, read_staged, stage_rows
 
 if TYPE_CHECKING:
@@ -69,4 +70,5 @@ def read(
             events.append((job, run.name, event.t_s, event.kind, body))
     # Runs are whole: what is read is every day of theirs.
     raw = read_staged(spark, pieces, RAW, None)
-    return Inputs(raw, events_frame(spark, facts.name, events), None, facts.specs, facts)
+    told = events_frame(spark, facts.name, events)
+    return Inputs(raw, told, None, facts.specs, facts, texts_in(facts, pieces))

@@ -1,4 +1,4 @@
-"""What the footers of Parquet files tell: columns, types, rows, and from when to when."""
+"""What Parquet files tell without Spark: columns, types, rows, from when to when, which metrics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 from dsp_gym.datasets.files import pyarrow
 from dsp_gym.errors import DatasetError, did_you_mean
 from spark_pipelines.days import DAY_S, day_of
+from spark_pipelines.sources import Piece, SourceFacts
 
-__all__ = ["check_columns", "days_between", "days_of_cell"]
+__all__ = ["check_columns", "days_between", "days_of_cell", "texts_in", "texts_of"]
 
 
 def check_columns(
@@ -76,6 +77,33 @@ def days_of_cell(file: Path) -> tuple[str, ...]:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DatasetError(f"cannot be read: {_first_line(error)}", file=file) from None
     return tuple(sorted(days))
+
+
+def texts_in(facts: SourceFacts, pieces: Iterable[Piece], column: str = "metric") -> frozenset[str]:
+    """The texts that stand in a column: a few, of which a file holds each once in its dictionary.
+
+    Raises:
+        DatasetError: A file cannot be read.
+    """
+    pa, _ = pyarrow("reading a source")
+    found: set[str] = set()
+    for piece in pieces:
+        assert piece.file is not None  # samples are read from files
+        try:
+            found |= texts_of(piece.file, column)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise facts.unreadable(piece, _first_line(error)) from None
+    return frozenset(found)
+
+
+def texts_of(file: Path, column: str) -> set[str]:
+    """As `texts_in`, of one file; errors are Arrow's."""
+    _, parquet = pyarrow("reading a source")
+    found: set[str] = set()
+    with parquet.ParquetFile(file, read_dictionary=[column]) as opened:
+        for batch in opened.iter_batches(columns=[column]):
+            found.update(batch.column(0).dictionary.to_pylist())
+    return found
 
 
 _TEXT = ("vertex", "metric", "job", "run")

@@ -33,6 +33,7 @@ from spark_pipelines.config import moment_s
 from spark_pipelines.days import DAY_S, day_of
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import PrometheusSource, expanded
+from spark_pipelines.sources.parquet_files import texts_in
 from spark_pipelines.sources.staging import events_frame, hash_of, kept_in
 
 if TYPE_CHECKING:
@@ -231,16 +232,18 @@ def read(
     from spark_pipelines.schema import RAW
 
     job = next(iter(facts.specs))
+    pieces = facts.holding(only)
     frame = spark.read.schema(
         "t_s double, vertex string, subtask int, metric string, value double"
-    ).parquet(*(str(piece.file) for piece in facts.holding(only)))
+    ).parquet(*(str(piece.file) for piece in pieces))
     inside = (f.col("t_s") >= facts.detail["since_s"]) & (f.col("t_s") < facts.detail["until_s"])
     named = frame.where(inside).withColumns(
         {"source": f.lit(facts.name), "job": f.lit(job), "day": day_of_column(f.col("t_s"))}
     )
     raw = kept_in(named.withColumn("run", f.col("day")).select(*RAW.names), only)
     # Metrics tell of no event: outages show in the samples.
-    return Inputs(raw, events_frame(spark, facts.name, ()), None, facts.specs, facts)
+    no_event = events_frame(spark, facts.name, ())
+    return Inputs(raw, no_event, None, facts.specs, facts, texts_in(facts, pieces))
 
 
 def _keep(file: Path, samples: Samples, facts: dict[str, Any]) -> None:

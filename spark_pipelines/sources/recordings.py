@@ -14,7 +14,7 @@ from dsp_gym.recordings.recording import Recording, Run
 from spark_pipelines.days import DAY_S, day_of
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import RecordingsSource, expanded
-from spark_pipelines.sources.parquet_files import check_columns, days_between
+from spark_pipelines.sources.parquet_files import check_columns, days_between, texts_in
 from spark_pipelines.sources.staging import Event, events_frame, hash_of, kept_in
 
 if TYPE_CHECKING:
@@ -106,8 +106,9 @@ def read(
         for event in _events(runs[piece.run], job, started_s, piece, cut=facts.clock == "unix")
     ]
     return Inputs(
-        raw.select(*RAW.names), events_frame(spark, facts.name, events), None, facts.specs, facts
-    )
+        raw.select(*RAW.names), events_frame(spark, facts.name, events), None, facts.specs, facts,
+        texts_in(facts, pieces),
+    )  # fmt: skip
 
 
 def _told(run: Run) -> str:

@@ -21,6 +21,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.recordings.manifest import digest
 from spark_pipelines.sources import Inputs, Partition, SourceFacts
 from spark_pipelines.sources.config import SeriesSource, expanded
+from spark_pipelines.sources.parquet_files import texts_in
 from spark_pipelines.sources.staging import Row, events_frame, hash_of, read_staged, stage_rows
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def read(
         for t_s, kind, body in _events(facts.detail["series"], spec)
     ]
     raw = read_staged(spark, pieces, RAW, None)
-    return Inputs(raw, events_frame(spark, facts.name, events), None, facts.specs, facts)
+    told = events_frame(spark, facts.name, events)
+    return Inputs(raw, told, None, facts.specs, facts, texts_in(facts, pieces))
 
 
 def _rows(series: Series, spec: JobSpec) -> Iterator[Row]:
