@@ -27,6 +27,10 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "true",  # else each of 200 small partitions is a task
     # Ten sources in one generated method are more than the JIT compiles well.
     "spark.sql.codegen.wholeStage.union.enabled": "false",
+    # A step has more groups than fit into the small hash map before the large one.
+    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+    # Each of a thousand expressions would ask the JVM a dozen times, to name a line in an error.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     # Samples take three bytes a row: 128 MB of them, as is usual, would be tens of millions of rows
     # for one task, and its hash map larger than any cache.
