@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     group.command(
         epilog="Examples:\n\n"
         "  dsp-gym policy pull models:/q11@champion --out policies/q11\n\n"
+        "  dsp-gym policy pull models:/q11@champion --out policies/q11 --replace\n\n"
         "  dsp-gym policy pull models:/q11/3 --uri sqlite:////srv/mlflow.db"
     )(pull)
     group.command(epilog="Examples:\n\n  dsp-gym policy promote models:/q11/3 --alias champion")(
@@ -67,12 +68,15 @@ def pull(
         Path | None,
         typer.Option(metavar="DIR", help="Folder to make. Default: policies/NAME."),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Take the place of a policy that is there.")
+    ] = False,
     uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Fetch a policy folder from MLflow's model registry."""
     name = address.removeprefix("models:/").partition("@")[0].partition("/")[0]
-    folder = _pull(address, out or Path("policies") / name, uri)
+    folder = _pull(address, out or Path("policies") / name, uri, replace=replace)
     if as_json:
         print_json({"address": address, "policy": folder})
     else:
@@ -83,10 +87,10 @@ def _is_registered(policy: str) -> bool:
     return policy.startswith("models:/")
 
 
-def _pull(address: str, into: Path, uri: str) -> Path:
+def _pull(address: str, into: Path, uri: str, *, replace: bool = False) -> Path:
     from dsp_gym.trackers.mlflow import pull as fetch
 
-    return fetch(address, into, uri)
+    return fetch(address, into, uri, replace=replace)
 
 
 def promote(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
+from dsp_gym.policies.registry import POLICY_FILE
 from dsp_gym.trackers import flatten
 
 __all__ = [
@@ -146,22 +147,29 @@ def is_model_uri(text: str) -> bool:
     return text.startswith("models:/")
 
 
-def pull(address: str, into: Path, uri: str = DEFAULT_URI) -> Path:
+def pull(address: str, into: Path, uri: str = DEFAULT_URI, *, replace: bool = False) -> Path:
     """Fetches a registered policy folder.
 
     Args:
         address: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``.
         into: The folder to make; it must not exist, or be empty.
         uri: The registry.
+        replace: A policy folder may be there; once the other is fetched, it goes.
 
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
+        StorageError: Something is there that may not be replaced.
     """
     match = _parsed(address)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
-        raise StorageError(
-            "is there already", file=into, remedy="Choose a folder that does not exist yet."
-        )
+        is_policy = (into / POLICY_FILE).is_file()
+        if not (replace and is_policy):
+            raise StorageError(
+                "is there already" if is_policy else "is there already, and is no policy folder",
+                file=into,
+                remedy="Choose a folder that does not exist yet"
+                + (", or --replace this one." if is_policy else "."),
+            )
     _refuse_missing_store(uri)
     with _mlflow_errors(uri):
         client = _client(uri)
@@ -277,7 +285,7 @@ def _download(source: str, into: Path, uri: str) -> None:
         found = aside / "download"
         inner = found / Path(source).name
         if into.is_dir():
-            into.rmdir()
+            into.rename(aside / "replaced")
         (inner if inner.is_dir() else found).rename(into)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

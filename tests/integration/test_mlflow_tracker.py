@@ -52,6 +52,24 @@ def test_a_registered_policy_is_pulled_by_alias_and_by_version(store, tmp_path, 
     assert [file.name for file in folder.iterdir()] == ["policy.json"]
 
 
+def test_a_policy_is_replaced_only_where_that_is_said_and_nothing_else_ever(store, tmp_path):
+    pulled, other = tmp_path / "pulled", tmp_path / "other"
+    pulled.mkdir()
+    (pulled / "policy.json").write_text("older")
+    with pytest.raises(StorageError, match=r"is there already.*--replace"):
+        pull("models:/q11/1", pulled, store[0])
+    with pytest.raises(RegistryError, match="no version 7"):
+        pull("models:/q11/7", pulled, store[0], replace=True)
+    assert (pulled / "policy.json").read_text() == "older"
+    pull("models:/q11/1", pulled, store[0], replace=True)
+    assert (pulled / "policy.json").read_text() != "older"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match="no policy folder"):
+        pull("models:/q11/1", other, store[0], replace=True)
+    assert sorted(tmp_path.iterdir()) == [other, pulled]
+
+
 @pytest.mark.parametrize(
     ("address", "says"),
     [

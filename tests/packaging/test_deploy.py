@@ -392,7 +392,9 @@ def test_the_component_adds_the_registrys_image_before_the_process() -> None:
 
     pull = get_command(app).commands["policy"].commands["pull"]
     options = {option for parameter in pull.params for option in parameter.opts}
-    assert {a for a in init["args"] if a.startswith("--")} <= options
+    given = {a.partition("=")[0] for a in init["args"] if a.startswith("--")}
+    assert given <= options
+    assert "--replace" in given  # a pod that restarts finds the policy it fetched before
 
 
 @pytest.mark.slow
