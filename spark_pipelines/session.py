@@ -90,6 +90,7 @@ def spark_session(
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     logging.getLogger("py4j").setLevel(logging.ERROR)
+    logging.getLogger().addFilter(_is_no_interrupt)
     builder = SparkSession.builder.appName(name).master(master or LOCAL)
     chosen = {**SETTINGS, **(settings or {})}
     if is_local:
@@ -127,6 +128,11 @@ def spark_session(
         # While it ran, Ctrl-C first cancelled its jobs; what comes after it has none.
         if is_main:
             signal.signal(signal.SIGINT, on_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Py4J logs a trace when Ctrl-C ends a call, though it passes the interrupt on."""
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 @contextmanager
