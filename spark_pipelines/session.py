@@ -89,8 +89,8 @@ def spark_session(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    logging.getLogger().addFilter(_is_no_interrupt)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_news)
     builder = SparkSession.builder.appName(name).master(master or LOCAL)
     chosen = {**SETTINGS, **(settings or {})}
     if is_local:
@@ -102,37 +102,38 @@ def spark_session(
     on_interrupt, pressed = signal.getsignal(signal.SIGINT), threading.Event()
     is_main = threading.current_thread() is threading.main_thread()
     if is_main:
-        # A JVM that is left while it starts never ends: Ctrl-C waits until it has. Spark then puts
-        # its own handler in place of this one.
+        # A JVM that is left while it starts never ends: Ctrl-C waits until it has.
         signal.signal(signal.SIGINT, lambda *_: pressed.set())
     try:
         with _environment(JAVA_HOME=str(java.path)):
             spark = builder.getOrCreate()
-    except BaseException as error:
-        if is_main:
-            signal.signal(signal.SIGINT, on_interrupt)
-        if not isinstance(error, (PySparkException, RuntimeError, OSError)):
-            raise
+    except (PySparkException, RuntimeError, OSError) as error:
         raise DatasetError(
             f"Spark did not start: {str(error).splitlines()[0]}",
             key="master",
             value=master or LOCAL,
             remedy=f"Java is {java.origin}. Try --master 'local[2]'.",
         ) from error
+    finally:
+        # Spark's own handler would call the JVM in the midst of another call to it.
+        if is_main:
+            signal.signal(signal.SIGINT, on_interrupt)
     try:
         if pressed.is_set():
             raise KeyboardInterrupt
         yield spark
+    except KeyboardInterrupt:
+        spark.sparkContext.setLogLevel("OFF")  # each task that is cut short would leave a trace
+        raise
     finally:
         spark.stop()
-        # While it ran, Ctrl-C first cancelled its jobs; what comes after it has none.
-        if is_main:
-            signal.signal(signal.SIGINT, on_interrupt)
 
 
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Py4J logs a trace when Ctrl-C ends a call, though it passes the interrupt on."""
-    return record.msg != "KeyboardInterrupt while sending command."
+def _is_news(record: logging.LogRecord) -> bool:
+    """Py4J logs a trace of what it raises as well: a call that Ctrl-C or the end of the JVM cut."""
+    return record.msg not in (
+        "KeyboardInterrupt while sending command.", "Exception while sending command.",
+    )  # fmt: skip
 
 
 @contextmanager
