@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,7 @@ def spark_session(
         DatasetError: There is no Java, or the master cannot be reached.
     """
     try:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
@@ -99,34 +100,71 @@ def spark_session(
     chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {_QUIET}".strip()
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    on_interrupt, pressed = signal.getsignal(signal.SIGINT), threading.Event()
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main:
-        # A JVM that is left while it starts never ends: Ctrl-C waits until it has.
-        signal.signal(signal.SIGINT, lambda *_: pressed.set())
-    try:
-        with _environment(JAVA_HOME=str(java.path)):
-            spark = builder.getOrCreate()
-    except (PySparkException, RuntimeError, OSError) as error:
-        raise DatasetError(
-            f"Spark did not start: {str(error).splitlines()[0]}",
-            key="master",
-            value=master or LOCAL,
-            remedy=f"Java is {java.origin}. Try --master 'local[2]'.",
-        ) from error
-    finally:
-        # Spark's own handler would call the JVM in the midst of another call to it.
-        if is_main:
-            signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        if pressed.is_set():
+    with _interruptible() as ctrl_c:
+        try:
+            with _environment(JAVA_HOME=str(java.path)):
+                spark = builder.getOrCreate()
+        except (PySparkException, RuntimeError, OSError) as error:
+            raise DatasetError(
+                f"Spark did not start: {str(error).splitlines()[0]}",
+                key="master",
+                value=master or LOCAL,
+                remedy=f"Java is {java.origin}. Try --master 'local[2]'.",
+            ) from error
+        try:
+            ctrl_c.allow()
+            yield spark
+            ctrl_c.check()
+        except KeyboardInterrupt:
+            with suppress(Py4JError, OSError):  # whatever it was doing, it may be gone by now
+                spark.sparkContext.setLogLevel("OFF")  # else a trace of each task that is cut short
+                spark.stop()
+            raise
+        except BaseException:
+            spark.stop()
+            raise
+        else:
+            spark.stop()
+
+
+class _Interrupts:
+    """Ctrl-C while there is a JVM: in place of Spark's handler, which calls it in a call to it."""
+
+    def __init__(self) -> None:
+        self._pressed = self._allowed = False
+
+    def __call__(self, *_: object) -> None:
+        self._pressed = True
+        if self._allowed:
             raise KeyboardInterrupt
-        yield spark
-    except KeyboardInterrupt:
-        spark.sparkContext.setLogLevel("OFF")  # each task that is cut short would leave a trace
-        raise
+
+    def allow(self) -> None:
+        """From here on it interrupts; a JVM that is left while it starts would never end."""
+        self._allowed = True
+        self.listen()  # Spark has put its own handler in place of this one
+        self.check()
+
+    def listen(self) -> None:
+        """Becomes the handler; only the main thread can have one."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self)
+
+    def check(self) -> None:
+        """Interrupts where an earlier one was lost: in a finalizer Python only prints it."""
+        if self._pressed:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _interruptible() -> Iterator[_Interrupts]:
+    """Handles Ctrl-C in the main thread; what comes after the block has the handler before it."""
+    found, before = _Interrupts(), signal.getsignal(signal.SIGINT)
+    found.listen()
+    try:
+        yield found
     finally:
-        spark.stop()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
