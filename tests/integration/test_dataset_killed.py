@@ -1,4 +1,4 @@
-"""A real build, killed: the dataset is whole, and the same line finishes it."""
+"""A real build, stopped or killed: the dataset is whole, and the same line finishes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dsp_gym.datasets.manifest import CURRENT
 from dsp_gym.datasets.reader import Dataset
 from tests.dataset_inputs import job_file, write_journal
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.validate]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 KILLS = int(os.environ.get("DSP_GYM_KILLS", "2"))
 """How often; `make validate` asks for ten."""
@@ -42,13 +42,40 @@ def run_to_end(folder: Path) -> list[tuple[float, str]]:
     return [*stages, (time.monotonic() - begun, "end")]
 
 
-def test_killed_at_random_moments_it_is_whole_and_the_next_build_finishes(tmp_path) -> None:
-    journal = write_journal(tmp_path / "journal", 0)
-    (tmp_path / "datasets").mkdir()
-    (tmp_path / "datasets" / "d.yaml").write_text(
+def configured(folder: Path) -> Path:
+    """Writes a configuration; returns the folder of its journal."""
+    journal = write_journal(folder / "journal", 0)
+    (folder / "datasets").mkdir()
+    (folder / "datasets" / "d.yaml").write_text(
         f"name: d\ntables: [transitions]\nspark: {{spark.driver.memory: 512m}}\nsources:\n"
-        f"  - {{kind: journals, folder: {journal}, job: {job_file(tmp_path)}}}\n"
+        f"  - {{kind: journals, folder: {journal}, job: {job_file(folder)}}}\n"
     )
+    return journal
+
+
+@pytest.mark.parametrize("stage", ["spark", "transitions"])
+def test_ctrl_c_ends_it_with_one_sentence_and_publishes_nothing(tmp_path, stage) -> None:
+    configured(tmp_path)
+    with subprocess.Popen(
+        command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        for said in process.stderr:
+            if said.startswith(stage):
+                break
+        if stage == "spark":
+            time.sleep(1.0)  # the JVM is starting
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the JVM, too
+        rest = process.stderr.read()
+        assert process.wait(_LONGEST_S) == 130
+    assert rest.splitlines()[-1].startswith("Stopped; the dataset is as it was")
+    assert not [line for line in rest.splitlines() if line.startswith(("Traceback", "\tat "))]
+    assert not (tmp_path / "dataset" / CURRENT).exists()
+
+
+@pytest.mark.validate
+def test_killed_at_random_moments_it_is_whole_and_the_next_build_finishes(tmp_path) -> None:
+    journal = configured(tmp_path)
     stages = run_to_end(tmp_path)
     begin_s = next(at_s for at_s, said in stages if said.startswith("spark"))
     before = Dataset.open(tmp_path / "dataset").manifest
