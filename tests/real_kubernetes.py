@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -23,12 +22,13 @@ import pytest
 import yaml
 
 from dsp_gym.errors import KubernetesError
+from dsp_gym.flink.processes import free_ports
 from dsp_gym.kubernetes.access import READS
 from dsp_gym.kubernetes.api import KubernetesApi
 from dsp_gym.kubernetes.config import KubernetesPlace
 from tests.fakes.kubernetes_schema import RESOURCES, definition
 
-__all__ = ["REAL", "RealKubernetes", "real_kubernetes"]
+__all__ = ["REAL", "OwnServer", "RealKubernetes", "connect", "real_kubernetes"]
 
 ASSETS, KUBECONFIG = "KUBEBUILDER_ASSETS", "DSP_GYM_TEST_KUBECONFIG"
 REAL = ASSETS in os.environ or KUBECONFIG in os.environ
@@ -43,7 +43,7 @@ class OwnServer:
 
     def __init__(self, assets: Path, folder: Path) -> None:
         self._assets, self._folder = assets, folder
-        self._port, self._etcd_port = _free_port(), _free_port()
+        self._port, self._etcd_port, peer_port = free_ports(3)
         self._server: subprocess.Popen[bytes] | None = None
         self.admin_file = folder / "admin.yaml"
         token = uuid.uuid4().hex
@@ -51,7 +51,7 @@ class OwnServer:
         for command in (["genrsa", "-out", "sa.key", "2048"],
                         ["rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub"]):  # fmt: skip
             subprocess.run(["openssl", *command], cwd=folder, check=True, capture_output=True)
-        peers = f"http://127.0.0.1:{_free_port()}"
+        peers = f"http://127.0.0.1:{peer_port}"
         self._etcd = self._run(
             "etcd", "--data-dir=etcd", f"--listen-peer-urls={peers}",
             f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}",
@@ -64,7 +64,11 @@ class OwnServer:
             "certificate-authority": str(folder / "certs/apiserver.crt"),
         }
         _write_kubeconfig(self.admin_file, cluster, {"token": token})
-        self._await_ready()
+        try:
+            self._await_ready()
+        except BaseException:
+            self.end()
+            raise
 
     def kill(self) -> None:
         """As a node that loses power."""
@@ -243,9 +247,3 @@ def _write_kubeconfig(file: Path, cluster: Document, user: Document) -> Path:
     }
     file.write_text(yaml.safe_dump(document))
     return file
-
-
-def _free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
