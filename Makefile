@@ -63,7 +63,7 @@ $(FLINK_JAR): $(shell find flink-jobs/src -name '*.java') | $(STAMP)
 	rm -rf build/flink-jobs
 	mkdir -p build/flink-jobs $(@D)
 	$(JDK_BIN)javac --release 17 -proc:none -Xlint:all,-path -Werror -d build/flink-jobs -cp "$$( \
-		$(BIN)/python -c 'from dsp_gym.flink.distribution import find_libraries as f; print(f().class_path)')" $^
+		$(BIN)/python -c 'from dsp_gym.backends.flink.local.distribution import find_libraries as f; print(f().class_path)')" $^
 	$(JDK_BIN)jar --create --file build/flink-jobs.jar -C build/flink-jobs .
 	mv build/flink-jobs.jar $@
 
@@ -90,9 +90,9 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three 
 	$(BIN)/python -m pytest -q -n 0 -m validate
 	-$(BIN)/dsp-gym reproduce  # ends with 1 where a bar is missed; docs/reproduction.md says which
 	$(BIN)/dsp-gym train configs/experiments/q11.yaml
-	$(BIN)/python -m agents.claim configs/experiments/q11.yaml --runs runs/q11 \
+	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --runs runs/q11 \
 		--other-jobs nexmark-q1 nexmark-q2 nexmark-q3 nexmark-q5 nexmark-q8 --out docs/figures/q11.json > /dev/null
-	$(BIN)/python -m agents.claim configs/experiments/q11.yaml --policy learned \
+	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --policy learned \
 		--out docs/figures/q11-shipped.json > /dev/null
 	$(BIN)/dsp-gym evaluate configs/experiments/q11.yaml --policy learned \
 		--out runs/evaluations/q11
@@ -103,8 +103,8 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three 
 		$(BIN)/dsp-gym rollout $$name && $(BIN)/dsp-gym dataset build $$name || exit; \
 	done
 	$(BIN)/dsp-gym train configs/experiments/q11-cloned.yaml
-	$(BIN)/python -m agents.dataset_claim cloning q11-cloned --out docs/figures/q11-cloned.json > /dev/null
-	$(BIN)/python -m agents.dataset_claim offline q11-offline --out docs/figures/q11-offline.json > /dev/null
+	$(BIN)/python -m agents.studies.dataset_claim cloning q11-cloned --out docs/figures/q11-cloned.json > /dev/null
+	$(BIN)/python -m agents.studies.dataset_claim offline q11-offline --out docs/figures/q11-offline.json > /dev/null
 	$(BIN)/dsp-gym bench env --json > docs/figures/bench.json
 	$(BIN)/dsp-gym bench shadow --json > docs/figures/bench-shadow.json
 	$(BIN)/python docs/results.py --q11 runs/evaluations/q11/scorecard.json \
@@ -123,17 +123,17 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 		$(BIN)/dsp-gym calibrate $$job --out runs/calibrated/$$job.yaml \
 			--report runs/calibrated/$$job.html --json > $(FIGURES)/calibrate-$$job.json || exit; \
 	done
-	$(BIN)/python -m dsp_gym.validation.closed_loop --out $(FIGURES)/closed-loop.json
-	$(BIN)/python -m dsp_gym.validation.drive --out $(FIGURES)/drive.json
-	$(BIN)/python -m dsp_gym.validation.overhead --out $(FIGURES)/overhead.json
-	$(BIN)/python -m dsp_gym.validation.counterfactual --out $(FIGURES)/counterfactual.json
+	$(BIN)/python -m dsp_gym.studies.validation.closed_loop --out $(FIGURES)/closed-loop.json
+	$(BIN)/python -m dsp_gym.studies.validation.drive --out $(FIGURES)/drive.json
+	$(BIN)/python -m dsp_gym.studies.validation.overhead --out $(FIGURES)/overhead.json
+	$(BIN)/python -m dsp_gym.studies.validation.counterfactual --out $(FIGURES)/counterfactual.json
 	$(BIN)/dsp-gym flink down
 	$(BIN)/python docs/validation.py
 
 validate-spark: $(STAMP)  ## Measure the data pipeline at 20 and 200 million rows, and one job with most of them (an hour).
 	$(BIN)/dsp-gym bench spark --json > docs/figures/spark-20m.json
 	$(BIN)/dsp-gym bench spark --rows 200000000 --runs 1 --warm-ups 0 --no-skew --json > docs/figures/spark-200m.json
-	$(BIN)/python -m spark_pipelines.scale 20000000 docs/figures/spark-20m.json \
+	$(BIN)/python -m spark_pipelines.studies.scale 20000000 docs/figures/spark-20m.json \
 		200000000 docs/figures/spark-200m.json > docs/figures/spark-growth.json
 	DSP_GYM_KILLS=10 $(BIN)/python -m pytest -q -n 0 tests/integration/test_dataset_killed.py
 

@@ -18,7 +18,7 @@ from safetensors.numpy import save as save_tensors
 
 from agents.folder import replace_folder
 from dsp_gym.errors import ConfigError, SchemaError
-from dsp_gym.experiment import ExperimentConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.trackers import flatten
 
 __all__ = [

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from dsp_gym.envs.batch import AutoscaleBatch
-from dsp_gym.experiment import AgentConfig, WarmStartConfig
+from dsp_gym.evaluation.experiment import AgentConfig, WarmStartConfig
 from dsp_gym.policies.registry import make
 
 __all__ = ["Demonstrations", "clone", "demonstrate"]

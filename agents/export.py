@@ -26,7 +26,7 @@ from agents.offline import dataset_hashes, datasets_of
 from dsp_gym import __version__
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
-from dsp_gym.experiment import ExperimentConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.guardrails.out_of_distribution import quantile_box
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loads.spec import TraceLoad, nodes

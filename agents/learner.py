@@ -26,7 +26,12 @@ from agents.offline import demonstrated, improve, read_transitions
 from agents.sb3_vec import Sb3VecEnv
 from agents.validation import validate
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
-from dsp_gym.experiment import AgentConfig, ExperimentConfig, OfflineConfig, WarmStartConfig
+from dsp_gym.evaluation.experiment import (
+    AgentConfig,
+    ExperimentConfig,
+    OfflineConfig,
+    WarmStartConfig,
+)
 
 __all__ = ["Learner", "Progress", "TrainingInterrupted"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dsp_gym.envs.action import LOGITS, MOVES
-from dsp_gym.experiment import NetworkConfig
+from dsp_gym.evaluation.experiment import NetworkConfig
 
 __all__ = [
     "FORBIDDEN",

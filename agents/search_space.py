@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsp_gym.tuning.space import Pick
+from dsp_gym.evaluation.tuning.space import Pick
 
 __all__ = ["agent"]
 

@@ -19,7 +19,7 @@ from agents.learner import Learner, Progress, TrainingInterrupted
 from agents.offline import dataset_hashes
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import ConfigError
-from dsp_gym.experiment import ExperimentConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.trackers import NullTracker, Tracker
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from baselines.justin import justin_ds2
-from dsp_gym.tuning.space import Pick, merged
+from dsp_gym.evaluation.tuning.space import Pick, merged
 
 __all__ = [
     "dhalion",

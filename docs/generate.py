@@ -20,7 +20,7 @@ from generator.shipped import experiments, guardrails, jobs, loads, policies
 
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.kinds import KINDS
-from dsp_gym.reproduce.registry import data_folder
+from dsp_gym.studies.reproduce.registry import data_folder
 
 DOCS = Path(__file__).resolve().parent
 

@@ -21,12 +21,18 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.cost import requested
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.reproduce.closed_loop import Run, closed_loop
-from dsp_gym.reproduce.demeter_autoscalers import SETUPS, simulate
-from dsp_gym.reproduce.ds2 import PHASE_S, instrumented
-from dsp_gym.reproduce.justin_micro import MEMORY_MIB, TASKS, rates_per_s
-from dsp_gym.reproduce.streambed_tables import SLOT_GIB, TABLES, learned, planned_slots, replays
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
+from dsp_gym.studies.reproduce.closed_loop import Run, closed_loop
+from dsp_gym.studies.reproduce.demeter_autoscalers import SETUPS, simulate
+from dsp_gym.studies.reproduce.ds2 import PHASE_S, instrumented
+from dsp_gym.studies.reproduce.justin_micro import MEMORY_MIB, TASKS, rates_per_s
+from dsp_gym.studies.reproduce.streambed_tables import (
+    SLOT_GIB,
+    TABLES,
+    learned,
+    planned_slots,
+    replays,
+)
 
 STYLE = {
     "svg.hashsalt": "dsp-gym",

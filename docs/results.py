@@ -135,7 +135,7 @@ and trainings; the interval resamples both. Machine: {_machine(found)}.
 ```bash
 dsp-gym rollout q11-justin && dsp-gym dataset build q11-justin
 dsp-gym train configs/experiments/q11-cloned.yaml
-python -m agents.dataset_claim cloning q11-cloned --out docs/figures/q11-cloned.json
+python -m agents.studies.dataset_claim cloning q11-cloned --out docs/figures/q11-cloned.json
 ```
 
 {chr(10).join(lines)}"""
@@ -168,7 +168,7 @@ stand beside them. Machine: {_machine(found)}.
 
 ```bash
 dsp-gym rollout q11-late && dsp-gym dataset build q11-late
-python -m agents.dataset_claim offline q11-offline --out docs/figures/q11-offline.json
+python -m agents.studies.dataset_claim offline q11-offline --out docs/figures/q11-offline.json
 ```
 
 {chr(10).join(lines)}"""
@@ -207,7 +207,7 @@ Written by `python docs/results.py` from `docs/figures/`, which `make validate` 
 ## The shipped experiment
 
 `dsp-gym train configs/experiments/q11.yaml` trains {len(seeds)} agents (seeds
-{", ".join(seeds)}) on Nexmark Q11; `python -m agents.claim` runs all of them
+{", ".join(seeds)}) on Nexmark Q11; `python -m agents.studies.claim` runs all of them
 on {claim["loads"]} loads they have not seen, with the guardrails they were trained with. DS2 was
 tuned {search(claim["tuning"])} on training loads, for the reward the agents
 learned from; the best is `{json.dumps(claim["ds2_tuned"])}`. Cost is money requested; SLO seconds
@@ -225,8 +225,8 @@ over: on most of them SLO seconds are several times those of Justin, or of DS2 t
 {claim_table(other)}
 
 The best of the five ships in the wheel as the policy `learned`. Alone, on the same loads
-(`python -m agents.claim configs/experiments/q11.yaml --policy learned`), and against DS2 tuned
-{search(shipped["tuning"])}, `{json.dumps(shipped["ds2_tuned"])}`:
+(`python -m agents.studies.claim configs/experiments/q11.yaml --policy learned`), and against
+DS2 tuned {search(shipped["tuning"])}, `{json.dumps(shipped["ds2_tuned"])}`:
 
 {claim_table(shipped["verdicts"])}
 

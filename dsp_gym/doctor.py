@@ -17,9 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from dsp_gym.backends.flink.local.distribution import find_java, find_libraries, find_prometheus
+from dsp_gym.backends.flink.local.jar import jobs_jar
 from dsp_gym.errors import DspGymError
-from dsp_gym.flink.distribution import find_java, find_libraries, find_prometheus
-from dsp_gym.flink.jar import jobs_jar
 
 __all__ = ["Finding", "diagnose", "has_problems", "other_owners"]
 

@@ -9,9 +9,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsp_gym.backends.flink.local.distribution import find_java
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import DatasetError, FlinkError
-from dsp_gym.flink.distribution import find_java
 
 __all__ = ["JavaHome", "java_home"]
 

@@ -22,7 +22,7 @@ from pydantic import Field
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import DatasetError
-from dsp_gym.recordings.manifest import Manifest
+from dsp_gym.records.manifest import Manifest
 from spark_pipelines.days import day_of, is_unix
 from spark_pipelines.sources.config import (
     AnySource,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsp_gym.errors import DatasetError, StorageError
-from dsp_gym.recordings.manifest import MANIFEST, digest
+from dsp_gym.records.manifest import MANIFEST, digest
 from spark_pipelines.build import Built, Observer, build
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.faults import spark_faults

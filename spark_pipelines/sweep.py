@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsp_gym.config import files
+from dsp_gym.datasets.rollouts.plan import Batch
+from dsp_gym.datasets.rollouts.run import BATCH, Engine, Played, played
 from dsp_gym.errors import DatasetError, DspGymError
 from dsp_gym.evaluation import run as evaluation
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import resolve
-from dsp_gym.rollouts.plan import Batch
-from dsp_gym.rollouts.run import BATCH, Engine, Played, played
 from dsp_gym.simulation.options import SimulationOptions
 from spark_pipelines.session import spark_session
 
@@ -72,7 +72,7 @@ class Sweep:
         return int(self.spark.sparkContext.defaultParallelism)
 
     def rollouts(self) -> Engine:
-        """For `dsp_gym.rollouts.run.rollout`."""
+        """For `dsp_gym.datasets.rollouts.run.rollout`."""
         return _Rollouts(self)
 
     def evaluation(self, told: Told | None = None) -> evaluation.Spread:

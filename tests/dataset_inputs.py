@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.backends.simulated.recording import SimulatedRecording, simulated_samples
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
-from dsp_gym.loop.journal import Journal
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.recordings.manifest import RecordedLoad
-from dsp_gym.simulation.recorded import SimulatedRecording, simulated_samples
-from dsp_gym.simulation.simulated import SimulatedJobs
+from dsp_gym.records.journal import Journal
+from dsp_gym.records.manifest import RecordedLoad
 from tests.simulating import exact, line
 
 MARCH_1 = 1_772_323_200.0

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dsp_gym.kubernetes.overrides import KEY, text_of
+from dsp_gym.backends.kubernetes.overrides import KEY, text_of
 
 __all__ = ["MAP", "SINK", "SOURCE", "deployment", "stable"]
 

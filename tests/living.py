@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from dsp_gym.backends.flink.live_jobs import LiveJobs
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import FlinkError
-from dsp_gym.live.jobs import LiveJobs
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import exact, line
 
 

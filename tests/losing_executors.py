@@ -15,10 +15,10 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from dsp_gym.config.files import parse
+from dsp_gym.datasets.rollouts.config import RolloutConfig
+from dsp_gym.datasets.rollouts.run import rollout
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.run import evaluate
-from dsp_gym.rollouts.config import RolloutConfig
-from dsp_gym.rollouts.run import rollout
 from spark_pipelines.sweep import spark_sweep
 from tests.spark_session import SHORT_LIVED
 

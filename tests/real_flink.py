@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 import yaml
 
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.processes import wait_until
+from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.rest import ENDED
+from dsp_gym.backends.flink.submission import Configuration, Submission, all_running, load_arguments
+from dsp_gym.control.run import LiveRun
 from dsp_gym.errors import FlinkError
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.processes import wait_until
-from dsp_gym.flink.rest import ENDED
-from dsp_gym.flink.settings import ClusterSettings
-from dsp_gym.flink.submission import Configuration, Submission, all_running, load_arguments
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.live.run import LiveRun
 from tests.fakes.flink_operator import FlinkOperator, RealJob
 from tests.fakes.kubernetes_api import FakeKubernetes, served_kubernetes
 from tests.flink_resources import deployment

@@ -21,11 +21,11 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from dsp_gym.backends.flink.local.processes import free_ports
+from dsp_gym.backends.kubernetes.access import READS
+from dsp_gym.backends.kubernetes.api import KubernetesApi
+from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.errors import KubernetesError
-from dsp_gym.flink.processes import free_ports
-from dsp_gym.kubernetes.access import READS
-from dsp_gym.kubernetes.api import KubernetesApi
-from dsp_gym.kubernetes.config import KubernetesPlace
 from tests.fakes.kubernetes_schema import RESOURCES, definition
 
 __all__ = ["REAL", "OwnServer", "RealKubernetes", "connect", "real_kubernetes"]

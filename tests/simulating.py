@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import Faults, Measurement, MechanismSwitches, SimulationOptions
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.strategies import random_configuration, spec_of
 
 FAULTY = SimulationOptions(

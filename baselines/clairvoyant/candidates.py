@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baselines.clairvoyant.frontier import IN_TIME, Frontier, frontier, released_every_s, thinned
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.sizing import cost_per_s
 from dsp_gym.job.capacity import mst_per_s
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
-from dsp_gym.simulation.simulated import SimulatedJobs
 
 __all__ = ["Candidates", "candidates", "described"]
 

@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from baselines.streambed.estimator import Observation, observation_of
-from dsp_gym.actuators.savepoints import Stop
-from dsp_gym.collectors.job import FlinkJob
-from dsp_gym.collectors.live import LiveCollector
-from dsp_gym.collectors.rest import RestSamples
+from dsp_gym.backends.flink.collector import LiveCollector
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.rescale.savepoints import Stop
+from dsp_gym.backends.flink.rest import ENDED
+from dsp_gym.backends.flink.rest_samples import RestSamples
+from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.errors import ConfigError, FlinkError
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.rest import ENDED
-from dsp_gym.flink.submission import Submission, load_arguments
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import SAMPLE_S

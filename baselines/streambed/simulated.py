@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from baselines.streambed.estimator import Observation, observation_of
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import Measurement, MechanismSwitches, SimulationOptions
-from dsp_gym.simulation.simulated import SimulatedJobs
 
 __all__ = ["SimulatedTestbed"]
 

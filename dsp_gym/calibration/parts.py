@@ -7,8 +7,8 @@ import math
 
 from dsp_gym.calibration.observations import Latency, MeasuredRun
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.recordings.manifest import Event
-from dsp_gym.recordings.recording import Run
+from dsp_gym.records.manifest import Event
+from dsp_gym.records.recording import Run
 
 __all__ = ["parts_of"]
 

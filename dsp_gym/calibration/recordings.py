@@ -23,8 +23,8 @@ from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.recordings.flink_runs import is_flink_runs, read_flink_runs
-from dsp_gym.recordings.recording import Recording, Run
+from dsp_gym.records.flink_runs import is_flink_runs, read_flink_runs
+from dsp_gym.records.recording import Recording, Run
 
 __all__ = ["calibrate", "calibrate_runs", "measured_runs"]
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.simulation.rescaling import RESTARTING
-from dsp_gym.simulation.simulated import SimulatedJobs
 from dsp_gym.simulation.state import T_PENDING, T_PROCESSED, X_PENDING
 
 __all__ = ["Outage", "Replayed", "age_s", "merged", "replay"]

@@ -12,7 +12,7 @@ import typer
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
-    from dsp_gym.bench.environment import Rate
+    from dsp_gym.studies.bench.environment import Rate
 
 _EPILOG = """
 Examples:
@@ -51,12 +51,12 @@ def environment(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Decisions per second of the environment, with a policy, and while learning."""
-    from dsp_gym.bench.environment import bench_environment, machine
+    from dsp_gym.studies.bench.environment import bench_environment, machine
 
     rates = bench_environment(jobs, runs)
     if learning:
         # By name: the library stands below the agents, and works without them and without torch.
-        agents: Any = importlib.import_module("agents.bench")
+        agents: Any = importlib.import_module("agents.studies.bench")
         rates += agents.bench_learning(runs)
     _show(rates, machine(), as_json)
 
@@ -68,8 +68,8 @@ def policies(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Decisions per second of the rule policies, in a batch and for one job of 16 vertices."""
-    from dsp_gym.bench.environment import machine
-    from dsp_gym.bench.policies import bench_policies
+    from dsp_gym.studies.bench.environment import machine
+    from dsp_gym.studies.bench.policies import bench_policies
 
     _show(bench_policies(names or (), jobs, runs), machine(), as_json)
 
@@ -79,8 +79,8 @@ def start(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Processor time until the library is imported and the command line answers."""
-    from dsp_gym.bench.environment import machine
-    from dsp_gym.bench.start import bench_start
+    from dsp_gym.studies.bench.environment import machine
+    from dsp_gym.studies.bench.start import bench_start
 
     _show(bench_start(runs), machine(), as_json)
 
@@ -94,8 +94,8 @@ def shadow(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Time per decision, memory and start of `dsp-gym shadow`: 16 vertices, four policies."""
-    from dsp_gym.bench.environment import machine
-    from dsp_gym.bench.shadow import bench_shadow
+    from dsp_gym.studies.bench.environment import machine
+    from dsp_gym.studies.bench.shadow import bench_shadow
 
     figures = bench_shadow(decisions, starts, replayed_h)
     if as_json:
@@ -120,12 +120,12 @@ def spark(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Raw rows per second of the data pipeline: scan, decision windows, whole build."""
-    from dsp_gym.bench.environment import machine
     from dsp_gym.errors import MissingExtraError
+    from dsp_gym.studies.bench.environment import machine
 
     try:
         # By name: the library stands below the pipelines, and works without them and without Spark.
-        pipelines: Any = importlib.import_module("spark_pipelines.bench")
+        pipelines: Any = importlib.import_module("spark_pipelines.studies.bench")
     except ModuleNotFoundError:
         raise MissingExtraError("spark", "measuring the data pipeline") from None
     rates, told = pipelines.bench_spark(rows, runs, skew=skew, warm_ups=warm_ups)

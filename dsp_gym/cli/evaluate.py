@@ -20,9 +20,9 @@ from dsp_gym.cli.output import TRACK_OPTION, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.evaluation.experiment import ExperimentConfig
     from dsp_gym.evaluation.run import Observer
     from dsp_gym.evaluation.scorecard import Scorecard
-    from dsp_gym.experiment import ExperimentConfig
 
 __all__ = [
     "benchmark_of",
@@ -124,8 +124,8 @@ def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, Be
     """
     from dsp_gym.config.files import parse, read_yaml
     from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.evaluation.experiment import ExperimentConfig
     from dsp_gym.evaluation.scorecard import Scorecard
-    from dsp_gym.experiment import ExperimentConfig
 
     path = Path(config)
     if _is_policy_folder(config):
@@ -147,7 +147,7 @@ def read_config(config: str) -> tuple[str, BenchmarkConfig | ExperimentConfig]:
     from dsp_gym.config.files import find, names, parse, read_yaml
     from dsp_gym.errors import ConfigError, did_you_mean
     from dsp_gym.evaluation.config import BenchmarkConfig
-    from dsp_gym.experiment import ExperimentConfig
+    from dsp_gym.evaluation.experiment import ExperimentConfig
 
     path = Path(config)
     known = {kind: names(kind) for kind in ("benchmarks", "experiments")}

@@ -13,9 +13,9 @@ from dsp_gym.cli.flink_submit import HOME_OPTION
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
-    from dsp_gym.flink.cluster import ClusterStatus, LocalCluster
-    from dsp_gym.flink.rest import JobSummary
-    from dsp_gym.flink.settings import ClusterSettings
+    from dsp_gym.backends.flink.local.cluster import ClusterStatus, LocalCluster
+    from dsp_gym.backends.flink.local.settings import ClusterSettings
+    from dsp_gym.backends.flink.rest import JobSummary
 
 __all__ = ["register"]
 
@@ -73,7 +73,7 @@ def up(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Start a Flink cluster and Prometheus, or whatever part of them is dead."""
-    from dsp_gym.flink.cluster import LocalCluster
+    from dsp_gym.backends.flink.local.cluster import LocalCluster
 
     given = {
         "scheduler": scheduler,
@@ -96,7 +96,7 @@ def status(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Show what runs and what is dead; exit code 1 when a part is not well."""
-    from dsp_gym.flink.cluster import LocalCluster
+    from dsp_gym.backends.flink.local.cluster import LocalCluster
 
     cluster = LocalCluster.attach(home)
     seen = cluster.status()
@@ -113,8 +113,8 @@ def cancel(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Stop a job; its state is lost."""
-    from dsp_gym.flink.cluster import LocalCluster
-    from dsp_gym.flink.rest import ENDED
+    from dsp_gym.backends.flink.local.cluster import LocalCluster
+    from dsp_gym.backends.flink.rest import ENDED
 
     rest = LocalCluster.attach(home).rest
     found = next((one for one in rest.jobs() if one.id == job), None) or rest.find_job(job)
@@ -132,8 +132,8 @@ def down(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """End what `up` started, and nothing else; logs, savepoints and samples stay."""
-    from dsp_gym.flink.cluster import LocalCluster
-    from dsp_gym.flink.launch import default_home
+    from dsp_gym.backends.flink.local.cluster import LocalCluster
+    from dsp_gym.backends.flink.local.launch import default_home
 
     cluster = LocalCluster.find(home)
     ended = () if cluster is None else cluster.down()
@@ -146,9 +146,9 @@ def down(
 
 def _settings(asked: dict[str, Any], home: Path | None) -> ClusterSettings:
     """What is asked for, over what is there."""
+    from dsp_gym.backends.flink.local.cluster import LocalCluster
+    from dsp_gym.backends.flink.local.settings import ClusterSettings
     from dsp_gym.config.files import parse
-    from dsp_gym.flink.cluster import LocalCluster
-    from dsp_gym.flink.settings import ClusterSettings
 
     there = LocalCluster.find(home)
     kept = {} if there is None else there.settings.model_dump()

@@ -13,7 +13,7 @@ from dsp_gym.cli.output import JSON_OPTION, print_json
 from dsp_gym.errors import ConfigError, FlinkError, did_you_mean
 
 if TYPE_CHECKING:
-    from dsp_gym.flink.cluster import LocalCluster
+    from dsp_gym.backends.flink.local.cluster import LocalCluster
     from dsp_gym.job.spec import JobSpec
     from dsp_gym.loop.configuration import Configuration
 
@@ -76,9 +76,9 @@ def submit(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Submit a job under a load and wait until every subtask runs."""
+    from dsp_gym.backends.flink.local.cluster import LocalCluster
+    from dsp_gym.backends.flink.submission import Submission
     from dsp_gym.cli.simulate import seconds
-    from dsp_gym.flink.cluster import LocalCluster
-    from dsp_gym.flink.submission import Submission
 
     if rate is not None and load is not None:
         raise ConfigError("--rate and --load both say how much comes", remedy="Give one.")
@@ -146,8 +146,8 @@ def _check_range(option: str, value: int, low: int, high: int) -> None:
 def _load(
     spec: JobSpec, load: str, duration_s: int, seed: int, cluster: LocalCluster, epoch_ms: int
 ) -> dict[str, str]:
+    from dsp_gym.backends.flink.submission import load_arguments
     from dsp_gym.config.files import load_model
-    from dsp_gym.flink.submission import load_arguments
     from dsp_gym.loads.generate import rates
     from dsp_gym.loads.spec import LoadConfig
 
@@ -158,7 +158,7 @@ def _load(
 
 
 def _check_name_is_free(cluster: LocalCluster, name: str) -> None:
-    from dsp_gym.flink.rest import ENDED
+    from dsp_gym.backends.flink.rest import ENDED
 
     for job in cluster.rest.jobs():
         if job.name == name and job.state not in ENDED:

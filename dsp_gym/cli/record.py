@@ -11,9 +11,9 @@ from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
+    from dsp_gym.backends.flink.recording.plan import RecordConfig
     from dsp_gym.job.spec import JobSpec
-    from dsp_gym.live.record_plan import RecordConfig
-    from dsp_gym.recordings.recording import Recording
+    from dsp_gym.records.recording import Recording
 
 __all__ = ["register"]
 
@@ -60,9 +60,9 @@ def record(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Record runs of a real Flink job for calibration and replay."""
+    from dsp_gym.backends.flink.recording.plan import RecordConfig
     from dsp_gym.config import files
     from dsp_gym.job.catalog import load_job
-    from dsp_gym.live.record_plan import RecordConfig
 
     chosen = files.load_model(RecordConfig, "recordings", config)
     if plan:
@@ -70,7 +70,7 @@ def record(
         return
     folder = out or Path("recordings") / Path(config).stem
     _record(chosen, folder, home, quiet=as_json)
-    from dsp_gym.recordings.recording import Recording
+    from dsp_gym.records.recording import Recording
 
     _show_recording(Recording.open(folder), as_json)
 
@@ -79,8 +79,8 @@ def _record(config: RecordConfig, out: Path, home: Path | None, *, quiet: bool) 
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from dsp_gym.live import recorder
-    from dsp_gym.live.record import record as fill
+    from dsp_gym.backends.flink.recording import recorder
+    from dsp_gym.backends.flink.recording.record import record as fill
 
     columns = (
         TextColumn("{task.fields[runs]}"),
@@ -106,8 +106,8 @@ def _record(config: RecordConfig, out: Path, home: Path | None, *, quiet: bool) 
 
 
 def _show_plan(config: RecordConfig, spec: JobSpec, as_json: bool) -> None:
-    from dsp_gym.live.record_plan import planned, summary
-    from dsp_gym.live.recorder import STOP_S, run_seconds
+    from dsp_gym.backends.flink.recording.plan import planned, summary
+    from dsp_gym.backends.flink.recording.recorder import STOP_S, run_seconds
 
     runs = planned(config, spec)
     rows: list[dict[str, Any]] = [dict(summary(run)) for run in runs]
@@ -123,7 +123,7 @@ def _show_plan(config: RecordConfig, spec: JobSpec, as_json: bool) -> None:
 
 
 def _show_recording(recording: Recording, as_json: bool) -> None:
-    from dsp_gym.recordings.recording import recorded_rate
+    from dsp_gym.records.recording import recorded_rate
 
     rows = [
         {

@@ -39,7 +39,7 @@ def reproduce(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Compare published numbers with ours; exit code 1 when a check fails."""
-    from dsp_gym.reproduce import registry
+    from dsp_gym.studies.reproduce import registry
 
     if list_only:
         found = registry.studies()

@@ -14,8 +14,8 @@ from dsp_gym.cli.engines import ENGINE_OPTION, MASTER_OPTION, SETTING_OPTION, sp
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
-    from dsp_gym.rollouts.format import RolloutManifest
-    from dsp_gym.rollouts.run import Observer
+    from dsp_gym.datasets.rollouts.format import RolloutManifest
+    from dsp_gym.datasets.rollouts.run import Observer
 
 __all__ = ["register"]
 
@@ -62,8 +62,8 @@ def rollout(
     goes on where it stopped. The files are the same on every engine.
     """
     from dsp_gym.config.files import find, load_model
-    from dsp_gym.rollouts.config import RolloutConfig
-    from dsp_gym.rollouts.run import rollout as run
+    from dsp_gym.datasets.rollouts.config import RolloutConfig
+    from dsp_gym.datasets.rollouts.run import rollout as run
 
     file = find("rollouts", config)
     wanted = load_model(RolloutConfig, "rollouts", file)

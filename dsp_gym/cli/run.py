@@ -61,9 +61,9 @@ def run(
     from dsp_gym.cli.simulate import seconds
     from dsp_gym.cli.turns import Printer, stopping
     from dsp_gym.config.files import load_model
+    from dsp_gym.control.config import RunConfig
+    from dsp_gym.control.start import journal_folder, started
     from dsp_gym.errors import ConfigError
-    from dsp_gym.live.config import RunConfig
-    from dsp_gym.live.start import journal_folder, started
 
     if steps is not None and duration is not None:
         raise ConfigError("--steps and --duration both end the run", remedy="Give one of them.")

@@ -13,7 +13,7 @@ from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.output import print_table
 
 if TYPE_CHECKING:
-    from dsp_gym.counterfactual.scorecard import Progress, Scorecard
+    from dsp_gym.evaluation.counterfactual.scorecard import Progress, Scorecard
 
 __all__ = ["register"]
 
@@ -65,10 +65,10 @@ def scorecard(
     `dsp-gym policy promote`.
     """
     from dsp_gym.config.files import load_model
-    from dsp_gym.counterfactual.report import write_page
-    from dsp_gym.counterfactual.scorecard import ScorecardConfig
-    from dsp_gym.counterfactual.scorecard import scorecard as make
-    from dsp_gym.live.config import RunConfig
+    from dsp_gym.control.config import RunConfig
+    from dsp_gym.evaluation.counterfactual.report import write_page
+    from dsp_gym.evaluation.counterfactual.scorecard import ScorecardConfig
+    from dsp_gym.evaluation.counterfactual.scorecard import scorecard as make
 
     given = None if config is None else load_model(RunConfig, "shadow", config)
     with _progress() as progress:
@@ -86,7 +86,7 @@ def scorecard(
 
 
 def _print(card: Scorecard) -> None:
-    from dsp_gym.counterfactual.report import (
+    from dsp_gym.evaluation.counterfactual.report import (
         CLAIM_COLUMNS,
         claim_rows,
         error_rows,

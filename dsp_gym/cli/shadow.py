@@ -11,10 +11,10 @@ import typer
 from dsp_gym.cli.completion import shipped
 
 if TYPE_CHECKING:
-    from dsp_gym.live.config import RunConfig
-    from dsp_gym.live.modes import Mode
-    from dsp_gym.live.places import Elsewhere
-    from dsp_gym.shadow.server import StatusServer
+    from dsp_gym.control.config import RunConfig
+    from dsp_gym.control.modes import Mode
+    from dsp_gym.control.places import Elsewhere
+    from dsp_gym.control.serve.server import StatusServer
 
 __all__ = ["register"]
 
@@ -119,7 +119,7 @@ def shadow(
     ends it cleanly: a rescale under way is finished, and the job is left running.
     """
     from dsp_gym.cli.turns import stopping
-    from dsp_gym.live.start import is_of_several, journal_folder, permitted
+    from dsp_gym.control.start import is_of_several, journal_folder, permitted
 
     settings = _settings(config, mode, policy, acting, port)
     elsewhere = _elsewhere(settings, replay, run, simulated, speed, once, duration)
@@ -150,7 +150,7 @@ def _settings(
 ) -> RunConfig:
     """The configuration with what the command line changes, checked as a whole."""
     from dsp_gym.config.files import find, parse, read_yaml
-    from dsp_gym.live.config import RunConfig
+    from dsp_gym.control.config import RunConfig
 
     file = find("shadow", config)
     data = read_yaml(file)
@@ -172,8 +172,8 @@ def _elsewhere(
     speed: float | None, once: bool, duration: str | None,
 ) -> Elsewhere | None:  # fmt: skip
     from dsp_gym.cli.simulate import seconds
+    from dsp_gym.control.places import Elsewhere
     from dsp_gym.errors import ConfigError
-    from dsp_gym.live.places import Elsewhere
 
     if replay is not None and load is not None:
         raise ConfigError("--replay and --simulated both say where", remedy="Give one of them.")
@@ -208,7 +208,7 @@ def _drive(
 ) -> bool:  # fmt: skip
     """Runs the loop; returns whether the last decision was held."""
     from dsp_gym.cli.turns import Printer
-    from dsp_gym.shadow.session import session
+    from dsp_gym.control.serve.session import session
 
     printer = Printer(as_json=as_json, at_once=once)
     with session(
@@ -233,8 +233,8 @@ def _drive_all(
 ) -> bool:  # fmt: skip
     """Runs a loop beside every job a selector names; returns whether a last decision was held."""
     from dsp_gym.cli.turns import Printer
-    from dsp_gym.live.start import acting_name, seat_names
-    from dsp_gym.shadow.fleet import fleet
+    from dsp_gym.control.serve.fleet import fleet
+    from dsp_gym.control.start import acting_name, seat_names
 
     printer = Printer(as_json=as_json, at_once=once, names_jobs=True)
     acting = acting_name(settings)

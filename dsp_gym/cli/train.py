@@ -16,7 +16,7 @@ from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_tabl
 from dsp_gym.cli.progress import long_bar
 
 if TYPE_CHECKING:
-    from dsp_gym.experiment import TrackingConfig
+    from dsp_gym.evaluation.experiment import TrackingConfig
     from dsp_gym.trackers import Tracker
 
 __all__ = ["register"]
@@ -57,7 +57,7 @@ def train(
     Ctrl-C finishes the update under way, writes a checkpoint and ends; `--resume` goes on from it.
     """
     from dsp_gym.config.files import find, load_model
-    from dsp_gym.experiment import ExperimentConfig
+    from dsp_gym.evaluation.experiment import ExperimentConfig
 
     file = find("experiments", config)
     experiment = load_model(ExperimentConfig, "experiments", file)

@@ -15,8 +15,8 @@ from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_tabl
 from dsp_gym.cli.progress import long_bar
 
 if TYPE_CHECKING:
-    from dsp_gym.tuning.objective import Score
-    from dsp_gym.tuning.study import Best
+    from dsp_gym.evaluation.tuning.objective import Score
+    from dsp_gym.evaluation.tuning.study import Best
 
 __all__ = ["register"]
 
@@ -81,7 +81,7 @@ def tune(
     Writes the best so far after every improvement, as a policy that can be named like any other;
     for an agent, as an experiment to train. Ctrl-C keeps it; --resume goes on.
     """
-    from dsp_gym.tuning.study import tune as search
+    from dsp_gym.evaluation.tuning.study import tune as search
 
     job = _job(policy, config, goal, max_slo_share, seeds, steps, out)
     tracker = _tracker(uri) if track else None
@@ -139,7 +139,7 @@ class _Job:
 
     def write(self, best: Best, seed: int) -> None:
         """Puts what was found into its file."""
-        from dsp_gym.tuning.result import provenance, write_experiment, write_policy
+        from dsp_gym.evaluation.tuning.result import provenance, write_experiment, write_policy
 
         record = provenance(best, self.objective.about(), seed)
         put: Any = write_experiment if self._agent else write_policy
@@ -157,11 +157,11 @@ def _job(
 ) -> _Job:
     """Finds everything named on the command line, or says what is wrong with it."""
     from dsp_gym.errors import ConfigError
-    from dsp_gym.experiment import ExperimentConfig
+    from dsp_gym.evaluation.experiment import ExperimentConfig
+    from dsp_gym.evaluation.tuning.agent import AgentObjective
+    from dsp_gym.evaluation.tuning.objective import PolicyObjective
+    from dsp_gym.evaluation.tuning.space import AGENT, search_space
     from dsp_gym.policies.registry import resolve
-    from dsp_gym.tuning.agent import AgentObjective
-    from dsp_gym.tuning.objective import PolicyObjective
-    from dsp_gym.tuning.space import AGENT, search_space
 
     name, whole = read_config(config)
     folder = out or Path("runs/tuned") / name

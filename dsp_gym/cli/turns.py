@@ -15,8 +15,8 @@ import typer
 from dsp_gym.cli.output import plain
 
 if TYPE_CHECKING:
-    from dsp_gym.live.run import Turn
-    from dsp_gym.live.seat import Judgement
+    from dsp_gym.control.run import Turn
+    from dsp_gym.control.seat import Judgement
 
 __all__ = [
     "COLUMNS",
@@ -149,7 +149,7 @@ def stopping(stop: threading.Event) -> Iterator[Callable[[], bool]]:
 
 def document(turn: Turn) -> dict[str, Any]:
     """One decision for programs."""
-    from dsp_gym.live.run import outcome_to_json
+    from dsp_gym.control.run import outcome_to_json
     from dsp_gym.loop.wire import decision_to_json
 
     decision = None

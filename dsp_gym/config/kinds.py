@@ -19,13 +19,13 @@ KINDS: dict[str, str] = {
     "loads": "dsp_gym.loads.spec:LoadConfig",
     "policies": "dsp_gym.policies.config:PolicyConfig",
     "guardrails": "dsp_gym.guardrails.config:GuardrailsConfig",
-    "experiments": "dsp_gym.experiment:ExperimentConfig",
+    "experiments": "dsp_gym.evaluation.experiment:ExperimentConfig",
     "benchmarks": "dsp_gym.evaluation.config:BenchmarkConfig",
     "calibrations": "dsp_gym.calibration.config:CalibrationConfig",
-    "shadow": "dsp_gym.live.config:RunConfig",
-    "recordings": "dsp_gym.live.record_plan:RecordConfig",
+    "shadow": "dsp_gym.control.config:RunConfig",
+    "recordings": "dsp_gym.backends.flink.recording.plan:RecordConfig",
     "datasets": "spark_pipelines.config:DatasetConfig",
-    "rollouts": "dsp_gym.rollouts.config:RolloutConfig",
+    "rollouts": "dsp_gym.datasets.rollouts.config:RolloutConfig",
 }
 
 

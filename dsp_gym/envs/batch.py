@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import EnvCore
 from dsp_gym.envs.episodes import Draws, EpisodeSource, start_configuration
@@ -20,7 +21,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.simulated import SimulatedJobs
 
 __all__ = ["AutoscaleBatch"]
 

@@ -16,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.backends.flink.slots import bounded
+from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.kubernetes.connection import KubernetesJobs, watched_on_kubernetes
 from dsp_gym.config import files
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import BatchStep, MeasuredEnv, SteppedJobs
@@ -23,9 +26,6 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.kubernetes.config import KubernetesPlace
-from dsp_gym.live.kubernetes import KubernetesJobs, watched_on_kubernetes
-from dsp_gym.live.limits import bounded
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import PENDING
 from dsp_gym.loop.snapshot import Status

@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.backends.config import PlaceConfig
+from dsp_gym.backends.flink.connection import reach, watched
+from dsp_gym.backends.flink.live_jobs import LiveJobs
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.backends.flink.slots import bounded, slots_within_reach
+from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.config import files
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import MeasuredEnv, SteppedJobs
 from dsp_gym.envs.episodes import Draws, EpisodeSource, start_configuration
 from dsp_gym.errors import FlinkError
-from dsp_gym.flink.rest import ENDED, FlinkRest
-from dsp_gym.flink.submission import Submission, load_arguments
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.live.config import PlaceConfig
-from dsp_gym.live.connection import reach, watched
-from dsp_gym.live.jobs import LiveJobs
-from dsp_gym.live.limits import bounded, slots_within_reach
 from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.outcome import Outcome

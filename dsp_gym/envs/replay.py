@@ -10,22 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.backends.replay.jobs import ReplayJobs
 from dsp_gym.config import files
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.control.run import Notes, outcome_to_json
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import BatchStep, MeasuredEnv, SteppedJobs
 from dsp_gym.envs.episodes import episode_seed
 from dsp_gym.errors import ConfigError
-from dsp_gym.live.run import Notes, outcome_to_json
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.journal import Journal
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.recordings.recording import Recording
-from dsp_gym.recordings.replay import ReplayJobs
+from dsp_gym.records.journal import Journal
+from dsp_gym.records.recording import Recording
 
 __all__ = ["ReplayEnv", "ReplayPlace", "replay_place"]
 

@@ -17,7 +17,7 @@ from dsp_gym.loads.splits import LoadSet
 from dsp_gym.loop.protocols import Guardrail
 
 if TYPE_CHECKING:
-    from dsp_gym.experiment import ExperimentConfig
+    from dsp_gym.evaluation.experiment import ExperimentConfig
 
 BACKENDS = ("simulated", "replay", "flink", "kubernetes")
 """What can stand behind an environment: the model, a recording, a real Flink, or the operator's."""
@@ -115,7 +115,7 @@ def _experiment(
     config: str | Path | Mapping[str, Any],
 ) -> tuple[ExperimentConfig, Path | None]:
     """The experiment meant, and where its relative paths start."""
-    from dsp_gym.experiment import ExperimentConfig
+    from dsp_gym.evaluation.experiment import ExperimentConfig
 
     if isinstance(config, Mapping):
         return files.parse(ExperimentConfig, dict(config), "config"), None

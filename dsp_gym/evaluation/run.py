@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym import __version__
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.sizing import sized
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
@@ -36,7 +37,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.foresight import Bounding, Foreseeing, Foresight, Possible
 from dsp_gym.policies.registry import is_installed, make
 from dsp_gym.simulation.outcome import histogram_quantile
-from dsp_gym.simulation.simulated import SimulatedJobs
 
 __all__ = [
     "PLAN",

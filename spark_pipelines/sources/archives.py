@@ -10,7 +10,7 @@ from dsp_gym.datasets.files import pyarrow, write_parquet
 from dsp_gym.errors import DatasetError, did_you_mean
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.flink import BY_NAME
-from dsp_gym.recordings.manifest import digest
+from dsp_gym.records.manifest import digest
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import ArchivesSource, expanded
 from spark_pipelines.sources.parquet_files import check_columns, days_between, texts_in

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.catalog import load_job
-from dsp_gym.recordings.flink_runs import read_flink_runs
-from dsp_gym.recordings.manifest import digest
+from dsp_gym.records.flink_runs import read_flink_runs
+from dsp_gym.records.manifest import digest
 from spark_pipelines.sources import Inputs, Partition, SourceFacts
 from spark_pipelines.sources.config import FlinkRunsSource, expanded
 from spark_pipelines.sources.parquet_files import texts_in

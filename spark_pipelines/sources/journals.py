@@ -23,12 +23,12 @@ from dsp_gym.envs.reward import TERMS, reward_terms
 from dsp_gym.errors import DatasetError, did_you_mean
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.journal import Entry
-from dsp_gym.loop.journal import read as read_journal
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import snapshot_from_json
+from dsp_gym.records.journal import Entry
+from dsp_gym.records.journal import read as read_journal
 from spark_pipelines.days import day_of
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import JournalsSource, expanded

@@ -20,15 +20,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dsp_gym.collectors.job import FlinkJob
-from dsp_gym.collectors.prometheus import PrometheusSamples
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.config.files import write_atomic
 from dsp_gym.datasets.files import write_parquet
 from dsp_gym.errors import DatasetError, FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.recordings.manifest import digest
+from dsp_gym.records.manifest import digest
 from spark_pipelines.config import moment_s
 from spark_pipelines.days import DAY_S, day_of
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.errors import DatasetError
-from dsp_gym.recordings.manifest import digest
-from dsp_gym.recordings.recording import Recording, Run
+from dsp_gym.records.manifest import digest
+from dsp_gym.records.recording import Recording, Run
 from spark_pipelines.days import DAY_S, day_of
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import RecordingsSource, expanded

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dsp_gym.datasets.rollouts.format import RolloutManifest
 from dsp_gym.errors import DatasetError
-from dsp_gym.recordings.manifest import digest
-from dsp_gym.rollouts.format import RolloutManifest
+from dsp_gym.records.manifest import digest
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import RolloutsSource, expanded
 from spark_pipelines.sources.parquet_files import days_of_cell

@@ -18,7 +18,7 @@ from dsp_gym.calibration.series_tables import Series, read_series
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
-from dsp_gym.recordings.manifest import digest
+from dsp_gym.records.manifest import digest
 from spark_pipelines.sources import Inputs, Partition, SourceFacts
 from spark_pipelines.sources.config import SeriesSource, expanded
 from spark_pipelines.sources.parquet_files import texts_in

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from dsp_gym.backends.replay.jobs import ReplayJobs
 from dsp_gym.envs import sizing
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.reward import reward_terms
@@ -28,9 +29,8 @@ from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.recordings.manifest import Event, EventKind, RecordedLoad
-from dsp_gym.recordings.recording import Run
-from dsp_gym.recordings.replay import ReplayJobs
+from dsp_gym.records.manifest import Event, EventKind, RecordedLoad
+from dsp_gym.records.recording import Run
 from spark_pipelines.days import day_of
 from spark_pipelines.schema import DECISIONS, EVENTS, INTEGERS, RAW, expects
 

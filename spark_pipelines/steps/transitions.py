@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.datasets.encoding import EncodingConfig
 from dsp_gym.envs import action
 from dsp_gym.envs.observation import ObservationEncoder
@@ -27,7 +28,6 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.simulated import SimulatedJobs
 from spark_pipelines.schema import DECISIONS, INTEGERS, TRANSITIONS, expects
 from spark_pipelines.steps.returns import returns_to_go
 

@@ -8,15 +8,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dsp_gym.actuators import DryRunActuator, JustinActuator
-from dsp_gym.actuators.kubernetes import KubernetesActuator
-from dsp_gym.flink.rest import FlinkRest
-from dsp_gym.kubernetes.api import KubernetesApi
-from dsp_gym.kubernetes.config import KubernetesPlace
-from dsp_gym.kubernetes.lease import Lease
+from dsp_gym.backends.flink.rescale import DryRunActuator, JustinActuator
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.kubernetes.actuator import KubernetesActuator
+from dsp_gym.backends.kubernetes.api import KubernetesApi
+from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.kubernetes.lease import Lease
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED, Actuator
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.fakes.flink_operator import FlinkOperator, PretendedJob
 from tests.fakes.justin_endpoint import JustinCluster, served
 from tests.fakes.kubernetes_api import served_kubernetes

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from dsp_gym.collectors.job import FlinkJob
-from dsp_gym.collectors.live import LiveCollector
+from dsp_gym.backends.flink.collector import LiveCollector
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import FlinkError
-from dsp_gym.flink.rest import FlinkRest
 from dsp_gym.loop.protocols import Collector
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import snapshot_from_json, snapshot_to_json
 from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.answering import START_MS, Scripted, answering, tell
 from tests.simulating import FAULTY, keyed, line
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from dsp_gym.backends.kubernetes.access import READS, prove_read_only
+from dsp_gym.backends.kubernetes.api import FIELD_MANAGER, KubernetesApi
+from dsp_gym.backends.kubernetes.lease import Lease
+from dsp_gym.backends.kubernetes.overrides import KEY
 from dsp_gym.errors import KubernetesError
-from dsp_gym.kubernetes.access import READS, prove_read_only
-from dsp_gym.kubernetes.api import FIELD_MANAGER, KubernetesApi
-from dsp_gym.kubernetes.lease import Lease
-from dsp_gym.kubernetes.overrides import KEY
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
 from tests.flink_resources import MAP, SINK, deployment, stable
 from tests.real_kubernetes import (
@@ -283,7 +283,7 @@ class TestReads:
     def test_a_list_is_of_one_version_and_follows_its_pages(self, server, monkeypatch):
         for number in range(5):
             server.create(f"job-{number}")
-        monkeypatch.setattr("dsp_gym.kubernetes.api._PAGE", 2)
+        monkeypatch.setattr("dsp_gym.backends.kubernetes.api._PAGE", 2)
         items, at = server.api.list(KIND, namespace=server.namespace)
         assert [item["metadata"]["name"] for item in items] == [f"job-{n}" for n in range(5)]
         assert at.isdecimal()

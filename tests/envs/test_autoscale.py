@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.action import LOGITS, MOVES
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.config import EnvConfig
@@ -18,7 +19,6 @@ from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import FAULTY
 from tests.strategies import random_configuration
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from dsp_gym.backends.replay.jobs import ReplayJobs
+from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.envs.action import PLUS_ONE
 from dsp_gym.envs.reward import reward_terms
 from dsp_gym.errors import ConfigError, StorageError
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.loop.journal import read
 from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.recordings.manifest import RecordedLoad
-from dsp_gym.recordings.recording import Recording
-from dsp_gym.recordings.replay import ReplayJobs
-from dsp_gym.simulation.recorded import SimulatedRecording
+from dsp_gym.records.journal import read
+from dsp_gym.records.manifest import RecordedLoad
+from dsp_gym.records.recording import Recording
 from tests.simulating import exact, keyed
 
 SPEC = keyed()

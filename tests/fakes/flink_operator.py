@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dsp_gym.actuators import AdaptiveActuator
+from dsp_gym.backends.flink.rescale import AdaptiveActuator
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.kubernetes.overrides import Override
+from dsp_gym.backends.kubernetes.running import RunningVertices
 from dsp_gym.errors import FlinkError
-from dsp_gym.flink.rest import FlinkRest
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.kubernetes.overrides import Override
-from dsp_gym.kubernetes.running import RunningVertices
 from tests.fakes.kubernetes_api import FakeKubernetes
 from tests.simulating import wanted
 

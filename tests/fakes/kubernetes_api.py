@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from dsp_gym.kubernetes.overrides import KEY
+from dsp_gym.backends.kubernetes.overrides import KEY
 from tests.fakes.kubernetes_handler import Handler
 from tests.fakes.kubernetes_schema import RESOURCES, STRINGS, Resource
 from tests.fakes.kubernetes_store import Store

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dsp_gym.control.paced import PacedJobs
 from dsp_gym.errors import FlinkError, KubernetesError
-from dsp_gym.live.paced import PacedJobs
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import PER_VERTEX, MetricsSnapshot, Status

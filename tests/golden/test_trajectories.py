@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.action import LOGITS, MOVES
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import FAULTY
 
 HOUR_S = 3600

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 import yaml
 
-from dsp_gym.actuators import AdaptiveActuator, ResubmitActuator
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.rescale import AdaptiveActuator, ResubmitActuator
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.backends.flink.submission import Configuration, Submission, load_arguments, unready
 from dsp_gym.config.files import parse
+from dsp_gym.control import start as live
+from dsp_gym.control.config import RunConfig
 from dsp_gym.errors import FlinkError
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.rest import ENDED, FlinkRest
-from dsp_gym.flink.settings import ClusterSettings
-from dsp_gym.flink.submission import Configuration, Submission, load_arguments, unready
-from dsp_gym.live import start as live
-from dsp_gym.live.config import RunConfig
 from dsp_gym.loop.protocols import PENDING, REACHED, REFUSED, TIMED_OUT
 from dsp_gym.metrics.flink import BY_NAME
 from tests.fakes.breakable import BreakableLink

@@ -8,6 +8,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 pytest.importorskip("pyspark")
 
+from dsp_gym.backends.simulated.recording import SimulatedRecording  # noqa: E402
 from dsp_gym.calibration.config import CalibrationConfig  # noqa: E402
 from dsp_gym.calibration.datasets import measured_dataset  # noqa: E402
 from dsp_gym.calibration.observations import observe_all  # noqa: E402
@@ -16,8 +17,7 @@ from dsp_gym.config.files import parse  # noqa: E402
 from dsp_gym.datasets.reader import Dataset  # noqa: E402
 from dsp_gym.job.catalog import load_job  # noqa: E402
 from dsp_gym.loop.configuration import Configuration  # noqa: E402
-from dsp_gym.recordings.manifest import RecordedLoad  # noqa: E402
-from dsp_gym.simulation.recorded import SimulatedRecording  # noqa: E402
+from dsp_gym.records.manifest import RecordedLoad  # noqa: E402
 from spark_pipelines.build import build  # noqa: E402
 from spark_pipelines.config import DatasetConfig  # noqa: E402
 

@@ -9,9 +9,9 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.cli import app
 from dsp_gym.config.files import load_model
-from dsp_gym.flink.processes import wait_until
 from dsp_gym.policies.config import PolicyConfig
 
 pytest.importorskip("optuna")

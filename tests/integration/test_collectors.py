@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsp_gym.collectors.job import FlinkJob
-from dsp_gym.collectors.live import LiveCollector
-from dsp_gym.collectors.prometheus import PrometheusSamples
-from dsp_gym.collectors.rest import RestSamples
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.settings import ClusterSettings
-from dsp_gym.flink.submission import Configuration, Submission
+from dsp_gym.backends.flink.collector import LiveCollector
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.prometheus import PrometheusSamples
+from dsp_gym.backends.flink.rest_samples import RestSamples
+from dsp_gym.backends.flink.submission import Configuration, Submission
 from dsp_gym.loop.snapshot import PER_VERTEX, JobSnapshot, Status
 from dsp_gym.metrics.flink import METRICS
 from dsp_gym.metrics.samples import SAMPLE_S

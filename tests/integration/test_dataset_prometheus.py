@@ -12,11 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsp_gym.backends.flink.local.distribution import find_prometheus
+from dsp_gym.backends.flink.local.processes import free_ports
+from dsp_gym.backends.flink.local.prometheus_server import (
+    is_ready,
+    prometheus_command,
+    prometheus_config,
+)
 from dsp_gym.config.files import parse
 from dsp_gym.errors import DatasetError, FlinkError
-from dsp_gym.flink.distribution import find_prometheus
-from dsp_gym.flink.processes import free_ports
-from dsp_gym.flink.prometheus_server import is_ready, prometheus_command, prometheus_config
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import Samples
 from spark_pipelines.config import DatasetConfig

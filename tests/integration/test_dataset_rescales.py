@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dsp_gym.backends.replay.jobs import ReplayJobs
+from dsp_gym.backends.simulated.recording import simulated_samples
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import WindowConfig, snapshot_of
-from dsp_gym.recordings.flink_runs import read_flink_runs
-from dsp_gym.recordings.manifest import Event, RecordedLoad
-from dsp_gym.recordings.recording import Run
-from dsp_gym.recordings.replay import ReplayJobs
-from dsp_gym.simulation.recorded import simulated_samples
+from dsp_gym.records.flink_runs import read_flink_runs
+from dsp_gym.records.manifest import Event, RecordedLoad
+from dsp_gym.records.recording import Run
 from tests.simulating import ask, constant, exact, keyed
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]

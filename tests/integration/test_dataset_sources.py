@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from dsp_gym.config.files import parse
+from dsp_gym.datasets.rollouts.config import RolloutConfig
+from dsp_gym.datasets.rollouts.run import rollout
 from dsp_gym.envs.core import EnvCore
 from dsp_gym.errors import DatasetError, DspGymError
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.journal import Journal
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.recordings.recording import Recording
-from dsp_gym.rollouts.config import RolloutConfig
-from dsp_gym.rollouts.run import rollout
+from dsp_gym.records.journal import Journal
+from dsp_gym.records.recording import Recording
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.sources import reader_of
 from tests.dataset_inputs import (

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from dsp_gym.backends.flink import submission as submission_module
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.processes import Process, wait_until
+from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.submission import Configuration, Submission, unready
 from dsp_gym.errors import FlinkError
-from dsp_gym.flink import submission as submission_module
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.processes import Process, wait_until
-from dsp_gym.flink.settings import ClusterSettings
-from dsp_gym.flink.submission import Configuration, Submission, unready
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from tests.real_flink import PATIENCE_S, REAL_FLINK, short_lived_jvms

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.rest import ENDED
+from dsp_gym.backends.flink.submission import Configuration, Submission
 from dsp_gym.envs.action import DOUBLE
 from dsp_gym.errors import ConfigError, FlinkError
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.rest import ENDED
-from dsp_gym.flink.submission import Configuration, Submission
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import ScalingDecision
 from tests.real_flink import PATIENCE_S, REAL_FLINK, running, small_cluster, write_job

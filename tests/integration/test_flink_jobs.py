@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.rest import ENDED
+from dsp_gym.backends.flink.submission import Configuration, Submission, load_arguments
 from dsp_gym.errors import FlinkError
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.rest import ENDED
-from dsp_gym.flink.settings import ClusterSettings
-from dsp_gym.flink.submission import Configuration, Submission, load_arguments
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import BY_NAME, vertex_of
@@ -211,6 +211,6 @@ def test_a_program_there_is_not_is_named_with_those_there_are(cluster):
 
 
 def test_a_missing_jar_names_the_command_that_builds_it(monkeypatch, tmp_path: Path):
-    monkeypatch.setattr("dsp_gym.flink.jar._JAR", tmp_path / "flink-jobs.jar")
+    monkeypatch.setattr("dsp_gym.backends.flink.local.jar._JAR", tmp_path / "flink-jobs.jar")
     with pytest.raises(FlinkError, match="make flink-jobs"):
         Submission.of_spec(load_job("flink-q1"), {}).jar()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.guardrails import build
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import make
-from dsp_gym.simulation.simulated import SimulatedJobs
 
 JOBS = ("nexmark-q1", "nexmark-q3", "nexmark-q5", "nexmark-q8", "nexmark-q11")
 LOADS, SECONDS, INTERVAL_S = 4, 4 * 3600, 60
@@ -79,6 +79,7 @@ def test_without_guardrails_it_does_far_worse(fallback):
 
 def test_a_trained_policy_hands_over_on_a_job_unlike_its_training():
     """The bounds come from the policy's own folder."""
+    from dsp_gym.backends.simulated.jobs import SimulatedJobs
     from dsp_gym.config.files import load_model
     from dsp_gym.guardrails.chain import build_for
     from dsp_gym.guardrails.config import GuardrailsConfig
@@ -86,7 +87,6 @@ def test_a_trained_policy_hands_over_on_a_job_unlike_its_training():
     from dsp_gym.loop.control import ControlLoop
     from dsp_gym.loop.topology import Topology
     from dsp_gym.policies.registry import make
-    from dsp_gym.simulation.simulated import SimulatedJobs
 
     def handed_over(rate: float) -> float:
         policy = make("learned")

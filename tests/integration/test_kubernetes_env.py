@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.kubernetes.overrides import KEY, Override
 from dsp_gym.envs.action import DOUBLE
 from dsp_gym.errors import ConfigError, KubernetesError
-from dsp_gym.flink.cluster import LocalCluster
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.kubernetes.overrides import KEY, Override
 from dsp_gym.loop.decision import ScalingDecision
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override
 from tests.real_flink import (

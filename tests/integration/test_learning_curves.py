@@ -10,12 +10,12 @@ import yaml
 
 pytest.importorskip("sb3_contrib")
 
-from agents.dataset_claim import main
-from agents.learning_curve import forget, learning_curve
+from agents.studies.dataset_claim import main
+from agents.studies.learning_curve import forget, learning_curve
 from agents.training import TrainingInterrupted
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, SchemaError
-from dsp_gym.experiment import ExperimentConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
 
 STEPS = 256
 

@@ -22,14 +22,14 @@ from dsp_gym.cli import app  # noqa: E402
 from dsp_gym.config.files import parse  # noqa: E402
 from dsp_gym.datasets.minari import export_minari, reference_scores, unpadded  # noqa: E402
 from dsp_gym.datasets.reader import Dataset  # noqa: E402
+from dsp_gym.datasets.rollouts.config import RolloutConfig  # noqa: E402
+from dsp_gym.datasets.rollouts.run import rollout  # noqa: E402
 from dsp_gym.envs.observation import ObservationEncoder  # noqa: E402
 from dsp_gym.envs.reward import reward  # noqa: E402
 from dsp_gym.errors import DatasetError  # noqa: E402
-from dsp_gym.experiment import ExperimentConfig  # noqa: E402
+from dsp_gym.evaluation.experiment import ExperimentConfig  # noqa: E402
 from dsp_gym.job.catalog import load_job  # noqa: E402
 from dsp_gym.loop.topology import Topology  # noqa: E402
-from dsp_gym.rollouts.config import RolloutConfig  # noqa: E402
-from dsp_gym.rollouts.run import rollout  # noqa: E402
 from spark_pipelines.build import build  # noqa: E402
 from spark_pipelines.config import DatasetConfig  # noqa: E402
 

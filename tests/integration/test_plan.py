@@ -11,9 +11,9 @@ from baselines.streambed.bids2 import bids2
 from baselines.streambed.estimator import EstimatorConfig, estimate
 from baselines.streambed.live import live_testbed
 from baselines.streambed.optimizer import configuration, operators
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.rest import ENDED
-from dsp_gym.flink.settings import ClusterSettings
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.rest import ENDED
 from tests.strategies import spec_of
 
 pytestmark = [

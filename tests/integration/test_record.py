@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 import yaml
 
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.recording.plan import RecordConfig
+from dsp_gym.backends.flink.recording.record import open_recording
+from dsp_gym.backends.flink.recording.recorder import Recorder
+from dsp_gym.backends.flink.rest import ENDED
+from dsp_gym.backends.flink.submission import Configuration, Submission
+from dsp_gym.backends.replay.jobs import ReplayJobs
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, FlinkError
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.rest import ENDED
-from dsp_gym.flink.settings import ClusterSettings
-from dsp_gym.flink.submission import Configuration, Submission
 from dsp_gym.job.catalog import load_job
-from dsp_gym.live.record import open_recording
-from dsp_gym.live.record_plan import RecordConfig
-from dsp_gym.live.recorder import Recorder
-from dsp_gym.recordings.recording import Recording, recorded_rate
-from dsp_gym.recordings.replay import ReplayJobs
+from dsp_gym.records.recording import Recording, recorded_rate
 from tests.real_flink import REAL_FLINK, short_lived_jvms
 
 pytestmark = REAL_FLINK

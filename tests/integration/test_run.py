@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.config.files import parse
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.run import LiveRun
+from dsp_gym.control.start import started
 from dsp_gym.errors import FlinkError
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.rest import ENDED
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.live.config import RunConfig
-from dsp_gym.live.run import LiveRun
-from dsp_gym.live.start import started
-from dsp_gym.loop.journal import read
+from dsp_gym.records.journal import read
 from tests.fakes.breakable import BreakableLink
 from tests.real_flink import (
     PATIENCE_S,

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.config.files import parse
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.rest import ENDED
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.serve.session import Session, session
 from dsp_gym.job.catalog import load_job
-from dsp_gym.live.config import RunConfig
-from dsp_gym.loop.journal import read
-from dsp_gym.shadow.session import Session, session
+from dsp_gym.records.journal import read
 from tests.fakes.breakable import BreakableLink
 from tests.real_flink import (
     PATIENCE_S,
@@ -32,7 +32,7 @@ from tests.real_flink import (
     until,
     write_job,
 )
-from tests.unit.shadow.conftest import ask, condition, has
+from tests.unit.control.serve.conftest import ask, condition, has
 
 pytestmark = REAL_FLINK
 

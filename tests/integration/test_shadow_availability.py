@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dsp_gym.control.incumbent import Incumbent
+from dsp_gym.control.notes import Notes
+from dsp_gym.control.paced import simulated
+from dsp_gym.control.permission import Permission
+from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.seat import Seat
+from dsp_gym.control.serve.boards import Boards
+from dsp_gym.control.serve.exporter import Exporter
+from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
-from dsp_gym.live.incumbent import Incumbent
-from dsp_gym.live.notes import Notes
-from dsp_gym.live.paced import simulated
-from dsp_gym.live.permission import Permission
-from dsp_gym.live.run import LiveRun, Turn
-from dsp_gym.live.seat import Seat
-from dsp_gym.loop.journal import Journal, read
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.registry import make
-from dsp_gym.shadow.boards import Boards
-from dsp_gym.shadow.exporter import Exporter
-from dsp_gym.shadow.status import StatusBoard
+from dsp_gym.records.journal import Journal, read
 from tests.fakes.troubled import TROUBLES, Troubled, TroubledPolicy
 
 pytestmark = pytest.mark.slow

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.processes import wait_until
+from dsp_gym.backends.kubernetes.overrides import Override
 from dsp_gym.config.files import parse
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.serve.fleet import fleet
+from dsp_gym.control.serve.session import Session, session
 from dsp_gym.errors import KubernetesError
-from dsp_gym.flink.cluster import LocalCluster
-from dsp_gym.flink.processes import wait_until
 from dsp_gym.job.catalog import load_job
-from dsp_gym.kubernetes.overrides import Override
-from dsp_gym.live.config import RunConfig
-from dsp_gym.loop.journal import read
-from dsp_gym.shadow.fleet import fleet
-from dsp_gym.shadow.session import Session, session
+from dsp_gym.records.journal import read
 from tests.fakes.flink_operator import FlinkOperator, RealJob
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override
 from tests.fakes.prometheus_link import FAULTS, PrometheusLink, linked_to
@@ -37,7 +37,7 @@ from tests.real_flink import (
     wait_until_it_runs,
     write_job,
 )
-from tests.unit.shadow.conftest import ask, condition, has
+from tests.unit.control.serve.conftest import ask, condition, has
 
 pytestmark = REAL_FLINK
 

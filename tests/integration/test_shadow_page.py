@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.errors import FlinkError
-from dsp_gym.shadow.status import StatusBoard
 from tests.browser import BROWSER, Browser
-from tests.unit.shadow.conftest import session_of
+from tests.unit.control.serve.conftest import session_of
 
 pytestmark = [pytest.mark.slow, BROWSER]
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dsp_gym.bench.shadow import BARS, bench_shadow
+from dsp_gym.studies.bench.shadow import BARS, bench_shadow
 
 pytestmark = pytest.mark.slow
 

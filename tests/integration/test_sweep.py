@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
+from dsp_gym.datasets.rollouts.config import RolloutConfig
+from dsp_gym.datasets.rollouts.run import rollout
 from dsp_gym.errors import DatasetError, PolicyError
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.run import evaluate
-from dsp_gym.rollouts.config import RolloutConfig
-from dsp_gym.rollouts.run import rollout
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

@@ -16,7 +16,7 @@ import yaml
 from yamllint import linter
 from yamllint.config import YamlLintConfig
 
-from dsp_gym.kubernetes.resources import FlinkResource
+from dsp_gym.backends.kubernetes.resources import FlinkResource
 from tests.kustomizing import render
 
 ROOT = Path(__file__).parents[2]
@@ -348,7 +348,7 @@ def test_every_expression_is_promql(tmp_path: Path) -> None:
 
 
 def test_every_metric_of_dashboard_and_alerts_is_exported_with_its_labels() -> None:
-    from tests.unit.shadow.test_exporter import NAMES  # held against what is served
+    from tests.unit.control.serve.test_exporter import NAMES  # held against what is served
 
     for expression in expressions():
         for name, selected in re.findall(r"dsp_gym_(\w+)(\{[^}]*\})?", expression):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.shadow.conftest import ask
+from tests.unit.control.serve.conftest import ask
 
 pytestmark = pytest.mark.validate
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.clairvoyant.bound import bounds, needed_per_s
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.sizing import sized
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import FAULTY, exact, line, random_job, wanted
 from tests.strategies import seeds
 

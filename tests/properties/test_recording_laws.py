@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
-from dsp_gym.recordings.manifest import RecordedLoad
-from dsp_gym.recordings.recording import Recording, gaps_in
-from dsp_gym.recordings.writer import RecordingWriter
+from dsp_gym.records.manifest import RecordedLoad
+from dsp_gym.records.recording import Recording, gaps_in
+from dsp_gym.records.writer import RecordingWriter
 from tests.simulating import line
 
 SPEC = line()

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.tables import NO_WINDOW, SESSION, SOURCE
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import state as col
 from dsp_gym.simulation.options import SimulationOptions
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import FAULTY, exact, random_job, random_jobs, rescale_some, wanted
 from tests.strategies import random_configuration, seeds
 

@@ -15,10 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from dsp_gym.backends.kubernetes.lease import Lease
+from dsp_gym.backends.kubernetes.overrides import KEY
+from dsp_gym.backends.kubernetes.writer import OverrideWriter
 from dsp_gym.errors import KubernetesError
-from dsp_gym.kubernetes.lease import Lease
-from dsp_gym.kubernetes.overrides import KEY
-from dsp_gym.kubernetes.writer import OverrideWriter
 from tests.fakes.kubernetes_schema import RESOURCES
 from tests.fakes.kubernetes_selectors import merged
 from tests.fakes.kubernetes_store import Refused, Store

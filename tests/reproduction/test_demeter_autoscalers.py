@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import find
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
-from dsp_gym.reproduce.demeter_autoscalers import (
+from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.studies.reproduce.demeter_autoscalers import (
     SETUPS,
     FailingJobs,
     demeter_autoscalers,
     simulate,
 )
-from dsp_gym.reproduce.demeter_jobs import JOBS, job_files
-from dsp_gym.simulation.options import SimulationOptions
-from dsp_gym.simulation.simulated import SimulatedJobs
+from dsp_gym.studies.reproduce.demeter_jobs import JOBS, job_files
 
 
 def test_rescales_and_late_rows_of_both_autoscalers_are_within_the_bars(data_folder):

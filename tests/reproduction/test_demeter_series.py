@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsp_gym.calibration.series_tables import read_series
-from dsp_gym.reproduce.demeter import demeter
+from dsp_gym.studies.reproduce.demeter import demeter
 
 
 @pytest.mark.parametrize(

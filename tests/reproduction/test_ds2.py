@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.reproduce.ds2 import ds2_convergence, ds2_word_count
+from dsp_gym.studies.reproduce.ds2 import ds2_convergence, ds2_word_count
 
 
 @pytest.fixture(scope="module")

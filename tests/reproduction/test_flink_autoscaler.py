@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.reproduce.flink_autoscaler import differences, flink_autoscaler
-from dsp_gym.reproduce.registry import data_folder
+from dsp_gym.studies.reproduce.flink_autoscaler import differences, flink_autoscaler
+from dsp_gym.studies.reproduce.registry import data_folder
 
 
 @pytest.fixture(scope="module")

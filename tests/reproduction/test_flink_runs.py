@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsp_gym.reproduce.flink_runs import flink_runs
+from dsp_gym.studies.reproduce.flink_runs import flink_runs
 
 
 def test_a_real_flink_is_predicted_on_runs_held_out_of_the_fit(data_folder):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dsp_gym.config.files import find
-from dsp_gym.fitting.fitted_values import fitted_values
-from dsp_gym.fitting.nexmark import power_of
+from dsp_gym.studies.fitting.fitted_values import fitted_values
+from dsp_gym.studies.fitting.nexmark import power_of
 
 
 def test_the_shipped_power_is_the_measured_one(data_folder):

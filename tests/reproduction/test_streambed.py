@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dsp_gym.config.files import find
-from dsp_gym.fitting.fitted_values import fitted_values
-from dsp_gym.fitting.streambed import CROWDED_MIB, QUERIES, fit, fit_miss
-from dsp_gym.fitting.streambed_data import cells, read_runs
-from dsp_gym.reproduce.streambed import streambed
+from dsp_gym.studies.fitting.fitted_values import fitted_values
+from dsp_gym.studies.fitting.streambed import CROWDED_MIB, QUERIES, fit, fit_miss
+from dsp_gym.studies.fitting.streambed_data import cells, read_runs
+from dsp_gym.studies.reproduce.streambed import streambed
 
 
 def test_streambed_mst_is_predicted_for_slot_budgets_the_fit_has_not_seen(data_folder):

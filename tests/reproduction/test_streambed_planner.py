@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.reproduce.streambed_planner import (
+from dsp_gym.studies.reproduce.streambed_planner import (
     QUERIES,
     ROW_BAR,
     ROWS,

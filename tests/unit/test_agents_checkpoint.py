@@ -15,12 +15,12 @@ from agents.checkpoint import checkpoint_steps, read_checkpoint, write_checkpoin
 from agents.folder import POLICY, WEIGHTS, PolicyDocument, read_folder, write_folder
 from agents.learned import LearnedConfig, LearnedPolicy
 from agents.network import NetworkShape, parameters
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.observation import FJ, FV, JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.errors import PolicyError, SchemaError, StorageError
 from dsp_gym.job.catalog import list_jobs, load_job
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.simulated import SimulatedJobs
 
 
 def a_document(encoder: str = "graph", vertices: int = 3) -> PolicyDocument:

@@ -10,16 +10,16 @@ pytest.importorskip("sb3_contrib")
 import torch
 
 from agents.actor_critic import MaskableVertexPolicy, policy_arguments
-from agents.dataset_claim import steps_to
 from agents.network import NetworkShape
 from agents.offline import demonstrated, improve
+from agents.studies.dataset_claim import steps_to
 from dsp_gym.config.files import parse
 from dsp_gym.datasets.transitions import Transitions
 from dsp_gym.envs.action import LOGITS
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.envs.reward import RewardTerms
 from dsp_gym.envs.single import action_space, observation_space
-from dsp_gym.experiment import ExperimentConfig, OfflineConfig, WarmStartConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig, OfflineConfig, WarmStartConfig
 
 torch.set_num_threads(1)  # two threads collapse when anything else runs
 

@@ -16,7 +16,7 @@ from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.config.kinds import model_of
 from dsp_gym.loads.splits import LoadSet
-from dsp_gym.reproduce.registry import data_folder
+from dsp_gym.studies.reproduce.registry import data_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -8,12 +8,12 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from dsp_gym.backends.simulated.recording import simulated_samples
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.outcome import arrivals_of, observed_in, outcome_of
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed
-from dsp_gym.simulation.recorded import simulated_samples
 from tests.simulating import constant, exact, line
 
 SPEC = line()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import MetricsError
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import state as col
 from dsp_gym.simulation.options import Faults, SimulationOptions
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import ask, constant, exact, keyed, line, wanted
 
 

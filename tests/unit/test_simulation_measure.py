@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import ask, constant, exact, keyed, line
 from tests.strategies import spec_of
 

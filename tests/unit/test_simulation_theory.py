@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.capacity import mst, mst_per_s
 from dsp_gym.job.catalog import list_jobs
 from dsp_gym.job.spec import JobSpec
@@ -13,7 +14,6 @@ from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import state as col
 from dsp_gym.simulation.rescaling import outage_draw
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import ask, constant, exact, keyed, line
 
 HOP_MS = 20.0

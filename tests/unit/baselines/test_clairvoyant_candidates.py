@@ -5,9 +5,9 @@ import pytest
 
 from baselines.clairvoyant.candidates import candidates, described
 from baselines.clairvoyant.frontier import frontier, released_every_s
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.capacity import mst_per_s
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import exact, line
 from tests.strategies import spec_of
 

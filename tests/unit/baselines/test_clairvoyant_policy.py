@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from baselines.clairvoyant import Clairvoyant, ClairvoyantConfig
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import make
 from dsp_gym.policies.foresight import Bounding, Foreseeing, Foresight
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import exact, line
 from tests.strategies import blank_snapshot
 

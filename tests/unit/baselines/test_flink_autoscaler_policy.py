@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import PolicyConfig, make
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.strategies import blank_snapshot, spec_of
 
 QUICK = {

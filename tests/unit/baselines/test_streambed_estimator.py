@@ -15,11 +15,11 @@ from baselines.streambed.estimator import (
     observation_of,
 )
 from baselines.streambed.simulated import SimulatedTestbed
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import MetricsError
 from dsp_gym.job.capacity import mst
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.simulated import SimulatedJobs
 from tests.simulating import exact, line
 from tests.strategies import chain_spec
 

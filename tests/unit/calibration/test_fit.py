@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.calibration.config import CalibrationConfig
 from dsp_gym.calibration.fit import fit
 from dsp_gym.calibration.observations import MeasuredRun, observe_all
@@ -14,8 +15,7 @@ from dsp_gym.errors import MetricsError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.recordings.manifest import RecordedLoad
-from dsp_gym.simulation.recorded import SimulatedRecording
+from dsp_gym.records.manifest import RecordedLoad
 
 GRID = [(1, 0), (1, 3), (2, 1), (2, 2), (4, 0), (4, 2)]
 TRUE = {

@@ -8,8 +8,8 @@ from dsp_gym.calibration.parts import parts_of
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.recordings.manifest import Event, RecordedLoad
-from dsp_gym.recordings.recording import Run
+from dsp_gym.records.manifest import Event, RecordedLoad
+from dsp_gym.records.recording import Run
 
 SPEC = load_job("flink-runs-read")
 ONE = Configuration({"source": 1, "split": 2, "state": 1, "sink": 1},

@@ -1,0 +1,1 @@
+"""Evidence about the learned policies: claims, learning curves, benchmarks."""

@@ -1,0 +1,312 @@
+"""Does learning from datasets hold what it promises?
+
+    python -m agents.studies.dataset_claim cloning q11-cloned     after dsp-gym train q11-cloned
+    python -m agents.studies.dataset_claim offline q11-offline    trains; after Ctrl-C: --resume
+
+cloning: behaviour cloning of Justin's decisions reaches his cost and his SLO seconds within 3 %
+each, on loads of no split of the dataset. offline: an agent that learned from a dataset first needs
+at most half the steps of its own that one from scratch needs, until its score is 95 % of what the
+latter ends with; interquartile means over the seeds of the experiment. Rewards are below zero:
+95 % of a score is the return that is 1 / 0.95 times as far below it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.offline import dataset_hashes
+from agents.studies.learning_curve import Curve, forget, learning_curve
+from agents.training import TrainingInterrupted
+from dsp_gym.config.files import find, load_model, write_atomic
+from dsp_gym.errors import DspGymError
+from dsp_gym.evaluation.config import Entrant
+from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.evaluation.run import Observer, evaluate
+from dsp_gym.evaluation.scorecard import Scorecard
+from dsp_gym.evaluation.statistics import interquartile_mean, paired_difference
+from dsp_gym.loop.control import Step
+from dsp_gym.studies.bench.environment import machine
+
+__all__ = ["cloning", "offline", "steps_to"]
+
+WITHIN = 0.03
+SHARE = 0.95
+FEWER = 0.5
+TEACHER = "justin-paper"
+SPLITS = ("train", "validation", "test")
+SCRATCH, PRETRAINED = "scratch", "pretrained"
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+USER_ERROR, INTERRUPTED = 2, 130
+
+Floats = NDArray[np.float64]
+Say = Callable[[str], object]
+
+
+def cloning(config: ExperimentConfig, runs: Path, say: Say = lambda text: None) -> dict[str, Any]:
+    """The clone of every seed and its teacher on the same unseen loads, without guardrails."""
+    clones = [
+        Entrant(policy=str(runs / f"seed-{seed}" / "policy"), name=f"seed-{seed}")
+        for seed in config.agent.seeds
+    ]
+    benchmark = config.benchmark().model_copy(
+        update={
+            "policies": (Entrant(policy=TEACHER, name=TEACHER), *clones),
+            "reference": TEACHER,
+            "clairvoyant": False,
+        }
+    )
+    card = evaluate(benchmark, observer=_by_policy(say))
+    changes = {
+        metric: _change(card, metric, [clone.name for clone in clones])
+        for metric in ("cost", "slo_s")
+    }
+    return {
+        "experiment": config.name,
+        "machine": machine(),
+        "data": dataset_hashes(config),
+        "split": config.evaluation.split,
+        "episodes": len(_column(card, TEACHER, "cost")),
+        "seeds": list(config.agent.seeds),
+        "within": WITHIN,
+        "confidence": CONFIDENCE,
+        **changes,
+        "holds": all(abs(found["change"]) <= WITHIN for found in changes.values()),
+    }
+
+
+def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> dict[str, Any]:
+    """How far the clones are from the teacher, relative to him; their mean, and each."""
+    teacher = _column(card, TEACHER, metric)[:, None]
+    theirs = np.stack([_column(card, name, metric) for name in clones], axis=1)
+    found = paired_difference(theirs, teacher, relative=True, confidence=CONFIDENCE)
+    return {
+        "teacher": float(teacher.mean()),
+        "clone": float(theirs.mean()),
+        "change": found.estimate,
+        "interval": [found.interval.low, found.interval.high],
+        "by_seed": (theirs.mean(axis=0) / teacher.mean() - 1).tolist(),
+    }
+
+
+def offline(
+    config: ExperimentConfig, runs: Path, *, resume: bool = False, say: Say = lambda text: None
+) -> dict[str, Any]:
+    """Curves with and without the dataset, and the steps each needs.
+
+    Args:
+        config: The experiment.
+        runs: Where curves and checkpoints are kept.
+        resume: Go on from what is there.
+        say: Told how far it is.
+
+    Raises:
+        TrainingInterrupted: Ctrl-C; what was learned is kept.
+    """
+    scratch = config.model_copy(
+        update={"agent": config.agent.model_copy(update={"offline": None, "warm_start": None})}
+    )
+    if not resume:
+        for seed in config.agent.seeds:
+            for part in (SCRATCH, PRETRAINED):
+                forget(runs / part / f"seed-{seed}")
+    alone = _curves(scratch, runs / SCRATCH, config.agent.total_steps, say)
+    steps, mean = _mean_curve(alone)
+    final = float(mean[-1])
+    theirs = steps_to(steps, mean, final / SHARE)
+    assert theirs is not None  # its last score is above
+    say(f"scratch ends at {final:.3f} and is at {SHARE:.0%} of it after {theirs:,.0f} steps")
+    # Beyond what scratch needs, the other curve has nothing to say.
+    taught = _curves(config, runs / PRETRAINED, int(theirs), say)
+    steps_ours, mean_ours = _mean_curve(taught)
+    ours = steps_to(steps_ours, mean_ours, final / SHARE)
+    # Where the untrained agent is there already, there are no steps to save.
+    ratio = ours / theirs if theirs and ours is not None else None
+    return {
+        "experiment": config.name,
+        "machine": machine(),
+        "data": dataset_hashes(config),
+        "seeds": list(config.agent.seeds),
+        "eval_every": config.agent.eval_every,
+        "final": final,
+        "threshold": final / SHARE,
+        "steps": {SCRATCH: theirs, PRETRAINED: ours},
+        "by_seed": {
+            SCRATCH: [_own_steps(curve, final / SHARE) for curve in alone],
+            PRETRAINED: [_own_steps(curve, final / SHARE) for curve in taught],
+        },
+        "ratio": ratio,
+        "confidence": CONFIDENCE,
+        "interval": _interval(alone, taught),
+        "at_most": FEWER,
+        "curves": {
+            SCRATCH: _points(steps, mean),
+            PRETRAINED: _points(steps_ours, mean_ours),
+        },
+        "holds": ratio is not None and ratio <= FEWER,
+    }
+
+
+def steps_to(steps: Sequence[float] | Floats, curve: Floats, threshold: float) -> float | None:
+    """The first of the steps from which the score is at the threshold or above; None: never.
+
+    >>> steps_to([0, 10, 20], np.array([-3.0, -2.0, -1.0]), -2.5)
+    10.0
+    """
+    reached = np.flatnonzero(np.asarray(curve) >= threshold)
+    return float(steps[reached[0]]) if len(reached) else None
+
+
+def _curves(config: ExperimentConfig, folder: Path, until: int, say: Say) -> list[Curve]:
+    """One curve per seed, each as long as asked for; what the folder holds is not learned again."""
+    found = []
+    for seed in config.agent.seeds:
+        label = f"{folder.name}, seed {seed}"
+        found.append(
+            learning_curve(config, seed, folder / f"seed-{seed}", until, told=_by_tenth(label, say))
+        )
+        first, last = found[-1][0], found[-1][max(found[-1])]
+        say(f"{label}: {first:.3f} before its first step, {last:.3f} after {max(found[-1]):,}")
+    return found
+
+
+def _mean_curve(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
+    """Own steps, and the interquartile mean over the seeds of the validation returns there."""
+    steps, scores = _scores(curves)
+    return steps, np.asarray(interquartile_mean(scores))
+
+
+def _scores(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
+    """Own steps (N,) that every curve knows, and the returns there (N, curves)."""
+    steps = sorted(set.intersection(*map(set, curves)))
+    scores = np.array([[seen[step] for seen in curves] for step in steps])
+    return np.array(steps, dtype=np.float64), scores
+
+
+def _interval(alone: Sequence[Curve], taught: Sequence[Curve]) -> list[float | None]:
+    """Of the ratio, when seeds are drawn again with replacement; None: did not get there."""
+    (steps, of_alone), (steps_ours, of_taught) = _scores(alone), _scores(taught)
+    stream = np.random.Generator(np.random.Philox(0))
+    ratios = []
+    for _ in range(RESAMPLES):
+        mean, ours = (
+            np.asarray(interquartile_mean(scores[:, stream.integers(len(alone), size=len(alone))]))
+            for scores in (of_alone, of_taught)
+        )
+        theirs = steps_to(steps, mean, mean[-1] / SHARE)
+        own = steps_to(steps_ours, ours, mean[-1] / SHARE)
+        ratios.append(np.inf if own is None or not theirs else own / theirs)
+    ends = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="nearest")
+    return [float(end) if np.isfinite(end) else None for end in ends]
+
+
+def _own_steps(curve: Curve, threshold: float) -> float | None:
+    steps = sorted(curve)
+    return steps_to(steps, np.array([curve[step] for step in steps]), threshold)
+
+
+def _points(steps: Floats, curve: Floats) -> list[list[float]]:
+    return [[int(step), round(float(value), 4)] for step, value in zip(steps, curve, strict=True)]
+
+
+def _column(card: Scorecard, policy: str, metric: str) -> Floats:
+    cells = sorted(
+        (cell for cell in card.cells if cell.policy == policy),
+        key=lambda cell: (cell.job, cell.load, cell.seed),
+    )
+    return np.array([cell.metrics[metric] for cell in cells])
+
+
+def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], None]:
+    """Says each tenth of each stage, with the time it took."""
+    begun, said = time.monotonic(), ("", 0)
+
+    def told(stage: str, done: int, of: int, best: float | None) -> None:
+        nonlocal said
+        if (tenth := (stage, 10 * done // max(of, 1))) != said:
+            said = tenth
+            score = "" if best is None else f", best return {best:.3f}"
+            say(
+                f"{label}: {stage} {10 * tenth[1]} % of {of:,} after "
+                f"{time.monotonic() - begun:,.0f} s{score}"
+            )
+
+    return told
+
+
+def _by_policy(say: Say) -> Observer:
+    """Says each policy that has run."""
+
+    def told(label: str, done: int, of: int, step: Step) -> None:
+        if done == of:
+            say(f"{label}: evaluated")
+
+    return told
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; exit code 1 where the claim does not hold."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("claim", choices=("cloning", "offline"))
+    parser.add_argument("config", help="the experiment")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        help="cloning: folder it was trained into, runs/NAME; offline: folder for what it trains, "
+        "runs/NAME-claim",
+    )
+    parser.add_argument(
+        "--split",
+        choices=SPLITS,
+        help="cloning: on these loads; the experiment's, test, by default",
+    )
+    parser.add_argument("--resume", action="store_true", help="offline: go on after Ctrl-C")
+    parser.add_argument("--seeds", type=int, nargs="*", help="these, not those of the experiment")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    given = parser.parse_args(arguments)
+    try:
+        result = _result(given)
+    except DspGymError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return USER_ERROR
+    except (TrainingInterrupted, KeyboardInterrupt):
+        kept = " What was learned is kept; go on with the same line and --resume."
+        sys.stderr.write("Stopped." + (kept if given.claim == "offline" else "") + "\n")
+        return INTERRUPTED
+    text = json.dumps(result, indent=2) + "\n"
+    if given.out is not None:
+        write_atomic(given.out, text)
+    sys.stdout.write(text)
+    return 0 if result["holds"] else 1
+
+
+def _result(given: argparse.Namespace) -> dict[str, Any]:
+    config = load_model(ExperimentConfig, "experiments", find("experiments", given.config))
+    if given.seeds:
+        agent = config.agent.model_copy(update={"seeds": tuple(given.seeds)})
+        config = config.model_copy(update={"agent": agent})
+
+    def say(text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    if given.split:
+        evaluation = config.evaluation.model_copy(update={"split": given.split})
+        config = config.model_copy(update={"evaluation": evaluation})
+    if given.claim == "cloning":
+        return cloning(config, given.runs or Path("runs") / config.name, say)
+    runs = given.runs or Path("runs") / f"{config.name}-claim"
+    return offline(config, runs, resume=given.resume, say=say)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""How good an agent is after each of its own steps, kept so that it goes on where it stopped.
+
+FOLDER/curve.json     the experiment, and the returns on the validation loads so far
+FOLDER/checkpoint/    what learning goes on from, bit for bit
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agents.checkpoint import checkpoint_steps, has_checkpoint, refuse_other_config
+from agents.learner import Learner
+from agents.offline import dataset_hashes
+from agents.training import stopped_by_interrupt
+from dsp_gym.config.files import write_atomic
+from dsp_gym.errors import ConfigError, SchemaError
+from dsp_gym.evaluation.experiment import ExperimentConfig
+
+__all__ = ["Curve", "forget", "learning_curve"]
+
+SCHEMA = "dsp-gym/learning-curve/1"
+CURVE = "curve.json"
+
+Curve = dict[int, float]
+"""Return on the validation loads by own steps; 0: before any."""
+
+Told = Callable[[str, int, int, float | None], object]
+"""Told of a stage ("offline", "learn"), what is done of it, of how much, and the best return."""
+
+
+class _Enough(Exception):
+    """The curve is as long as it was asked for."""
+
+
+def learning_curve(
+    config: ExperimentConfig,
+    seed: int,
+    folder: Path,
+    until: int,
+    *,
+    told: Told = lambda stage, done, of, best: None,
+) -> Curve:
+    """Returns on the validation loads until so many own steps were taken.
+
+    Goes on from what the folder holds, if it holds anything; see `forget`.
+
+    Args:
+        config: The experiment.
+        seed: Of the agent.
+        folder: Where the curve and the checkpoints are kept.
+        until: Own steps; the curve ends with the first evaluation there or after.
+        told: Told how far it is.
+
+    Raises:
+        TrainingInterrupted: Ctrl-C; a checkpoint has been written.
+        ConfigError: What `folder` holds was learned by another experiment, or from other data.
+        SchemaError: What `folder` holds cannot be read.
+    """
+    file = folder / CURVE
+    seen = _kept(file, config, seed)
+    if seen and max(seen) >= until:
+        return seen
+    learned = checkpoint_steps(folder / "checkpoint") if seen else -1
+    seen = {step: value for step, value in seen.items() if step <= learned}
+
+    def record(figures: dict[str, float], step: int) -> None:
+        if "validation/return" not in figures:
+            return
+        seen[step] = figures["validation/return"]
+        _write(file, config, seed, seen)
+        if step >= until:
+            raise _Enough
+
+    def progress(stage: str, done: int, of: int, figures: dict[str, float]) -> None:
+        told(stage, done, until if stage == "learn" else of, figures.get("best_return"))
+
+    learner = Learner(config, seed, folder, progress=progress, record=record)
+    try:
+        with stopped_by_interrupt(learner):
+            learner.run(resume=bool(seen) and has_checkpoint(learner.checkpoint))
+    except _Enough:
+        pass
+    return seen
+
+
+def forget(folder: Path) -> None:
+    """Lets the next curve in the folder begin anew."""
+    (folder / CURVE).unlink(missing_ok=True)
+
+
+def _write(file: Path, config: ExperimentConfig, seed: int, seen: Curve) -> None:
+    document = {
+        "schema": SCHEMA,
+        "seed": seed,
+        "data": dataset_hashes(config),
+        "config": config.model_dump(mode="json", by_alias=True),
+        "returns": sorted(seen.items()),
+    }
+    write_atomic(file, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def _kept(file: Path, config: ExperimentConfig, seed: int) -> Curve:
+    """What an earlier call wrote, for the same experiment, seed and data; empty: nothing."""
+    if not file.exists():
+        return {}
+    try:
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if document.get("schema") != SCHEMA:
+            raise ValueError(f"expected '{SCHEMA}', found {document.get('schema')!r}")
+        returns = {int(step): float(value) for step, value in document["returns"]}
+        before: dict[str, Any] = document["config"]
+        learned_from = {
+            "seed": document["seed"],
+            # The learning rate falls over them.
+            "agent.total_steps": before["agent"]["total_steps"],
+            "dataset": document["data"],
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SchemaError(
+            f"the curve cannot be read: {error}",
+            file=file,
+            remedy="Leave --resume out, which begins again.",
+        ) from error
+    refuse_other_config(file.parent, before, config)
+    asked = {
+        "seed": seed,
+        "agent.total_steps": config.agent.total_steps,
+        "dataset": dataset_hashes(config),
+    }
+    for key, value in asked.items():
+        if learned_from[key] != value:
+            raise ConfigError(
+                f"the curve was learned with {learned_from[key]!r}",
+                file=file,
+                key=key,
+                value=value,
+                remedy="Leave --resume out, which begins again, or name another folder.",
+            )
+    return returns

@@ -1,0 +1,1 @@
+"""A job the loop can watch and scale: simulated, replayed, on a Flink cluster, on Kubernetes."""

@@ -1,0 +1,158 @@
+"""From a configuration to a job that can be watched and scaled; what is wrong is said before."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dsp_gym.backends.config import PlaceConfig
+from dsp_gym.backends.flink.collector import LiveCollector
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.live_jobs import ClosableActuator, LiveJobs
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.distribution import same_minor
+from dsp_gym.backends.flink.rescale.adaptive import AdaptiveActuator
+from dsp_gym.backends.flink.rescale.dry_run import DryRunActuator
+from dsp_gym.backends.flink.rescale.justin import JustinActuator
+from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
+from dsp_gym.backends.flink.rescale.worker import ignored
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.flink.rest_samples import RestSamples
+from dsp_gym.backends.flink.silence import refuse_silence
+from dsp_gym.backends.flink.source import SampleSource
+from dsp_gym.errors import FlinkError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.window import WindowConfig
+
+__all__ = ["FLINK_VERSION", "Place", "reach", "watched"]
+
+FLINK_VERSION = "2.1"
+"""The Flink whose metrics, REST interface and savepoints this release was checked against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cluster that answers."""
+
+    config: PlaceConfig
+    rest: FlinkRest
+    prometheus_url: str | None
+    savepoints: str | None
+    cluster: LocalCluster | None  # None: one that is not ours
+
+
+def reach(config: PlaceConfig) -> Place:
+    """The cluster of a configuration.
+
+    Raises:
+        FlinkError: It does not answer, or is another Flink than this release knows.
+    """
+    cluster = None
+    prometheus_url, savepoints = config.prometheus_url, config.savepoints
+    if config.rest_url is None:
+        cluster = LocalCluster.attach(config.home)
+        url = cluster.rest_url
+        prometheus_url = prometheus_url or cluster.prometheus_url
+        savepoints = savepoints or str(cluster.savepoints)
+    else:
+        url = config.rest_url
+    rest = FlinkRest(url, timeout_s=config.timeout_s)
+    version = str(rest.overview().get("flink-version", "unknown"))
+    if not same_minor(version, FLINK_VERSION):
+        raise FlinkError(
+            f"{url} is Flink {version}; this release knows the metrics and savepoints of "
+            f"Flink {FLINK_VERSION}",
+            remedy=f"Run the job on Flink {FLINK_VERSION}.",
+        )
+    return Place(config, rest, prometheus_url, savepoints, cluster)
+
+
+def watched(
+    place: Place,
+    spec: JobSpec,
+    job_name: str,
+    window: WindowConfig,
+    *,
+    apply: bool,
+    on_event: Callable[[str, dict[str, Any]], None] = ignored,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], object] | None = None,
+    stop: threading.Event | None = None,
+) -> LiveJobs:
+    """A running job as the loop's two ends.
+
+    Args:
+        place: the cluster.
+        spec: the job's file.
+        job_name: its name in Flink.
+        window: over which samples metrics are averaged.
+        apply: False: decisions are noted and nothing is asked of the job.
+        on_event: told of every step of the actuator.
+        clock: Unix seconds.
+        sleep: waits that many seconds; None: until then, or until `stop` is set.
+        stop: set by whoever wants no further waiting.
+
+    Raises:
+        FlinkError: There is no such job, or several, or its file is that of another job, or its
+            metrics cannot be had.
+    """
+    place.rest.find_job(job_name)
+    job = FlinkJob(place.rest, job_name, spec)
+    job.vertex_ids(job.job_id)  # a file of another job is refused
+    source = _source(place, job, spec, window)
+    now_s = clock()
+    source.poll()
+    seen = source.samples(now_s - window.window_s, now_s)  # a Prometheus that is down is said
+    if len(seen) == 0 and place.config.metrics == "prometheus":
+        instead = ", or read metrics over REST: metrics: rest"
+        refuse_silence(place.prometheus_url, job, window, now_s, or_else=instead)
+    collector = LiveCollector(spec, job, source, window, clock)
+    actuator: ClosableActuator
+    if apply:
+        actuator = _actuator(place, job_name, spec, on_event)
+    else:
+        actuator = DryRunActuator(spec, on_event=on_event)
+    return LiveJobs(collector, source, actuator, spec, clock, sleep, stop)
+
+
+def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) -> SampleSource:
+    if place.config.metrics == "rest":
+        keep_s = 2.0 * (window.window_s + window.stabilization_s)
+        return RestSamples(place.rest, job, spec, keep_s=keep_s)
+    if place.prometheus_url is None:
+        raise FlinkError(
+            f"no Prometheus is known for {place.rest.url}",
+            key="prometheus_url",
+            remedy="Name one, start the cluster with one, or read metrics over REST: metrics: rest",
+        )
+    from dsp_gym.backends.flink.prometheus import PrometheusSamples
+
+    return PrometheusSamples(place.prometheus_url, job, spec, timeout_s=place.config.timeout_s)
+
+
+def _actuator(
+    place: Place, job_name: str, spec: JobSpec, on_event: Callable[[str, dict[str, Any]], None]
+) -> ClosableActuator:
+    timeout_s = place.config.rescale_timeout_s
+    match place.config.actuator:
+        case "resubmit":
+            if place.savepoints is None:
+                raise FlinkError(
+                    "rescaling by resubmission needs a folder for savepoints",
+                    key="savepoints",
+                    remedy="Name one that the cluster can write to.",
+                )
+            return ResubmitActuator(
+                place.rest, job_name, spec, place.savepoints, timeout_s=timeout_s, on_event=on_event
+            )
+        case "adaptive":
+            return AdaptiveActuator(
+                place.rest, job_name, spec, timeout_s=timeout_s, on_event=on_event
+            )
+        case "justin":
+            return JustinActuator(
+                place.rest, job_name, spec, timeout_s=timeout_s, on_event=on_event
+            )

@@ -1,0 +1,159 @@
+"""One job of a Flink cluster, followed by name: it has another id after every resubmission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.backends.flink.submission import Submission, all_running
+from dsp_gym.errors import FlinkError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.snapshot import Status
+from dsp_gym.metrics.flink import vertex_of
+from dsp_gym.metrics.window import Observed
+
+__all__ = ["FlinkJob"]
+
+UNKNOWN = float("nan")
+
+
+class FlinkJob:
+    """Follows the one job of a name over restarts and resubmissions.
+
+    `trouble` says why the last look failed; None while Flink answers.
+
+    Args:
+        rest: The cluster's REST interface.
+        name: Name of the job; only one of that name may run.
+        spec: Its job file.
+    """
+
+    def __init__(self, rest: FlinkRest, name: str, spec: JobSpec) -> None:
+        self.rest, self.name, self.spec = rest, name, spec
+        self.trouble: str | None = None
+        self._ids: list[str] = []
+        self._run: tuple[str, float] | None = None  # id and running since, of the run seen last
+        self._seen_running_s = UNKNOWN
+        self._outage_s = UNKNOWN
+        self._tm_count = UNKNOWN
+        self._parallelism: Mapping[str, int] = {v.name: v.parallelism for v in spec.vertices}
+        self._memory_level: Mapping[str, int] = {}
+        self._levels_of: str | None = None  # the id whose arguments said so
+
+    @property
+    def job_id(self) -> str:
+        """Id of the job that bears the name now.
+
+        Raises:
+            FlinkError: None or several do, or Flink does not answer.
+        """
+        return self._remembered(self.rest.find_job(self.name).id)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids the job is known to have had, the newest last."""
+        return tuple(self._ids)
+
+    def vertex_ids(self, job_id: str) -> dict[str, str]:
+        """Flink's ids of the vertices of the job file, by name."""
+        return {n: str(v["id"]) for n, v in self._vertices(self.rest.job(job_id)).items()}
+
+    def observe(self, now_s: float) -> Observed:
+        """Status and configuration at `now_s`, Unix seconds.
+
+        While Flink does not answer, the status is RESTARTING and the rest is what was known last.
+
+        Raises:
+            FlinkError: Several jobs bear the name.
+        """
+        self.trouble = None
+        try:
+            jobs = self.rest.jobs()
+        except FlinkError as error:
+            self.trouble = str(error)
+            return self._known(now_s, Status.RESTARTING)
+        named = [job.id for job in jobs if job.name == self.name and job.state not in ENDED]
+        if not named:
+            return self._known(now_s, Status.FAILED)
+        job_id = self._remembered(named[0]) if len(named) == 1 else self.job_id
+        try:
+            return self._known(now_s, self._look(job_id, now_s))
+        except FlinkError as error:
+            self.trouble = str(error)
+            return self._known(now_s, Status.RESTARTING)
+
+    def _remembered(self, job_id: str) -> str:
+        self._ids = [known for known in self._ids if known != job_id] + [job_id]
+        return job_id
+
+    def _known(self, now_s: float, status: Status) -> Observed:
+        since_s = now_s if self._run is None else min(now_s, self._run[1])
+        return Observed(
+            t_s=now_s, status=status, running_since_s=since_s, parallelism=self._parallelism,
+            memory_level=self._memory_level, outage_s=self._outage_s, tm_count=self._tm_count,
+        )  # fmt: skip
+
+    def _look(self, job_id: str, now_s: float) -> Status:
+        """Takes in what Flink says of a job that has not ended."""
+        job = self.rest.job(job_id)
+        vertices = self._vertices(job)
+        self._tm_count = float(len(self.rest.taskmanagers()))
+        if self._levels_of != job_id:
+            _, configuration = Submission.of_running(self.rest, job_id, self.spec)
+            self._memory_level, self._levels_of = configuration.memory_level, job_id
+        # While it waits for resources, the adaptive scheduler knows no parallelism.
+        seen = {name: int(vertex["parallelism"]) for name, vertex in vertices.items()}
+        self._parallelism = {**self._parallelism, **{n: p for n, p in seen.items() if p > 0}}
+        if not all_running(job):
+            return Status.RESTARTING
+        since_s = self._running_since_s(job)
+        if self._run != (job_id, since_s):
+            self._outage_s = since_s - self._stopped_s(job, since_s)
+            self._run = (job_id, since_s)
+        self._seen_running_s = now_s
+        return Status.SAVEPOINTING if self._is_savepointing(job_id) else Status.RUNNING
+
+    def _vertices(self, job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """Flink's vertices by their name in the job file."""
+        names = [vertex.name for vertex in self.spec.vertices]
+        found = {vertex_of(vertex["name"], names): vertex for vertex in job["vertices"]}
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise FlinkError(
+                f"{self.rest.url}: job {self.name!r} has no vertex {missing[0]!r}, it has: "
+                f"{', '.join(vertex['name'] for vertex in job['vertices'])}",
+                remedy=f"Name the job file that describes it; this one is {self.spec.job!r}.",
+            )
+        return {name: found[name] for name in names}
+
+    def _running_since_s(self, job: Mapping[str, Any]) -> float:
+        """When the last subtask began to run, its state restored."""
+        latest_ms = 0
+        for vertex in job["vertices"]:
+            times = self.rest.get(f"/jobs/{job['jid']}/vertices/{vertex['id']}/subtasktimes")
+            for subtask in times["subtasks"]:
+                latest_ms = max(latest_ms, int(subtask["timestamps"].get("RUNNING", 0)))
+        return latest_ms / 1000.0
+
+    def _stopped_s(self, job: Mapping[str, Any], since_s: float) -> float:
+        """When the run before the one since `since_s` ended; NaN where that is not known."""
+        restarting_s = int(job["timestamps"].get("RESTARTING", 0)) / 1000.0
+        before_s = 0.0
+        if self._run is not None:
+            before_id, before_s = self._run
+            if before_id != job["jid"]:
+                return self._ended_s(before_id)
+        # A scheduler that builds the job anew forgets when it left RUNNING.
+        return restarting_s if before_s < restarting_s <= since_s else self._seen_running_s
+
+    def _ended_s(self, job_id: str) -> float:
+        try:
+            ended_ms = int(self.rest.job(job_id).get("end-time", -1))
+        except FlinkError:  # a JobManager that started anew does not know it
+            ended_ms = -1
+        return ended_ms / 1000.0 if ended_ms > 0 else self._seen_running_s
+
+    def _is_savepointing(self, job_id: str) -> bool:
+        history = self.rest.get(f"/jobs/{job_id}/checkpoints").get("history", [])
+        return any(c.get("is_savepoint") and c.get("status") == "IN_PROGRESS" for c in history)

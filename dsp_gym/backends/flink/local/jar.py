@@ -1,0 +1,26 @@
+"""Where the jar with the project's own Flink jobs lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dsp_gym.errors import FlinkError
+
+__all__ = ["jobs_jar"]
+
+_JAR = Path(__file__).resolve().parents[3] / "_jars" / "flink-jobs.jar"
+
+
+def jobs_jar() -> Path:
+    """The jar with the jobs of configs/jobs/flink-*.yaml.
+
+    Raises:
+        FlinkError: It has not been built: a checkout before `make flink-jobs`, or a wheel of one.
+    """
+    if not _JAR.is_file():
+        raise FlinkError(
+            "the jar with the Flink jobs has not been built",
+            file=_JAR,
+            remedy="Build it in a checkout of dsp-gym, with a JDK 17: make flink-jobs",
+        )
+    return _JAR

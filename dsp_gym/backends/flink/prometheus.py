@@ -1,0 +1,201 @@
+"""Samples of a job from the Prometheus that scrapes its cluster.
+
+Range selectors are asked for, never instant values: an instant value may be up to five minutes old
+(Prometheus' look-back), so the series of a TaskManager that died, or of the id the job had before,
+would stand there as if it were alive. A range selector gives each value as it was scraped, with
+the time of the scrape.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.backends.flink.source import FollowedJob
+from dsp_gym.errors import FlinkError, MissingExtraError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.flink import METRICS, Metric, prometheus_names, vertex_of
+from dsp_gym.metrics.samples import Samples
+
+if TYPE_CHECKING:
+    from prometheus_api_client import PrometheusConnect
+
+__all__ = ["PrometheusSamples"]
+
+Floats = NDArray[np.float64]
+_Key = tuple[str, int, str]
+_Merged = dict[_Key, tuple[Floats, Floats]]
+
+_CONNECT_S = 1.0
+"""A Prometheus that takes no connection within this is down."""
+
+_OF_TASKS = tuple(m for m in METRICS if m.scope != "taskmanager")
+_OF_TASKMANAGERS = tuple(m for m in METRICS if m.scope == "taskmanager")
+_MERGES: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "sum": lambda a, b: a + b,
+    "max": np.maximum,
+    "mean": lambda a, b: (a + b) / 2,
+}
+
+
+class PrometheusSamples:
+    """A sample source: the scraped values of every id the job has had.
+
+    TaskManagers are those that ran tasks of the job, numbered in the order they were first seen.
+
+    Args:
+        url: Prometheus' address.
+        job: The job.
+        spec: Its job file.
+        timeout_s: Longest wait for an answer.
+    """
+
+    def __init__(self, url: str, job: FollowedJob, spec: JobSpec, timeout_s: float = 5.0) -> None:
+        self.url = url.rstrip("/")
+        self._job = job
+        self._vertices = tuple(vertex.name for vertex in spec.vertices)
+        self._client = _client(self.url, timeout_s)
+        self._timeout_s = timeout_s
+        self._numbers: dict[str, int] = {}  # of TaskManagers
+
+    def poll(self) -> None:
+        """Prometheus keeps the history."""
+
+    def samples(self, since_s: float, until_s: float) -> Samples:
+        """Scraped values with since_s < t_s <= until_s.
+
+        Raises:
+            FlinkError: Prometheus does not answer, in time or as it should.
+        """
+        if not since_s < until_s:
+            return Samples.of([])
+        ids = self._job.ids or (self._job.job_id,)
+        try:
+            merged = self._merged(ids, since_s, until_s)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise FlinkError(
+                f"{self.url}: the series there are not those of Flink's reporter: {error!r}",
+                remedy="Name the Prometheus that scrapes the cluster, with Flink's own labels.",
+            ) from error
+        return Samples.of_series(merged).between(since_s, until_s)
+
+    def _merged(self, ids: tuple[str, ...], since_s: float, until_s: float) -> _Merged:
+        of_job: dict[str, _Merged] = {job_id: {} for job_id in ids}
+        hosts = set()
+        for series in self._range(_OF_TASKS, "job_id", ids, since_s, until_s):
+            labels = series["metric"]
+            hosts.add(labels["tm_id"])
+            vertex = vertex_of(labels["task_name"], self._vertices)
+            metric = _metric(labels["__name__"], labels.get("quantile"))
+            if vertex is not None and metric is not None:
+                whose = (vertex, int(labels["subtask_index"]))
+                _merge(of_job[labels["job_id"]], whose, metric, series["values"])
+        together: _Merged = {}
+        if hosts:
+            for host in sorted(hosts):
+                self._numbers.setdefault(host, len(self._numbers))
+            for series in self._range(_OF_TASKMANAGERS, "tm_id", hosts, since_s, until_s):
+                metric = _metric(series["metric"]["__name__"], None)
+                if metric is not None:
+                    whose = ("", self._numbers[series["metric"]["tm_id"]])
+                    _merge(together, whose, metric, series["values"])
+        for merged in of_job.values():  # of two ids scraped at one time the later is the job
+            for key, (times, values) in merged.items():
+                before, old = together.get(key, (times[:0], values[:0]))
+                together[key] = np.append(before, times), np.append(old, values)
+        return together
+
+    def _range(
+        self, metrics: Iterable[Metric], label: str, one_of: Iterable[str], since_s: float,
+        until_s: float,
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        """Series of some metrics that bear one of some values of a label, as scraped."""
+        names = "|".join(prometheus_names(metric) for metric in metrics)
+        values = "|".join(re.escape(value) for value in sorted(one_of))
+        matchers = ",".join(
+            f"{name}=~{json.dumps(pattern)}"
+            for name, pattern in (("__name__", names), (label, values))
+        )
+        return self._asked(f"{{{matchers}}}", since_s, until_s)
+
+    def _asked(self, series: str, since_s: float, until_s: float) -> list[dict[str, Any]]:
+        """Series as scraped; those that a selector names."""
+        selector = f"{series}[{int(np.ceil((until_s - since_s) * 1000))}ms]"
+        from prometheus_api_client.exceptions import PrometheusApiClientException
+        from requests import RequestException, Timeout
+
+        remedy = "See whether it runs and answers there: open it, or dsp-gym flink status."
+        try:
+            # Its type is the client's; what stands in the answer is the server's.
+            answer: list[dict[str, Any]] = self._client.custom_query(
+                selector, params={"time": f"{until_s:.3f}"}
+            )
+        except Timeout as error:
+            raise FlinkError(
+                f"{self.url}: Prometheus did not answer within {self._timeout_s:g} s",
+                remedy=remedy,
+            ) from error
+        except (RequestException, PrometheusApiClientException, ValueError, KeyError) as error:
+            raise FlinkError(
+                f"{self.url}: Prometheus did not answer as it should: {_first_line(error)}",
+                remedy=remedy,
+            ) from error
+        return answer
+
+
+def _client(url: str, timeout_s: float) -> PrometheusConnect:
+    try:
+        from prometheus_api_client import PrometheusConnect
+        from requests import Session
+        from urllib3 import Retry
+    except ImportError as error:
+        raise MissingExtraError("flink", "reading metrics from Prometheus") from error
+    # The client's own retries wait 6 s for a server that is down; the loop asks again anyway.
+    return PrometheusConnect(
+        url,
+        session=Session(),
+        retry=Retry(total=0),
+        timeout=(min(_CONNECT_S, timeout_s), timeout_s),
+        method="POST",
+    )
+
+
+@lru_cache(maxsize=4096)
+def _metric(series_name: str, quantile: str | None) -> Metric | None:
+    """The metric a series belongs to; None for a quantile that is not kept."""
+    wanted = None if quantile is None else float(quantile)
+    for metric in METRICS:
+        if metric.quantile == wanted and re.fullmatch(prometheus_names(metric), series_name):
+            return metric
+    return None
+
+
+def _merge(
+    merged: _Merged, whose: tuple[str, int], metric: Metric, values: list[tuple[float, str]]
+) -> None:
+    """Adds a series to those of the same metric and subtask, such as of its other states."""
+    table = np.array(values, dtype=np.float64)
+    known = ~np.isnan(table[:, 1])
+    times, new = table[known, 0], table[known, 1] * metric.scale
+    key = (*whose, metric.name)
+    if key not in merged:
+        merged[key] = (times, new)
+        return
+    before, old = merged[key]
+    all_times = np.union1d(before, times)
+    both = np.full(len(all_times), np.nan)
+    both[np.searchsorted(all_times, before)] = old
+    at = np.searchsorted(all_times, times)
+    both[at] = np.where(np.isnan(both[at]), new, _MERGES[metric.merge](both[at], new))
+    merged[key] = (all_times, both)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

@@ -1,0 +1,1 @@
+"""Recording a real job while its load and configuration change."""

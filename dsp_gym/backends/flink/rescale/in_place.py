@@ -1,0 +1,139 @@
+"""A rescale without a restart of the job: requirements are put, then watched until they hold."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import Any
+
+from dsp_gym.backends.flink.rescale.outage import outage_of_rescale_s
+from dsp_gym.backends.flink.rescale.preflight import check_running, check_slots
+from dsp_gym.backends.flink.rescale.running import STALE_S, RunningJob, state_of
+from dsp_gym.backends.flink.rescale.worker import OneJobActuator, Unreached
+from dsp_gym.backends.flink.rest import ENDED
+from dsp_gym.backends.flink.submission import Configuration, unready
+from dsp_gym.errors import FlinkError
+from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
+
+__all__ = ["InPlaceActuator", "lower_bound"]
+
+_PATIENCE_S = 30.0
+"""Least time for the old configuration to come back, however short the time limit is."""
+
+Requirements = dict[str, Any]
+"""By Flink's vertex id, as an endpoint reads and writes them."""
+
+
+def lower_bound(requirements: Requirements, vertex_id: str, parallelism: int) -> int:
+    """Least parallelism to ask for: what was asked before, at most the new parallelism.
+
+    With the new parallelism itself the job would stop and wait where slots are short.
+    """
+    old = requirements.get(vertex_id, {}).get("parallelism", {}).get("lowerBound", 1)
+    return max(1, min(parallelism, int(old)))
+
+
+class InPlaceActuator(OneJobActuator):
+    """Rescales through one endpoint of the job; what ran before is put back on failure."""
+
+    door = "PUT /jobs/:jobid/resource-requirements"
+    """The endpoint, for people."""
+
+    _put_before: Requirements | None = None  # to be put back, once something else was put
+
+    @abstractmethod
+    def _requirements(self, job_id: str) -> Requirements:
+        """What the endpoint says now."""
+
+    @abstractmethod
+    def _put(self, job_id: str, requirements: Requirements) -> None:
+        """Ask the endpoint."""
+
+    @abstractmethod
+    def _changed(self, old: Requirements, job: RunningJob, wanted: Configuration) -> Requirements:
+        """The requirements of the wanted configuration; refuses what the endpoint cannot do."""
+
+    def _to_put_back(self, old: Requirements, job: RunningJob) -> Requirements:
+        """What brings the job back to where it was, from what the endpoint said."""
+        return old
+
+    def _runs(self, job_id: str, wanted: Configuration) -> bool:
+        """Whether the configuration runs in full."""
+        self._check_alive(job_id)
+        return unready(self.rest.job(job_id), self.spec, wanted) is None
+
+    def _check_alive(self, job_id: str) -> None:
+        state = state_of(self.rest, job_id)
+        if state in ENDED:
+            cause = self.rest.exceptions(job_id)
+            raise Unreached(f"the job ended meanwhile: {state}{f', {cause}' if cause else ''}")
+
+    def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
+        self._put_before = None
+        check_running(job)
+        old = self._requirements(job.id)
+        new = self._changed(old, job, wanted)
+        check_slots(self.rest, job, wanted)
+        # Before the call: one whose answer is lost may have been heard.
+        self._put_before = self._to_put_back(old, job)
+        self._put(job.id, new)
+        asked = time.monotonic()
+        self._emit("submitted", {"job_id": job.id, "requirements": new})
+        self._wait(job.id, wanted, self.timeout_s)
+        seconds = time.monotonic() - asked
+        outage_s = outage_of_rescale_s(self.rest, job.id)
+        self._emit("running", {"job_id": job.id, "seconds": seconds, "outage_s": outage_s})
+
+    def _wait(self, job_id: str, wanted: Configuration, timeout_s: float) -> None:
+        """Watch until the configuration runs."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            trouble = ""
+            try:
+                if self._runs(job_id, wanted):
+                    return
+            except Unreached:
+                raise
+            except FlinkError as error:  # not reachable for a moment
+                trouble = f"; {error}"
+            if time.monotonic() > deadline:
+                raise Unreached(
+                    f"the new configuration did not run within {timeout_s:g} s{trouble}",
+                    status=TIMED_OUT,
+                    remedy="Look at the cluster's free slots, or raise the time limit.",
+                )
+            time.sleep(self.poll_s)
+
+    def _recover(self, job: RunningJob, wanted: Configuration) -> None:
+        """Put the old requirements back, and see that they hold."""
+        old, self._put_before = self._put_before, None
+        if old is None:
+            return  # nothing was asked of the job
+        patience_s = max(self.timeout_s, _PATIENCE_S)
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                self._check_alive(job.id)
+                self._put(job.id, old)
+                time.sleep(STALE_S)  # what is seen sooner may be from before
+                self._wait(job.id, job.configuration, patience_s)
+            except FlinkError as error:
+                over = isinstance(error, Unreached) and error.status == REFUSED
+                if over or time.monotonic() > deadline:
+                    self._alarm(job, old, error)
+                    return
+                time.sleep(self.poll_s)
+            else:
+                self._emit("restored", {"job_id": job.id})
+                return
+
+    def _alarm(self, job: RunningJob, old: Requirements, error: FlinkError) -> None:
+        self._emit(
+            "alarm",
+            {
+                "reason": f"the job is not as it was before: {error}",
+                "job_id": job.id,
+                "requirements": old,
+                "remedy": f"If the job still runs, put the requirements given here: {self.door}",
+            },
+        )

@@ -1,0 +1,307 @@
+"""Parallelism and memory by stop-with-savepoint and resubmission: Justin's moves on stock Flink.
+
+The job is out of our hands between its stop and its resubmission, so that stretch is guarded:
+whatever happens in it, the job is brought back from its savepoint with the configuration it had,
+again and again until it runs; once that takes too long an alarm says how to do it by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.backends.flink.rescale.outage import outage_of_redeploy_s
+from dsp_gym.backends.flink.rescale.preflight import (
+    check_memory,
+    check_running,
+    check_slots,
+    check_writable,
+    local_folder,
+)
+from dsp_gym.backends.flink.rescale.running import RunningJob, state_of
+from dsp_gym.backends.flink.rescale.savepoints import (
+    Savepoint,
+    SavepointFailed,
+    Stop,
+    dispose,
+    newest_checkpoint,
+)
+from dsp_gym.backends.flink.rescale.worker import (
+    OneJobActuator,
+    OnEvent,
+    Unreached,
+    as_words,
+    ignored,
+)
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.backends.flink.submission import Configuration, all_running
+from dsp_gym.errors import FlinkError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
+
+__all__ = ["ResubmitActuator", "by_hand"]
+
+
+class ResubmitActuator(OneJobActuator):
+    """Stops the job with a savepoint and submits it anew with the wanted configuration.
+
+    The savepoint that the running job was started from is kept, and disposed of after the next.
+
+    Args:
+        rest: the cluster.
+        job_name: the job's name; it must be running.
+        spec: its job file.
+        savepoints: directory for savepoints, as Flink takes it; both JobManager and TaskManagers
+            write there.
+        timeout_s: seconds for the savepoint, for coming up, and for being brought back, each.
+        retry_s: seconds between two attempts to bring the job back.
+        poll_s: seconds between two looks at the cluster.
+        on_event: called with every step, from the thread of the request.
+    """
+
+    def __init__(
+        self,
+        rest: FlinkRest,
+        job_name: str,
+        spec: JobSpec,
+        savepoints: Path | str,
+        *,
+        timeout_s: float = 180.0,
+        retry_s: float = 5.0,
+        poll_s: float = 0.25,
+        on_event: OnEvent = ignored,
+    ) -> None:
+        self.directory = str(savepoints)
+        self.folder = local_folder(self.directory, rest.url)
+        self.retry_s = retry_s
+        self._stop: Stop | None = None
+        self._savepoint: Savepoint | None = None
+        self._checkpoint: str | None = None
+        self._ended_s = 0.0
+        self._needed: str | None = None  # the savepoint the running job was started from
+        super().__init__(
+            rest, job_name, spec, timeout_s=timeout_s, poll_s=poll_s, on_event=on_event
+        )
+
+    def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
+        self._stop = self._savepoint = None
+        self._ended_s = 0.0
+        self._check(job, wanted)
+        self._stop = Stop(self.rest, job.id, self.directory, self.folder)
+        self._checkpoint = newest_checkpoint(self.rest, job.id)
+        self._emit(
+            "stopping",
+            {"job_id": job.id, "directory": self.directory, "checkpoint": self._checkpoint},
+        )
+        self._savepoint = self._finished(self._stop)
+        self._tell_savepoint(self._savepoint)
+        self._wait_for_end(job.id)
+        self._emit("stopped", {"job_id": job.id})
+        self._submit(job, wanted, self._savepoint.location)
+
+    def _check(self, job: RunningJob, wanted: Configuration) -> None:
+        """Everything that can be known to fail, before the job is touched."""
+        check_running(job)
+        check_slots(self.rest, job, wanted)
+        check_memory(self.rest, job, wanted, self.spec)
+        check_writable(self.folder)
+        self.rest.upload_jar(job.submission.jar())  # a jar that is gone is found out here
+
+    def _finished(self, stop: Stop) -> Savepoint:
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            savepoint = stop.look()
+            if savepoint is not None:
+                return savepoint
+            if time.monotonic() > deadline:
+                raise Unreached(
+                    f"the savepoint was not complete within {self.timeout_s:g} s",
+                    status=TIMED_OUT,
+                    remedy="A saturated job drains slowly: raise the time limit, or add capacity.",
+                )
+            time.sleep(self.poll_s)
+
+    def _wait_for_end(self, job_id: str) -> None:
+        deadline = time.monotonic() + self.timeout_s
+        while self._alive(job_id):
+            if time.monotonic() > deadline:
+                raise Unreached(
+                    f"the job did not end within {self.timeout_s:g} s of its savepoint",
+                    status=TIMED_OUT,
+                )
+            time.sleep(self.poll_s)
+        self._ended_s = time.monotonic()
+
+    def _alive(self, job_id: str) -> bool:
+        """Whether a job may still run; also True while nobody can tell."""
+        try:
+            jobs = self.rest.jobs()
+        except FlinkError:
+            return True
+        return any(job.id == job_id and job.state not in ENDED for job in jobs)
+
+    def _submit(self, job: RunningJob, wanted: Configuration, location: str) -> None:
+        self._emit("submitted", {"savepoint": location} | as_words(wanted))
+        began = time.monotonic()
+        try:
+            job_id = job.submission.submit(self.rest, wanted, location, timeout_s=self.timeout_s)
+        except FlinkError as error:
+            late = time.monotonic() - began >= self.timeout_s
+            raise Unreached(
+                f"the job did not come back with the new configuration: {error}",
+                status=TIMED_OUT if late else REFUSED,
+            ) from error
+        self._emit("running", {"job_id": job_id, "outage_s": self._outage_s(job.id, job_id)})
+        self._needs(location)
+
+    def _needs(self, location: str) -> None:
+        """Give up the savepoint before this one, if it is ours: each is as large as the state."""
+        before, self._needed = self._needed, location
+        if before is not None and dispose(self.rest, before):
+            self._emit("disposed", {"savepoint": before})
+
+    def _outage_s(self, old_id: str, new_id: str) -> float | None:
+        told = outage_of_redeploy_s(self.rest, old_id, new_id)
+        return time.monotonic() - self._ended_s if told is None and self._ended_s else told
+
+    def _recover(self, job: RunningJob, wanted: Configuration) -> None:
+        if self._stop is None:
+            return  # refused before the job was touched
+        if self._savepoint is None:
+            self._savepoint = self._outcome(job, self._stop)
+            if self._savepoint is None:
+                return
+            self._tell_savepoint(self._savepoint)
+        self._bring_back(job, self._savepoint.location)
+
+    def _outcome(self, job: RunningJob, stop: Stop) -> Savepoint | None:
+        """See a stop out that failed or took too long; None: the job was not stopped by us.
+
+        Flink ends a savepoint itself (`execution.checkpointing.timeout`); until then the job may
+        yet stop, so it is watched.
+        """
+        alarm = _Alarm(self.timeout_s)
+        while True:
+            try:
+                savepoint = stop.look()
+            except SavepointFailed as failed:
+                return self._after_failure(job, stop, failed)
+            if savepoint is not None:
+                return savepoint
+            if alarm.due():
+                self._alarm(
+                    f"nobody can tell whether the job was stopped; see {self.directory}",
+                    job,
+                    self._checkpoint,
+                )
+            if alarm.raised and self._closing.is_set():
+                return None
+            time.sleep(self.poll_s)
+
+    def _after_failure(
+        self, job: RunningJob, stop: Stop, failed: SavepointFailed
+    ) -> Savepoint | None:
+        """The job runs on, if need be after a restart by Flink; otherwise it has ended."""
+        deadline = time.monotonic() + self.timeout_s
+        state = "unknown"
+        while time.monotonic() < deadline:
+            with contextlib.suppress(FlinkError):
+                state = state_of(self.rest, job.id)
+                if state in ENDED:
+                    break
+                if state == "RUNNING" and all_running(self.rest.job(job.id)):
+                    self._emit("restored", {"job_id": job.id, "stopped": False})
+                    return None
+            time.sleep(self.poll_s)
+        if state in ENDED and (savepoint := stop.left_behind()) is not None:
+            return savepoint
+        self._alarm(f"the job is not running (state {state}): {failed}", job, self._checkpoint)
+        return None
+
+    def _bring_back(self, job: RunningJob, location: str) -> None:
+        """Submit the old configuration from the savepoint until it runs.
+
+        An attempt has twice the time of the one before: a job that needs longer than the time
+        limit to come up would otherwise be cancelled again and again.
+        """
+        alarm, patience_s = _Alarm(self.timeout_s), self.timeout_s
+        while True:
+            try:
+                job_id = self._attempt(job, location, patience_s, alarmed=alarm.raised)
+            except Exception as error:  # whatever it is, the job has to come back
+                if alarm.due():
+                    self._alarm(f"the job could not be brought back: {error}", job, location)
+                if alarm.raised and self._closing.is_set():
+                    return
+                patience_s *= 2
+                self._closing.wait(self.retry_s) if alarm.raised else time.sleep(self.retry_s)
+            else:
+                outage_s = self._outage_s(job.id, job_id)
+                self._emit("restored", {"job_id": job_id, "outage_s": outage_s, "stopped": True})
+                self._needs(location)
+                return
+
+    def _attempt(self, job: RunningJob, location: str, patience_s: float, *, alarmed: bool) -> str:
+        """Submit the old configuration once, with nothing of the failed one left running.
+
+        Once the alarm was raised, a job of that name may be one that a person has started: it is
+        taken for the restored one, never cancelled.
+        """
+        for left in self.rest.jobs():
+            if left.name != self.job_name or left.state in ENDED:
+                continue
+            found = RunningJob.find(self.rest, self.job_name, self.spec).configuration
+            runs = all_running(self.rest.job(left.id))
+            if runs and (alarmed or found == job.configuration):
+                return left.id
+            if alarmed:
+                raise FlinkError(f"job {left.id} is {left.state}")
+            self.rest.cancel(left.id)
+            self.rest.wait_for(left.id, ENDED, patience_s)
+        return job.submission.submit(self.rest, job.configuration, location, timeout_s=patience_s)
+
+    def _tell_savepoint(self, savepoint: Savepoint) -> None:
+        self._emit(
+            "savepoint",
+            {
+                "location": savepoint.location,
+                "seconds": savepoint.seconds,
+                "bytes": savepoint.bytes,
+            },
+        )
+
+    def _alarm(self, reason: str, job: RunningJob, location: str | None) -> None:
+        body: dict[str, Any] = {"reason": reason, "job_id": job.id, "savepoint": location}
+        self._emit("alarm", body | {"remedy": by_hand(self.rest.url, job, location)})
+
+
+def by_hand(url: str, job: RunningJob, location: str | None) -> str:
+    """What a person types to bring a job back as it was."""
+    body = {
+        "entryClass": job.submission.program.entry_class,
+        "programArgsList": job.submission.program_arguments(job.configuration),
+        "savepointPath": location or "PATH_OF_A_SAVEPOINT_OR_CHECKPOINT",
+    }
+    return (
+        f"See {url}/jobs/overview whether a job named {job.submission.job_name} runs. If none "
+        f"does: curl -H Expect: -F jarfile=@{job.submission.jar()} {url}/jars/upload; then, with "
+        f"the jar's id that this answers: curl -X POST -H 'Content-Type: application/json' "
+        f"-d '{json.dumps(body)}' {url}/jars/JAR_ID/run"
+    )
+
+
+class _Alarm:
+    """Due once, after a while."""
+
+    def __init__(self, after_s: float) -> None:
+        self._at_s = time.monotonic() + after_s
+        self.raised = False
+
+    def due(self) -> bool:
+        if self.raised or time.monotonic() < self._at_s:
+            return False
+        self.raised = True
+        return True

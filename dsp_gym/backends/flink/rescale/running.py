@@ -1,0 +1,44 @@
+"""A running job as an actuator sees it: id, vertices, configuration, and how it was submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.flink.submission import Configuration, Submission
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.flink import vertex_of
+
+__all__ = ["STALE_S", "RunningJob", "state_of"]
+
+STALE_S = 3.0
+"""Age that `GET /jobs/:jobid` may have: Flink's default for `web.refresh-interval`, seconds."""
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """One job between two looks."""
+
+    id: str
+    state: str
+    submission: Submission
+    configuration: Configuration
+    vertex_ids: Mapping[str, str]  # Flink's id by vertex of the job file
+
+    @classmethod
+    def find(cls, rest: FlinkRest, name: str, spec: JobSpec) -> Self:
+        """The one job of that name that has not ended."""
+        job_id = rest.find_job(name).id
+        submission, configuration = Submission.of_running(rest, job_id, spec)
+        job = rest.job(job_id)
+        names = list(configuration.parallelism)
+        ids = {vertex_of(vertex["name"], names): str(vertex["id"]) for vertex in job["vertices"]}
+        known = {vertex: vertex_id for vertex, vertex_id in ids.items() if vertex is not None}
+        return cls(job_id, str(job["state"]), submission, configuration, known)
+
+
+def state_of(rest: FlinkRest, job_id: str) -> str:
+    """The state of a job now; unlike `FlinkRest.job`, Flink does not answer this from a cache."""
+    return str(rest.get(f"/jobs/{job_id}/status")["status"])

@@ -1,0 +1,201 @@
+"""One stop-with-savepoint, followed to its end through whatever still answers.
+
+The outcome decides whether a job has to be brought back, so it may not be lost with one reply. The
+trigger id is ours, which makes asking again harmless (Flink takes a known id for the same request),
+and three places tell of a finished savepoint: the trigger, the ended job's statistics, and, once
+the JobManager has forgotten both, the directory itself.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.backends.flink.rescale.preflight import local_folder
+from dsp_gym.backends.flink.rescale.running import STALE_S, state_of
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.errors import FlinkError
+
+__all__ = [
+    "Savepoint",
+    "SavepointFailed",
+    "Stop",
+    "dispose",
+    "newest_checkpoint",
+    "newest_savepoint",
+]
+
+_STOP_WITH_SAVEPOINT = "SYNC_SAVEPOINT"
+"""What `GET /jobs/:jobid/checkpoints` calls the savepoint of a stop."""
+
+
+class SavepointFailed(FlinkError):
+    """A stop that came to nothing: the job runs on, or has ended without a savepoint."""
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """A complete savepoint of a job that is ending or has ended."""
+
+    location: str
+    seconds: float  # since it was asked for
+    bytes: int | None  # None where nothing tells
+
+
+def newest_savepoint(folder: Path, job_id: str, since_s: float) -> Path | None:
+    """The newest complete savepoint of a job in a folder, if written after `since_s`.
+
+    Flink names it after the first six digits of the job's id, and writes `_metadata` last.
+    """
+    found = [
+        (written.stat().st_mtime, written.parent)
+        for written in folder.glob(f"savepoint-{job_id[:6]}-*/_metadata")
+    ]
+    new = [(when, path) for when, path in found if when >= since_s]
+    return max(new)[1] if new else None
+
+
+def newest_checkpoint(rest: FlinkRest, job_id: str) -> str | None:
+    """Where the job's last complete checkpoint is; it outlives a JobManager that is killed."""
+    try:
+        latest = rest.get(f"/jobs/{job_id}/checkpoints")["latest"]["completed"]
+    except FlinkError:
+        return None
+    return str(latest["external_path"]) if latest else None
+
+
+def dispose(rest: FlinkRest, location: str) -> bool:
+    """Ask Flink to delete a savepoint; whether it took the request."""
+    try:
+        rest.post("/savepoint-disposal", {"savepoint-path": location})
+    except FlinkError:
+        return False
+    return True
+
+
+class Stop:
+    """Stops a job with a savepoint; `look` again and again until it tells.
+
+    Args:
+        rest: the cluster.
+        job_id: the job to stop.
+        directory: where Flink is to write, as it takes it.
+        folder: the same, where it is on this machine.
+    """
+
+    def __init__(self, rest: FlinkRest, job_id: str, directory: str, folder: Path | None) -> None:
+        self.rest = rest
+        self.job_id = job_id
+        self.directory = directory
+        self.folder = folder
+        self.trigger_id = uuid.uuid4().hex
+        self._accepted = False
+        self._refusals = 0
+        self._failure: str | None = None
+        self._seen_ended_s: float | None = None
+        self._began_s = time.monotonic()
+        self._began_at_s = time.time()
+
+    def look(self) -> Savepoint | None:
+        """The savepoint once it is complete; None while nobody can tell.
+
+        Raises:
+            SavepointFailed: it came to nothing; every later look says so again.
+        """
+        if self._failure is not None:
+            raise SavepointFailed(self._failure)
+        try:
+            state = state_of(self.rest, self.job_id)
+        except FlinkError:
+            return self._without_the_job()
+        if not self._accepted and state not in ENDED:
+            self._ask()
+            return None
+        return self._asked(state)
+
+    def left_behind(self) -> Savepoint | None:
+        """A complete savepoint that the job's statistics or the directory know of."""
+        try:
+            latest = self.rest.get(f"/jobs/{self.job_id}/checkpoints")["latest"]["savepoint"]
+        except FlinkError:
+            latest = None
+        if latest and latest.get("checkpoint_type") == _STOP_WITH_SAVEPOINT:
+            return self._complete(str(latest["external_path"]), latest)
+        if self.folder is None:
+            return None
+        path = newest_savepoint(self.folder, self.job_id, self._began_at_s)
+        return None if path is None else self._complete(str(path), None)
+
+    def _ask(self) -> None:
+        try:
+            self.rest.stop_with_savepoint(self.job_id, self.directory, self.trigger_id)
+        except FlinkError as error:
+            self._accepted = self._heard()
+            self._refusals += not self._accepted
+            if self._refusals > 2:  # the job could be read each time: these are answers
+                self._fail(str(error))
+        else:
+            self._accepted = True
+
+    def _heard(self) -> bool:
+        """Whether Flink knows the trigger: then only its answer was lost."""
+        try:
+            self.rest.savepoint(self.job_id, self.trigger_id)
+        except FlinkError:
+            return False
+        return True
+
+    def _asked(self, state: str) -> Savepoint | None:
+        try:
+            status = self.rest.savepoint(self.job_id, self.trigger_id)
+        except FlinkError:  # forgotten after five minutes, or never heard of
+            status = None
+        if status is not None and status.location is not None:
+            return self._complete(status.location, self._statistics(status.location))
+        if status is not None and status.done:
+            self._fail(f"the savepoint failed: {status.failure}")
+        if state not in ENDED:
+            return None
+        found = self.left_behind()
+        self._seen_ended_s = self._seen_ended_s or time.monotonic()
+        # The statistics of a job that has just ended may be from before.
+        if found is None and time.monotonic() - self._seen_ended_s > STALE_S + 1:
+            self._fail(f"the job ended by itself meanwhile: {state}")
+        return found
+
+    def _without_the_job(self) -> Savepoint | None:
+        """The JobManager is silent, or was started anew and knows nothing of the job."""
+        try:
+            self.rest.overview()
+        except FlinkError:
+            return None
+        try:
+            state_of(self.rest, self.job_id)
+        except FlinkError:
+            found = self.left_behind()
+            if found is None:
+                self._fail("the JobManager has lost the job, and there is no savepoint of it")
+            return found
+        return None
+
+    def _statistics(self, location: str) -> dict[str, Any] | None:
+        try:
+            found = self.rest.get(f"/jobs/{self.job_id}/checkpoints")["latest"]["savepoint"]
+        except FlinkError:
+            return None
+        return dict(found) if found and found["external_path"] == location else None
+
+    def _complete(self, location: str, statistics: dict[str, Any] | None) -> Savepoint:
+        path = local_folder(location, self.rest.url)
+        if path is not None and path.is_dir():
+            size: int | None = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+        else:
+            size = None if statistics is None else int(statistics["state_size"])
+        return Savepoint(location, time.monotonic() - self._began_s, size)
+
+    def _fail(self, reason: str) -> None:
+        self._failure = reason
+        raise SavepointFailed(reason)

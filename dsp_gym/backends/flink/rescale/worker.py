@@ -1,0 +1,283 @@
+"""What actuators of one real job share: requests, their thread, their status and their events.
+
+A request runs in a thread that lives only while something is under way. The thread is not a daemon:
+an interpreter that ends waits for it, so a job is not left between two configurations.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.backends.flink.rescale.running import RunningJob
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.flink.submission import Configuration
+from dsp_gym.errors import FlinkError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.decision import GuardedDecision
+from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
+from dsp_gym.loop.topology import Topology
+
+__all__ = [
+    "JobActuator",
+    "OneJobActuator",
+    "OnEvent",
+    "Unreached",
+    "as_words",
+    "clipped",
+    "ignored",
+]
+
+OnEvent = Callable[[str, dict[str, Any]], None]
+"""Called with every step of a request, from the request's thread: kind and JSON-able body."""
+
+_LOG = logging.getLogger(__name__)
+
+
+def ignored(kind: str, body: dict[str, Any]) -> None:
+    """Take an event and do nothing."""
+
+
+class Unreached(FlinkError):
+    """A request that did not come about; `status` is what the actuator then reports."""
+
+    def __init__(self, message: str, *, status: int = REFUSED, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.status = status
+
+
+def clipped(guarded: GuardedDecision, topology: Topology) -> Configuration:
+    """The configuration asked of the only job of a topology, brought inside its bounds."""
+    tables, names = topology.tables, topology.names(0)
+    row, size = int(topology.row[0]), len(names)
+    low, high = tables.min_parallelism[row, :size], tables.max_parallelism[row, :size]
+    parallelism = np.clip(guarded.parallelism[0, :size], low, high)
+    level = np.clip(guarded.memory_level[0, :size], -1, tables.levels[row] - 1)
+    return Configuration(
+        dict(zip(names, parallelism.tolist(), strict=True)),
+        dict(zip(names, level.tolist(), strict=True)),
+    )
+
+
+def as_words(configuration: Configuration) -> dict[str, dict[str, int]]:
+    """A configuration as JSON values, for events."""
+    return {
+        "parallelism": dict(configuration.parallelism),
+        "memory_level": dict(configuration.memory_level),
+    }
+
+
+class JobActuator(ABC):
+    """Actuator of a batch of one running job; use it as a context manager, or `close()` it.
+
+    Args:
+        job_name: the job's name; it must be running.
+        spec: its job file.
+        timeout_s: seconds after which a step that makes no progress is given up.
+        poll_s: seconds between two looks at the job.
+        on_event: called with every step, from the thread of the request.
+    """
+
+    def __init__(
+        self,
+        job_name: str,
+        spec: JobSpec,
+        *,
+        timeout_s: float = 180.0,
+        poll_s: float = 0.25,
+        on_event: OnEvent = ignored,
+    ) -> None:
+        self.job_name = job_name
+        self.spec = spec
+        self.timeout_s = timeout_s
+        self.poll_s = poll_s
+        self.topology = Topology.of([spec])
+        self._on_event = on_event
+        self._lock = threading.Lock()
+        self._requests: deque[Configuration] = deque()
+        self._thread: threading.Thread | None = None
+        self._under_way: Configuration | None = None
+        self._status = IDLE
+        self._closing = threading.Event()
+        self._known = self._read().configuration
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Ask for the guarded configuration; returns at once."""
+        wanted = clipped(guarded, self.topology)
+        with self._lock:
+            if self._under_way is not None:
+                if wanted in (self._under_way, self._known):
+                    return  # it is coming, or the decision holds on to what ran
+                reason = "another request is under way"
+            elif self._closing.is_set():
+                reason = "the actuator is closed"
+            else:
+                self._begin(wanted)
+                return
+            self._status = REFUSED
+        self._emit("refused", {"reason": reason, "wanted": as_words(wanted)})
+
+    def status(self) -> NDArray[np.int64]:
+        """IDLE, PENDING, REACHED, REFUSED or TIMED_OUT of the last request."""
+        return np.array([self._status], np.int64)
+
+    def close(self) -> None:
+        """Wait until nothing is under way; afterwards every request is refused.
+
+        An interrupt (Ctrl-C) while waiting is raised when the job is safe, not before. Every step
+        has its time limit, so this ends.
+        """
+        self._closing.set()
+        interrupted: KeyboardInterrupt | None = None
+        while (thread := self._thread) is not None:
+            try:
+                thread.join(1.0)
+            except KeyboardInterrupt as interrupt:
+                interrupted = interrupt
+                _LOG.warning("interrupted while job %s is being rescaled: waiting", self.job_name)
+        if interrupted is not None:
+            raise interrupted
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
+        """Bring the job from its configuration to the wanted one, or raise `Unreached`."""
+
+    @abstractmethod
+    def _recover(self, job: RunningJob, wanted: Configuration) -> None:
+        """After a failed `_rescale`: the job runs as before, or an alarm says what to do."""
+
+    @abstractmethod
+    def _read(self) -> RunningJob:
+        """The job as it runs now."""
+
+    def _emit(self, kind: str, body: dict[str, Any]) -> None:
+        """Report a step. A listener that fails (a full disk) must not stop a rescale half-way."""
+        try:
+            self._on_event(kind, {"job": self.job_name} | body)
+        except Exception:
+            _LOG.exception("event %s of job %s could not be recorded", kind, self.job_name)
+
+    def _begin(self, wanted: Configuration) -> None:
+        """Hand a request to the thread; the lock is held.
+
+        What equals the configuration known to run is looked at too, for someone else may have
+        rescaled the job since, but it shows as a request only if they did.
+        """
+        self._requests.append(wanted)
+        if wanted != self._known:
+            self._under_way, self._status = wanted, PENDING
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name=f"rescale-{self.job_name}", daemon=False
+            )
+            self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._requests:
+                    self._thread = None
+                    return
+                wanted = self._requests.popleft()
+            self._handle(wanted)
+
+    def _handle(self, wanted: Configuration) -> None:
+        job = None
+        try:
+            job = self._read()
+            if job.configuration == wanted:
+                self._end(wanted, REACHED if self._under_way == wanted else None, wanted)
+                return
+            if not self._take(wanted):
+                return
+            self._emit("asked", {"from": as_words(job.configuration), "to": as_words(wanted)})
+            self._rescale(job, wanted)
+        except Exception as error:
+            if self._under_way != wanted:
+                return  # a look that could not be had; the metrics say so too
+            self._give_up(job, wanted, error)
+        else:
+            self._emit("reached", {"configuration": as_words(wanted)})
+            self._end(wanted, REACHED, wanted)
+
+    def _give_up(self, job: RunningJob | None, wanted: Configuration, error: Exception) -> None:
+        """Say why, and see that the job runs as before."""
+        if not isinstance(error, FlinkError):
+            _LOG.error("rescaling job %s failed unexpectedly", self.job_name, exc_info=error)
+        status = error.status if isinstance(error, Unreached) else REFUSED
+        self._emit("failed", {"reason": str(error), "wanted": as_words(wanted)})
+        known = None if job is None else job.configuration
+        try:
+            if job is not None:
+                self._recover(job, wanted)
+        except Exception as trouble:
+            known = None
+            self._emit("alarm", {"reason": str(trouble), "remedy": "look at the job in Flink's UI"})
+        finally:
+            self._end(wanted, status, known)
+
+    def _take(self, wanted: Configuration) -> bool:
+        """Make the request the one under way, unless a later one is waiting."""
+        with self._lock:
+            if self._under_way is None:
+                self._under_way, self._status = wanted, PENDING
+            return self._under_way == wanted
+
+    def _end(
+        self, wanted: Configuration, status: int | None, running: Configuration | None
+    ) -> None:
+        with self._lock:
+            if running is not None:
+                self._known = running
+            if status is not None:
+                # A request refused meanwhile was the last one, and stays refused.
+                self._status = status if self._status != REFUSED else REFUSED
+                self._under_way = None
+
+
+class OneJobActuator(JobActuator):
+    """Actuator of one running job of a Flink cluster.
+
+    Args:
+        rest: the cluster.
+        job_name: the job's name; it must be running.
+        spec: its job file.
+        timeout_s: seconds after which a step that makes no progress is given up.
+        poll_s: seconds between two looks at the cluster.
+        on_event: called with every step, from the thread of the request.
+    """
+
+    def __init__(
+        self,
+        rest: FlinkRest,
+        job_name: str,
+        spec: JobSpec,
+        *,
+        timeout_s: float = 180.0,
+        poll_s: float = 0.25,
+        on_event: OnEvent = ignored,
+    ) -> None:
+        self.rest = rest
+        super().__init__(job_name, spec, timeout_s=timeout_s, poll_s=poll_s, on_event=on_event)
+
+    def _read(self) -> RunningJob:
+        return RunningJob.find(self.rest, self.job_name, self.spec)

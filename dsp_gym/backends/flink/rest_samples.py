@@ -1,0 +1,157 @@
+"""Samples of a job from Flink's REST interface, where no Prometheus runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from statistics import fmean
+from urllib.parse import quote
+
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.errors import FlinkError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.flink import METRICS, Metric
+from dsp_gym.metrics.samples import Samples
+
+__all__ = ["RestSamples"]
+
+_URL_CHARACTERS = 3000
+"""Of the metric names of one request; Flink's server takes a first line of 4096 bytes."""
+
+_PAUSE_S, _PATIENCE = 0.1, 10
+"""How long a poll waits before it asks again, and how often: a fetch takes tens of milliseconds."""
+
+_Row = tuple[float, str, int, str, float]
+_OF_TASKMANAGERS = tuple(name for m in METRICS if m.scope == "taskmanager" for name in m.flink)
+_MERGES: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "mean": fmean}
+
+
+class RestSamples:
+    """A sample source that keeps what it saw at each poll; Flink itself keeps no history.
+
+    The JobManager fetches metrics from its TaskManagers when it is asked, but not more often than
+    every `metrics.fetcher.update-interval` (Flink: 10 s; less than 5 s is wanted here), and until
+    they arrive it answers with those fetched before, however old. So a poll asks again until the
+    answer changes, as the task clocks alone make it do. One that does not change is no sample:
+    the values of a TaskManager that died do not go on.
+
+    Args:
+        rest: The cluster's REST interface.
+        job: The job.
+        spec: Its job file.
+        keep_s: How long polls are kept; at least the metrics window.
+        clock: Unix seconds now.
+    """
+
+    def __init__(
+        self,
+        rest: FlinkRest,
+        job: FlinkJob,
+        spec: JobSpec,
+        keep_s: float = 600.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._rest, self._job, self._spec, self._clock = rest, job, spec, clock
+        self._keep_s = keep_s
+        self._polls: deque[tuple[float, list[_Row]]] = deque()
+        self._answers: dict[str, dict[str, str]] = {}  # the last, by what was asked
+        self._numbers: dict[str, int] = {}  # of TaskManagers
+        self._failure: FlinkError | None = None
+        self._patience = 0
+
+    def samples(self, since_s: float, until_s: float) -> Samples:
+        """What the polls with since_s < t_s <= until_s saw.
+
+        Raises:
+            FlinkError: The last poll failed.
+        """
+        if self._failure is not None:
+            raise self._failure
+        polls = (rows for t_s, rows in self._polls if since_s < t_s <= until_s)
+        return Samples.of(row for rows in polls for row in rows)
+
+    def poll(self) -> None:
+        """Ask for every metric now; a failure is told by the next `samples`."""
+        now_s = self._clock()
+        self._patience = _PATIENCE
+        try:
+            rows = list(self._ask(now_s))
+        except FlinkError as error:
+            self._failure = error
+            self._answers.clear()  # they are old when Flink answers again
+            return
+        self._failure = None
+        self._polls.append((now_s, rows))
+        while self._polls[0][0] <= now_s - self._keep_s:
+            self._polls.popleft()
+
+    def _ask(self, now_s: float) -> Iterator[_Row]:
+        job_id = self._job.job_id
+        hosts = set()
+        for vertex, vertex_id in self._job.vertex_ids(job_id).items():
+            path = f"/jobs/{job_id}/vertices/{vertex_id}"
+            hosts |= {s["taskmanager-id"] for s in self._rest.get(path)["subtasks"]}
+            known = [metric["id"] for metric in self._rest.get(f"{path}/metrics")]
+            wanted = [name for name in known if _metric(name.partition(".")[2]) is not None]
+            values = self._fetched(f"{path}/metrics", wanted)
+            yield from _rows(now_s, vertex, values)
+        for host in sorted(hosts):
+            number = self._numbers.setdefault(host, len(self._numbers))
+            values = self._fetched(f"/taskmanagers/{quote(host)}/metrics", _OF_TASKMANAGERS)
+            named = {f"{number}.{name}": value for name, value in values.items()}
+            yield from _rows(now_s, "", named)
+
+    def _fetched(self, path: str, names: Sequence[str]) -> dict[str, str]:
+        """Values by name; none if Flink has no others than those it gave the last time."""
+        before = self._answers.get(path)
+        while True:
+            values: dict[str, str] = {}
+            for some in _chunks(names):
+                query = ",".join(quote(name, safe="") for name in some)
+                values |= {m["id"]: m["value"] for m in self._rest.get(f"{path}?get={query}")}
+            self._answers[path] = values
+            if before is not None and values != before:
+                return values
+            if self._patience == 0 or not values:
+                return {}
+            before = values  # the first answer may be hours old
+            self._patience -= 1
+            time.sleep(_PAUSE_S)
+
+
+@lru_cache(maxsize=4096)
+def _metric(identifier: str) -> Metric | None:
+    """The metric of an identifier without its subtask."""
+    return next((metric for metric in METRICS if metric.matches(identifier)), None)
+
+
+def _rows(now_s: float, vertex: str, values: dict[str, str]) -> Iterator[_Row]:
+    """Rows of what Flink answered, several operators or states of a subtask merged."""
+    found: dict[tuple[int, Metric], list[float]] = {}
+    for name, value in values.items():
+        subtask, _, identifier = name.partition(".")
+        metric = _metric(identifier)
+        number = float(value)
+        if metric is not None and not math.isnan(number):
+            found.setdefault((int(subtask), metric), []).append(number * metric.scale)
+    for (number_of, metric), several in found.items():
+        yield now_s, vertex, number_of, metric.name, _MERGES[metric.merge](several)
+
+
+def _chunks(names: Sequence[str]) -> Iterator[list[str]]:
+    """The names in parts that fit into the first line of a request."""
+    part: list[str] = []
+    length = 0
+    for name in names:
+        size = len(quote(name, safe="")) + 1
+        if part and length + size > _URL_CHARACTERS:
+            yield part
+            part, length = [], 0
+        part.append(name)
+        length += size
+    if part:
+        yield part

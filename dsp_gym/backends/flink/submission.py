@@ -1,0 +1,272 @@
+"""A job as it is submitted to a real Flink: its program, its load, and its configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.config.files import write_atomic
+from dsp_gym.errors import ConfigError, FlinkError
+from dsp_gym.job.memory import NO_MEMORY
+from dsp_gym.job.spec import FlinkProgram, JobSpec
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.metrics.flink import vertex_of
+
+__all__ = ["Configuration", "Submission", "all_running", "load_arguments", "unready"]
+
+_CONFIGURED = ("parallelism", "managed-mib", "slot-sharing", "job-name")
+"""Arguments that follow from the configuration and the name, not from the load."""
+
+_PATIENCE_S = 25.0
+"""How long a job may fail or lack slots on its way up: those of its predecessor come free."""
+
+_POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Everything about a job that stays the same over its resubmissions.
+
+    `arguments` are those of the load (rate or load file, epoch, seed) and any that differ from the
+    job file's.
+    """
+
+    spec: JobSpec
+    job_name: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    slot_sharing: str = "per-vertex"  # or "default"
+
+    @classmethod
+    def of_spec(
+        cls, spec: JobSpec, arguments: Mapping[str, str], job_name: str | None = None
+    ) -> Submission:
+        """A job file under a load."""
+        sharing = "default" if spec.slot_sharing else "per-vertex"
+        return cls(spec, job_name or spec.job, dict(arguments), sharing)
+
+    @property
+    def program(self) -> FlinkProgram:
+        """The `flink` section of the job file.
+
+        Raises:
+            ConfigError: It has none.
+        """
+        if self.spec.flink is None:
+            raise ConfigError(
+                f"the job {self.spec.job!r} can only be simulated: its file has no 'flink' section",
+                remedy="Take a job that has one, such as flink-q5 (dsp-gym jobs).",
+            )
+        return self.spec.flink
+
+    def program_arguments(self, configuration: Configuration) -> list[str]:
+        """The command line of the job's program."""
+        program = self.program
+        pairs: dict[str, str] = {"program": program.program, "job-name": self.job_name}
+        pairs["parallelism"] = _listed(configuration.parallelism)
+        managed = configuration.managed_mib(self.spec)
+        if managed:
+            pairs["managed-mib"] = _listed({name: round(mib) for name, mib in managed.items()})
+        pairs["slot-sharing"] = self.slot_sharing
+        pairs |= {key: _text(value) for key, value in program.arguments.items()}
+        pairs |= self.arguments
+        return [part for key, value in pairs.items() for part in (f"--{key}", value)]
+
+    def submit(
+        self,
+        rest: FlinkRest,
+        configuration: Configuration,
+        savepoint: str | None = None,
+        *,
+        timeout_s: float = 120.0,
+    ) -> str:
+        """Submits the job and waits until every subtask runs; its id.
+
+        Raises:
+            FlinkError: It does not come up; what was submitted has been cancelled.
+        """
+        program = self.program
+        arguments = self.program_arguments(configuration)
+        job_id = rest.run_jar(
+            rest.upload_jar(self.jar()), program.entry_class, arguments, savepoint
+        )
+        try:
+            self._wait_until_ready(rest, job_id, configuration, timeout_s)
+        except BaseException:
+            _cancel(rest, job_id)
+            raise
+        return job_id
+
+    def jar(self) -> Path:
+        """The jar with the job's program."""
+        if self.program.jar is not None:
+            return Path(self.program.jar)
+        from dsp_gym.backends.flink.local.jar import jobs_jar
+
+        return jobs_jar()
+
+    def _wait_until_ready(
+        self, rest: FlinkRest, job_id: str, configuration: Configuration, timeout_s: float
+    ) -> None:
+        began = time.monotonic()
+        trouble_at: float | None = None
+        while True:
+            job = rest.job(job_id)
+            waiting = unready(job, self.spec, configuration)
+            if waiting is None:
+                return
+            now = time.monotonic()
+            cause = rest.exceptions(job_id)
+            # All of a job that is not ready: the adaptive scheduler left some subtasks out.
+            if trouble_at is None and (cause is not None or all_running(job)):
+                trouble_at = now
+            gave_up = trouble_at is not None and now - trouble_at > _PATIENCE_S
+            if job["state"] in ENDED or gave_up or now - began > timeout_s:
+                raise FlinkError(
+                    f"job {self.job_name!r} ({job_id}) did not come up in {now - began:.0f} s: "
+                    f"it is {job['state']}, {waiting}; cause: {cause or 'none named'}",
+                    remedy=self._resources(rest, configuration),
+                )
+            time.sleep(_POLL_S)
+
+    def _resources(self, rest: FlinkRest, configuration: Configuration) -> str:
+        """What it asks for and what there is, as a sentence."""
+        managed = sum(
+            mib * configuration.parallelism[name]
+            for name, mib in configuration.managed_mib(self.spec).items()
+        )
+        managers = rest.taskmanagers()
+        slots = sum(int(manager["slotsNumber"]) for manager in managers)
+        memory = sum(int(manager["totalResource"]["managedMemory"]) for manager in managers)
+        return (
+            f"It asks for {configuration.slots(self.slot_sharing)} slots and {managed:g} MiB of "
+            f"managed memory; the cluster's {len(managers)} TaskManagers have {slots} slots and "
+            f"{memory} MiB, shared with the jobs that run. Lower --parallelism or --level, cancel "
+            "another job (dsp-gym flink cancel), or start a larger cluster."
+        )
+
+    @classmethod
+    def of_running(
+        cls, rest: FlinkRest, job_id: str, spec: JobSpec
+    ) -> tuple[Submission, Configuration]:
+        """A running job as it was submitted, and the configuration it runs with now.
+
+        Raises:
+            FlinkError: The job is not of this job file, or was not submitted by this project.
+        """
+        arguments = rest.arguments(job_id)
+        job = rest.job(job_id)
+        if "parallelism" not in arguments or "slot-sharing" not in arguments:
+            raise FlinkError(
+                f"job {job['name']!r} ({job_id}) shows no arguments of a job of dsp-gym",
+                remedy="Submit it with: dsp-gym flink submit JOB",
+            )
+        kept = {key: value for key, value in arguments.items() if key not in _CONFIGURED}
+        kept.pop("program", None)
+        submission = cls(spec, str(job["name"]), kept, arguments["slot-sharing"])
+        managed = dict(_pairs(arguments.get("managed-mib", "")))
+        level = {
+            vertex.name: _level(spec, float(managed[vertex.name]))
+            if vertex.name in managed
+            else NO_MEMORY
+            for vertex in spec.vertices
+        }
+        parallelism = _running_parallelism(job, spec)
+        missing = [vertex.name for vertex in spec.vertices if vertex.name not in parallelism]
+        if missing:
+            raise FlinkError(
+                f"job {job['name']!r} ({job_id}) has no vertex {missing[0]!r} of job file "
+                f"{spec.job!r}; it has {', '.join(v['name'] for v in job['vertices'])}",
+                remedy="Name the job file it was submitted from.",
+            )
+        ordered = {vertex.name: parallelism[vertex.name] for vertex in spec.vertices}
+        return submission, Configuration(ordered, level)
+
+
+def unready(job: Mapping[str, Any], spec: JobSpec, configuration: Configuration) -> str | None:
+    """What a job (`FlinkRest.job`) still lacks of running a configuration, in words; or None."""
+    if job["state"] != "RUNNING":
+        return "not every task was placed"
+    names = [vertex.name for vertex in spec.vertices]
+    for vertex in job["vertices"]:
+        name = vertex_of(vertex["name"], names)
+        running = int(vertex["tasks"].get("RUNNING", 0))
+        wanted = configuration.parallelism.get(name, vertex["parallelism"]) if name else running
+        if vertex["parallelism"] != wanted or running != wanted:
+            return (
+                f"{running} of {wanted} subtasks of {name!r} run (Flink started "
+                f"{vertex['parallelism']})"
+            )
+    return None
+
+
+def all_running(job: Mapping[str, Any]) -> bool:
+    """Whether a job (`FlinkRest.job`) and every subtask of it run.
+
+    A vertex calls itself RUNNING with its first subtask, so subtasks are counted.
+    """
+    return job["state"] == "RUNNING" and all(
+        vertex["tasks"].get("RUNNING", 0) == vertex["parallelism"] for vertex in job["vertices"]
+    )
+
+
+def load_arguments(rates_per_s: ArrayLike, directory: Path, epoch_ms: int) -> dict[str, str]:
+    """Writes a load as the job's program reads it; the arguments that name it.
+
+    Args:
+        rates_per_s: The rate over all sources in each second from the epoch, records/s; the last
+            one holds for ever.
+        directory: Where the file is written, named by its content.
+        epoch_ms: Second 0, milliseconds of Unix time.
+    """
+    rates = np.atleast_1d(np.asarray(rates_per_s, dtype=np.float64))
+    if rates.size == 0 or not np.isfinite(rates).all() or (rates < 0).any():
+        raise ConfigError("a load is a list of finite rates of 0 or more", key="rates_per_s",
+                          remedy="Check the load's file.")  # fmt: skip
+    changes = np.flatnonzero(rates[1:] != rates[:-1]) + 1
+    text = "".join(f"{second},{rates[second]:.10g}\n" for second in (0, *changes))
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    file = write_atomic(directory.absolute() / f"load-{name}.csv", text)
+    return {"load-file": str(file), "epoch-ms": str(epoch_ms)}
+
+
+def _listed(values: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """The parts of `vertex=value,...`."""
+    parts = [part.partition("=") for part in text.split(",") if part]
+    return [(name, value) for name, _, value in parts]
+
+
+def _text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _level(spec: JobSpec, managed_mib: float) -> int:
+    return round(math.log2(managed_mib / spec.memory.base_mib))
+
+
+def _running_parallelism(job: Mapping[str, Any], spec: JobSpec) -> dict[str, int]:
+    names = [vertex.name for vertex in spec.vertices]
+    found = {vertex_of(v["name"], names): int(v["parallelism"]) for v in job["vertices"]}
+    return {name: parallelism for name, parallelism in found.items() if name is not None}
+
+
+def _cancel(rest: FlinkRest, job_id: str) -> None:
+    """Ends a job that did not come up; the error that tells why is under way already."""
+    try:
+        if rest.job(job_id)["state"] not in ENDED:
+            rest.cancel(job_id)
+            rest.wait_for(job_id, ENDED, 30.0)
+    except FlinkError:
+        return

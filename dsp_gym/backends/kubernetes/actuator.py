@@ -1,0 +1,310 @@
+"""Rescaling through the Flink Kubernetes Operator: one key of the resource is written.
+
+The operator then does the rest, in its own time and whether or not this process lives on. So a
+write is followed until the parallelism it asks for runs, and the old numbers are written back where
+it does not come about: a vertex that vanishes from the override would make the operator redeploy.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from dsp_gym.backends.flink.rescale.running import RunningJob
+from dsp_gym.backends.flink.rescale.worker import JobActuator, OnEvent, Unreached, as_words, ignored
+from dsp_gym.backends.flink.submission import Submission
+from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.kubernetes.job_arguments import levels_in, with_levels
+from dsp_gym.backends.kubernetes.lease import Lease
+from dsp_gym.backends.kubernetes.lease_keeper import LeaseKeeper
+from dsp_gym.backends.kubernetes.resources import FlinkResource
+from dsp_gym.backends.kubernetes.running import Look, RunningVertices
+from dsp_gym.backends.kubernetes.writer import OverrideWriter, PatchApi
+from dsp_gym.errors import FlinkError, KubernetesError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
+
+__all__ = ["KubernetesActuator"]
+
+_TROUBLED = ("ROLLED_BACK", "ROLLING_BACK", "FAILED", "SUSPENDED", "DELETING", "DELETED")
+
+
+class KubernetesActuator(JobActuator):
+    """Asks for parallelism in the resource, and sees that it comes about.
+
+    Args:
+        api: the server.
+        place: the resource, and the time limits.
+        name: of the resource.
+        spec: its job file.
+        look: tells what runs, by Flink or its metrics.
+        lease: held by whoever acts.
+        poll_s: seconds between two looks at what runs.
+        close_s: how long `close` waits for a change to come about; the operator goes on without.
+        on_event: called with every step, from the thread of the request.
+        sleep: waits that many seconds.
+    """
+
+    def __init__(
+        self,
+        api: PatchApi,
+        place: KubernetesPlace,
+        name: str,
+        spec: JobSpec,
+        look: Look,
+        lease: Lease,
+        *,
+        poll_s: float = 1.0,
+        close_s: float = 20.0,
+        on_event: OnEvent = ignored,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.place, self._look, self._lease, self._sleep = place, look, lease, sleep
+        self._close_s = close_s
+        self.writer = OverrideWriter(api, place.kind, place.namespace, name, lease, sleep=sleep)
+        self._seen: FlinkResource | None = None  # the resource a request was made for
+        self._wrote: FlinkResource | None = None  # the resource as written, until that runs
+        self._ran: RunningVertices | None = None  # seen last
+        self._levels: Mapping[str, int] = Configuration.of_spec(spec).memory_level
+        self._before: Configuration | None = None  # the last change, to be taken back
+        self._asked_back: tuple[Configuration, str] | None = None  # a request to go back, and why
+        self._going_back: str | None = None  # why, while that is under way
+        self._abandon: str | None = None  # why what is under way is to be given up
+        self._left = threading.Event()
+        self._is_made = False
+        super().__init__(
+            name, spec, timeout_s=place.rescale_timeout_s, poll_s=poll_s, on_event=on_event
+        )
+        self._is_made = True
+        self._keeper = LeaseKeeper(lease)
+
+    def roll_back(self, reason: str) -> None:
+        """Write the numbers from before the last change; returns at once.
+
+        What is under way is given up, and its old numbers are written back.
+        """
+        with self._lock:
+            if self._under_way is not None:
+                self._abandon = reason
+                return
+            wanted, self._before = self._before, None
+            if wanted is None or self._closing.is_set():
+                said = "there is no change to take back" if wanted is None else "it is closed"
+            else:
+                self._asked_back = (wanted, reason)
+                self._begin(wanted)
+                return
+            self._status = REFUSED
+        self._emit("refused", {"reason": said, "asked": reason})
+
+    def close(self) -> None:
+        """Wait for what is under way, but not for long, and give up the lease.
+
+        A write that was made stands; the operator carries it out.
+        """
+        timer = threading.Timer(self._close_s, self._left.set)
+        timer.daemon = True
+        timer.start()
+        try:
+            super().close()
+        finally:
+            timer.cancel()
+            self._keeper.close()
+
+    def _handle(self, wanted: Configuration) -> None:
+        with self._lock:
+            asked = self._asked_back
+            if asked is not None and asked[0] is wanted:
+                self._asked_back, self._going_back = None, asked[1]
+        try:
+            super()._handle(wanted)
+        finally:
+            self._going_back = self._abandon = None
+
+    def _read(self) -> RunningJob:
+        try:
+            self._seen = resource = self.writer.read()
+        except KubernetesError as error:
+            raise Unreached(str(error)) from error
+        try:
+            self._ran = ran = self._look()
+        except FlinkError:
+            if not self._is_made:  # a job that is down now is scaled when it runs
+                return self._running(resource, "", Configuration.of_spec(self.spec), {})
+            if self._ran is None or self._going_back is None:
+                raise
+            ran = self._ran  # the job is down, and that is why one goes back
+        self._levels = levels_in(resource.effective_arguments, self.spec) or self._levels
+        tasks = {vertex.name: ran.parallelism[vertex.name] for vertex in self.spec.vertices}
+        runs = Configuration(tasks, dict(self._levels))
+        return self._running(resource, ran.job_id, runs, ran.ids)
+
+    def _running(
+        self, resource: FlinkResource, job_id: str, runs: Configuration, ids: Mapping[str, str]
+    ) -> RunningJob:
+        submission = Submission.of_spec(self.spec, {}, self.job_name)
+        return RunningJob(job_id, resource.job_state, submission, runs, dict(ids))
+
+    def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
+        self._wrote, seen, back = None, self._seen, self._going_back is not None
+        assert seen is not None
+        arguments = self._arguments(seen, job, wanted)
+        began = time.monotonic()
+        self._wrote = self._written(seen, job, wanted, arguments, back=back)
+        self._emit(
+            "submitted",
+            {
+                "job_id": job.id,
+                "generation": self._wrote.generation,
+                "overrides": dict(self._wrote.overrides),
+                "reason": self._going_back,
+            },
+        )
+        self._wait(self._wrote, wanted, back=back)
+        self._emit("running", {"job_id": self._job_id(), "seconds": time.monotonic() - began})
+        self._wrote = None
+        self._before = None if back else job.configuration
+
+    def _recover(self, job: RunningJob, wanted: Configuration) -> None:
+        """Put the old numbers back, unless nothing was written or somebody else has written."""
+        wrote, self._wrote = self._wrote, None
+        if wrote is None:
+            return
+        if self._left.is_set():
+            self._emit("left", {"job_id": job.id, "overrides": dict(wrote.overrides)})
+            return
+        arguments = self._arguments(wrote, job, job.configuration)
+        try:
+            now = self._written(wrote, job, job.configuration, arguments, back=True)
+            self._wait(now, job.configuration, back=True)
+        except (FlinkError, KubernetesError) as error:
+            self._alarm(job, error)
+        else:
+            self._emit("restored", {"job_id": self._job_id()})
+
+    def _written(
+        self, seen: FlinkResource, job: RunningJob, wanted: Configuration,
+        arguments: tuple[str, ...] | None, *, back: bool,
+    ) -> FlinkResource:  # fmt: skip
+        """Write a configuration under the lease."""
+        overrides = {job.vertex_ids[name]: tasks for name, tasks in wanted.parallelism.items()}
+        try:
+            if not self._lease.try_acquire():
+                raise Unreached(
+                    f"another instance holds the lease '{self._lease.name}'",
+                    remedy="Only one may act; this one takes over when the other ends.",
+                )
+            return self.writer.write(seen, overrides, arguments, back=back)
+        except KubernetesError as error:
+            status = TIMED_OUT if error.may_have_acted else REFUSED
+            if error.may_have_acted:
+                self._emit("alarm", {"reason": str(error), "overrides": overrides,
+                                     "remedy": "look at the resource"})  # fmt: skip
+            raise Unreached(str(error), status=status) from error
+
+    def _arguments(
+        self, seen: FlinkResource, job: RunningJob, wanted: Configuration
+    ) -> tuple[str, ...] | None:
+        """The job's arguments with the wanted memory levels; None where those stay."""
+        stays = wanted.memory_level == job.configuration.memory_level
+        if self.place.memory_route == "none":
+            if stays:
+                return None
+            raise Unreached(
+                "a memory level is asked for, and the place has no route for memory",
+                remedy="Set memory_route: job-arguments, or use a policy that leaves memory alone.",
+            )
+        asked = levels_in(seen.job_arguments, self.spec)
+        if asked is None and not stays:
+            raise Unreached(
+                f"{seen}: spec.job.args are not those of a job of this project",
+                remedy="Set memory_route: none.",
+            )
+        if asked is None or asked == wanted.memory_level:
+            return None
+        return with_levels(seen.job_arguments, wanted.memory_level, self.spec)
+
+    def _wait(self, wrote: FlinkResource, wanted: Configuration, *, back: bool) -> None:
+        """Follow a write until the configuration runs in full."""
+        began = time.monotonic()
+        reacted, trouble = False, ""
+        while True:
+            if self._abandon is not None and not back:
+                raise Unreached(f"taken back: {self._abandon}")
+            try:
+                now = self.writer.read()
+                self._check(wrote, now)
+                reacted = reacted or _reacted(wrote, now)
+                self._ran = self._look()
+                if self._runs(now, self._ran, wanted):
+                    return
+                trouble = f"; it runs {_tasks(self._ran)}"
+            except Unreached:
+                raise
+            except (FlinkError, KubernetesError) as error:  # out of reach for a moment
+                trouble = f"; {error}"
+            waited_s = time.monotonic() - began
+            if self._left.is_set():
+                raise Unreached("closed before it ran; the operator goes on", status=TIMED_OUT)
+            if not reacted and waited_s > self.place.reaction_s:
+                raise Unreached(
+                    f"the operator did not react within {self.place.reaction_s:g} s{trouble}",
+                    status=TIMED_OUT,
+                    remedy="Does the operator run, and watch this namespace?",
+                )
+            if waited_s > self.timeout_s:
+                raise Unreached(
+                    f"the new configuration did not run within {self.timeout_s:g} s{trouble}",
+                    status=TIMED_OUT,
+                    remedy="Are there nodes and quota for its TaskManagers?",
+                )
+            self._sleep(self.poll_s)
+
+    def _check(self, wrote: FlinkResource, now: FlinkResource) -> None:
+        """Give up where what was written does not stand, or will not run."""
+        if now.uid != wrote.uid:
+            self._wrote = None
+            raise Unreached(f"{now} was deleted and made anew")
+        if now.overrides != wrote.overrides:
+            self._wrote = None  # it is not ours to put back
+            raise Unreached(f"{now}: somebody else has written over the override")
+        if now.lifecycle_state in _TROUBLED and now.generation == now.observed_generation:
+            said = f": {now.error}" if now.error else ""
+            raise Unreached(f"{now} is {now.lifecycle_state}{said}")
+
+    def _runs(self, now: FlinkResource, ran: RunningVertices, wanted: Configuration) -> bool:
+        """Whether the configuration runs, and the operator is done with it."""
+        levels = levels_in(now.effective_arguments, self.spec)
+        if levels is not None and levels != wanted.memory_level:
+            return False
+        is_done = now.lifecycle_state == "STABLE" and not now.has_pending_change
+        return is_done and ran.settled and dict(ran.parallelism) == dict(wanted.parallelism)
+
+    def _job_id(self) -> str | None:
+        return None if self._ran is None else self._ran.job_id
+
+    def _alarm(self, job: RunningJob, error: Exception) -> None:
+        numbers = {job.vertex_ids[v]: n for v, n in job.configuration.parallelism.items()}
+        self._emit(
+            "alarm",
+            {
+                "reason": f"the job is not as it was before: {error}",
+                "job_id": job.id,
+                "configuration": as_words(job.configuration),
+                "overrides": numbers,
+                "remedy": "See why in the resource's status; then write the overrides given here.",
+            },
+        )
+
+
+def _reacted(wrote: FlinkResource, now: FlinkResource) -> bool:
+    """Whether the operator has begun."""
+    observed = now.observed_generation
+    is_seen = observed is not None and wrote.generation is not None and observed >= wrote.generation
+    return is_seen or now.lifecycle_state not in (wrote.lifecycle_state, "STABLE")
+
+
+def _tasks(ran: RunningVertices) -> str:
+    return ", ".join(f"{name}={tasks}" for name, tasks in ran.parallelism.items())

@@ -1,0 +1,394 @@
+"""One Kubernetes API server: the calls this project makes, each with its time limit.
+
+Only the transport of the official client is used: bodies stay plain documents, so nothing fails
+that the server would take. Its own ways of waiting are switched off: without a time limit a call
+to a server that hangs never returns, and a GET is repeated three times behind the caller's back
+(observed with client 37.0.2 against kube-apiserver 1.36).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from dsp_gym.backends.kubernetes.answers import refused, unanswered, unreadable
+from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.errors import KubernetesError, MissingExtraError
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+__all__ = ["FIELD_MANAGER", "KINDS", "KubernetesApi", "Watch"]
+
+Document = dict[str, Any]
+
+FIELD_MANAGER = "dsp-gym"
+"""Whom the server notes as the author of a change; the client would say `OpenAPI-Generator`."""
+
+KINDS = {
+    "FlinkDeployment": ("flink.apache.org/v1beta1", "flinkdeployments"),
+    "FlinkSessionJob": ("flink.apache.org/v1beta1", "flinksessionjobs"),
+    "Lease": ("coordination.k8s.io/v1", "leases"),
+    "Event": ("events.k8s.io/v1", "events"),
+}
+"""Group and version, and the plural, of every kind that is read or written."""
+
+MERGE_PATCH = "application/merge-patch+json"
+
+_PAGE = 500
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Watch(Iterator[tuple[str, Document]]):
+    """Changes as the server tells them: ADDED, MODIFIED, DELETED, or BOOKMARK (a version alone).
+
+    It ends when its time is up, or another thread calls `stop`.
+    """
+
+    def __init__(self, response: Any, url: str) -> None:
+        self._response, self._url = response, url
+        self._stopped = False
+        self._events = self._read()
+
+    def __next__(self) -> tuple[str, Document]:
+        return next(self._events)
+
+    def stop(self) -> None:
+        """End the stream; the thread that reads it wakes up."""
+        self._stopped = True
+        try:
+            self._response.shutdown()
+        except (OSError, RuntimeError, ValueError):
+            return  # it has ended already
+
+    def _read(self) -> Iterator[tuple[str, Document]]:
+        rest = b""
+        try:
+            for chunk in self._chunks():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield self._event(line)
+        finally:
+            self._response.close()
+
+    def _chunks(self) -> Iterator[bytes]:
+        try:
+            yield from self._response.stream(decode_content=False)
+        except Exception as error:
+            if not self._stopped:
+                raise unanswered("GET", self._url, error) from error
+
+    def _event(self, line: bytes) -> tuple[str, Document]:
+        try:
+            event = json.loads(line)
+            kind, body = str(event["type"]), dict(event["object"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise unreadable("GET", self._url, line) from error
+        if kind == "ERROR":  # such as a version that is too old, with HTTP status 200
+            raise refused("GET", self._url, int(body.get("code", 500)), json.dumps(body).encode())
+        return kind, body
+
+
+class KubernetesApi:
+    """An API server, as one account sees it. Whatever goes wrong is a `KubernetesError`.
+
+    Args:
+        client: the official client, with the account.
+        connect_timeout_s: longest wait for a connection.
+        timeout_s: longest wait for an answer, or for more of one.
+    """
+
+    def __init__(
+        self, client: ApiClient, *, connect_timeout_s: float = 3.0, timeout_s: float = 10.0
+    ) -> None:
+        self._client = client
+        self._connect_s, self._read_s = connect_timeout_s, timeout_s
+        self.url = str(client.configuration.host).rstrip("/")
+
+    @classmethod
+    def connect(cls, place: KubernetesPlace) -> KubernetesApi:
+        """The server and the account of a place; nothing is asked of it yet.
+
+        Raises:
+            KubernetesError: There is no such file or context.
+            MissingExtraError: The client is not installed.
+        """
+        try:
+            from kubernetes import client
+        except ImportError as error:
+            raise MissingExtraError("kubernetes", "talking to Kubernetes") from error
+        settings: Any = client.Configuration()
+        settings.retries = False
+        token_file = _signed_in(settings, place)
+        host = str(settings.host)
+        if host.startswith(("http://127.", "http://localhost", "https://127.")):
+            settings.proxy = None  # a proxy set for the web knows nothing of this machine
+        if token_file is not None:
+            settings.refresh_api_key_hook = _TokenFile(token_file)
+        return cls(
+            client.ApiClient(settings),
+            connect_timeout_s=place.connect_timeout_s,
+            timeout_s=place.timeout_s,
+        )
+
+    @property
+    def timeout_s(self) -> float:
+        """How long one call takes at most, s."""
+        return self._connect_s + self._read_s
+
+    def list(
+        self, kind: str, *, namespace: str, selector: str | None = None, name: str | None = None
+    ) -> tuple[list[Document], str]:
+        """Every object of a kind in a namespace, and the version the list is of.
+
+        Args:
+            kind: one of `KINDS`.
+            namespace: where.
+            selector: labels they have; none: any.
+            name: of the only one wanted.
+        """
+        query = [("limit", str(_PAGE)), *_selected(selector, name)]
+        items: list[Document] = []
+        more: list[tuple[str, str]] = []
+        while True:
+            page = self.request("GET", _path(kind, namespace), [*query, *more])
+            items += page.get("items") or []
+            head = page.get("metadata") or {}
+            if not head.get("continue"):
+                return items, str(head.get("resourceVersion", ""))
+            more = [("continue", str(head["continue"]))]
+
+    def get(self, kind: str, namespace: str, name: str) -> Document:
+        """One object."""
+        return self.request("GET", _path(kind, namespace, name))
+
+    def watch(
+        self,
+        kind: str,
+        *,
+        namespace: str,
+        selector: str | None = None,
+        since: str,
+        timeout_s: int = 30,
+        name: str | None = None,
+    ) -> Watch:
+        """What changes after a version, for so many seconds.
+
+        Raises:
+            KubernetesError: As `request`, here or from the iterator; Gone: the server has
+                forgotten what changed since then, so list anew.
+        """
+        query = [
+            ("watch", "true"), ("resourceVersion", since), ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(timeout_s)), *_selected(selector, name),
+        ]  # fmt: skip
+        path = _path(kind, namespace)
+        answer = self._send("GET", path, query, None, "", read_s=timeout_s + self._read_s)
+        if answer.status != 200:
+            raise refused("GET", self.url + path, answer.status, answer.read())
+        return Watch(answer.response, self.url + path)
+
+    def create(self, kind: str, namespace: str, body: Document) -> Document:
+        """A new object."""
+        query = [("fieldManager", FIELD_MANAGER)]
+        return self.request("POST", _path(kind, namespace), query, body)
+
+    def replace(self, kind: str, namespace: str, name: str, body: Document) -> Document:
+        """An object as a whole; with its resourceVersion, only if nobody changed it since."""
+        query = [("fieldManager", FIELD_MANAGER)]
+        return self.request("PUT", _path(kind, namespace, name), query, body)
+
+    def merge_patch(
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        body: Document,
+        *,
+        resource_version: str,
+        dry_run: bool = False,
+    ) -> Document:
+        """Merge a patch into an object, if it still has that version.
+
+        Args:
+            kind: one of `KINDS`.
+            namespace: where.
+            name: of the object.
+            body: what changes; null removes a key.
+            resource_version: of the object the patch was made for; another one is a Conflict.
+            dry_run: check it, and change nothing.
+        """
+        meta = dict(body.get("metadata") or {}) | {"resourceVersion": resource_version}
+        query = [("fieldManager", FIELD_MANAGER)] + ([("dryRun", "All")] if dry_run else [])
+        path = _path(kind, namespace, name)
+        return self.request("PATCH", path, query, {**body, "metadata": meta}, MERGE_PATCH)
+
+    def may(self, verb: str, kind: str, namespace: str) -> bool:
+        """Whether this account may do something, by the server's own answer."""
+        version, plural = KINDS[kind]
+        asked = {
+            "namespace": namespace, "verb": verb, "group": version.partition("/")[0],
+            "resource": plural,
+        }  # fmt: skip
+        review = self.request(
+            "POST",
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            body={
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": asked},
+            },
+        )
+        return bool((review.get("status") or {}).get("allowed", False))
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Iterable[tuple[str, str]] = (),
+        body: Document | None = None,
+        content_type: str = "application/json",
+    ) -> Document:
+        """Any call; the document it is answered with.
+
+        Raises:
+            KubernetesError: The server is out of reach, late, or refuses.
+        """
+        answer = self._send(method, path, query, body, content_type, read_s=self._read_s)
+        try:
+            content = answer.read()
+        except Exception as error:
+            raise unanswered(method, self.url + path, error) from error
+        if not 200 <= answer.status < 300:
+            raise refused(method, self.url + path, answer.status, content)
+        try:
+            document = json.loads(content)
+        except ValueError as error:
+            raise unreadable(method, self.url + path, content) from error
+        if not isinstance(document, dict):
+            raise unreadable(method, self.url + path, content)
+        return document
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()  # type: ignore[no-untyped-call]  # the client's, without a type
+
+    def _send(
+        self, method: str, path: str, query: Iterable[tuple[str, str]], body: Document | None,
+        content_type: str, *, read_s: float,
+    ) -> Any:  # fmt: skip
+        headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        asked = urlencode(list(query))
+        url = f"{self.url}{path}{'?' if asked else ''}{asked}"
+        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        try:
+            return self._client.call_api(
+                method, url, headers, body, _request_timeout=(self._connect_s, read_s)
+            )
+        except Exception as error:  # urllib3's, the client's, or the socket's
+            raise unanswered(method, self.url + path, error) from error
+
+
+class _TokenFile:
+    """Signs calls with what the file says now: tokens of service accounts are rotated."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read: tuple[int, int, int] | None = None
+
+    def __call__(self, settings: Any) -> None:
+        try:
+            stat = self._file.stat()
+            seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if seen != self._read:
+                text = self._file.read_text(encoding="utf-8").strip()
+                if text:
+                    settings.api_key["BearerToken"] = f"Bearer {text}"
+                    self._read = seen
+        except (OSError, UnicodeDecodeError):
+            return  # in the middle of a rotation; the old one holds for a while
+
+
+def _signed_in(settings: Any, place: KubernetesPlace) -> Path | None:
+    """Fill in server and account; returns the file of a token that may be rotated."""
+    if place.kubeconfig is None and _in_cluster():
+        return _from_pod(settings)
+    file = None if place.kubeconfig is None else place.kubeconfig.expanduser()
+    if file is not None and not file.is_file():
+        raise KubernetesError(
+            "there is no such file", file=file, reason="Invalid", remedy="Name a kubeconfig."
+        )
+
+    def load(config: Any) -> Path | None:
+        config.load_kube_config(
+            str(file) if file else None, place.context, settings, persist_config=False
+        )
+        return _token_file_of(config, file, place.context)
+
+    return _load(load, file)
+
+
+def _load(how: Callable[[Any], Path | None], file: Path | None) -> Path | None:
+    import yaml
+    from kubernetes import config
+
+    try:
+        return how(config)
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
+        raise KubernetesError(
+            f"no API server is known from it: {str(error).strip().splitlines()[0]}"
+            if file
+            else f"no API server is known: {error}",
+            file=file,
+            reason="Invalid",
+            remedy="Name a kubeconfig and one of its contexts (kubectl config get-contexts).",
+        ) from error
+
+
+def _in_cluster() -> bool:
+    told = {"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"} <= os.environ.keys()
+    return told and (_SERVICE_ACCOUNT / "token").is_file()
+
+
+def _from_pod(settings: Any) -> Path:
+    """The API server as every pod is told of it, and the token of its service account."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    settings.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    settings.ssl_ca_cert = str(_SERVICE_ACCOUNT / "ca.crt")
+    settings.api_key["BearerToken"] = ""
+    return _SERVICE_ACCOUNT / "token"
+
+
+def _token_file_of(config: Any, file: Path | None, context: str | None) -> Path | None:
+    """The `tokenFile` of the account in use; the client reads it once and never again."""
+    import yaml
+
+    path = file or Path(config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)[0]).expanduser()
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    current = context or document.get("current-context")
+    of_context: Mapping[str, Any] = next(
+        (c["context"] for c in document.get("contexts") or () if c["name"] == current), {}
+    )
+    users = document.get("users") or ()
+    user: Mapping[str, Any] = next(
+        (u.get("user") or {} for u in users if u["name"] == of_context.get("user")), {}
+    )
+    return path.parent / user["tokenFile"] if "tokenFile" in user else None
+
+
+def _path(kind: str, namespace: str, name: str | None = None) -> str:
+    version, plural = KINDS[kind]
+    path = f"/apis/{version}/namespaces/{quote(namespace, safe='')}/{plural}"
+    return path if name is None else f"{path}/{quote(name, safe='')}"
+
+
+def _selected(selector: str | None, name: str | None) -> list[tuple[str, str]]:
+    labels = [] if selector is None else [("labelSelector", selector)]
+    return labels + ([] if name is None else [("fieldSelector", f"metadata.name={name}")])

@@ -1,0 +1,306 @@
+"""A job of the Flink Kubernetes Operator, as a collector follows it.
+
+The resource says which job it is and how the operator stands to it; what runs is told by Flink's
+REST interface where that is reachable, and by the metrics of its tasks where it is not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.prometheus import PrometheusSamples
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.backends.flink.submission import all_running
+from dsp_gym.backends.kubernetes.job_arguments import levels_in
+from dsp_gym.backends.kubernetes.resources import FlinkResource
+from dsp_gym.backends.kubernetes.running import RunningVertices
+from dsp_gym.errors import FlinkError, did_you_mean
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.snapshot import Status
+from dsp_gym.metrics.flink import BY_NAME, vertex_of
+from dsp_gym.metrics.window import FRESH_S, Observed
+
+__all__ = ["KubernetesJob", "KubernetesSamples", "TaskSource", "Watched"]
+
+UNKNOWN = float("nan")
+
+_COUNTED = BY_NAME["records_out_total"]
+"""A metric that every task has, so that its series can be counted."""
+
+
+class Watched(Protocol):
+    """What following a job needs of a `dsp_gym.backends.kubernetes.watch.Watcher`."""
+
+    trouble: str | None
+
+    def resources(self) -> dict[str, FlinkResource]:
+        """What is known of each, by name."""
+
+    def age_s(self) -> float:
+        """Seconds since the server was last heard of."""
+
+
+class TaskSource(Protocol):
+    """Tells the tasks of a job from its metrics."""
+
+    def tasks(self, job_id: str, since_s: float, until_s: float) -> dict[str, tuple[str, int]]:
+        """Flink's id and the number of subtasks that were seen, by vertex of the job file."""
+
+
+class KubernetesJob:
+    """Follows the job of one resource over restarts, rescales and redeployments.
+
+    Args:
+        watcher: follows the resource.
+        name: of the resource.
+        spec: its job file.
+        rest: Flink's REST interface; None: metrics alone tell what runs.
+        stale_s: what the API server said so long ago is no longer believed, s.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        watcher: Watched,
+        name: str,
+        spec: JobSpec,
+        rest: FlinkRest | None = None,
+        *,
+        stale_s: float = 120.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name, self.spec = name, spec
+        self.trouble: str | None = None
+        self.tasks: TaskSource | None = None
+        """Where tasks are counted while Flink cannot be asked."""
+        self.not_before_s = float("-inf")
+        """What was measured before is not looked at, Unix seconds."""
+        self._watcher, self._rest, self._stale_s, self._clock = watcher, rest, stale_s, clock
+        self._flink = None if rest is None else _JobOfId(rest, name, spec)
+        self._ids: list[str] = []
+        start = Configuration.of_spec(spec)
+        self._parallelism: Mapping[str, int] = start.parallelism
+        self._start_levels = start.memory_level
+        self._run: tuple[str, Mapping[str, int]] | None = None  # id and tasks seen last
+        self._since_s = UNKNOWN
+
+    @property
+    def resource(self) -> FlinkResource:
+        """The resource as the API server told it last.
+
+        Raises:
+            FlinkError: There is none, or the server has been silent for too long.
+        """
+        known = self._watcher.resources()
+        age_s = self._watcher.age_s()
+        if age_s > self._stale_s:
+            raise FlinkError(
+                f"the API server was last heard of {age_s:.0f} s ago: "
+                f"{self._watcher.trouble or 'it has not answered yet'}"
+            )
+        if self.name not in known:
+            raise FlinkError(
+                f"there is no resource '{self.name}'", remedy=did_you_mean(self.name, known)
+            )
+        return known[self.name]
+
+    @property
+    def job_id(self) -> str:
+        """Id of the job that runs under the resource.
+
+        Raises:
+            FlinkError: None does.
+        """
+        resource = self.resource
+        if resource.job_id is None:
+            raise FlinkError(
+                f"{resource} has no job yet: its lifecycleState is {resource.lifecycle_state}",
+                remedy=resource.error,
+            )
+        return self._remembered(resource.job_id)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids the job is known to have had, the newest last."""
+        return tuple(self._ids)
+
+    def observe(self, now_s: float) -> Observed:
+        """Status and configuration at `now_s`; where they cannot be had `trouble` says why."""
+        self.trouble = None
+        try:
+            resource, job_id = self.resource, self.job_id
+        except FlinkError as error:
+            self.trouble = str(error)
+            gone = self.name not in self._watcher.resources() and (
+                self._watcher.age_s() <= self._stale_s
+            )
+            return self._known(now_s, Status.FAILED if gone else Status.RESTARTING)
+        if resource.lifecycle_state == "FAILED" or resource.job_state in ENDED:
+            return self._known(now_s, Status.FAILED, resource)
+        if self._flink is not None:
+            seen = self._flink.observe_id(job_id, now_s, self._levels(resource))
+            self._parallelism = seen.parallelism
+            if self._flink.trouble is None:
+                return self._later(seen)
+            self.trouble = self._flink.trouble
+        return self._by_metrics(resource, job_id, now_s)
+
+    def look(self) -> RunningVertices:
+        """What runs now.
+
+        Raises:
+            FlinkError: Neither Flink nor its metrics can be had, or they are of another job.
+        """
+        job_id = self.job_id
+        if self._rest is not None:
+            try:
+                job = self._rest.job(job_id)
+            except FlinkError:
+                if self.tasks is None:
+                    raise
+            else:
+                return self._told_by_flink(job)
+        found, resource = self._tasks_of(job_id, self._clock()), self.resource
+        return RunningVertices(
+            job_id, resource.job_state, {name: found[name][0] for name in found},
+            {name: found[name][1] for name in found}, resource.job_state == "RUNNING",
+        )  # fmt: skip
+
+    def _told_by_flink(self, job: Mapping[str, Any]) -> RunningVertices:
+        names = [vertex.name for vertex in self.spec.vertices]
+        found = {vertex_of(vertex["name"], names): vertex for vertex in job["vertices"]}
+        self._check(found, f"job {job['jid']}")
+        return RunningVertices(
+            str(job["jid"]), str(job["state"]), {name: str(found[name]["id"]) for name in names},
+            {name: int(found[name]["tasks"].get("RUNNING", 0)) for name in names},
+            all_running(job),
+        )  # fmt: skip
+
+    def _by_metrics(self, resource: FlinkResource, job_id: str, now_s: float) -> Observed:
+        """What the resource and the series of the tasks tell."""
+        if resource.job_state != "RUNNING":
+            self._run = None
+            return self._known(now_s, Status.RESTARTING, resource)
+        if self.tasks is None:
+            return self._known(now_s, Status.RESTARTING, resource)
+        try:
+            found = self._tasks_of(job_id, now_s)
+        except FlinkError as error:
+            self.trouble = self.trouble or str(error)
+            return self._known(now_s, Status.RUNNING, resource)
+        self.trouble = None
+        self._parallelism = {name: tasks for name, (_, tasks) in found.items()}
+        if self._run != (job_id, self._parallelism):
+            first = self._run is None and not self._since_s > 0
+            began_s = resource.started_s if first else None
+            self._since_s = now_s if began_s is None else min(began_s, now_s)
+            self._run = (job_id, self._parallelism)
+        return self._known(now_s, Status.RUNNING, resource)
+
+    def _tasks_of(self, job_id: str, now_s: float) -> dict[str, tuple[str, int]]:
+        if self.tasks is None:
+            raise FlinkError(
+                f"what runs under '{self.name}' cannot be seen: there is neither Flink's REST "
+                "interface nor a Prometheus",
+                key="rest_url",
+            )
+        found = self.tasks.tasks(job_id, now_s - FRESH_S, now_s)
+        self._check(found, f"the metrics of job {job_id}")
+        return found
+
+    def _check(self, found: Mapping[str, object] | Mapping[str | None, object], where: str) -> None:
+        missing = [v.name for v in self.spec.vertices if v.name not in found]
+        if not found:
+            raise FlinkError(
+                f"{where}: there are none",
+                remedy="Does that Prometheus scrape the TaskManagers of the job?",
+            )
+        if missing:
+            raise FlinkError(
+                f"{where}: there is no vertex {missing[0]!r}",
+                remedy=f"Name the job file that describes the job; this one is {self.spec.job!r}.",
+            )
+
+    def _levels(self, resource: FlinkResource) -> Mapping[str, int]:
+        return levels_in(resource.effective_arguments, self.spec) or self._start_levels
+
+    def _known(
+        self, now_s: float, status: Status, resource: FlinkResource | None = None
+    ) -> Observed:
+        since_s = min(self._since_s, now_s) if self._since_s > 0 else now_s
+        levels = self._start_levels if resource is None else self._levels(resource)
+        return self._later(Observed(now_s, status, since_s, self._parallelism, levels))
+
+    def _later(self, seen: Observed) -> Observed:
+        """The same, with nothing looked at from before the time named."""
+        since_s = min(max(seen.running_since_s, self.not_before_s), seen.t_s)
+        return Observed(
+            seen.t_s, seen.status, since_s, seen.parallelism, seen.memory_level, seen.outage_s,
+            seen.tm_count,
+        )  # fmt: skip
+
+    def _remembered(self, job_id: str) -> str:
+        self._ids = [known for known in self._ids if known != job_id] + [job_id]
+        return job_id
+
+
+class KubernetesSamples(PrometheusSamples):
+    """Samples of the job of a resource; its tasks are counted, too."""
+
+    def tasks(self, job_id: str, since_s: float, until_s: float) -> dict[str, tuple[str, int]]:
+        """Flink's id and the number of subtasks that were seen, by vertex of the job file.
+
+        Raises:
+            FlinkError: Prometheus does not answer, in time or as it should.
+        """
+        seen: dict[str, tuple[str, set[int]]] = {}
+        for series in self._range((_COUNTED,), "job_id", (job_id,), since_s, until_s):
+            labels = series["metric"]
+            vertex = vertex_of(str(labels.get("task_name", "")), self._vertices)
+            if vertex is not None:
+                _, subtasks = seen.setdefault(vertex, (str(labels.get("task_id", "")), set()))
+                subtasks.add(int(labels["subtask_index"]))
+        return {vertex: (vertex_id, len(found)) for vertex, (vertex_id, found) in seen.items()}
+
+    def advice(self, namespace: str, name: str, since_s: float, until_s: float) -> dict[str, int]:
+        """What the operator's own autoscaler recommends, by Flink's vertex id.
+
+        Its metrics are named after the vertex and labelled with the resource; under which of two
+        label names depends on the operator's release, so both are taken.
+
+        Raises:
+            FlinkError: Prometheus does not answer, in time or as it should.
+        """
+        selector = '{__name__=~".*AutoScaler.*_RECOMMENDED_PARALLELISM_Current"}'
+        found: dict[str, int] = {}
+        for series in self._asked(selector, since_s, until_s):
+            labels = series["metric"]
+            whose = (
+                labels.get("resourcens") or labels.get("namespace"),
+                labels.get("resourcename") or labels.get("name"),
+            )
+            vertex = re.search(r"_([0-9a-f]{32})_", str(labels["__name__"]))
+            value = float(series["values"][-1][1])
+            if whose == (namespace, name) and vertex is not None and math.isfinite(value):
+                found[vertex[1]] = int(value)
+        return found
+
+
+class _JobOfId(FlinkJob):
+    """A job of a Flink cluster whose id is known from elsewhere."""
+
+    def observe_id(self, job_id: str, now_s: float, levels: Mapping[str, int]) -> Observed:
+        """Status and configuration of that job at `now_s`."""
+        self.trouble = None
+        self._memory_level, self._levels_of = levels, job_id
+        try:
+            return self._known(now_s, self._look(self._remembered(job_id), now_s))
+        except FlinkError as error:
+            self.trouble = str(error)
+            return self._known(now_s, Status.RESTARTING)

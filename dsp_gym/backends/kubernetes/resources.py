@@ -1,0 +1,224 @@
+"""FlinkDeployment and FlinkSessionJob as an external autoscaler may rely on them.
+
+Read leniently: releases 1.10 to 1.16 of the operator differ in their definitions, every part of the
+status may be missing, and values nobody knows yet must not stop anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dsp_gym.backends.kubernetes.overrides import KEY, Form, Override, flattened
+from dsp_gym.errors import KubernetesError
+
+__all__ = ["KILL_SWITCH", "FlinkResource"]
+
+KILL_SWITCH = "dsp-gym.io/stop"
+"""Annotation of the resource; at "true" nothing is written to it."""
+
+UNKNOWN = "unknown"
+
+_LIFECYCLE = frozenset(
+    (
+        "CREATED", "SUSPENDED", "UPGRADING", "DEPLOYED", "STABLE", "ROLLING_BACK", "ROLLED_BACK",
+        "FAILED", "DELETING", "DELETED",
+    )
+)  # fmt: skip
+_JOB = frozenset(
+    (
+        "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED",
+        "FINISHED", "RESTARTING", "SUSPENDED", "RECONCILING",
+    )
+)  # fmt: skip
+_RECONCILIATION = frozenset(("DEPLOYED", "UPGRADING", "ROLLING_BACK", "ROLLED_BACK"))
+_UPGRADE = frozenset(("stateless", "savepoint", "last-state"))
+_MODES = frozenset(("native", "standalone"))
+_PREFIXES = ("job.autoscaler.", "kubernetes.operator.job.autoscaler.")
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkResource:
+    """One custom resource at one version; words the definitions do not have are "unknown"."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int | None
+    observed_generation: int | None  # of the spec the operator looked at last
+    lifecycle_state: str
+    reconciliation_state: str
+    job_state: str
+    job_id: str | None  # another one after every redeployment
+    job_name: str | None  # in Flink, where the status tells it
+    upgrade_mode: str
+    mode: str
+    flink_version: str
+    is_session_cluster: bool
+    is_deleting: bool
+    suspended: bool
+    started_s: float | None  # when the job was submitted, Unix seconds
+    job_arguments: tuple[str, ...]
+    effective_arguments: tuple[str, ...]  # of the spec that runs
+    configuration: Mapping[str, str]  # by dotted keys
+    overrides: Mapping[str, int]  # vertex id to parallelism, of the spec
+    effective_overrides: Mapping[str, int]  # of the spec that runs
+    override_form: Form
+    override_trouble: str | None
+    builtin_autoscaler: Literal["off", "advisor", "on"]
+    kill_switch: bool
+    error: str | None  # the operator's own words
+    written: Override
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> FlinkResource:
+        """From the document of an API server."""
+        meta, spec, status = (_map(body.get(part)) for part in ("metadata", "spec", "status"))
+        job, job_status = _map(spec.get("job")), _map(status.get("jobStatus"))
+        reconciled = _map(status.get("reconciliationStatus"))
+        configuration = _map(spec.get("flinkConfiguration"))
+        override, flat = Override.of(configuration), flattened(configuration)
+        runs = _last_reconciled(reconciled)
+        effective = Override.of(_map(runs.get("flinkConfiguration")))
+        started_ms = _number(job_status.get("startTime"))
+        return cls(
+            kind=str(body.get("kind") or "FlinkDeployment"),
+            namespace=str(meta.get("namespace", "")),
+            name=str(meta.get("name", "")),
+            uid=str(meta.get("uid", "")),
+            resource_version=str(meta.get("resourceVersion", "")),
+            generation=_number(meta.get("generation")),
+            observed_generation=_number(status.get("observedGeneration")),
+            lifecycle_state=_word(status.get("lifecycleState"), _LIFECYCLE),
+            reconciliation_state=_word(reconciled.get("state"), _RECONCILIATION),
+            job_state=_word(job_status.get("state"), _JOB),
+            job_id=_optional(job_status.get("jobId")),
+            job_name=_optional(job_status.get("jobName")),
+            upgrade_mode=_word(job.get("upgradeMode", "stateless"), _UPGRADE),
+            mode=_word(spec.get("mode", "native"), _MODES),
+            flink_version=str(spec.get("flinkVersion") or UNKNOWN),
+            is_session_cluster=not job,
+            is_deleting=meta.get("deletionTimestamp") is not None,
+            suspended=job.get("state") == "suspended",
+            started_s=None if started_ms is None else started_ms / 1000.0,
+            job_arguments=_texts(job.get("args")),
+            effective_arguments=_texts(_map(runs.get("job")).get("args")),
+            configuration=flat,
+            overrides=override.values,
+            effective_overrides=effective.values,
+            override_form=override.form,
+            override_trouble=override.trouble,
+            builtin_autoscaler=_builtin(flat),
+            kill_switch=str(_map(meta.get("annotations")).get(KILL_SWITCH)).lower() == "true",
+            error=_optional(status.get("error")),
+            written=override,
+        )
+
+    def reason_not_to_act(self) -> str | None:
+        """Why nothing may be written to it now, a sentence; None where nothing speaks against."""
+        return self.reason_not_to_write() or self._not_settled()
+
+    def patch_for(self, overrides: Mapping[str, int]) -> dict[str, Any]:
+        """The merge patch that asks for parallelism by vertex id, in the form the resource uses.
+
+        Raises:
+            KubernetesError: The override that stands there cannot be told.
+        """
+        if self.override_trouble is not None:
+            raise KubernetesError(
+                f"{self}: {self.override_trouble}", reason="Invalid",
+                remedy=f"Leave one text '{KEY}' there.",
+            )  # fmt: skip
+        return {"spec": {"flinkConfiguration": self.written.patch(overrides)}}
+
+    @property
+    def has_pending_change(self) -> bool:
+        """Whether the operator has not taken in what the spec says."""
+        observed = self.observed_generation
+        return observed is not None and self.generation is not None and observed < self.generation
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    def reason_not_to_write(self) -> str | None:
+        """The part of the reasons that holds for putting the old numbers back, too.
+
+        A job that does not come back is not STABLE, and that is why they are put back.
+        """
+        if self.kill_switch:
+            return f"the annotation {KILL_SWITCH} says stop"
+        if self.is_session_cluster:
+            return "it is a session cluster; its jobs are FlinkSessionJobs"
+        if self.builtin_autoscaler == "on":
+            return "it is managed by the operator's built-in autoscaler"
+        if self.override_trouble is not None:
+            return self.override_trouble
+        if self.upgrade_mode == "stateless":
+            return "its upgradeMode is stateless: an upgrade would lose its state"
+        if self.upgrade_mode == UNKNOWN:
+            return "its upgradeMode is not known to this release"
+        if self.suspended:
+            return "it is suspended"
+        if self.is_deleting:
+            return "it is being deleted"
+        return None
+
+    def _not_settled(self) -> str | None:
+        """Reasons that pass."""
+        if self.lifecycle_state != "STABLE":
+            return f"its lifecycleState is {self.lifecycle_state}, not STABLE"
+        if self.reconciliation_state in ("ROLLING_BACK", "ROLLED_BACK", "UPGRADING"):
+            return f"its reconciliation is {self.reconciliation_state}"
+        if self.job_state != "RUNNING":
+            return f"its job is {self.job_state}, not RUNNING"
+        if self.has_pending_change:
+            return "a change of its spec is pending"
+        if self.effective_overrides != self.overrides:
+            return "an override that was written has not been taken in"
+        return None
+
+
+def _builtin(configuration: Mapping[str, str]) -> Literal["off", "advisor", "on"]:
+    """What the spec says; the operator's own defaults are not seen from here."""
+
+    def value(key: str, default: str) -> str:
+        found = (configuration[p + key] for p in _PREFIXES if p + key in configuration)
+        return next(found, default).strip().lower()
+
+    if value("enabled", "false") != "true":
+        return "off"
+    return "on" if value("scaling.enabled", "true") == "true" else "advisor"
+
+
+def _last_reconciled(reconciliation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The spec that runs: a JSON text, wrapped with metadata since operator 1.1."""
+    try:
+        document = json.loads(reconciliation.get("lastReconciledSpec") or "{}")
+    except (ValueError, TypeError):
+        return {}
+    document = _map(document)
+    return _map(document.get("spec", document))
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(str(part) for part in value) if isinstance(value, list) else ()
+
+
+def _word(value: Any, known: frozenset[str]) -> str:
+    return value if isinstance(value, str) and value in known else UNKNOWN
+
+
+def _optional(value: Any) -> str | None:
+    return str(value) if value else None
+
+
+def _number(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | str) and str(value).isdecimal() else None

@@ -1,0 +1,171 @@
+"""Resources of one kind, followed in a thread: listed, then watched, whatever the server does.
+
+The client's informer does not work for custom resources (client 37), so this is a loop of its own:
+list, watch from the version of the list with bookmarks, and list anew where the server has
+forgotten. A list is authoritative: what changed while the server was away is seen there only.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from dsp_gym.backends.kubernetes.api import KubernetesApi, Watch
+from dsp_gym.backends.kubernetes.resources import FlinkResource
+from dsp_gym.errors import KubernetesError
+
+__all__ = ["Watcher"]
+
+_LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 30.0
+
+
+class Watcher:
+    """Follows resources until it is closed; errors are counted and told, never raised.
+
+    Args:
+        api: the server.
+        kind: FlinkDeployment or FlinkSessionJob.
+        namespace: where they stand.
+        selector: labels they have; none: any.
+        clock: seconds that only go forward.
+        name: of the only one that is followed; none: every one.
+        watch_s: length of one watch, s.
+        least_wait_s: first wait after an error, s; it doubles, with jitter, up to 30 s.
+        on_change: called from the thread with every resource that is new or changed.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        kind: str,
+        namespace: str,
+        selector: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        name: str | None = None,
+        watch_s: int = 30,
+        least_wait_s: float = _LEAST_WAIT_S,
+        on_change: Callable[[FlinkResource], None] | None = None,
+    ) -> None:
+        self._api, self._kind, self._namespace = api, kind, namespace
+        self._selector, self._name, self._watch_s = selector, name, watch_s
+        self._clock, self._least_wait_s, self._on_change = clock, least_wait_s, on_change
+        self.errors: Counter[str] = Counter()
+        """How often something went wrong, by the reason of the error."""
+        self.lists = 0
+        """How often everything was listed."""
+        self.trouble: str | None = None
+        """What is wrong now, in words."""
+        self._lock = threading.Lock()
+        self._resources: dict[str, FlinkResource] = {}
+        self._heard_s = float("-inf")
+        self._version: str | None = None  # to watch from; None: list first
+        self._stream: Watch | None = None
+        self._listed, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(
+            target=self._follow, name=f"watch-{kind}-{namespace}", daemon=True
+        )
+        self._thread.start()
+
+    def resources(self) -> dict[str, FlinkResource]:
+        """What is known of each, by name."""
+        with self._lock:
+            return dict(self._resources)
+
+    def age_s(self) -> float:
+        """Seconds since the server was last heard of; infinite before the first time."""
+        return self._clock() - self._heard_s
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until everything was listed once; False where that took too long."""
+        return self._listed.wait(timeout_s)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing.set()
+        with self._lock:
+            stream = self._stream
+        if stream is not None:
+            stream.stop()
+        self._thread.join(1.0)  # a call that hangs ends by its own time limit, a daemon until then
+
+    def _follow(self) -> None:
+        wait_s = self._least_wait_s
+        while not self._closing.is_set():
+            try:
+                if self._version is None:
+                    self._list()
+                self._watch()
+                wait_s = self._least_wait_s
+            except KubernetesError as error:
+                if self._closing.is_set():
+                    return
+                self.errors[error.reason] += 1
+                if error.reason == "Gone":
+                    self._version = None  # it has forgotten; nothing is wrong
+                    if self._closing.wait(random.uniform(0, self._least_wait_s)):
+                        return
+                    continue
+                self.trouble = str(error)
+                if self._closing.wait(wait_s * random.uniform(0.5, 1.0)):
+                    return
+                wait_s = min(2 * wait_s, _MOST_WAIT_S)
+
+    def _list(self) -> None:
+        items, version = self._api.list(
+            self._kind, namespace=self._namespace, selector=self._selector, name=self._name
+        )
+        known = [FlinkResource.parse({"kind": self._kind, **item}) for item in items]
+        with self._lock:
+            before, self._resources = self._resources, {one.name: one for one in known}
+        self.lists += 1
+        self._heard()
+        self._version = version
+        self._listed.set()
+        for one in known:
+            old = before.get(one.name)
+            if old is None or old.resource_version != one.resource_version:
+                self._tell(one)
+
+    def _watch(self) -> None:
+        assert self._version is not None
+        stream = self._api.watch(
+            self._kind, namespace=self._namespace, selector=self._selector, name=self._name,
+            since=self._version, timeout_s=self._watch_s,
+        )  # fmt: skip
+        with self._lock:
+            self._stream = stream
+        if self._closing.is_set():
+            stream.stop()
+        try:
+            self._heard()
+            for what, body in stream:
+                self._heard()
+                self._take(what, body)
+            self._heard()
+        finally:
+            with self._lock:
+                self._stream = None
+
+    def _take(self, what: str, body: dict[str, Any]) -> None:
+        self._version = str((body.get("metadata") or {}).get("resourceVersion") or self._version)
+        if what == "BOOKMARK":
+            return
+        resource = FlinkResource.parse({"kind": self._kind, **body})
+        with self._lock:
+            if what == "DELETED":
+                self._resources.pop(resource.name, None)
+                return
+            self._resources[resource.name] = resource
+        self._tell(resource)
+
+    def _heard(self) -> None:
+        self._heard_s, self.trouble = self._clock(), None
+
+    def _tell(self, resource: FlinkResource) -> None:
+        if self._on_change is not None:
+            self._on_change(resource)

@@ -1,0 +1,115 @@
+"""A recorded run as a job: what was seen then is seen again, and nothing can be changed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.errors import MetricsError
+from dsp_gym.loop.decision import GuardedDecision
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.protocols import IDLE
+from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.outcome import outcome_of
+from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.metrics.window import FRESH_S, Observed, WindowConfig, snapshot_of
+from dsp_gym.records.recording import Run
+
+__all__ = ["ReplayJobs"]
+
+_CHANGES = ("running", "stopped", "failure")
+"""Events after which the job is in another state."""
+
+
+class ReplayJobs:
+    """Collector and actuator of one recorded run; the clock is the recording's.
+
+    Decisions are remembered in `asked` and never enacted: snapshots and outcomes are those of the
+    configurations that ran.
+
+    Args:
+        run: the run.
+        window: over which samples means of a snapshot are taken.
+        start_s: seconds after the job ran at which the replay begins.
+    """
+
+    def __init__(self, run: Run, window: WindowConfig | None = None, start_s: float = 0.0) -> None:
+        if math.isnan(run.t_running_s):
+            raise MetricsError(
+                f"run '{run.name}' never ran, so there is nothing to replay",
+                remedy="Choose a complete run of the recording.",
+            )
+        self.run = run
+        self.topology = Topology.of([run.spec])
+        self.window = window or WindowConfig()
+        self.asked: list[tuple[float, GuardedDecision]] = []
+        self._start_s = run.t_running_s + start_s
+        # Its last event is whoever recorded it ending it: that is no outage of the job.
+        self._events = [e for e in run.events if run.t_running_s < e.t_s < run.t_end_s]
+        self.t_s = self._start_s
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.asked.clear()
+        self.t_s = self._start_s
+
+    @property
+    def done(self) -> bool:
+        """Whether the recording has no more to show."""
+        return self.t_s >= self.run.t_end_s
+
+    def snapshot(self) -> MetricsSnapshot:
+        """What was seen at this time."""
+        # What `snapshot_of` looks at, and no more: a recording may hold a week.
+        back_s = max(self.window.window_s + 2 * SAMPLE_S, FRESH_S)
+        samples = self.run.samples().between(self.t_s - back_s, self.t_s)
+        return snapshot_of(self.topology, [self._observed(self.t_s)], [samples], self.window)
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Remember what was asked for."""
+        self.asked.append((self.t_s, guarded))
+
+    def status(self) -> NDArray[np.int64]:
+        """Nothing is ever under way."""
+        return np.full(1, IDLE, dtype=np.int64)
+
+    def advance(self, seconds: int) -> Outcome:
+        """Go on, at most to the end of the run; returns what happened."""
+        since_s = self.t_s
+        self.t_s = min(since_s + seconds, self.run.t_end_s)
+        events = [e for e in self._events if since_s < e.t_s <= self.t_s]
+        changed_s = [event.t_s for event in events if event.kind in _CHANGES]
+        history = [self._observed(since_s)]
+        for at_s in changed_s:  # a state holds until an event: it is looked at before and after
+            history += [self._observed(at_s, before=True), self._observed(at_s)]
+        history.append(self._observed(self.t_s))
+        samples = self.run.samples().between(since_s - 2 * SAMPLE_S, self.t_s)
+        return outcome_of(
+            self.run.spec, samples, history, since_s, self.t_s,
+            rescales=sum(event.kind == "rescale_asked" for event in events),
+        )  # fmt: skip
+
+    def _observed(self, t_s: float, *, before: bool = False) -> Observed:
+        """Status and configuration at a time; `before` leaves out what happened right then."""
+        status, since_s, outage_s = Status.RUNNING, self.run.t_running_s, math.nan
+        down_s = since_s
+        for event in self._events:
+            if event.t_s > t_s or (before and event.t_s == t_s):
+                break
+            if event.kind == "failure":
+                status, down_s = Status.FAILED, event.t_s
+            elif event.kind == "stopped":
+                status, down_s = Status.RESTARTING, event.t_s
+            elif event.kind == "running":
+                if status != Status.RUNNING:
+                    outage_s = event.t_s - down_s
+                status, since_s = Status.RUNNING, event.t_s
+        configuration = self.run.configuration_at(math.nextafter(t_s, 0.0) if before else t_s)
+        return Observed(
+            t_s=t_s, status=status, running_since_s=since_s,
+            parallelism=configuration.parallelism, memory_level=configuration.memory_level,
+            outage_s=outage_s,
+        )  # fmt: skip

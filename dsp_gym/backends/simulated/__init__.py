@@ -1,0 +1,1 @@
+"""Jobs of the model, whose time the loop drives."""

@@ -1,0 +1,193 @@
+"""Recordings of simulated jobs: the same files as of a real one, and the truth beside them.
+
+A vertex of the model stands for its subtasks; they are written one by one, the hottest first, so
+that readers treat both kinds of recording alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.samples import Row, Samples
+from dsp_gym.records.manifest import Event, RecordedLoad, RunRecord
+from dsp_gym.records.writer import RecordingWriter
+from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
+from dsp_gym.simulation.state import (
+    S_RAW_BACK,
+    S_RAW_BUSY,
+    S_READ,
+    S_WRITE,
+    T_LATENCY,
+    T_PENDING,
+    T_PROCESSED,
+    T_RATE,
+    X_HITS,
+    X_HOT,
+    X_IN,
+    X_MISSES,
+    X_OUT,
+    X_PAST_OUT,
+    X_PENDING,
+    X_STATE,
+)
+
+__all__ = ["SimulatedRecording", "simulated_samples"]
+
+Floats = NDArray[np.float64]
+
+
+class SimulatedRecording:
+    """Records runs of one simulated job, one after the other on one clock.
+
+    Args:
+        folder: an empty or new one.
+        spec: the job.
+        options: of the simulation; every second is kept whatever it says.
+    """
+
+    def __init__(
+        self, folder: str | Path, spec: JobSpec, options: SimulationOptions | None = None
+    ) -> None:
+        self.spec = spec
+        self.options = (options or SimulationOptions()).model_copy(update={"trace": True})
+        environment = {"simulation": self.options.model_dump(mode="json")}
+        self.writer = RecordingWriter.create(folder, spec, environment)
+        self._now_s = 0.0
+
+    def add(
+        self,
+        name: str,
+        configuration: Configuration,
+        load: RecordedLoad,
+        seconds: int,
+        *,
+        seed: int = 0,
+        repeat: int = 0,
+    ) -> RunRecord:
+        """Runs the job in a configuration under a load, and records it."""
+        jobs = SimulatedJobs(Topology.of([self.spec]), self.options)
+        names = jobs.topology.names(0)
+        start = {
+            "parallelism": np.array([[configuration.parallelism[n] for n in names]]),
+            "memory_level": np.array([[configuration.memory_level[n] for n in names]]),
+        }
+        rates = np.array([[load.rate_at(float(t)) for t in range(seconds)]])
+        jobs.reset(np.array([seed]), rates, **start)
+        began_s = self._now_s
+        samples = simulated_samples(jobs, seconds)
+        shifted = Samples(
+            samples.t_s + began_s, samples.vertex, samples.subtask, samples.metric, samples.value
+        )
+        trace = jobs.trace[0]
+        truth = {
+            "t_s": began_s + np.arange(seconds),
+            "rate_per_s": trace[:, T_RATE],
+            "processed": trace[:, T_PROCESSED],
+            "latency_s": trace[:, T_LATENCY],
+            "pending": trace[:, T_PENDING],
+        }
+        body = {
+            "parallelism": dict(configuration.parallelism),
+            "memory_level": dict(configuration.memory_level),
+        }
+        self._now_s += seconds
+        return self.writer.add(
+            name, configuration, load, shifted,
+            [Event(t_s=began_s, run=name, kind="running", body=body)],
+            t_begin_s=began_s, t_load_s=began_s, t_running_s=began_s, t_end_s=self._now_s,
+            repeat=repeat, seed=seed, truth=truth,
+        )  # fmt: skip
+
+
+def simulated_samples(jobs: SimulatedJobs, seconds: int) -> Samples:
+    """Lets one simulated job run, and samples it every 5 s as a collector samples a real one.
+
+    A job that is down reports nothing, and its counters begin anew when it is back.
+    """
+    rows: list[Row] = []
+    cumulated: dict[tuple[str, str], float] = {}
+    for _ in range(seconds // SAMPLE_S):
+        since_s, taken = _newest(jobs)
+        jobs.advance(SAMPLE_S)
+        if _newest(jobs) == (since_s, taken):
+            continue  # down
+        if _newest(jobs)[0] != since_s:
+            cumulated.clear()
+        rows.extend(_sampled(jobs, cumulated))
+    jobs.advance(seconds % SAMPLE_S)
+    return Samples.of(rows)
+
+
+def _newest(jobs: SimulatedJobs) -> tuple[float, int]:
+    """Since when the first job runs, in s, and how many samples were taken since."""
+    return float(jobs.state.running_since[0]), int(jobs.state.samples_taken[0])
+
+
+def _sampled(jobs: SimulatedJobs, cumulated: dict[tuple[str, str], float]) -> list[Row]:
+    """What the first job shows now; busy times are added up in `cumulated`."""
+    state, spec = jobs.state, jobs.topology.spec(0)
+    taken, ring = int(state.samples_taken[0]), state.samples.shape[1]
+    if taken == 0 or not state.sample_known[0, (taken - 1) % ring]:
+        return []  # not back for long enough, or the sample was lost
+    t_s, rows = float(state.tick[0]), []
+    base = state.samples[0, (taken - 2) % ring] if taken > 1 else np.zeros_like(state.samples[0, 0])
+    for column, vertex in enumerate(spec.topological_order()):
+        x = state.vertex[0, column]
+        tasks = int(state.parallelism[0, column])
+        newest = state.samples[0, (taken - 1) % ring, column]
+        busy, back = float(newest[S_RAW_BUSY]), float(newest[S_RAW_BACK])
+        shares = {"busy": busy, "backpressured": back, "idle": max(0.0, 1.0 - busy - back)}
+        for name, share in shares.items():
+            key = (vertex.name, name)
+            cumulated[key] = cumulated.get(key, 0.0) + 1000.0 * SAMPLE_S * share
+        weights = _weights(tasks, float(x[X_HOT]))
+        summed = _summed(vertex.kind, vertex.state is not None, x)
+        for subtask, weight in enumerate(weights):
+            part = {name: value * weight / tasks for name, value in summed.items()}
+            for name in shares:
+                hot = weight if name == "busy" else 1.0
+                part[f"{name}_ms_total"] = cumulated[vertex.name, name] * hot
+            rows += [(t_s, vertex.name, subtask, name, value) for name, value in part.items()]
+        once = {}
+        if vertex.state is not None:
+            latency = newest - base[column]  # the ring holds sums
+            for way, at, times in (("read", S_READ, vertex.state.reads),
+                                   ("write", S_WRITE, vertex.state.writes)):  # fmt: skip
+                if times > 0:
+                    once[f"state_{way}_latency_p50_ms"] = 1000.0 * float(latency[at])
+        if vertex.kind == "sink":
+            once["latency_p95_ms"] = 1000.0 * float(state.latency_samples[0, (taken - 1) % ring])
+        rows += [(t_s, vertex.name, 0, k, v) for k, v in once.items()]
+    return rows
+
+
+def _weights(tasks: int, hot: float) -> list[float]:
+    """Load of each subtask over the mean: the first is the hottest, the others share the rest."""
+    if tasks == 1:
+        return [1.0]
+    first = min(hot, float(tasks)) if hot > 0 else 1.0
+    return [first] + [(tasks - first) / (tasks - 1)] * (tasks - 1)
+
+
+def _summed(kind: str, stateful: bool, x: Floats) -> Mapping[str, float]:
+    """Counters and gauges of the whole vertex."""
+    found = {
+        "records_in_total": 0.0 if kind == "source" else float(x[X_IN]),
+        "records_out_total": float(x[X_OUT]),
+    }
+    if kind == "source":
+        found["pending_records"] = float(x[X_PENDING])
+        found["emitted_records_total"] = float(x[X_OUT] + x[X_PAST_OUT])
+    if stateful:
+        found["cache_hits_total"] = float(x[X_HITS])
+        found["cache_misses_total"] = float(x[X_MISSES])
+        found["state_bytes"] = float(x[X_STATE]) * 2**20
+    return found

@@ -1,0 +1,149 @@
+"""What `dsp-gym shadow` and `run` read: which job, where, who decides, and how far that goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from dsp_gym.backends.config import PlaceConfig
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.control.gate import GateConfig
+from dsp_gym.control.modes import INCUMBENT, CanaryConfig, Mode, RollBackConfig, SeatConfig
+from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.job.spec import Slo
+from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.policies.config import PolicyConfig
+
+__all__ = ["RunConfig", "ServeConfig"]
+
+
+class ServeConfig(ConfigModel):
+    """What the process serves over HTTP: health, metrics, status, the page, decisions."""
+
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="address to listen on; 0.0.0.0: every interface"
+    )
+    port: int = Field(8466, ge=0, le=65535, description="port to listen on; 0: any that is free")
+    token_file: Path | None = Field(
+        None,
+        description="file with the token that POST /v1/decide asks for; none: it is not offered",
+    )
+    max_body_kib: int = Field(
+        256, ge=1, le=16384, description="largest body it reads, KiB; 16 vertices take about 20"
+    )
+    timeout_s: float = Field(
+        5.0, gt=0, le=60, description="longest wait for a request to arrive, and for a decision, s"
+    )
+
+
+class RunConfig(ConfigModel):
+    """One job, the policies that are asked about it, and how far one of them may go."""
+
+    description: str = Field("", description="one sentence for lists")
+    job: str = Field(
+        min_length=1,
+        description="the job's file: a shipped name, or a path; {name} in it stands for the name "
+        "of each resource that a selector names",
+    )
+    job_name: str | None = Field(
+        None, min_length=1, description="its name in Flink; none: its name in the job file"
+    )
+    where: PlaceConfig = Field(default_factory=PlaceConfig, description="the cluster")
+    policy: str | PolicyConfig | None = Field(
+        None,
+        description="who decides: a policy's name, its folder or YAML file, or {policy, params}",
+    )
+    policies: tuple[str | SeatConfig, ...] = Field(
+        (),
+        description="several of them side by side, in place of `policy`, each asked at every "
+        "decision; incumbent: what runs",
+    )
+    acting: str | None = Field(
+        None,
+        description="name of the policy that advises or acts; none: the first that is not the "
+        "incumbent",
+    )
+    mode: Mode = Field(
+        "shadow",
+        description="off = watch only; shadow = decide and show, write nothing; advise = also say "
+        "so on the job; canary = enact some decisions; active = enact them. From advise on --apply "
+        "is needed",
+    )
+    canary: CanaryConfig | None = Field(
+        None, description="which decisions mode canary enacts; it must be given there"
+    )
+    roll_back: RollBackConfig = Field(
+        default_factory=RollBackConfig, description="when a change that was enacted is taken back"
+    )
+    guardrails: str | GuardrailsConfig | None = Field(
+        "default",
+        description="what decisions pass through: a shipped name, a file, or in place; null: none",
+    )
+    fallback: str | PolicyConfig | None = Field(
+        None,
+        description="who decides for a policy that raised, was late or answered nonsense; none: "
+        "the fallback of its guardrails, or else what runs is kept",
+    )
+    decide_timeout_s: float = Field(
+        2.0, gt=0, le=300, description="longest wait for the decision of one policy, s"
+    )
+    interval_s: int = Field(
+        60, ge=5, le=3600, description="seconds between decisions (the operator's interval)"
+    )
+    window: WindowConfig = Field(
+        default_factory=WindowConfig, description="over which samples metrics are averaged"
+    )
+    slo: Slo | None = Field(None, description="service level objective; none: the job file's")
+    max_slots: int | None = Field(
+        None,
+        ge=1,
+        description="most slots the job may use, sources included; none: those the cluster has "
+        "free or the job holds when the run starts",
+    )
+    journal: Path = Field(
+        Path("runs/live"), description="folder of journals; each job has one of its own inside"
+    )
+    journal_max_mib: float | None = Field(
+        4096.0,
+        gt=0,
+        description="most that the journal of a job takes, MiB: the oldest entries go first; null: "
+        "no bound (four policies on four vertices, every 60 s: about 30 MiB a day)",
+    )
+    allow_writable_account: bool = Field(
+        False,
+        description="on Kubernetes: true = off and shadow also run with an account that could "
+        "write; otherwise it must be proven that it can only read",
+    )
+    stop_file: Path | None = Field(
+        None, description="while this file exists nothing is enacted; on Kubernetes the annotation "
+        "dsp-gym.io/stop does the same"
+    )  # fmt: skip
+    serve: ServeConfig = Field(
+        default_factory=ServeConfig, description="what `dsp-gym shadow` serves over HTTP"
+    )
+    gate: GateConfig = Field(
+        default_factory=GateConfig,
+        description="what `dsp-gym scorecard` wants to have seen before it says promote",
+    )
+    seed: int = Field(0, ge=0, description="seed of policies that draw")
+
+    @model_validator(mode="after")
+    def _has_one_list(self) -> RunConfig:
+        if self.policy is None and not self.policies:
+            raise ValueError("nobody decides; give policy, or policies")
+        if self.policy is not None and self.policies:
+            raise ValueError("policy and policies both say who decides; give one")
+        if all(seat.policy == INCUMBENT for seat in self.seats):
+            raise ValueError("the incumbent decides nothing; name a policy beside it")
+        if (self.mode == "canary") != (self.canary is not None):
+            raise ValueError("canary says which decisions mode: canary enacts; give both, or none")
+        return self
+
+    @property
+    def seats(self) -> tuple[SeatConfig, ...]:
+        """The policies in order, however they were given."""
+        given = self.policies or (SeatConfig(policy=self.policy or INCUMBENT),)
+        return tuple(
+            seat if isinstance(seat, SeatConfig) else SeatConfig(policy=seat) for seat in given
+        )

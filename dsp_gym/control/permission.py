@@ -1,0 +1,180 @@
+"""Whether a decision may be asked of the job now, and when one that was asked is taken back."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dsp_gym.control.modes import ACTING, CanaryConfig, Mode, RollBackConfig
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+
+__all__ = ["Held", "Permission", "RollBack"]
+
+_DAY_S = 86_400
+_LEAST_OUTCOMES = 3
+"""Intervals after a change before it is judged: one may hold nothing but the outage."""
+
+
+class Held(NamedTuple):
+    """Why nothing was asked of a job: a word for metrics, a sentence for people."""
+
+    code: str
+    reason: str
+
+
+class Permission:
+    """Says why a change is not asked of the job, by mode, canary, kill switch and cool-down.
+
+    Args:
+        mode: how far the acting policy may go.
+        canary: which of its changes count in mode canary.
+        stop_file: while it exists nothing is enacted.
+        stopped: says why somebody stopped all acting, such as an annotation; None: nobody did.
+        unsettled: says why no change may be asked for a moment; None: one may.
+    """
+
+    def __init__(
+        self,
+        mode: Mode = "shadow",
+        canary: CanaryConfig | None = None,
+        stop_file: Path | None = None,
+        stopped: Callable[[], str | None] = lambda: None,
+        unsettled: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.mode, self._canary = mode, canary
+        self._stop_file, self._stopped, self._unsettled = stop_file, stopped, unsettled
+        self._changes = 0
+        self.rests_until_s = -math.inf
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether the mode enacts anything."""
+        return self.mode in ACTING
+
+    def pause(self) -> str | None:
+        """Why nothing may be enacted, whatever the mode; None: nothing speaks against it."""
+        if self._stop_file is not None and self._stop_file.exists():
+            return f"stopped by the file {self._stop_file}"
+        return self._stopped()
+
+    def against(self, t_s: float, changes: bool) -> Held | None:
+        """Why the decision of this moment is not asked of the job; None: it is.
+
+        Called once per decision of an acting mode; `changes`: whether it differs from what runs.
+        """
+        reason = self.pause()
+        if reason is not None:
+            return Held("paused", reason)
+        if t_s < self.rests_until_s:
+            left_s = self.rests_until_s - t_s
+            said = f"a change was rolled back; nothing is enacted for another {left_s:.0f} s"
+            return Held("rests", said)
+        if changes and (reason := self._unsettled()) is not None:
+            return Held("unsettled", reason)
+        if changes and self.mode == "canary" and self._canary is not None:
+            reason = self._not_in_canary(self._canary, t_s)
+        return None if reason is None else Held("canary", reason)
+
+    def rest(self, t_s: float, seconds: float) -> None:
+        """Enact nothing for that long."""
+        self.rests_until_s = t_s + seconds
+
+    def _not_in_canary(self, canary: CanaryConfig, t_s: float) -> str | None:
+        spans = canary.spans_s()
+        now = t_s % _DAY_S
+        if spans and not any(
+            begin <= now < end if begin < end else now >= begin or now < end for begin, end in spans
+        ):
+            return f"outside the canary's windows: {', '.join(canary.windows)} UTC"
+        self._changes += 1
+        if math.floor(self._changes * canary.share) == math.floor(
+            (self._changes - 1) * canary.share
+        ):
+            return f"not in the canary's share of {100 * canary.share:g} % of the changes"
+        return None
+
+
+class RollBack:
+    """Watches a change that was enacted, and says when the numbers from before are to come back.
+
+    A job that does not run again is rolled back whatever was changed. More seconds outside the
+    objective speak only against a change that took tasks or memory away: fewer tasks again would
+    make the others worse.
+    """
+
+    def __init__(self, config: RollBackConfig | None = None) -> None:
+        self.config = config or RollBackConfig()
+        self._outcomes: deque[tuple[float, float, float]] = deque()  # t_s, seconds up, of them late
+        self._before: GuardedDecision | None = None
+        self._asked_s = -math.inf
+        self._takes_away = self._has_returned = False
+
+    def asked(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
+        """A change was asked of the job."""
+        before = ScalingDecision(
+            snapshot.parallelism.copy(), snapshot.memory_level.copy(), ("as before the change",)
+        )
+        self._before, self._asked_s = GuardedDecision.unchanged(before), float(snapshot.t_s[0])
+        less = (guarded.parallelism < before.parallelism) | (
+            guarded.memory_level < before.memory_level
+        )
+        self._takes_away = bool((less & snapshot.topology.mask).any())
+        self._has_returned = False
+
+    def happened(self, t_s: float, outcome: Outcome) -> None:
+        """What came of the last interval, which ended at `t_s`."""
+        up_s = float(outcome.seconds[0] - outcome.down_s[0])
+        late_s = float(outcome.slo_s[0] - outcome.down_s[0])
+        if up_s > 0 and math.isfinite(late_s):
+            self._outcomes.append((t_s, up_s, late_s))
+        while self._outcomes and self._outcomes[0][0] < t_s - 2 * self.config.watch_s:
+            self._outcomes.popleft()
+
+    def due(self, snapshot: MetricsSnapshot) -> tuple[GuardedDecision, str] | None:
+        """The old numbers and why they are to come back; None: they are not."""
+        if self._before is None:
+            return None
+        t_s = float(snapshot.t_s[0])
+        reason = self._reason(Status(int(snapshot.status[0])), t_s)
+        if reason is None:
+            if t_s > self._asked_s + self.config.return_s + self.config.watch_s:
+                self._before = None
+            return None
+        before, self._before = self._before, None
+        if np.array_equal(before.parallelism, snapshot.parallelism) and np.array_equal(
+            before.memory_level, snapshot.memory_level
+        ):
+            return None  # whoever enacted it has done so
+        return before, reason
+
+    def _reason(self, status: Status, t_s: float) -> str | None:
+        is_up = status in (Status.RUNNING, Status.SAVEPOINTING)
+        since_s = t_s - self._asked_s
+        self._has_returned |= is_up and since_s > 0
+        if not is_up:
+            if since_s <= self.config.return_s or self._has_returned:
+                return None
+            return f"the job is {status.name} {since_s:.0f} s after the change was asked for"
+        after = [o for o in self._outcomes if o[0] > self._asked_s]
+        before = [o for o in self._outcomes if o[0] <= self._asked_s]
+        if not self._takes_away or len(after) < _LEAST_OUTCOMES:
+            return None
+        rose = _late_share(after) - _late_share(before)
+        if rose <= self.config.slo_share:
+            return None
+        return (
+            f"{100 * _late_share(after):.0f} % of the seconds are outside the objective after "
+            f"tasks or memory were taken away, {100 * _late_share(before):.0f} % were before"
+        )
+
+
+def _late_share(outcomes: list[tuple[float, float, float]]) -> float:
+    up_s = sum(o[1] for o in outcomes)
+    return sum(o[2] for o in outcomes) / up_s if up_s > 0 else 0.0

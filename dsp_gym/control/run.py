@@ -1,0 +1,357 @@
+"""The control loop on a job: decides, writes down every step, and outlives what goes wrong.
+
+Every policy is asked about the same snapshot; the acting one's guarded decision is what the mode
+lets pass. A policy, a cluster or a disk in trouble leads to a held configuration, not to an end.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.control.modes import INCUMBENT
+from dsp_gym.control.notes import Notes, outcome_to_json
+from dsp_gym.control.permission import Held, Permission, RollBack
+from dsp_gym.control.seat import Judgement, Seat
+from dsp_gym.errors import DspGymError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
+
+__all__ = ["LiveRun", "Notes", "Turn", "WatchedJobs", "outcome_to_json"]
+
+GAP_INTERVALS = 3.0
+"""A decision later than so many intervals after the last is one after a gap."""
+
+
+class WatchedJobs(Protocol):
+    """One job that is looked at, waited for, and perhaps acted on."""
+
+    topology: Topology
+    spec: JobSpec
+    held: str | None
+
+    def snapshot(self) -> MetricsSnapshot:
+        """What is seen now."""
+
+    def hold(self, reason: str) -> None:
+        """Ask nothing of the job until the next snapshot."""
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Ask for the guarded configuration, unless something speaks against it."""
+
+    def roll_back(self, before: GuardedDecision, reason: str) -> None:
+        """Ask for the configuration from before a change."""
+
+    def status(self) -> NDArray[np.int64]:
+        """Of the last request."""
+
+    def advance(self, seconds: int) -> Outcome:
+        """Let that much time pass; returns what happened."""
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One decision of a live run and what came of it."""
+
+    number: int  # from 1
+    t_s: float  # Unix seconds
+    snapshot: MetricsSnapshot | None  # None: the job could not be looked at
+    guarded: GuardedDecision | None  # of the acting policy; None: nothing was decided
+    held: str | None  # why nothing was asked of the job; None: nothing spoke against it
+    applied: bool  # False: the mode enacts nothing
+    outcome: Outcome | None
+    judgements: tuple[Judgement, ...] = ()  # of every policy, in order
+    failures: tuple[tuple[str, str], ...] = ()  # stage and reason of everything that went wrong
+    seconds: float = 0.0  # from the snapshot to the decision
+    held_code: str | None = None  # the same as `held` in a word
+    asked: bool = False  # whether a change was asked of the job
+
+    @property
+    def changes(self) -> bool:
+        """Whether the decision differs from what runs."""
+        if self.snapshot is None or self.guarded is None:
+            return False
+        return _differs(self.snapshot, self.guarded)
+
+
+class LiveRun:
+    """Several policies on one job, decision by decision.
+
+    Args:
+        jobs: the job; it is the caller's to close.
+        seats: the policies with their guardrails, asked in this order.
+        notes: where everything is written.
+        acting: name of the policy whose decision counts; None: the first but the incumbent.
+        permission: how far it may go; None: it decides and nothing is enacted.
+        roll_back: takes changes back; None: as configured by default.
+        interval_s: seconds between decisions.
+        seed: of policies that draw.
+        clock: Unix seconds.
+        on_decision: called when something was decided, or held; its outcome is not known yet.
+        on_turn: called when the interval after it has passed.
+        stopped: asked between the steps of a turn; True: no further turn is begun.
+        report: tells a decision on the job itself, such as by an event; None: nobody does.
+    """
+
+    def __init__(
+        self,
+        jobs: WatchedJobs,
+        seats: Sequence[Seat],
+        notes: Notes,
+        *,
+        acting: str | None = None,
+        permission: Permission | None = None,
+        roll_back: RollBack | None = None,
+        interval_s: int = 60,
+        seed: int = 0,
+        clock: Callable[[], float] = time.time,
+        on_decision: Callable[[Turn], None] | None = None,
+        on_turn: Callable[[Turn], None] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        report: Callable[[Turn], None] | None = None,
+    ) -> None:
+        self._report = report
+        self.jobs, self.seats, self.notes = jobs, tuple(seats), notes
+        self.acting = acting or next(s.name for s in seats if s.name != INCUMBENT)
+        self.permission = permission or Permission()
+        self.roll_back = roll_back or RollBack()
+        self.interval_s = interval_s
+        self.turns, self.namespace = 0, ""
+        self.managed: Callable[[], str | None] = lambda: None
+        self.one_at_a_time: AbstractContextManager[object] = nullcontext()
+        """Held while policies are asked: of several loops in a process one decides at a time."""
+        self._seeds = np.array([seed], np.int64)
+        self._clock, self._stopped = clock, stopped
+        self._on_decision, self._on_turn = on_decision, on_turn
+        self._failures: list[tuple[str, str]] = []
+        self._has_asked = False
+        self._due: tuple[GuardedDecision, str] | None = None  # a roll-back
+        self._last_s = -math.inf
+        self._reset()
+
+    def run(self, steps: int | None = None, duration_s: float | None = None) -> None:
+        """Decide until so many decisions were made, or so long; for ever without either."""
+        end_s = None if duration_s is None else self._clock() + duration_s
+        while (
+            not self._stopped()
+            and (steps is None or self.turns < steps)
+            and (end_s is None or self._clock() < end_s)
+        ):
+            self.turn()
+
+    def turn(self) -> Turn:
+        """One decision, and the interval after it."""
+        decided = self.decide()
+        outcome = self._advance()
+        turn = Turn(
+            decided.number, decided.t_s, decided.snapshot, decided.guarded, decided.held,
+            decided.applied, outcome, decided.judgements, tuple(self._failures), decided.seconds,
+            decided.held_code, decided.asked,
+        )  # fmt: skip
+        if self._on_turn is not None:
+            self._on_turn(turn)
+        return turn
+
+    def decide(self) -> Turn:
+        """One decision; what comes of it is not waited for."""
+        self.turns += 1
+        self._failures, self._has_asked = [], False
+        began_s = self._clock()
+        seen = self._seen()
+        held: Held | None
+        if seen is None:
+            held = Held("collector", self._failures[-1][1])
+            turn = self._turn(began_s, None, (), held, 0.0)
+        else:
+            with self.one_at_a_time:
+                begun = time.perf_counter()
+                judged = () if self.permission.mode == "off" else self._judged(seen)
+                held, asked = self._weighed(seen, judged)
+                self._write(seen, judged, held, asked)
+                seconds = time.perf_counter() - begun
+            held = self._enacted(seen, judged, held, asked)
+            turn = self._turn(began_s, seen, judged, held, seconds)
+        if self._report is not None and turn.guarded is not None:
+            try:
+                self._report(turn)
+            except Exception as error:
+                self._fail("report", _words(error))
+        if self._on_decision is not None:
+            self._on_decision(turn)
+        return turn
+
+    def warm_up(self, seen: MetricsSnapshot) -> None:
+        """Decide once and forget it: compiled code is loaded before a time limit holds.
+
+        Raises:
+            DspGymError: A policy or guardrail does not fit the job.
+        """
+        for seat in self.seats:
+            seat.warm_up(seen)
+        self._reset()
+
+    def _reset(self) -> None:
+        for seat in self.seats:
+            seat.reset(self.jobs.topology, self._seeds)
+
+    def _seen(self) -> MetricsSnapshot | None:
+        """What is seen now; None, and why among the failures, where the job cannot be looked at."""
+        try:
+            seen = self.jobs.snapshot()
+        except Exception as error:  # a server may answer anything
+            self._fail("collector", _words(error))
+            return None
+        if self.jobs.held is not None:
+            self._fail("collector", self.jobs.held, noted=False)
+        self._look_at_clock(float(seen.t_s[0]))
+        return seen
+
+    def _look_at_clock(self, t_s: float) -> None:
+        """Policies and guardrails remember times: one that went back makes them start anew."""
+        ahead_s = t_s - self._last_s
+        if ahead_s <= 0:
+            reason = f"the clock went back by {-ahead_s:.0f} s; policies and guardrails start anew"
+            self._fail("clock", reason, noted=False)
+            self.jobs.hold(reason)
+            self._reset()
+        elif math.isfinite(ahead_s) and ahead_s > GAP_INTERVALS * self.interval_s:
+            self._fail("clock", f"{ahead_s:.0f} s went by since the last decision", noted=False)
+        self._last_s = t_s
+
+    def _judged(self, seen: MetricsSnapshot) -> tuple[Judgement, ...]:
+        return tuple(seat.decide(seen) for seat in self.seats)
+
+    def _weighed(
+        self, seen: MetricsSnapshot, judged: Sequence[Judgement]
+    ) -> tuple[Held | None, bool]:
+        """What holds the acting policy's decision, and whether it is asked of the job."""
+        held = None if self.jobs.held is None else Held(self._failures[0][0], self.jobs.held)
+        self._due = None
+        one = self._acting(judged)
+        if one is None:
+            return held, False
+        if self.permission.is_acting and (due := self.roll_back.due(seen)) is not None:
+            self._due = due
+            return Held("rolled_back", f"rolled back: {due[1]}"), False
+        if one.failure is not None and one.failure.replaced_by is None and held is None:
+            held = Held("policy", one.failure.reason)
+            self.jobs.hold(held.reason)
+        changes = _differs(seen, one.guarded)
+        if held is None and self.permission.is_acting:
+            held = self.permission.against(float(seen.t_s[0]), changes)
+        return held, changes and self.permission.is_acting and held is None
+
+    def _write(
+        self, seen: MetricsSnapshot, judged: Sequence[Judgement], held: Held | None, asked: bool
+    ) -> None:
+        """Everything about the decision, on disk before anything is asked of the job."""
+        job, key = seen.job(0), self.notes.job
+        with self.notes.decision():
+            self.notes("snapshot", snapshot_to_json(job, key), float(seen.t_s[0]))
+            for stage, reason in self._failures:
+                self.notes("error", {"stage": stage, "reason": reason})
+            for one in judged:
+                if (failure := one.failure) is not None:
+                    self._fail("policy", failure.reason, one.policy, cause=failure.cause,
+                               replaced_by=failure.replaced_by)  # fmt: skip
+                proposed = decision_to_json(one.guarded.proposed, job, key)
+                self.notes("decision", proposed, policy=one.policy)
+                self.notes("guard", decision_to_json(one.guarded, job, key), policy=one.policy)
+            if judged:
+                said = {
+                    "asked": asked, "applied": self.permission.is_acting,
+                    "held": held and held.reason, "mode": self.permission.mode,
+                }  # fmt: skip
+                self.notes.step("decided", said, self.acting)
+
+    def _enacted(
+        self, seen: MetricsSnapshot, judged: Sequence[Judgement], held: Held | None, asked: bool
+    ) -> Held | None:
+        """Asks for what the mode lets pass; returns why nothing was asked, if something held it."""
+        one = self._acting(judged)
+        if one is None or not self.permission.is_acting:
+            return held
+        if self._due is not None:
+            self._roll_back(float(seen.t_s[0]), *self._due)
+            return held
+        if asked:
+            return self._asked(seen, one.guarded)
+        if held is None:
+            self.jobs.apply(one.guarded)  # of what runs already: the actuator may be at something
+        return held
+
+    def _acting(self, judged: Sequence[Judgement]) -> Judgement | None:
+        return next((one for one in judged if one.policy == self.acting), None)
+
+    def _asked(self, seen: MetricsSnapshot, guarded: GuardedDecision) -> Held | None:
+        try:
+            self.jobs.apply(guarded)
+        except Exception as error:
+            self._fail("actuator", _words(error))
+            return Held("actuator", _words(error))
+        self._has_asked = True
+        self.roll_back.asked(seen, guarded)
+        return None
+
+    def _roll_back(self, t_s: float, before: GuardedDecision, reason: str) -> None:
+        self.notes.step("rolled_back", {"reason": reason}, self.acting)
+        self.permission.rest(t_s, self.roll_back.config.cool_down_s)
+        try:
+            self.jobs.roll_back(before, reason)
+        except Exception as error:
+            self._fail("actuator", _words(error))
+
+    def _advance(self) -> Outcome | None:
+        try:
+            outcome = self.jobs.advance(self.interval_s)
+        except Exception as error:
+            self._fail("outcome", _words(error))
+            return None
+        told: dict[str, Any] = dict(outcome_to_json(outcome))
+        age_s = float(getattr(self.jobs, "data_age_s", math.nan))  # until then it was counted
+        told["data_age_s"] = age_s if math.isfinite(age_s) else None
+        told["arrivals"] = getattr(self.jobs, "arrivals", [])
+        self.notes("outcome", told)
+        self.roll_back.happened(self._clock(), outcome)
+        return outcome
+
+    def _fail(
+        self, stage: str, reason: str, policy: str | None = None, *, noted: bool = True, **more: Any
+    ) -> None:
+        self._failures.append((stage, reason))
+        if noted:
+            self.notes("error", {"stage": stage, "reason": reason, **more}, policy=policy)
+
+    def _turn(
+        self, began_s: float, seen: MetricsSnapshot | None, judged: tuple[Judgement, ...],
+        held: Held | None, seconds: float,
+    ) -> Turn:  # fmt: skip
+        guarded = next((one.guarded for one in judged if one.policy == self.acting), None)
+        return Turn(
+            self.turns, began_s, seen, guarded, held and held.reason, self.permission.is_acting,
+            None, judged, tuple(self._failures), seconds, held and held.code, self._has_asked,
+        )  # fmt: skip
+
+
+def _differs(seen: MetricsSnapshot, guarded: GuardedDecision) -> bool:
+    asked = ScalingDecision(guarded.parallelism, guarded.memory_level, ("",))
+    return bool(asked.changes(seen.parallelism, seen.memory_level, seen.topology.mask)[0])
+
+
+def _words(error: Exception) -> str:
+    """An error of ours says everything; of another the type matters."""
+    return str(error) if isinstance(error, DspGymError) else f"{type(error).__name__}: {error}"

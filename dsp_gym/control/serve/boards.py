@@ -1,0 +1,128 @@
+"""The status of every job that a process watches, by name; jobs come and go while others read."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from dsp_gym.control.serve.status import StatusBoard
+from dsp_gym.errors import ConfigError, did_you_mean
+
+__all__ = ["JOBS_SCHEMA", "Boards", "Trouble"]
+
+JOBS_SCHEMA = "dsp-gym/jobs/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A job that should be watched and cannot be."""
+
+    namespace: str
+    reason: str
+    times: int  # that was tried
+
+
+class Boards:
+    """Boards by job.
+
+    Args:
+        board: the only one there ever is; None: whichever are put and dropped.
+    """
+
+    def __init__(self, board: StatusBoard | None = None) -> None:
+        self._lock = threading.Lock()
+        self._boards = {} if board is None else {board.run.notes.job: board}
+        self._troubles: dict[str, Trouble] = {}
+        self._is_one = board is not None
+        self.trouble: str | None = None if board is not None else "no job was looked for yet"
+        """Why nothing is known of what there is to watch; None: it is known."""
+
+    def put(self, name: str, board: StatusBoard) -> None:
+        """A job is watched."""
+        with self._lock:
+            self._boards[name] = board
+            self._troubles.pop(name, None)
+
+    def fail(self, name: str, namespace: str, reason: str) -> None:
+        """A job could not be watched, or no longer can be."""
+        with self._lock:
+            self._boards.pop(name, None)
+            known = self._troubles.get(name)
+            times = 1 if known is None else known.times + 1
+            self._troubles[name] = Trouble(namespace, reason, times)
+
+    def drop(self, name: str) -> None:
+        """A job is no longer there, or no longer wanted."""
+        with self._lock:
+            self._boards.pop(name, None)
+            self._troubles.pop(name, None)
+
+    def all(self) -> dict[str, StatusBoard]:
+        """Those that are watched, by name."""
+        with self._lock:
+            return dict(sorted(self._boards.items()))
+
+    def troubles(self) -> dict[str, Trouble]:
+        """Those that are not, by name."""
+        with self._lock:
+            return dict(sorted(self._troubles.items()))
+
+    def of(self, name: str | None) -> StatusBoard:
+        """One of them.
+
+        Raises:
+            ConfigError: There is none of that name, or several and none is named.
+        """
+        known = self.all()
+        if name is None and len(known) == 1:
+            return next(iter(known.values()))
+        if name is None:
+            raise ConfigError(
+                f"{len(known)} jobs are watched", key="job",
+                remedy=f"Name one: {', '.join(known)}." if known else "See /v1/jobs.",
+            )  # fmt: skip
+        if name not in known:
+            trouble = self.troubles().get(name)
+            said = "no job of that name is watched" if trouble is None else trouble.reason
+            raise ConfigError(said, key="job", value=name, remedy=did_you_mean(name, known))
+        return known[name]
+
+    def is_alive(self, grace_s: float) -> bool:
+        """Whether every loop has begun a decision in its interval and so much longer, s."""
+        boards = self.all().values()
+        return all(board.silent_s() < board.run.interval_s + grace_s for board in boards)
+
+    def readiness(self) -> tuple[bool, str]:
+        """Whether a job was seen at its last decision, and a sentence.
+
+        Where a selector says what is watched, one job in trouble is no reason to send nobody here
+        any more; and there may be none at all.
+        """
+        known, troubles = self.all(), self.troubles()
+        if self._is_one:
+            (board,) = known.values()
+            ready = board.conditions["Ready"]
+            return board.is_ready, f"{ready.reason}: {ready.message}"
+        seen = [name for name, board in known.items() if board.is_ready]
+        there = len(known) + len(troubles)
+        if self.trouble is not None and not seen:
+            return False, self.trouble
+        said = f"{len(seen)} of {there} jobs are seen" if there else "no job is there to be watched"
+        return bool(seen) or not there, said
+
+    def document(self) -> dict[str, Any]:
+        """A line on each, `dsp-gym/jobs/1`."""
+        watched = [_line(name, board.document()) for name, board in self.all().items()]
+        others = [
+            {"job": name, "namespace": one.namespace, "watched": False, "held": one.reason}
+            for name, one in self.troubles().items()
+        ]
+        return {"schema": JOBS_SCHEMA, "jobs": sorted(watched + others, key=lambda job: job["job"])}
+
+
+def _line(name: str, status: dict[str, Any]) -> dict[str, Any]:
+    kept = ("namespace", "mode", "acting", "job_status", "held", "decisions_made", "t_s")
+    conditions = {one["type"]: one["status"] for one in status["conditions"]}
+    return {"job": name, "watched": True, **{key: status[key] for key in kept},
+            "conditions": conditions}  # fmt: skip

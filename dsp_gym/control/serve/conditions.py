@@ -1,0 +1,162 @@
+"""Conditions of a live loop: what holds and what does not, since when and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.seat import Judgement
+
+__all__ = ["CONDITIONS", "Condition", "Conditions", "Truth"]
+
+Truth = Literal["True", "False", "Unknown"]
+
+CONDITIONS = (
+    "Ready",
+    "DataFresh",
+    "InDistribution",
+    "Limited",
+    "FallbackActive",
+    "Journaling",
+    "ManagedByBuiltin",
+    "Paused",
+)
+"""Ready: the job is seen. DataFresh: its metrics window is full. InDistribution: it looks like what
+the acting policy was trained on. Limited: guardrails changed its decision. FallbackActive: another
+policy decided. Journaling: decisions are written down. ManagedByBuiltin: the operator's own
+autoscaler scales the job. Paused: nothing may be enacted."""
+
+FULL = 1.0 - 1e-9
+
+
+class Found(NamedTuple):
+    """How a condition stands now."""
+
+    status: Truth
+    reason: str  # a word
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition as Kubernetes writes them."""
+
+    type: str
+    status: Truth
+    reason: str
+    message: str
+    since_s: float  # t_s at which the status last changed
+
+
+class Conditions:
+    """The conditions of one loop; each remembers since when it stands as it does."""
+
+    def __init__(self, t_s: float) -> None:
+        starting = Found("Unknown", "Starting", "no decision was made yet")
+        self._known = {name: Condition(name, *starting, t_s) for name in CONDITIONS}
+
+    def __iter__(self) -> Iterator[Condition]:
+        return iter(self._known.values())
+
+    def __getitem__(self, name: str) -> Condition:
+        return self._known[name]
+
+    def update(self, run: LiveRun, turn: Turn, managed: str | None, age_s: float) -> None:
+        """Take in a decision.
+
+        Args:
+            run: the loop.
+            turn: its last decision.
+            managed: how the operator's own autoscaler scales the job; None: it does not.
+            age_s: of the newest sample, s.
+        """
+        acting = next((one for one in turn.judgements if one.policy == run.acting), None)
+        found = {
+            "Ready": _ready(turn),
+            "DataFresh": _data_fresh(turn, age_s),
+            "InDistribution": _in_distribution(acting),
+            "Limited": _limited(acting),
+            "FallbackActive": _fallback(acting),
+            "Journaling": _journaling(run),
+            "ManagedByBuiltin": Found("False", "NotManaged", "the built-in autoscaler is off")
+            if managed is None
+            else Found("True", "Managed", managed),
+            "Paused": _paused(run, turn),
+        }
+        for name, now in found.items():
+            before = self._known[name]
+            since_s = before.since_s if before.status == now.status else turn.t_s
+            self._known[name] = Condition(name, *now, since_s)
+
+
+def _trouble(turn: Turn) -> str | None:
+    return next((reason for stage, reason in turn.failures if stage == "collector"), None)
+
+
+def _ready(turn: Turn) -> Found:
+    trouble = _trouble(turn)
+    if trouble is not None:
+        return Found("False", "JobNotSeen", trouble)
+    return Found("True", "Watching", "the job is seen")
+
+
+def _data_fresh(turn: Turn, age_s: float) -> Found:
+    trouble = _trouble(turn)
+    if turn.snapshot is None or trouble is not None:
+        return Found("False", "Stale", trouble or "the job could not be looked at")
+    fill = float(turn.snapshot.window_fill[0])
+    if not fill >= FULL:
+        said = f"{100 * max(fill, 0.0):.0f} % of the metrics window is covered"
+        return Found("False", "WindowFilling", said)
+    aged = f", the newest sample is {age_s:.0f} s old" if age_s >= 0 else ""
+    return Found("True", "Fresh", f"the metrics window is full{aged}")
+
+
+def _in_distribution(acting: Judgement | None) -> Found:
+    if acting is None or acting.in_distribution is None:
+        return Found("Unknown", "NotTrained", "the policy has no training to compare with")
+    if acting.in_distribution:
+        return Found("True", "Known", "the job looks like what the policy was trained on")
+    said = [i.reason for i in acting.guarded.interventions if "training" in i.reason]
+    return Found("False", "Unlike", "; ".join(said) or "unlike anything seen in training")
+
+
+def _limited(acting: Judgement | None) -> Found:
+    if acting is None:
+        return Found("Unknown", "NothingDecided", "nothing was decided")
+    said = [f"{i.guardrail}: {i.reason}" for i in acting.guarded.interventions]
+    if said:
+        return Found("True", "Guarded", "; ".join(said))
+    return Found("False", "AsWanted", "the decision is as the policy wants it")
+
+
+def _fallback(acting: Judgement | None) -> Found:
+    if acting is None:
+        return Found("Unknown", "NothingDecided", "nothing was decided")
+    if acting.failure is not None:
+        return Found("True", f"Policy{acting.failure.cause.title()}", acting.failure.reason)
+    if acting.is_replaced:
+        said = [f"{i.guardrail}: {i.reason}" for i in acting.guarded.interventions]
+        agrees = "a guardrail lets the fallback decide, which wants the same"
+        return Found("True", "Guarded", "; ".join(said) or agrees)
+    return Found("False", "PolicyDecides", "the policy itself decides")
+
+
+def _journaling(run: LiveRun) -> Found:
+    if not run.notes.is_kept:
+        return Found("False", "NotAsked", "no journal is kept")
+    if run.notes.trouble is not None:
+        said = f"{run.notes.trouble}; {run.notes.lost} entries are lost so far"
+        return Found("False", "CannotWrite", said)
+    return Found("True", "Writing", "every decision is written down")
+
+
+def _paused(run: LiveRun, turn: Turn) -> Found:
+    reason = run.permission.pause()
+    if reason is not None:
+        return Found("True", "Stopped", reason)
+    if turn.held_code == "rests":
+        return Found("True", "RolledBack", turn.held or "")
+    return Found("False", "NotPaused", "nobody stopped it")

@@ -1,0 +1,232 @@
+"""What loops know as Prometheus metrics, read from their status when somebody scrapes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from dsp_gym import __version__
+from dsp_gym.control.modes import INCUMBENT, MODES
+from dsp_gym.control.serve.boards import Boards
+from dsp_gym.control.serve.counts import BUCKETS_S
+from dsp_gym.control.serve.status import StatusBoard, cost_per_hour
+from dsp_gym.control.serve.versions import model_sha256
+from dsp_gym.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+__all__ = ["Exporter", "labels_of"]
+
+
+def labels_of(board: StatusBoard) -> dict[str, str]:
+    """The labels every metric has."""
+    return {"namespace": board.run.namespace, "job": board.run.notes.job}
+
+
+class Exporter:
+    """A registry of its own with everything the loops know.
+
+    Recommendations are absent until the metrics window is full, and while the job is not seen: an
+    old one would look like advice.
+
+    Raises:
+        MissingExtraError: prometheus-client is not installed.
+    """
+
+    def __init__(self, boards: Boards) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, generate_latest
+            from prometheus_client.core import (
+                CounterMetricFamily,
+                GaugeMetricFamily,
+                HistogramMetricFamily,
+            )
+        except ModuleNotFoundError:
+            raise MissingExtraError("kubernetes", "serving metrics") from None
+        self._boards = boards
+        self._gauge: Any = GaugeMetricFamily
+        self._counter: Any = CounterMetricFamily
+        self._histogram: Any = HistogramMetricFamily
+        self._generate = generate_latest
+        self.registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+
+    def text(self) -> bytes:
+        """All metrics in the text format."""
+        return bytes(self._generate(self.registry))
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry when somebody scrapes."""
+        families: dict[str, Metric] = {}
+        for board in self._boards.all().values():
+            with board.lock:
+                _add(families, self._state(board), self._counters(board), self._seconds(board),
+                     self._vertices(board))  # fmt: skip
+        _add(families, self._not_watched())
+        yield from families.values()
+
+    def _not_watched(self) -> Iterator[Metric]:
+        """Jobs that should be watched and cannot be."""
+        for name, one in self._boards.troubles().items():
+            common = {"namespace": one.namespace, "job": name}
+            yield self._family(
+                common, "condition", "1: the condition is True", ["condition"], [(("Ready",), 0)]
+            )
+            yield self._family(
+                common, "held", "Decisions at which nothing could be asked of the job", ["reason"],
+                [(("start",), one.times)], counted=True,
+            )  # fmt: skip
+
+    def _state(self, board: StatusBoard) -> Iterator[Metric]:
+        common = labels_of(board)
+        run, turn = board.run, board.turn
+        yield self._family(
+            common, "build_info", "Release that runs", ["version"], [((__version__,), 1)]
+        )
+        yield self._family(
+            common, "mode", "Mode of the loop", ["mode"],
+            [((mode,), int(mode == run.permission.mode)) for mode in MODES],
+        )  # fmt: skip
+        yield self._family(
+            common, "policy_info", "Policies that are asked", ["policy", "version", "sha256"],
+            [((name, v.version, v.sha256), 1) for name, v in board.versions.items()],
+        )  # fmt: skip
+        spec = run.jobs.spec
+        yield self._family(
+            common, "model_info", "Model of the job", ["job_file", "sha256"],
+            [((spec.job, model_sha256(spec)), 1)],
+        )  # fmt: skip
+        yield self._family(
+            common, "condition", "1: the condition is True", ["condition"],
+            [((c.type,), int(c.status == "True")) for c in board.conditions],
+        )  # fmt: skip
+        paused = board.conditions["Paused"].status == "True"
+        yield self._family(common, "paused", "1: nothing may be enacted", [], [((), int(paused))])
+        seen = None if turn is None else turn.snapshot
+        fill = 0.0 if seen is None else float(seen.window_fill[0])
+        yield self._family(
+            common, "window_fill", "Share of the metrics window covered", [], [((), fill)]
+        )
+        if math.isfinite(board.data_age_s):
+            yield self._family(
+                common, "data_age_seconds", "Age of the newest sample", [], [((), board.data_age_s)]
+            )
+        if turn is not None:
+            yield self._family(
+                common, "fallback_active", "1: another policy decided", ["policy"],
+                [((one.policy,), int(one.is_replaced or one.failure is not None))
+                 for one in turn.judgements if one.policy != INCUMBENT],
+            )  # fmt: skip
+
+    def _counters(self, board: StatusBoard) -> Iterator[Metric]:
+        counts, common = board.counts, labels_of(board)
+        yield self._family(
+            common, "decisions", "Decisions of each policy", ["policy"],
+            [((policy,), n) for policy, n in counts.decisions.items()], counted=True,
+        )  # fmt: skip
+        yield self._family(
+            common, "held", "Decisions at which nothing could be asked of the job", ["reason"],
+            [((reason,), n) for reason, n in counts.held.items()], counted=True,
+        )  # fmt: skip
+        yield self._family(
+            common, "guard_trips", "Decisions a guardrail changed", ["policy", "guardrail"],
+            counts.trips.items(), counted=True,
+        )  # fmt: skip
+        yield self._family(
+            common, "policy_failures", "Decisions a policy could not make itself",
+            ["policy", "cause"], counts.failures.items(), counted=True,
+        )  # fmt: skip
+        yield self._family(
+            common, "api_errors", "Answers of Flink, Prometheus or Kubernetes that failed",
+            ["api", "reason"], self._api_errors(board).items(), counted=True,
+        )  # fmt: skip
+        yield self._family(
+            common, "writes", "Changes asked of the job", ["outcome"],
+            [((outcome,), n) for outcome, n in counts.writes.items()], counted=True,
+        )  # fmt: skip
+
+    def _api_errors(self, board: StatusBoard) -> Counter[tuple[str, str]]:
+        """Those the loop met, and those of whoever watches the API server beside it."""
+        found = Counter(board.counts.api_errors)
+        watcher = getattr(board.run.jobs, "watcher", None)
+        for reason, times in dict(getattr(watcher, "errors", {})).items():
+            found["kubernetes", reason] += times
+        return found
+
+    def _seconds(self, board: StatusBoard) -> Iterator[Metric]:
+        common = labels_of(board)
+        family = self._histogram(
+            "dsp_gym_decision_seconds", "Time one decision of a policy took, guardrails included",
+            labels=[*common, "policy"],
+        )  # fmt: skip
+        for policy, took in board.counts.seconds.items():
+            edges = [*(f"{edge:g}" for edge in BUCKETS_S), "+Inf"]
+            filled = list(zip(edges, accumulate(took.buckets), strict=True))
+            family.add_metric([*common.values(), policy], filled, took.total)
+        yield family
+
+    def _vertices(self, board: StatusBoard) -> Iterator[Metric]:
+        turn, common = board.turn, labels_of(board)
+        if turn is None or turn.snapshot is None:
+            return
+        seen = turn.snapshot
+        names = list(enumerate(seen.topology.names(0)))
+        for what, values in (
+            ("parallelism", seen.parallelism), ("memory_level", seen.memory_level)
+        ):  # fmt: skip
+            yield self._family(
+                common, f"current_{what}", "What runs", ["vertex"],
+                [((name,), int(values[0, v])) for v, name in names],
+            )  # fmt: skip
+        if not board.is_full:
+            return
+        policies = [one for one in turn.judgements if one.policy != INCUMBENT]
+        wanted = [(one.policy, one.guarded.proposed) for one in policies]
+        left = [(one.policy, one.guarded.parallelism) for one in policies]
+        for family, about, values_of in (
+            ("recommended_parallelism", "What the policy wants",
+             [(policy, proposed.parallelism) for policy, proposed in wanted]),
+            ("allowed_parallelism", "What the guardrails leave of it", left),
+            ("recommended_memory_level", "Memory level the policy wants; -1: no managed memory",
+             [(policy, proposed.memory_level) for policy, proposed in wanted]),
+        ):  # fmt: skip
+            yield self._family(
+                common, family, about, ["vertex", "policy"],
+                [((name, policy), int(values[0, v]))
+                 for policy, values in values_of for v, name in names],
+            )  # fmt: skip
+        yield self._family(
+            common, "baseline_parallelism", "What the incumbent runs, or advises",
+            ["vertex", "baseline"],
+            [((name, one.policy), int(one.guarded.parallelism[0, v]))
+             for one in turn.judgements if one.policy == INCUMBENT for v, name in names],
+        )  # fmt: skip
+        yield self._family(
+            common, "predicted_cost_per_hour", "Money per hour of what the guardrails leave",
+            ["policy"],
+            [((one.policy,), cost_per_hour(turn, one)) for one in turn.judgements],
+        )  # fmt: skip
+
+    def _family(
+        self, common: dict[str, str], name: str, about: str, labels: list[str],
+        samples: Iterable[tuple[tuple[str, ...], float]], *, counted: bool = False,
+    ) -> Metric:  # fmt: skip
+        kind = self._counter if counted else self._gauge
+        family = kind(f"dsp_gym_{name}", about, labels=[*common, *labels])
+        for values, number in samples:
+            family.add_metric([*common.values(), *values], number)
+        made: Metric = family
+        return made
+
+
+def _add(families: dict[str, Metric], *more: Iterable[Metric]) -> None:
+    """Put samples of the same metric together: a text holds each metric once."""
+    for family in (family for found in more for family in found):
+        known = families.setdefault(family.name, family)
+        if known is not family:
+            known.samples.extend(family.samples)

@@ -1,0 +1,276 @@
+"""Loops beside every job whose resource has certain labels, in one process.
+
+They share the connection to the API server, its watcher, and what is served over HTTP; each has a
+thread, a journal and a status of its own. A resource that is new is watched, one that is gone is
+left, and one that cannot be watched is told and tried again: none of this ends the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dsp_gym.backends.kubernetes.config import RESOURCE_NAME
+from dsp_gym.backends.kubernetes.connection import Followed, follow
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.modes import ACTING, Mode
+from dsp_gym.control.places import must_only_read
+from dsp_gym.control.run import Turn
+from dsp_gym.control.serve.boards import Boards
+from dsp_gym.control.serve.server import StatusServer, read_token
+from dsp_gym.control.serve.session import served, starting
+from dsp_gym.control.serve.status import StatusBoard
+from dsp_gym.control.start import acting_name, started
+from dsp_gym.errors import DspGymError
+
+__all__ = ["Fleet", "fleet", "of_resource"]
+
+LOOK_S = 0.5
+"""How often it is looked whether resources came or went, s; the watcher is told at once."""
+
+OnTurn = Callable[[str, Turn], None]
+OnEvent = Callable[[str, str, dict[str, Any]], None]
+
+
+def of_resource(config: RunConfig, name: str) -> RunConfig:
+    """The configuration of one of several jobs, called as its resource is."""
+    place = config.where.kubernetes
+    assert place is not None
+    one = place.model_copy(update={"name": name, "selector": None})
+    return config.model_copy(
+        update={
+            "job": config.job.replace(RESOURCE_NAME, name),
+            "job_name": name,
+            "where": config.where.model_copy(update={"kubernetes": one}),
+        }
+    )
+
+
+class Fleet:
+    """Loops that come and go with their resources; made by `fleet`.
+
+    Args:
+        config: what to run, with labels of resources.
+        followed: the server and its watcher.
+        mode: how far the acting policy may go.
+        journal: folder of journals; each job has one of its own inside.
+        settle: called when the interval after a decision has passed.
+        on_decision: called with the job's name and every decision when it was made.
+        on_turn: called with them when its interval has passed.
+        on_event: called with every step of an actuator, and when a job comes, goes or cannot be
+            watched.
+        stop: set by whoever wants the loops to end.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        followed: Followed,
+        *,
+        mode: Mode,
+        journal: Path,
+        settle: Callable[[], None],
+        on_decision: OnTurn,
+        on_turn: OnTurn,
+        on_event: OnEvent,
+        stop: threading.Event,
+    ) -> None:
+        self.config, self.followed, self.mode, self.journal = config, followed, mode, journal
+        self.boards = Boards()
+        self.server: StatusServer | None = None
+        self.stop, self.settle = stop, settle
+        self.on_decision, self.on_turn, self.on_event = on_decision, on_turn, on_event
+        self.one_at_a_time = threading.Lock()
+        self._loops: dict[str, _Loop] = {}
+
+    @property
+    def namespace(self) -> str:
+        """Where the resources stand."""
+        place = self.config.where.kubernetes
+        return "" if place is None else place.namespace
+
+    def __str__(self) -> str:
+        place = self.config.where.kubernetes
+        assert place is not None
+        return f"{place.kind}s {place.selector} in {place.namespace}"
+
+    def run(
+        self, steps: int | None = None, duration_s: float | None = None, *, once: bool = False
+    ) -> None:
+        """Watch until told to stop, or until every loop has made its decisions.
+
+        Args:
+            steps: decisions of each job; None: for ever.
+            duration_s: how long each job is watched, s; None: for ever.
+            once: one decision of each, and what comes of it is not waited for.
+
+        Raises:
+            DspGymError: None of the jobs that are there can be watched.
+        """
+        course = _Course(steps, duration_s, once)
+        try:
+            self._watch(self._there(), course)
+            self._wait_for_the_first()
+            while not self.stop.wait(LOOK_S):
+                if course.ends and not any(loop.is_alive() for loop in self._loops.values()):
+                    return
+                self.boards.trouble = self._trouble()
+                there = self._there()
+                for name in sorted(self._loops.keys() - there):
+                    self._leave(name)
+                self._watch(there - self._loops.keys(), course)
+        finally:
+            self._end()
+
+    def _there(self) -> set[str]:
+        """Names of the resources that are jobs."""
+        known = self.followed.watcher.resources().values()
+        return {one.name for one in known if not one.is_session_cluster}
+
+    def _trouble(self) -> str | None:
+        """Why what is known of the resources may be old."""
+        watcher, place = self.followed.watcher, self.config.where.kubernetes
+        assert place is not None
+        if watcher.age_s() <= 2.0 * place.watch_s + self.followed.api.timeout_s:
+            return None
+        return f"the API server was last heard of {watcher.age_s():.0f} s ago: {watcher.trouble}"
+
+    def _watch(self, names: set[str], course: _Course) -> None:
+        for name in sorted(names):
+            self._loops[name] = _Loop(self, name, course)
+            self._loops[name].start()
+
+    def _wait_for_the_first(self) -> None:
+        loops = [self._loops[name] for name in sorted(self._loops)]
+        for loop in loops:
+            loop.begun.wait()
+        errors = [loop.error for loop in loops if loop.error is not None]
+        if loops and len(errors) == len(loops):
+            raise errors[0]
+
+    def _leave(self, name: str) -> None:
+        loop = self._loops.pop(name)
+        loop.stop.set()
+        loop.join()
+        self.boards.drop(name)
+        self.on_event(name, "left", {"reason": "its resource is gone, or has other labels"})
+
+    def _end(self) -> None:
+        for loop in self._loops.values():
+            loop.stop.set()
+        for name, loop in self._loops.items():
+            loop.join()
+            self.boards.drop(name)
+        self._loops.clear()
+
+
+class _Course(NamedTuple):
+    """How long each job is watched."""
+
+    steps: int | None
+    duration_s: float | None
+    once: bool
+
+    @property
+    def ends(self) -> bool:
+        return self.once or self.steps is not None or self.duration_s is not None
+
+
+class _Loop(threading.Thread):
+    """The loop beside one job, begun anew whenever it could not be."""
+
+    def __init__(self, fleet: Fleet, name: str, course: _Course) -> None:
+        super().__init__(name=f"dsp-gym job {name}", daemon=True)
+        self.fleet, self.job, self.course = fleet, name, course
+        self.config = of_resource(fleet.config, name)
+        self.stop, self.begun = threading.Event(), threading.Event()
+        self.error: Exception | None = None
+        """Why the job could not be watched at first."""
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            try:
+                self._watch()
+            except Exception as error:
+                self._tell(error)
+                if not self.begun.is_set():
+                    self.error = error
+                    self.begun.set()
+            if self.course.ends or self.stop.wait(self.config.interval_s):
+                return
+
+    def _watch(self) -> None:
+        fleet, name = self.fleet, self.job
+        boards: list[StatusBoard] = []
+
+        def decided(turn: Turn) -> None:
+            for board in boards:
+                board.decided(turn)
+            fleet.on_decision(name, turn)
+
+        def passed(turn: Turn) -> None:
+            fleet.settle()
+            fleet.on_turn(name, turn)
+
+        with started(
+            self.config, mode=fleet.mode, journal=fleet.journal / name, on_decision=decided,
+            on_turn=passed,
+            on_event=lambda event, body: fleet.on_event(name, event, body),
+            stop=self.stop, followed=fleet.followed,
+        ) as run:  # fmt: skip
+            run.one_at_a_time = fleet.one_at_a_time
+            boards.append(StatusBoard(run, run.managed))
+            fleet.boards.put(name, boards[0])
+            self.begun.set()
+            if self.course.once:
+                run.decide()
+            else:
+                run.run(self.course.steps, self.course.duration_s)
+
+    def _tell(self, error: Exception) -> None:
+        said = str(error) if isinstance(error, DspGymError) else f"{type(error).__name__}: {error}"
+        known = self.fleet.boards.troubles().get(self.job)
+        self.fleet.boards.fail(self.job, self.fleet.namespace, said)
+        if known is None or known.reason != said:
+            self.fleet.on_event(self.job, "not_watched", {"reason": said})
+
+
+@contextmanager
+def fleet(
+    config: RunConfig,
+    *,
+    serve: bool,
+    mode: Mode,
+    journal: Path | None = None,
+    on_decision: OnTurn = lambda name, turn: None,
+    on_turn: OnTurn = lambda name, turn: None,
+    on_event: OnEvent = lambda name, event, body: None,
+    stop: threading.Event | None = None,
+) -> Iterator[Fleet]:
+    """Loops beside every job that a selector names, ready to be run; arguments as for `Fleet`.
+
+    Raises:
+        DspGymError: The server is out of reach, the account lacks rights or has too many, no
+            resource is there, or the configuration is wrong whatever the job.
+    """
+    token = read_token(config.serve) if serve else None
+    acting = acting_name(config)
+    place = config.where.kubernetes
+    assert place is not None
+    with ExitStack() as stack:
+        settle = stack.enter_context(starting())
+        followed = follow(
+            place, apply=mode in ACTING, must_only_read=must_only_read(config, mode), every=True
+        )
+        stack.callback(followed.close)
+        made = Fleet(
+            config, followed, mode=mode, journal=journal or config.journal, settle=settle,
+            on_decision=on_decision, on_turn=on_turn, on_event=on_event,
+            stop=stop or threading.Event(),
+        )  # fmt: skip
+        if serve:
+            made.server = stack.enter_context(served(config, made.boards, acting, token))
+        yield made

@@ -1,0 +1,141 @@
+"""A live loop together with what it shows: started, served, and closed as one."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.modes import INCUMBENT
+from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.seat import Seat
+from dsp_gym.control.serve.boards import Boards
+from dsp_gym.control.serve.decide import Decisions
+from dsp_gym.control.serve.exporter import Exporter
+from dsp_gym.control.serve.server import StatusServer, read_token
+from dsp_gym.control.serve.status import StatusBoard
+from dsp_gym.control.start import guardrails_of, named_seats, started
+from dsp_gym.guardrails.chain import build_for
+from dsp_gym.guardrails.shadow import Shadows
+from dsp_gym.policies.registry import make
+
+__all__ = ["Session", "served", "session", "starting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A loop, its status, and where that is served."""
+
+    run: LiveRun
+    board: StatusBoard
+    server: StatusServer | None
+
+
+@contextmanager
+def session(
+    config: RunConfig,
+    *,
+    serve: bool,
+    on_decision: Callable[[Turn], None] | None = None,
+    on_turn: Callable[[Turn], None] | None = None,
+    **rest: Any,
+) -> Iterator[Session]:
+    """A loop that is ready to decide, with its status; `rest` goes to `started`.
+
+    Args:
+        config: what to run.
+        serve: whether it is served over HTTP.
+        on_decision: called with every decision when it was made.
+        on_turn: called with every decision when its interval has passed.
+    """
+    token = read_token(config.serve) if serve else None
+    shown: list[Session] = []
+
+    with ExitStack() as stack:
+        settle = stack.enter_context(starting())
+
+        def decided(turn: Turn) -> None:
+            for one in shown:
+                one.board.decided(turn)
+            if on_decision is not None:
+                on_decision(turn)
+
+        def passed(turn: Turn) -> None:
+            settle()
+            if on_turn is not None:
+                on_turn(turn)
+
+        run = stack.enter_context(started(config, on_decision=decided, on_turn=passed, **rest))
+        board, server = StatusBoard(run, run.managed), None
+        if serve:
+            server = stack.enter_context(served(config, Boards(board), run.acting, token))
+        shown.append(Session(run, board, server))
+        yield shown[0]
+
+
+@contextmanager
+def starting() -> Iterator[Callable[[], None]]:
+    """Loads without looking for garbage, of which a start makes little.
+
+    Yields what is to be called when the interval after a decision has passed: the first time,
+    garbage is collected, and what is left is put where the collector need not look at it again and
+    again. That takes a fifth of a second, in which nobody is answered.
+    """
+    settled = threading.Event()
+
+    def settle() -> None:
+        if not settled.is_set():
+            settled.set()
+            gc.collect()
+            gc.freeze()
+            gc.enable()
+
+    gc.disable()
+    try:
+        yield settle
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+@contextmanager
+def served(
+    config: RunConfig, boards: Boards, acting: str, token: str | None
+) -> Iterator[StatusServer]:
+    """Everything over HTTP, for as long as the block lasts.
+
+    Args:
+        config: where, and who decides on request.
+        boards: the loops' status.
+        acting: the policy that decides where none is named.
+        token: what whoever asks for decisions must show.
+    """
+    decisions = Decisions(_makers(config), acting, config.seed)
+    server = StatusServer(config.serve, boards, Exporter(boards), decisions, token)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def _makers(config: RunConfig) -> dict[str, Callable[[], Seat]]:
+    """Seats for decisions on request: copies, so that the loop's own history stays its own."""
+
+    def maker(name: str, seat: Any) -> Callable[[], Seat]:
+        def made() -> Seat:
+            policy = make(seat.policy)
+            own = None if config.fallback is None else Shadows().of(config.fallback, "run")
+            return Seat(
+                policy, build_for(policy, guardrails_of(config, seat)), name=name, replacement=own,
+                timeout_s=min(config.decide_timeout_s, config.serve.timeout_s),
+            )  # fmt: skip
+
+        return made
+
+    return {
+        name: maker(name, seat) for name, seat in named_seats(config) if seat.policy != INCUMBENT
+    }

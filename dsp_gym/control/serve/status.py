@@ -1,0 +1,225 @@
+"""The status of a live loop, `dsp-gym/status/1`: per vertex what runs, what is wanted, and why."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.seat import Judgement
+from dsp_gym.control.serve.conditions import FULL, Conditions
+from dsp_gym.control.serve.counts import Counts
+from dsp_gym.control.serve.versions import version_of
+from dsp_gym.job.cost import requested
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+__all__ = ["STATUS_SCHEMA", "StatusBoard"]
+
+STATUS_SCHEMA = "dsp-gym/status/1"
+
+KEPT = 50
+"""Decisions that the status lists."""
+
+LONGEST = 600
+"""Characters of a reason in the status; the journal has all of it."""
+
+Document = dict[str, Any]
+
+
+class StatusBoard:
+    """Takes in a loop's decisions and says how it stands; may be read from other threads.
+
+    Args:
+        run: the loop.
+        managed: how the operator's own autoscaler scales the job; None: it does not.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        run: LiveRun,
+        managed: Callable[[], str | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.run, self.counts = run, Counts()
+        self._clock = clock
+        self._beat_s = clock()
+        self.turn: Turn | None = None
+        self.data_age_s = math.nan
+        self.lock = threading.Lock()
+        self.conditions = Conditions(0.0)
+        self.versions = {seat.name: version_of(seat.policy) for seat in run.seats}
+        self._managed = managed
+        self._decisions: deque[Document] = deque(maxlen=KEPT)
+        self._document = self._made(None)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the job was seen at the last decision."""
+        return self.conditions["Ready"].status == "True"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the metrics window is full: before that nothing is recommended."""
+        seen = None if self.turn is None else self.turn.snapshot
+        return seen is not None and bool(seen.window_fill[0] >= FULL)
+
+    def silent_s(self) -> float:
+        """Seconds since the loop made a decision, or began to."""
+        return self._clock() - self._beat_s
+
+    def document(self) -> Document:
+        """The status as of the last decision; not to be changed."""
+        return self._document
+
+    def decided(self, turn: Turn) -> None:
+        """Take in a decision."""
+        with self.lock:
+            self.turn, self._beat_s = turn, self._clock()
+            self.data_age_s = float(getattr(self.run.jobs, "data_age_s", math.nan))
+            self.conditions.update(self.run, turn, self._managed(), self.data_age_s)
+            self.counts.add(turn)
+            self._decisions.append(_decision(turn))
+            self._document = self._made(turn)
+
+    def _made(self, turn: Turn | None) -> Document:
+        run = self.run
+        seen = None if turn is None else turn.snapshot
+        return {
+            "schema": STATUS_SCHEMA,
+            "job": run.notes.job,
+            "namespace": run.namespace,
+            "mode": run.permission.mode,
+            "acting": run.acting,
+            "interval_s": run.interval_s,
+            "decisions_made": run.turns,
+            "t_s": None if turn is None else turn.t_s,
+            "job_status": None if seen is None else seen.job(0).status.name,
+            "held": None if turn is None else turn.held,
+            "conditions": [asdict(condition) for condition in self.conditions],
+            "data": {
+                "age_s": self.data_age_s if math.isfinite(self.data_age_s) else None,
+                "window_fill": None if seen is None else float(seen.window_fill[0]),
+            },
+            "policies": {
+                name: {
+                    **version._asdict(),
+                    "failures": self.counts.failures_of(name),
+                    **({} if turn is None else _policy(turn, name)),
+                }
+                for name, version in self.versions.items()
+            },
+            "vertices": [] if turn is None or seen is None else _vertices(turn, seen),
+            "decisions": list(self._decisions)[::-1],
+        }
+
+
+def cost_per_hour(turn: Turn, one: Judgement) -> float:
+    """What the guarded configuration of a policy would cost, money per hour."""
+    assert turn.snapshot is not None
+    topology = turn.snapshot.topology
+    wanted = Configuration.of_row(one.guarded, topology)
+    spec = topology.spec(0)
+    return requested(spec, wanted.parallelism, wanted.memory_level).money_per_hour(spec)
+
+
+def _policy(turn: Turn, name: str) -> Document:
+    one = next((one for one in turn.judgements if one.policy == name), None)
+    if one is None:
+        return {}
+    return {
+        "fallback_active": one.is_replaced or one.failure is not None,
+        "failure": None if one.failure is None else _short(one.failure.reason),
+        "seconds": one.seconds,
+        "cost_per_hour": cost_per_hour(turn, one),
+        "reason": _short(one.guarded.proposed.reasons[0]),
+        "interventions": [
+            {"guardrail": i.guardrail, "reason": _short(i.reason)}
+            for i in one.guarded.interventions
+        ],
+    }
+
+
+def _vertices(turn: Turn, seen: MetricsSnapshot) -> list[Document]:
+    return [
+        {
+            "name": name,
+            "current": {
+                "parallelism": int(seen.parallelism[0, v]),
+                "memory_level": int(seen.memory_level[0, v]),
+            },
+            "policies": {
+                one.policy: _wanted(seen, one, v) for one in turn.judgements
+            },
+        }
+        for v, name in enumerate(seen.topology.names(0))
+    ]  # fmt: skip
+
+
+def _wanted(seen: MetricsSnapshot, one: Judgement, v: int) -> Document:
+    guarded, proposed = one.guarded, one.guarded.proposed
+    code, sentence = _reason(seen, one, v)
+    return {
+        "target": int(guarded.parallelism[0, v]),
+        "target_memory_level": int(guarded.memory_level[0, v]),
+        "lower": int(one.lower[0, v]),
+        "upper": int(one.upper[0, v]),
+        "uncapped": int(proposed.parallelism[0, v]),
+        "uncapped_memory_level": int(proposed.memory_level[0, v]),
+        "reason": code,
+        "sentence": sentence,
+        "confidence": None if one.confidence is None else float(one.confidence[0, v]),
+    }
+
+
+def _reason(seen: MetricsSnapshot, one: Judgement, v: int) -> tuple[str, str]:
+    """Why a policy's target is what it is: a word, and a sentence.
+
+    The word is `keep`, `wants`, the name of the guardrail that changed it last, or `policy_` with
+    the cause of a failure.
+    """
+    guarded, proposed = one.guarded, one.guarded.proposed
+    said = _short(proposed.reasons[0])
+    if one.failure is not None:
+        return f"policy_{one.failure.cause}", _short(one.failure.reason)
+    target = guarded.parallelism[0, v], guarded.memory_level[0, v]
+    if target != (proposed.parallelism[0, v], proposed.memory_level[0, v]):
+        if guarded.interventions:
+            last = guarded.interventions[-1]
+            return last.guardrail, _short(last.reason)
+        return "guardrails", "the guardrails changed it"
+    if target == (seen.parallelism[0, v], seen.memory_level[0, v]):
+        return "keep", said
+    return "wants", said
+
+
+def _decision(turn: Turn) -> Document:
+    """One line of the list of decisions."""
+    seen = turn.snapshot
+    return {
+        "number": turn.number,
+        "t_s": turn.t_s,
+        "held": None if turn.held is None else _short(turn.held),
+        "asked": turn.asked,
+        "policies": {}
+        if seen is None
+        else {
+            one.policy: {
+                "changes": str(Configuration.of_row(one.guarded, seen.topology))
+                != str(Configuration.of_row(seen, seen.topology)),
+                "configuration": str(Configuration.of_row(one.guarded, seen.topology)),
+                "reason": _short(one.guarded.proposed.reasons[0]),
+            }
+            for one in turn.judgements
+        },
+    }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,0 +1,163 @@
+"""From a configuration to cells, and to batches of cells that any machine can play."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.config import files
+from dsp_gym.datasets.rollouts.config import RolloutConfig
+from dsp_gym.datasets.rollouts.format import cell_file
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.config import Entrant
+from dsp_gym.evaluation.run import simulation_seed
+from dsp_gym.guardrails.chain import build_for
+from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loads.sampler import LoadCell, LoadSampler
+from dsp_gym.loads.splits import LoadSet, SplitName
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.registry import make, resolve
+
+__all__ = ["Batch", "Cell", "Player", "batches", "cells_of", "players_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """One policy with its guardrails, resolved: no name is left to look up."""
+
+    label: str
+    policy: PolicyConfig
+    guardrails: GuardrailsConfig | None
+    guardrails_label: str | None
+
+    def described(self) -> dict[str, Any]:
+        """What its decisions depend on."""
+        told: dict[str, Any] = {"policy": self.policy.policy, "params": self.policy.params}
+        if self.guardrails is not None:
+            told["guardrails"] = self.guardrails.model_dump(mode="json")
+        folder = self.folder
+        if folder is not None:
+            told["sha256"] = _content(folder)
+        return told
+
+    @property
+    def folder(self) -> Path | None:
+        """Where a learned policy stands; None for one that is not learned, or is shipped."""
+        path = self.policy.params.get("path") if self.policy.policy == "learned" else None
+        return None if path is None else Path(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One episode to play."""
+
+    spec: JobSpec
+    load: LoadCell
+    player: Player
+
+    @property
+    def run(self) -> str:
+        """Its name."""
+        return f"{self.spec.job}/{self.load.name}/{self.load.seed}/{self.player.label}"
+
+    @property
+    def seed(self) -> int:
+        """Of everything random in it but the load."""
+        return simulation_seed(self.load)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Cells of one policy that are played together, and all that playing them takes."""
+
+    player: Player
+    cells: tuple[Cell, ...]
+    env: EnvConfig
+    epsilon: float
+    loads: LoadSet
+    split: SplitName
+    base_dir: str | None  # where relative trace paths start
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+
+def players_of(config: RolloutConfig) -> tuple[Player, ...]:
+    """The policies, each built once, so that what is wrong about one is found before any runs."""
+    found = tuple(_player(entrant) for entrant in config.policies)
+    for player in found:
+        build_for(make(player.policy), player.guardrails)
+    return found
+
+
+def cells_of(
+    config: RolloutConfig, players: Sequence[Player], base_dir: str | Path | None = None
+) -> tuple[Cell, ...]:
+    """Every cell: policy by policy, in each job by job, load by load, seed by seed."""
+    specs = [load_job(name) for name in config.jobs]
+    sampler = LoadSampler(config.loads, base_dir)
+    loads = [cell for row in sampler.cells(config.split, config.seeds) for cell in row]
+    cells = tuple(
+        Cell(spec, load, player) for player in players for spec in specs for load in loads
+    )
+    seen: dict[str, str] = {}
+    for cell in cells:
+        other = seen.setdefault(cell_file(cell.run), cell.run)
+        if other != cell.run or len({spec.job for spec in specs}) < len(specs):
+            raise ConfigError(
+                f"'{cell.run}' and another cell have one name",
+                key="jobs",
+                remedy="Give jobs, loads and policies names that differ in letters and digits.",
+            )
+    return cells
+
+
+def batches(
+    config: RolloutConfig,
+    cells: Sequence[Cell],
+    size: int,
+    base_dir: str | Path | None = None,
+    without: Collection[str] = (),
+) -> Iterator[Batch]:
+    """The cells in batches of one policy each, but for those whose run is done."""
+    base = None if base_dir is None else str(Path(base_dir).absolute())
+    by_policy: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.run not in without:
+            by_policy.setdefault(cell.player.label, []).append(cell)
+    for group in by_policy.values():
+        for first in range(0, len(group), size):
+            part = tuple(group[first : first + size])
+            yield Batch(
+                part[0].player, part, config.env, config.epsilon, config.loads, config.split, base
+            )
+
+
+def _player(entrant: Entrant) -> Player:
+    _, policy, _ = resolve(entrant.policy)
+    path = policy.params.get("path") if policy.policy == "learned" else None
+    if path is not None:
+        params = {**policy.params, "path": str(Path(path).absolute())}
+        policy = policy.model_copy(update={"params": params})
+    guardrails, label = entrant.guardrails, None
+    if isinstance(guardrails, str):
+        label = guardrails
+        guardrails = files.load_model(GuardrailsConfig, "guardrails", guardrails)
+    elif guardrails is not None:
+        label = ", ".join(part.kind for part in guardrails.guardrails) or None
+    return Player(entrant.name, policy, guardrails, label)
+
+
+def _content(folder: Path) -> str:
+    """Hash of the files of a folder."""
+    total = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        total.update(f"{file.relative_to(folder)}\0".encode())
+        total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()

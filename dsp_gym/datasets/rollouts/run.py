@@ -1,0 +1,207 @@
+"""Rollouts into a folder: what is there already is kept, what is missing is played."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from dsp_gym import __version__
+from dsp_gym.config.files import write_atomic
+from dsp_gym.datasets.rollouts.config import RolloutConfig
+from dsp_gym.datasets.rollouts.format import (
+    MANIFEST,
+    CellRecord,
+    RolloutManifest,
+    cell_bytes,
+    cell_file,
+    digest,
+)
+from dsp_gym.datasets.rollouts.plan import Batch, Cell, batches, cells_of, players_of
+from dsp_gym.datasets.rollouts.play import play
+from dsp_gym.errors import SchemaError, StorageError
+from dsp_gym.job.spec import JobSpec
+
+__all__ = ["BATCH", "LOCAL", "Engine", "LocalEngine", "Played", "played", "rollout"]
+
+BATCH = 64
+"""Cells played together: enough for the compiled simulation, few enough to lose when killed."""
+
+Observer = Callable[[str, float, int], None]
+"""Told of progress: a policy's label, cells done (a part of one counts), cells in all."""
+
+
+class Played(NamedTuple):
+    """One cell's file, and what the manifest says about it."""
+
+    record: CellRecord
+    content: bytes
+
+
+class Engine:
+    """Plays batches, here or elsewhere; the order in which they are done is its own."""
+
+    def batch_size(self, cells: int) -> int:
+        """Cells to put into one batch."""
+        raise NotImplementedError
+
+    def run(
+        self, work: Sequence[Batch], ticked: Callable[[str, float], None]
+    ) -> Iterable[list[Played]]:
+        """Batches as they are done; `ticked` hears a label and how many cells went on."""
+        raise NotImplementedError
+
+
+class LocalEngine(Engine):
+    """One batch after the other in this process."""
+
+    def batch_size(self, cells: int) -> int:
+        """As many as pay."""
+        return BATCH
+
+    def run(
+        self, work: Sequence[Batch], ticked: Callable[[str, float], None]
+    ) -> Iterator[list[Played]]:
+        """Plays each batch when the one before is taken."""
+        for batch in work:
+            said = 0.0
+
+            def hear(share: float, batch: Batch = batch) -> None:
+                nonlocal said
+                ticked(batch.player.label, len(batch) * (share - said))
+                said = share
+
+            yield played(batch, hear)
+
+
+LOCAL = LocalEngine()
+
+
+def rollout(
+    config: RolloutConfig,
+    folder: Path,
+    *,
+    base_dir: str | Path | None = None,
+    engine: Engine = LOCAL,
+    observer: Observer | None = None,
+    overwrite: bool = False,
+) -> RolloutManifest:
+    """Plays every cell of a configuration that the folder does not hold yet.
+
+    The folder can be read at any time: its manifest names only cells that are whole. An interrupted
+    call goes on when it is made again.
+
+    Args:
+        config: The rollouts.
+        folder: Where they go.
+        base_dir: Folder that relative trace paths start from.
+        engine: Where cells are played; the files do not depend on it.
+        observer: Told of progress.
+        overwrite: Play again what was made from another configuration.
+
+    Raises:
+        SchemaError: The folder holds rollouts of another configuration or release.
+    """
+    players = players_of(config)
+    cells = cells_of(config, players, base_dir)
+    specs = tuple({cell.spec.job: cell.spec for cell in cells}.values())
+    begun = RolloutManifest(
+        schema="dsp-gym/rollout/1",
+        config=config.model_dump(mode="json", by_alias=True),
+        versions=_versions(specs),
+        policies={player.label: player.described() for player in players},
+        jobs=specs,
+        complete=False,
+        cells=(),
+    )
+    done = _kept(folder, begun, overwrite)
+    count = float(len(done))
+
+    def ticked(label: str, more: float) -> None:
+        nonlocal count
+        count += more
+        if observer is not None:
+            observer(label, count, len(cells))
+
+    work = list(batches(config, cells, engine.batch_size(len(cells)), base_dir, done))
+    manifest = _written(folder, begun, cells, done)
+    for results in engine.run(work, ticked):
+        for result in results:
+            write_atomic(folder / result.record.file, result.content)
+            done[result.record.run] = result.record
+        manifest = _written(folder, begun, cells, done)
+    return manifest
+
+
+def played(batch: Batch, ticked: Callable[[float], None] | None = None) -> list[Played]:
+    """The files of a batch."""
+    made = []
+    for cell, episode in zip(batch.cells, play(batch, ticked), strict=True):
+        content = cell_bytes(episode)
+        record = CellRecord(
+            run=cell.run,
+            job=cell.spec.job,
+            load=cell.load.name,
+            seed=cell.load.seed,
+            simulation_seed=cell.seed,
+            policy=batch.player.label,
+            guardrails=batch.player.guardrails_label,
+            end="terminated" if episode.terminated else "truncated",
+            file=cell_file(cell.run),
+            rows=len(episode) + 1,
+            sha256=digest(content),
+        )
+        made.append(Played(record, content))
+    return made
+
+
+def _kept(folder: Path, begun: RolloutManifest, overwrite: bool) -> dict[str, CellRecord]:
+    """Cells of an earlier call that are there, whole, and of the same making."""
+    if overwrite or not (folder / MANIFEST).exists():
+        return {}
+    found = RolloutManifest.read(folder)
+    same = found.model_copy(update={"complete": False, "cells": ()})
+    if same.text() != begun.text():
+        changed = [
+            name
+            for name in ("config", "versions", "policies", "jobs")
+            if getattr(found, name) != getattr(begun, name)
+        ]
+        raise SchemaError(
+            f"holds rollouts of something else: {', '.join(changed) or 'its form'} differ",
+            file=folder / MANIFEST,
+            remedy="Name another folder with --out, or play them anew with --overwrite.",
+        )
+    return {cell.run: cell for cell in found.cells if _is_whole(folder / cell.file, cell.sha256)}
+
+
+def _is_whole(file: Path, sha256: str) -> bool:
+    try:
+        return digest(file.read_bytes()) == sha256
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", file=file) from error
+
+
+def _written(
+    folder: Path, begun: RolloutManifest, cells: Sequence[Cell], done: dict[str, CellRecord]
+) -> RolloutManifest:
+    records = tuple(done[cell.run] for cell in cells if cell.run in done)
+    complete = len(records) == len(cells)
+    manifest = begun.model_copy(update={"cells": records, "complete": complete})
+    write_atomic(folder / MANIFEST, manifest.text())
+    return manifest
+
+
+def _versions(specs: Sequence[JobSpec]) -> dict[str, str]:
+    """What the numbers and the files depend on beside the configuration."""
+    found = {"dsp-gym": __version__, "python": platform.python_version()}
+    found |= {package: version(package) for package in ("numba", "numpy", "pyarrow")}
+    for spec in specs:
+        content = spec.model_dump_json(by_alias=True).encode()
+        found[f"job {spec.job}"] = hashlib.sha256(content).hexdigest()[:16]
+    return found

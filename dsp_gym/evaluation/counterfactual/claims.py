@@ -1,0 +1,199 @@
+"""What is claimed of each policy, with the model's own error beside it and inside the interval.
+
+The model is first led along what really ran. What it then says of lag, lateness and cost is held
+against what was observed: that is its error, on this job and this load. A policy's figures are
+the model's with the policy in charge; what is claimed is the difference to the model's own
+incumbent, so that an error common to both cancels, and its interval is widened by the error that
+need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.evaluation.counterfactual.course import Course, Decided
+from dsp_gym.evaluation.counterfactual.forward import Predicted
+
+__all__ = ["Claim", "Estimated", "ModelError", "Trust", "agreement", "claim", "figures_of",
+           "model_error"]  # fmt: skip
+
+Floats = NDArray[np.float64]
+
+Z95 = 1.959964
+"""Two-sided 95 % of a normal distribution."""
+
+
+class Trust(ConfigModel):
+    """How wrong the model may be before nothing is claimed."""
+
+    lag: float = Field(
+        0.25, gt=0, le=10, description="largest error of the lag, relative, or 2 s where it is less"
+    )
+    slo_share: float = Field(
+        0.02, gt=0, le=1, description="largest error of the late share of the time"
+    )
+    cost: float = Field(0.15, gt=0, le=10, description="largest error of the cost, relative")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """A figure and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelError:
+    """The model along what really ran, against what was observed."""
+
+    lag_s: tuple[float, float]  # predicted, observed: mean backlog in seconds of arrivals
+    slo_share: tuple[float, float]
+    cost_per_h: tuple[float, float]
+
+    @property
+    def lag(self) -> float:
+        """Relative; below 8 s of lag an error of 2 s counts as a quarter."""
+        predicted, observed = self.lag_s
+        return abs(predicted - observed) / max(observed, 8.0)
+
+    @property
+    def slo(self) -> float:
+        """Of the share of the time that is late, absolute."""
+        return abs(self.slo_share[0] - self.slo_share[1])
+
+    @property
+    def cost(self) -> float:
+        """Relative."""
+        predicted, observed = self.cost_per_h
+        return abs(predicted - observed) / max(observed, 1e-12)
+
+    def beyond(self, trust: Trust) -> list[str]:
+        """What is more wrong than it may be, in words."""
+        found = []
+        for name, error, bound in (
+            ("lag", self.lag, trust.lag),
+            ("late share of the time", self.slo, trust.slo_share),
+            ("cost", self.cost, trust.cost),
+        ):
+            if not error <= bound:
+                found.append(
+                    f"the model's {name} is off by {error:.1%}, at most {bound:.1%} may be"
+                )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one policy would have done.
+
+    `figures` holds cost_per_h, slo_share, lag_s, latency_p95_s, rescales_per_day, `saving` (share
+    of the incumbent's cost) and `later` (late share above the incumbent's); it is empty where the
+    model is too wrong for a claim.
+    """
+
+    policy: str
+    figures: Mapping[str, Estimated]
+    agreement: float  # share of its decisions that are what ran
+    near: float  # the same within one task per vertex, levels equal
+    trips: Mapping[str, int]  # decisions that guardrails changed, by guardrail
+    failures: Mapping[str, int]  # by cause
+    asked: int
+    regret_per_h: float | None = None
+    """Cost above the cheapest policy that is no later than the incumbent."""
+
+
+def figures_of(parts: Sequence[Predicted]) -> dict[str, Floats]:
+    """Figures of a prediction over all stretches, (S,) each."""
+    total = {
+        name: np.sum([p.outcome[name].sum(axis=0) for p in parts], axis=0)
+        for name in ("seconds", "cost", "slo_s", "rescales")
+    }
+    slots = sum(len(p.outcome["seconds"]) for p in parts)
+    mean = {
+        name: np.sum([p.outcome[name].sum(axis=0) for p in parts], axis=0) / slots
+        for name in ("pending_s", "latency_p95_s")
+    }
+    return {
+        "cost_per_h": 3600 * total["cost"] / total["seconds"],
+        "slo_share": total["slo_s"] / total["seconds"],
+        "rescales_per_day": 86_400 * total["rescales"] / total["seconds"],
+        "lag_s": mean["pending_s"],
+        "latency_p95_s": mean["latency_p95_s"],
+    }
+
+
+def model_error(course: Course, slices: Sequence[slice], parts: Sequence[Predicted]) -> ModelError:
+    """What the model says along the incumbent, beside what was observed in the same slots."""
+    said = {name: float(np.mean(values)) for name, values in figures_of(parts).items()}
+    seen = {
+        name: np.concatenate([course.outcome[name][part] for part in slices])
+        for name in ("seconds", "cost", "slo_s", "pending_s")
+    }
+    seconds = seen["seconds"].sum()
+    looked = np.isfinite(seen["pending_s"])
+    lag = np.concatenate([part.outcome["pending_s"].mean(axis=1) for part in parts])
+    return ModelError(
+        lag_s=(_mean(lag[looked]), _mean(seen["pending_s"][looked])),
+        slo_share=(said["slo_share"], float(np.nansum(seen["slo_s"]) / seconds)),
+        cost_per_h=(said["cost_per_h"], float(3600 * np.nansum(seen["cost"]) / seconds)),
+    )
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def claim(
+    policy: str, predicted: dict[str, Floats], incumbent: dict[str, Floats], error: ModelError,
+    trust: Trust, decided: Decided | None, course: Course,
+) -> Claim:  # fmt: skip
+    """What is claimed of one policy; of its figures nothing where the model cannot be trusted."""
+    figures: dict[str, Estimated] = {}
+    if not error.beyond(trust):
+        saved = 1.0 - predicted["cost_per_h"] / incumbent["cost_per_h"]
+        later = predicted["slo_share"] - incumbent["slo_share"]
+        off = {
+            "cost_per_h": error.cost * float(np.mean(predicted["cost_per_h"])),
+            "slo_share": error.slo,
+            "lag_s": error.lag * float(np.mean(predicted["lag_s"])),
+            # The share that is saved is a ratio: an error of both costs alike cancels, and what
+            # does not is at most the error times what is saved.
+            "saving": error.cost * float(np.mean(np.abs(saved))),
+            "later": error.slo,
+        }
+        figures = {
+            name: _estimated(values, off.get(name, 0.0))
+            for name, values in {**predicted, "saving": saved, "later": later}.items()
+        }
+    same, near = agreement(course, decided)
+    if decided is None:
+        return Claim(policy, figures, same, near, {}, {}, 0)
+    return Claim(
+        policy, figures, same, near, decided.trips, decided.failures, int(decided.asked.sum())
+    )
+
+
+def agreement(course: Course, decided: Decided | None) -> tuple[float, float]:
+    """How often what a policy wanted is what ran: exactly, and within one task per vertex."""
+    if decided is None or not decided.asked.any():
+        return float("nan"), float("nan")
+    rows = decided.asked
+    apart = np.abs(decided.parallelism[rows] - course.parallelism[rows]).max(axis=1)
+    level = np.all(decided.memory_level[rows] == course.memory_level[rows], axis=1)
+    return float(np.mean(level & (apart == 0))), float(np.mean(level & (apart <= 1)))
+
+
+def _estimated(values: Floats, off: float) -> Estimated:
+    """Mean over seeds; the interval holds their spread and the model's error."""
+    mean = float(np.mean(values))
+    spread = Z95 * float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    wide = float(np.hypot(spread, off))
+    return Estimated(mean, mean - wide, mean + wide)

@@ -1,0 +1,178 @@
+"""The model's job as the metrics of a real one would tell of it.
+
+The simulation says how long a record that arrives now will wait. A sink measures how old the
+records are that reach it now, and its histogram remembers them for a while: after a backlog is
+worked off the job looks late some seconds longer. What is predicted of a real job is what would
+have been measured of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.decision import GuardedDecision
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.simulation.options import SAMPLE_S
+from dsp_gym.simulation.rescaling import begin_outage
+from dsp_gym.simulation.state import X_PENDING, X_QUEUE, X_WAIT
+
+__all__ = ["MeasuredJobs"]
+
+Floats = NDArray[np.float64]
+
+REMEMBERED_S = 10
+"""How long the histogram of a measuring sink remembers (LatencyHistogram of the Flink jobs)."""
+
+HALF_S = 0.5
+"""The simulation ends an outage with the second in which it is over: half a second late."""
+
+
+class MeasuredJobs:
+    """Simulated jobs under one load, sampled every 5 s as real ones are.
+
+    Args:
+        jobs: started; all under the same rates.
+        ages_s: of the newest sample at the end of each interval; then 0.
+        has_latency: whether sinks tell latencies; otherwise only the log's age is known.
+        down_share: which part of its outages the job is down, the rest being its savepoints; None:
+            outages are told without savepoints.
+    """
+
+    def __init__(
+        self,
+        jobs: SimulatedJobs,
+        *,
+        ages_s: Iterable[float] = (),
+        has_latency: bool = True,
+        down_share: float | None = None,
+    ) -> None:
+        self.jobs, self.topology = jobs, jobs.topology
+        self._sources = np.flatnonzero(jobs.topology.tables.kind[jobs.topology.row[0]] == SOURCE)
+        self._arrived = np.concatenate([[0.0], np.cumsum(jobs.rates[0])])  # until each second
+        self._seconds = np.arange(len(self._arrived), dtype=np.float64)
+        self._sampled = iter(ages_s)
+        self._bound_s = float(jobs.topology.spec(0).slo.latency_s)
+        if down_share is not None:
+            outages = jobs.topology.tables.outage_s
+            outages[:] = np.maximum(outages - HALF_S, 0.0)
+        self._has_latency, self._stops_are_known = has_latency, down_share is not None
+        self._down_share = 1.0 if down_share is None else down_share
+        kept = REMEMBERED_S if has_latency else 1
+        self._ages: Floats = np.zeros((kept, len(jobs)))
+
+    def snapshot(self) -> MetricsSnapshot:
+        """What is seen now."""
+        return self.jobs.snapshot()
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Start rescaling the jobs whose configuration should change."""
+        ran = self.jobs.state.status == int(Status.RUNNING)
+        self.jobs.apply(guarded)
+        if self._stops_are_known:
+            self._stop(ran & (self.jobs.state.status == int(Status.SAVEPOINTING)))
+
+    def take(self, outage_s: float) -> None:
+        """Let the next rescales take so long."""
+        self.jobs.topology.tables.outage_s[:] = max(0.0, outage_s - HALF_S)
+
+    def _stop(self, stopping: NDArray[np.bool_]) -> None:
+        """Sources stand still at once; what is in the buffers gets through before the job ends."""
+        tables, state = self.topology.tables, self.jobs.state
+        state.vertex[stopping, :, X_QUEUE] = 0.0
+        for j in np.flatnonzero(stopping).tolist():
+            begin_outage(tables, state, self.topology.row[j], j, self.jobs.parameters)
+
+    def advance(self, seconds: int) -> Outcome:
+        """Let the jobs run; returns what would be measured of it.
+
+        Samples are 5 s apart, the last one as old as it was in this interval of the real job.
+        """
+        age_s = min(round(float(next(self._sampled, 0.0))), seconds - 1)
+        late, samples, latency = (np.zeros(len(self.jobs)) for _ in range(3))
+        parts = []
+        for step_s in _steps(seconds - age_s):
+            parts += self._remembered(step_s)
+            up, told = self._is_up(), self._ages.max(axis=0)
+            late += up & (told > self._bound_s)
+            latency += np.where(up, told, 0.0)
+            samples += up
+        pending, pending_s = parts[-1].pending, parts[-1].pending_s
+        whole = _joined(parts + self._remembered(age_s))
+        share = late / np.maximum(samples, 1)
+        down_s = whole.down_s * self._down_share
+        return replace(
+            whole,
+            slo_s=down_s + share * (whole.seconds - down_s),
+            down_s=down_s,
+            latency_p95_s=latency / np.maximum(samples, 1),
+            pending=pending,
+            pending_s=pending_s,
+        )
+
+    def _remembered(self, seconds: int) -> list[Outcome]:
+        """Lets the jobs run, and remembers how old the records were that reached the sinks."""
+        parts = []
+        while seconds > 0:
+            state = self.jobs.state
+            # Ages change by the second around an outage, and hardly otherwise.
+            calm = (
+                not state.status.any() and (state.tick - state.running_since).min() > REMEMBERED_S
+            )
+            step_s = seconds if calm else 1
+            parts.append(self.jobs.advance(step_s))
+            way = np.arange(1, step_s + 1)[:, None] / step_s
+            before, kept = self._ages[-1], len(self._ages)
+            ages = np.concatenate([self._ages, before + way * (self._age_s() - before)])[-kept:]
+            # After a restart the histograms are new; no record reaches a sink before it.
+            self._ages = np.where(self._is_up(), ages, 0.0)
+            seconds -= step_s
+        return parts
+
+    def _is_up(self) -> NDArray[np.bool_]:
+        """Whether records reached the sinks in the last second, (J,)."""
+        state = self.jobs.state
+        return np.asarray(
+            (state.status < int(Status.RESTARTING)) & (state.tick > state.running_since)
+        )
+
+    def _age_s(self) -> Floats:
+        """How old the records are that reach the sinks now, s, (J,)."""
+        state = self.jobs.state
+        pending = state.vertex[:, self._sources, X_PENDING].sum(axis=1)
+        now_s = int(state.tick[0])
+        within = min(now_s, len(self._arrived) - 1)
+        rate = self._arrived[within] - self._arrived[within - 1]
+        arrived = self._arrived[within] + (now_s - within) * rate
+        age_s: Floats = now_s - self._when(arrived - pending)
+        if not self._has_latency:
+            return age_s
+        wait_s = state.vertex[:, :, X_WAIT]
+        within_s = wait_s.max(axis=1) - wait_s[:, self._sources].max(axis=1)
+        return np.asarray(age_s + within_s)
+
+    def _when(self, count: Floats) -> Floats:
+        """When that many records had arrived, s; before time 0 they came at the first rate."""
+        before = count / max(self._arrived[1], 1e-9)
+        return np.asarray(
+            np.where(count < 0, before, np.interp(count, self._arrived, self._seconds))
+        )
+
+
+def _steps(seconds: int) -> list[int]:
+    """Whole steps of a sample each, a shorter one first."""
+    short = seconds % SAMPLE_S
+    return [short] * (short > 0) + [SAMPLE_S] * (seconds // SAMPLE_S)
+
+
+def _joined(parts: list[Outcome]) -> Outcome:
+    """One outcome of several in a row."""
+    found = {f.name: np.sum([getattr(p, f.name) for p in parts], axis=0) for f in fields(Outcome)}
+    found["latency_max_s"] = np.max([p.latency_max_s for p in parts], axis=0)
+    return Outcome(**found)

@@ -1,0 +1,138 @@
+"""The scorecard as tables for a terminal and as one page for a browser."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from dsp_gym.config.files import write_atomic
+from dsp_gym.evaluation.counterfactual.claims import Claim, Estimated
+from dsp_gym.evaluation.counterfactual.scorecard import Scorecard
+from dsp_gym.pages import COLOURS, INK, Html, figure, note, page, section, svg, table
+
+__all__ = ["CLAIM_COLUMNS", "claim_rows", "error_rows", "verdict_rows", "write_page"]
+
+CLAIM_COLUMNS = ("policy", "saving", "late, vs. now", "cost/h", "late", "lag s", "rescales/day",
+                 "agrees", "within 1", "regret/h", "trips")  # fmt: skip
+
+_SHOWN = {
+    "subtasks": "subtasks",
+    "cost_per_h": "cost per hour",
+    "lag_s": "backlog, seconds of arrivals",
+}
+
+
+def claim_rows(card: Scorecard) -> list[tuple[str, ...]]:
+    """One row per policy, figures with their 95 % interval."""
+    return [
+        (
+            one.policy,
+            _shown(one, "saving", "{:.1%}"),
+            _shown(one, "later", "{:+.2%}"),
+            _shown(one, "cost_per_h", "{:.3g}"),
+            _shown(one, "slo_share", "{:.2%}"),
+            _shown(one, "lag_s", "{:.3g}"),
+            _shown(one, "rescales_per_day", "{:.3g}"),
+            _share(one.agreement),
+            _share(one.near),
+            "–" if one.regret_per_h is None else f"{one.regret_per_h:.3g}",
+            str(sum(one.trips.values())),
+        )
+        for one in card.claims
+    ]
+
+
+def error_rows(card: Scorecard) -> list[tuple[str, str, str, str]]:
+    """What the model says of what really ran, beside what was observed."""
+    error = card.error
+    rows = (
+        ("backlog, seconds of arrivals", error.lag_s, "{:.3g}", f"{error.lag:.1%}"),
+        ("late share of the time", error.slo_share, "{:.2%}", f"{error.slo:.2%} of the time"),
+        ("cost per hour", error.cost_per_h, "{:.3g}", f"{error.cost:.1%}"),
+    )
+    return [
+        (name, words.format(said), words.format(seen), off)
+        for name, (said, seen), words, off in rows
+    ]
+
+
+def verdict_rows(card: Scorecard, policy: str) -> list[tuple[str, str, str]]:
+    """Every reason of one policy's verdict."""
+    marks = {(True, False): "holds", (False, False): "not yet", (False, True): "speaks against"}
+    return [
+        (reason.subject, marks[reason.holds, reason.speaks_against and not reason.holds],
+         reason.text)
+        for reason in card.verdicts[policy].reasons
+    ]  # fmt: skip
+
+
+def write_page(card: Scorecard, file: Path) -> Path:
+    """Writes the page, whole or not at all; plots need Matplotlib."""
+    watched = (
+        f"{card.days:.2f} days, {card.decisions} decisions, {card.coverage:.1%} of the slots "
+        f"covered, {card.held} times nothing could be seen or asked."
+    )
+    parts: list[str] = [watched]
+    parts += [
+        section(
+            f"{policy}: {verdict.word}",
+            table(("", "", "why"), verdict_rows(card, policy), prose=True),
+        )
+        for policy, verdict in card.verdicts.items()
+    ]
+    claims: list[str] = [
+        "The calibrated model of the job, run forward from what was observed, on the observed "
+        "load, with the policy in charge. In brackets 95 % intervals; they hold the spread over "
+        "the model's seeds and the model's own error.",
+        table(CLAIM_COLUMNS, claim_rows(card)),
+    ]
+    if not any(one.figures for one in card.claims):
+        claims.append(note("Nothing is claimed: the model is too wrong on what really ran."))
+    parts.append(section("What each policy would have done", *claims))
+    parts.append(
+        section(
+            "How wrong the model is",
+            "The same model led along what really ran.",
+            table(("", "model", "observed", "off by"), error_rows(card)),
+        )
+    )
+    parts.append(section("Over time", *_plots(card)))
+    trips = [
+        (one.policy, name, str(count)) for one in card.claims for name, count in one.trips.items()
+    ]
+    if trips:
+        parts.append(section("Guardrails", table(("policy", "guardrail", "decisions"), trips)))
+    parts += [note(text) for text in card.notes]
+    return write_atomic(file, page(f"{card.job}: what policies would have done", *parts))
+
+
+def _plots(card: Scorecard) -> list[Html]:
+    drawn = []
+    hours = [t / 3600 for t in card.line.t_s]
+    for key, label in _SHOWN.items():
+        with figure(9.0, 2.6, salt=f"scorecard-{key}", extra="plan", purpose="the plots") as shown:
+            axes = shown.subplots()
+            axes.plot(hours, card.line.observed[key], color=INK, label="observed", linewidth=1.6)
+            for colour, (name, series) in zip(
+                COLOURS * 4, card.line.predicted.items(), strict=False
+            ):
+                axes.plot(
+                    hours, series[key], color=colour, linewidth=1.0,
+                    label="model of what ran" if name == "incumbent" else name,
+                )  # fmt: skip
+            axes.set_xlabel("hours")
+            axes.set_ylabel(label)
+            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+            drawn.append(svg(shown, f"{label} over time: observed, and under each policy"))
+    return drawn
+
+
+def _shown(one: Claim, name: str, words: str) -> str:
+    found: Estimated | None = one.figures.get(name)
+    if found is None:
+        return "–"
+    return f"{words.format(found.value)} [{words.format(found.low)}, {words.format(found.high)}]"
+
+
+def _share(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.0%}"

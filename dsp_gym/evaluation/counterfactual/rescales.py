@@ -1,0 +1,64 @@
+"""How long the rescales of a journal took: better known than what a job file assumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from dsp_gym.evaluation.counterfactual.course import Course
+from dsp_gym.job.spec import JobSpec
+
+__all__ = ["down_share", "observed_outages_s", "with_observed_outages"]
+
+
+def observed_outages_s(course: Course, spec: JobSpec) -> dict[int, float]:
+    """For how long the log was not read in each rescale that was seen, restore excluded, s.
+
+    By the slot whose decision asked for it. A job that is stopped with a savepoint reads no more
+    from the moment it is asked to; where the journal tells, the savepoint's time counts, too.
+    """
+    found = {}
+    for before, stopping_s, outage_s in _rescales(course):
+        restore_s = np.nansum(course.state_mib[before]) / float(spec.rescale.restore_mib_per_s)
+        found[before] = max(0.0, stopping_s + outage_s - float(restore_s))
+    return found
+
+
+def down_share(course: Course) -> float | None:
+    """Which part of the rescales the job was down; None where no savepoint's time is known.
+
+    While it is asked to stop, what is in its buffers still gets through.
+    """
+    if not len(course.savepoints):
+        return None
+    times = np.array([(stopping_s, outage_s) for _, stopping_s, outage_s in _rescales(course)])
+    return float(times[:, 1].sum() / times.sum()) if times.sum() > 0 else 1.0
+
+
+def _rescales(course: Course) -> Iterator[tuple[int, float, float]]:
+    """The slot in which each was asked for, seconds of its savepoint, and of its outage."""
+    for before, after in pairwise(np.flatnonzero(course.up).tolist()):
+        changed = np.any(course.parallelism[after] != course.parallelism[before]) or np.any(
+            course.memory_level[after] != course.memory_level[before]
+        )
+        came_back = course.running_since_s[after] > course.t_s[before]
+        if changed and came_back and np.isfinite(course.outage_s[after]):
+            when, took_s = course.savepoints.T
+            stopping_s = took_s[(when > course.t_s[before]) & (when <= course.t_s[after])].sum()
+            yield before, float(stopping_s), float(course.outage_s[after])
+
+
+def with_observed_outages(spec: JobSpec, course: Course) -> JobSpec:
+    """The job with the outages that were observed, where there were any.
+
+    Every policy's rescales are drawn from them: how long this cluster takes to bring the job back
+    is no property of a policy.
+    """
+    outages = list(observed_outages_s(course, spec).values())
+    if not outages:
+        return spec
+    low, middle, high = np.quantile(outages, (0.1, 0.5, 0.9)).tolist()
+    rescale = spec.rescale.model_copy(update={"outage_s": (low, middle, high)})
+    return spec.model_copy(update={"rescale": rescale})

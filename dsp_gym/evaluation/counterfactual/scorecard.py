@@ -1,0 +1,248 @@
+"""The counterfactual scorecard of one journal, from reading it to the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.modes import INCUMBENT
+from dsp_gym.control.start import job_of, seat_names
+from dsp_gym.errors import ConfigError, DspGymError
+from dsp_gym.evaluation.counterfactual.claims import (
+    Claim,
+    ModelError,
+    Trust,
+    claim,
+    figures_of,
+    model_error,
+)
+from dsp_gym.evaluation.counterfactual.course import Course, read_course
+from dsp_gym.evaluation.counterfactual.forward import Followed, Predicted, forward
+from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_observed_outages
+from dsp_gym.evaluation.counterfactual.verdict import Verdict, judge
+from dsp_gym.guardrails.chain import build_for
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.policies.registry import make
+
+__all__ = ["Scorecard", "ScorecardConfig", "scorecard"]
+
+SCHEMA = "dsp-gym/shadow-scorecard/1"
+
+Progress = Callable[[str, int, int], None]
+"""Told of each prediction: the policy, how many are done, how many there are."""
+
+
+class ScorecardConfig(ConfigModel):
+    """How the model is asked."""
+
+    seeds: int = Field(16, ge=2, le=1024, description="predictions of each policy")
+    trust: Trust = Field(default_factory=Trust, description="how wrong the model may be")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One vertex's or the job's course for the plot: observed, and as each policy would have it."""
+
+    t_s: tuple[float, ...]
+    observed: dict[str, tuple[float, ...]]  # cost/h, lag, subtasks
+    predicted: dict[str, dict[str, tuple[float, ...]]]  # policy -> the same, mean over seeds
+
+
+@dataclass(frozen=True, slots=True)
+class Scorecard:
+    """What happened, what each policy would have done, and what follows."""
+
+    job: str
+    days: float
+    coverage: float
+    decisions: int
+    held: int
+    segments: int
+    error: ModelError
+    claims: tuple[Claim, ...]
+    verdicts: dict[str, Verdict]
+    line: Line
+    notes: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """The document; numbers that are not finite are null."""
+        document = {
+            "schema": SCHEMA,
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
+        }
+        return json.dumps(_plain(document), indent=2, allow_nan=False) + "\n"
+
+
+def scorecard(
+    journal: str | Path,
+    config: RunConfig | None = None,
+    *,
+    job: str | None = None,
+    how: ScorecardConfig | None = None,
+    progress: Progress = lambda policy, done, of: None,
+) -> Scorecard:
+    """The scorecard of one job of a journal.
+
+    Args:
+        journal: its folder.
+        config: the run's; None: the one that the journal holds.
+        job: which job; None: the only one.
+        how: how the model is asked.
+        progress: told of each prediction.
+
+    Raises:
+        SchemaError: The journal cannot be read or holds nothing on the job.
+        ConfigError: No configuration is known, or the model is of another job.
+    """
+    how = how or ScorecardConfig()
+    course = read_course(journal, job)
+    config = config or _configured(course, journal)
+    spec = with_observed_outages(job_of(config), course)
+    if {v.name for v in spec.vertices} != set(course.vertices):
+        raise ConfigError(
+            f"job '{spec.job}' has {', '.join(v.name for v in spec.vertices)}; the journal is of "
+            f"a job with {', '.join(course.vertices)}",
+            key="job",
+            value=config.job,
+            remedy="Name the configuration that the journal was written with: --config FILE",
+        )
+    parts = course.segments()
+    if not parts:
+        raise ConfigError(
+            f"holds no stretch of ten decisions with known outcomes; there are {len(course)} "
+            "decisions",
+            file=journal,
+            remedy="Watch for longer.",
+        )
+    names = [name for name in seat_names(config) if name != INCUMBENT]
+    done = 0
+
+    def run(policy: str) -> list[Predicted]:
+        nonlocal done
+        found = []
+        for part in parts:
+            progress(policy, done, (len(names) + 1) * len(parts))
+            found.append(_predicted(policy, spec, config, course, part, how.seeds))
+            done += 1
+        return found
+
+    incumbent = run(INCUMBENT)
+    error = model_error(course, parts, incumbent)
+    base = figures_of(incumbent)
+    predicted: dict[str, list[Predicted]] = {INCUMBENT: incumbent}
+    notes = []
+    for name in names:
+        try:
+            predicted[name] = run(name)
+        except DspGymError as problem:
+            notes.append(f"{name}: {problem}")
+    claims = _with_regret(
+        [
+            claim(name, figures_of(found), base, error, how.trust, course.decided.get(name), course)
+            for name, found in predicted.items()
+        ]
+    )
+    return Scorecard(
+        job=course.job,
+        days=course.days,
+        coverage=course.coverage,
+        decisions=len(course),
+        held=course.held,
+        segments=len(parts),
+        error=error,
+        claims=claims,
+        verdicts={
+            one.policy: judge(course, one, error, config.gate, how.trust)
+            for one in claims
+            if one.policy != INCUMBENT
+        },
+        line=_line(course, parts, predicted),
+        notes=tuple(notes),
+    )
+
+
+def _configured(course: Course, journal: str | Path) -> RunConfig:
+    from dsp_gym.config.files import parse
+
+    if course.configuration is None:
+        raise ConfigError(
+            "does not hold the configuration of its run",
+            file=journal,
+            remedy="Name it: --config FILE",
+        )
+    return parse(RunConfig, dict(course.configuration), journal)
+
+
+def _predicted(
+    name: str, spec: JobSpec, config: RunConfig, course: Course, part: slice, seeds: int
+) -> Predicted:
+    if name == INCUMBENT:
+        followed = Followed(course, part, observed_outages_s(course, spec))
+        return forward(spec, course, part, followed, None, config.window, seeds)
+    seat = next(s for n, s in zip(seat_names(config), config.seats, strict=True) if n == name)
+    policy = make(seat.policy)
+    rules = seat.guardrails if seat.has_own_guardrails else config.guardrails
+    if hasattr(policy, "explain"):
+        policy.explain = False  # nobody reads the words of a model
+    chain = build_for(policy, rules)
+    return forward(spec, course, part, policy, chain, config.window, seeds)
+
+
+def _with_regret(claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Adds to each claim what it costs above the cheapest policy that is no later than what ran."""
+    costs = {one.policy: one.figures["cost_per_h"].value for one in claims if one.figures}
+    good = [costs[one.policy] for one in claims if one.figures and one.figures["later"].value <= 0]
+    least = min(good, default=None)
+    if least is None:
+        return tuple(claims)
+    return tuple(
+        replace(one, regret_per_h=max(0.0, costs[one.policy] - least)) if one.figures else one
+        for one in claims
+    )
+
+
+def _line(course: Course, parts: Sequence[slice], predicted: dict[str, list[Predicted]]) -> Line:
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+    step = max(1, len(rows) // 600)  # as many points as a plot can show
+    shown = rows[::step]
+    seconds = np.maximum(course.outcome["seconds"][shown], 1.0)
+    found = {}
+    for name, several in predicted.items():
+        cost = np.concatenate([(3600 * p.outcome["cost"] / p.outcome["seconds"]).mean(axis=1)
+                               for p in several])  # fmt: skip
+        lag = np.concatenate([p.outcome["pending_s"].mean(axis=1) for p in several])
+        tasks = np.concatenate([p.parallelism.sum(axis=2).mean(axis=1) for p in several])
+        found[name] = {
+            key: tuple(values[::step].tolist())
+            for key, values in (("cost_per_h", cost), ("lag_s", lag), ("subtasks", tasks))
+        }
+    return Line(
+        t_s=tuple((course.t_s[shown] - course.t_s[0]).tolist()),
+        observed={
+            "cost_per_h": tuple((3600 * course.outcome["cost"][shown] / seconds).tolist()),
+            "lag_s": tuple(course.outcome["pending_s"][shown].tolist()),
+            "subtasks": tuple(course.parallelism[shown].sum(axis=1).astype(float).tolist()),
+        },
+        predicted=found,
+    )
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

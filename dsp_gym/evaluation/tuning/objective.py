@@ -1,0 +1,181 @@
+"""What is tuned for: cost under the SLO, or the reward, always on training loads.
+
+Cost is counted in the smallest configuration that carries the job's reference rate, so that cheap
+and dear jobs count alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.envs.reward import RewardWeights, reward, reward_terms
+from dsp_gym.envs.sizing import cost_per_s, sized
+from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
+from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.evaluation.fingerprint import fingerprint
+from dsp_gym.evaluation.run import benchmark_job, evaluate
+from dsp_gym.evaluation.tuning.space import merged
+from dsp_gym.loop.control import Step
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.registry import resolve
+
+__all__ = ["Goal", "Objective", "PolicyObjective", "Score", "training_benchmark"]
+
+Goal = Literal["cost", "reward"]
+Told = Callable[[int, int], None]
+"""Told of steps taken, and of steps in all."""
+
+LABEL = "candidate"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How good parameters are: less is better, and an excess above zero is out of bounds."""
+
+    value: float
+    excess: float
+    metrics: Mapping[str, float]
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """What keeps the bound stands before what does not, then the lesser value."""
+        return max(self.excess, 0.0), self.value
+
+
+class Objective(Protocol):
+    """Judges parameters."""
+
+    def score(self, params: Mapping[str, Any], told: Told) -> Score:
+        """Runs them on training loads."""
+
+    def about(self) -> dict[str, Any]:
+        """What a score depends on, as it stands in the record of where parameters come from."""
+
+
+def training_benchmark(config: BenchmarkConfig | ExperimentConfig, seeds: int) -> BenchmarkConfig:
+    """The training part of a benchmark or an experiment: its training jobs, loads and seeds.
+
+    Args:
+        config: The benchmark or experiment.
+        seeds: Seeds of each load, the first ones.
+    """
+    whole = config.benchmark() if isinstance(config, ExperimentConfig) else config
+    split = whole.loads.train
+    if split is None:
+        raise ConfigError("there are no loads to tune on", key="loads", remedy="Add loads.train.")
+    return whole.model_copy(
+        update={
+            "jobs": whole.train_jobs or whole.jobs,
+            "train_jobs": (),
+            "split": "train",
+            "seeds": seeds if split.seeds is None else min(seeds, len(split.seeds)),
+            "reference": None,
+            "clairvoyant": False,
+            "bootstrap": 100,  # the least; intervals are not looked at
+        }
+    )
+
+
+class PolicyObjective:
+    """Runs a policy with given parameters.
+
+    Args:
+        policy: A name or file; what the file sets stays as it is unless it is tuned.
+        name: What the benchmark or experiment is called.
+        config: The benchmark or experiment.
+        goal: What counts.
+        seeds: Seeds per load.
+        max_slo_share: Of the time, with the goal `cost`; the benchmark's when None.
+    """
+
+    def __init__(
+        self,
+        policy: str,
+        name: str,
+        config: BenchmarkConfig | ExperimentConfig,
+        goal: Goal,
+        *,
+        seeds: int,
+        max_slo_share: float | None = None,
+    ) -> None:
+        self.label, self.base, _ = resolve(policy)
+        self.goal: Goal = goal
+        whole = config.benchmark() if isinstance(config, ExperimentConfig) else config
+        self._name, self._fingerprint = name, fingerprint(whole)
+        self.benchmark = training_benchmark(config, seeds)
+        self.max_slo_share = max_slo_share or self.benchmark.max_slo_share
+        self._weights = (
+            config.env.reward if isinstance(config, ExperimentConfig) else RewardWeights()
+        )
+        self._unit = _reference_cost_per_s(self.benchmark)
+
+    def config(self, params: Mapping[str, Any]) -> PolicyConfig:
+        """The policy with these parameters."""
+        return PolicyConfig(policy=self.base.policy, params=merged(self.base.params, params))
+
+    def score(self, params: Mapping[str, Any], told: Told) -> Score:
+        earned: list[float] = []
+
+        def observe(_label: str, taken: int, steps: int, step: Step) -> None:
+            outcome = step.outcome
+            if self.goal == "reward" and isinstance(outcome, Outcome):
+                rows = np.repeat(self._unit, len(outcome.cost) // len(self._unit))
+                earned.append(float(reward(reward_terms(outcome, rows), self._weights).mean()))
+            told(taken, steps)
+
+        entrant = Entrant(policy=self.config(params), name=LABEL)
+        card = evaluate(
+            self.benchmark.model_copy(update={"policies": (entrant,)}), observer=observe
+        )
+        unit = dict(zip(card.jobs, self._unit, strict=True))
+        seconds = self.benchmark.episode_s
+        cost = np.mean([c.metrics["cost"] / (unit[c.job] * seconds) for c in card.cells])
+        late = float(np.mean([c.metrics["slo_share"] for c in card.cells]))
+        metrics = {
+            "cost": float(cost),
+            "slo_share": late,
+            "rescales_per_day": float(
+                np.mean([c.metrics["rescales"] for c in card.cells]) * 86_400 / seconds
+            ),
+        }
+        if self.goal == "cost":
+            return Score(float(cost), late - self.max_slo_share, metrics)
+        metrics["reward"] = float(np.mean(earned))
+        return Score(-metrics["reward"], 0.0, metrics)
+
+    def about(self) -> dict[str, Any]:
+        b = self.benchmark
+        bound = {"max_slo_share": self.max_slo_share} if self.goal == "cost" else {}
+        weights = {"weights": self._weights.model_dump()} if self.goal == "reward" else {}
+        return {
+            "tuned_on": self._name,
+            "fingerprint": self._fingerprint,
+            "goal": self.goal,
+            **bound,
+            **weights,
+            "base": self.base.model_dump(include={"policy", "params"}),
+            "split": b.split,
+            "jobs": list(b.jobs),
+            "loads": [entry.name for entry in b.loads.train.loads] if b.loads.train else [],
+            "seeds_per_load": b.seeds,
+            "episode_s": b.episode_s,
+        }  # fmt: skip
+
+
+def _reference_cost_per_s(benchmark: BenchmarkConfig) -> NDArray[np.float64]:
+    """Of each job, as the reward counts it."""
+    topology = Topology.of([benchmark_job(name, benchmark) for name in benchmark.jobs])
+    tables, row = topology.tables, topology.row
+    level = tables.start_level[row]
+    least = sized(
+        tables, row, tables.rate_per_s[row], benchmark.start_headroom, np.ones(len(row)), level
+    )
+    return np.asarray(cost_per_s(tables, row, least, level))

@@ -1,0 +1,61 @@
+"""Writing what a search found: a policy file, or an experiment, that says where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dsp_gym import __version__
+from dsp_gym.config.files import write_atomic
+from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.evaluation.tuning.study import Best
+from dsp_gym.policies.config import PolicyConfig
+
+__all__ = ["provenance", "write_experiment", "write_policy"]
+
+
+def provenance(best: Best, about: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Where parameters come from, and how much better than the default they did there."""
+    return {
+        **about,
+        "trials": best.trials,
+        "best_trial": None if best.is_default else best.trial,
+        "seed": seed,
+        "found": _rounded(best.score.metrics),
+        "default": _rounded(best.default.metrics),
+        "within_bound": best.score.excess <= 0,
+        "dsp_gym": __version__,
+    }
+
+
+def write_policy(file: Path, policy: PolicyConfig, record: Mapping[str, Any]) -> Path:
+    """A policy's file; whole or not at all."""
+    document = policy.model_copy(update={"provenance": dict(record)})
+    return write_atomic(file, _comment(_summary(record)) + _yaml(document.model_dump(mode="json")))
+
+
+def write_experiment(file: Path, config: ExperimentConfig, record: Mapping[str, Any]) -> Path:
+    """An experiment with tuned hyper-parameters; the record stands above it, as a comment."""
+    head = _comment(f"{_summary(record)}\n{_yaml({'provenance': dict(record)})}")
+    return write_atomic(file, head + _yaml(config.model_dump(mode="json", by_alias=True)))
+
+
+def _summary(record: Mapping[str, Any]) -> str:
+    best = "the defaults, as nothing better was found" if record["best_trial"] is None else "best"
+    late = "" if record["within_bound"] else "; none was within the bound on SLO violations"
+    return f"dsp-gym tune on {record['tuned_on']}: {best} in {record['trials']} trials{late}."
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}\n" for line in text.splitlines())
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=98)
+
+
+def _rounded(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.5g}") for name, value in metrics.items()}

@@ -1,0 +1,229 @@
+"""Reading recordings: one run at a time, and only what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dsp_gym.config.files import parse, read_yaml
+from dsp_gym.errors import ConfigError, SchemaError, StorageError, did_you_mean
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.metrics.samples import SAMPLE_S, Samples
+from dsp_gym.metrics.window import increase
+from dsp_gym.records.manifest import Event, Manifest, RecordedLoad, RunRecord, digest
+from dsp_gym.records.parquet import read_samples, read_table, stream_samples
+
+__all__ = ["Recording", "Run", "gaps_in", "recorded_rate"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a recording. Times are seconds since the recording began."""
+
+    name: str
+    spec: JobSpec
+    configuration: Configuration  # when it began
+    load: RecordedLoad
+    repeat: int
+    events: tuple[Event, ...]
+    t_load_s: float  # when its load began
+    t_running_s: float  # when every subtask ran; NaN: never
+    t_end_s: float
+    complete: bool
+    cause: str | None = None  # why it is not complete
+    gaps: tuple[tuple[float, float], ...] = ()
+    file: Path | None = None
+    sha256: str | None = None
+    given: Samples | None = field(default=None, repr=False)  # in place of a file
+
+    @cached_property
+    def _samples(self) -> Samples:
+        if self.given is not None:
+            return self.given
+        self._check()
+        assert self.file is not None  # of a run without samples given
+        return read_samples(self.file)
+
+    def samples(self) -> Samples:
+        """All its samples; read once."""
+        return self._samples
+
+    def stream(self) -> Iterator[Samples]:
+        """Its samples part by part, in order, for runs that do not fit in memory."""
+        if self.given is not None:
+            yield self.given
+            return
+        self._check()
+        assert self.file is not None  # of a run without samples given
+        yield from stream_samples(self.file)
+
+    def configuration_at(self, t_s: float) -> Configuration:
+        """What ran at a time: each `running` event after the first names what runs from then on."""
+        found = self.configuration
+        for event in self.events:
+            if event.kind == "running" and event.t_s <= t_s and "parallelism" in event.body:
+                found = _configuration(self.spec, event.body)
+        return found
+
+    @property
+    def offered(self) -> tuple[tuple[float, float], ...]:
+        """(seconds since running, records/s offered from then on); the first at 0."""
+        shift = self.t_load_s - self.t_running_s
+        later = tuple((t + shift, rate) for t, rate in self.load.steps if t + shift > 0)
+        return ((0.0, self.load.rate_at(-shift)), *later)
+
+    def _check(self) -> None:
+        if self.file is None or not self.file.exists():
+            raise StorageError(
+                f"run '{self.name}' has no samples: its file is missing",
+                file=self.file,
+                remedy="Record that run again.",
+            )
+        if self.sha256 is not None and digest(self.file) != self.sha256:
+            raise StorageError(
+                f"its content is not what was recorded for run '{self.name}' (sha256 differs)",
+                file=self.file,
+                remedy="Restore the file, or record that run again.",
+            )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A folder with the runs of one job."""
+
+    folder: Path
+    manifest: Manifest
+    spec: JobSpec
+    environment: Mapping[str, Any]
+    events: tuple[Event, ...]
+    runs: tuple[Run, ...]
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Recording:
+        """Opens a recording; samples are read when a run is asked for them."""
+        root = Path(folder)
+        manifest = Manifest.read(root)
+        spec = parse(JobSpec, read_yaml(root / "job.yaml"), root / "job.yaml")
+        environment = read_yaml(root / "env.yaml")
+        events = tuple(_events(root / "events.jsonl", manifest.events))
+        runs = tuple(_run(root, spec, record, events) for record in manifest.runs)
+        known = environment if isinstance(environment, dict) else {}
+        return cls(root, manifest, spec, known, events, runs)
+
+    def run(self, name: str) -> Run:
+        """The run of that name."""
+        for run in self.runs:
+            if run.name == name:
+                return run
+        raise ConfigError(
+            f"has no run '{name}'",
+            file=self.folder,
+            remedy=did_you_mean(name, [run.name for run in self.runs]),
+        )
+
+    def complete_runs(self) -> tuple[Run, ...]:
+        """Those that went on to their end and whose samples are there."""
+        return tuple(run for run in self.runs if run.complete)
+
+    def notes(self) -> list[str]:
+        """What is not as it should be, one sentence each."""
+        found = [
+            f"run '{run.name}' was aborted: {run.cause}" for run in self.runs if not run.complete
+        ]
+        for run in self.runs:
+            found += [
+                f"run '{run.name}': no samples from {since:.0f} to {until:.0f} s"
+                for since, until in run.gaps
+            ]
+        return found
+
+    def truth(self) -> dict[str, list[Any]] | None:
+        """Per-tick outcome (`run`, `t_s`, ...) of a simulated recording; None for a real one."""
+        file = self.folder / "outcome.parquet"
+        return read_table(file) if file.exists() else None
+
+
+def gaps_in(samples: Samples, since_s: float, until_s: float) -> tuple[tuple[float, float], ...]:
+    """Spans longer than two samples from which no vertex's sample is known."""
+    times = np.unique(samples.t_s[samples.vertex != ""])
+    times = times[(times > since_s) & (times <= until_s)]
+    edges = np.concatenate(([since_s], times, [until_s]))
+    wide = np.flatnonzero(np.diff(edges) > 2.5 * SAMPLE_S)
+    return tuple((float(edges[i]), float(edges[i + 1])) for i in wide)
+
+
+def _run(folder: Path, spec: JobSpec, record: RunRecord, events: tuple[Event, ...]) -> Run:
+    file = folder / record.samples
+    cause = record.cause if file.exists() else f"{record.samples} is missing"
+    return Run(
+        name=record.name,
+        spec=spec,
+        configuration=_configuration(
+            spec, {"parallelism": record.parallelism, "memory_level": record.memory_level}
+        ),
+        load=record.load,
+        repeat=record.repeat,
+        events=tuple(
+            event
+            for event in events
+            if event.run == record.name and record.t_begin_s <= event.t_s <= record.t_end_s
+        ),
+        t_load_s=record.t_load_s,
+        t_running_s=float("nan") if record.t_running_s is None else record.t_running_s,
+        t_end_s=record.t_end_s,
+        complete=record.status == "complete" and file.exists(),
+        cause=cause,
+        gaps=record.gaps,
+        file=file,
+        sha256=record.sha256,
+    )
+
+
+def _configuration(spec: JobSpec, body: Mapping[str, Any]) -> Configuration:
+    """Vertices in the job file's order, which JSON does not keep."""
+    parallelism, level = body["parallelism"], body["memory_level"]
+    names = [vertex.name for vertex in spec.vertices]
+    return Configuration(
+        {name: int(parallelism[name]) for name in names},
+        {name: int(level[name]) for name in names},
+    )
+
+
+def _events(file: Path, lines: int) -> Iterator[Event]:
+    """The lines the manifest counts; what a crash left behind them belongs to no run."""
+    found = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    if len(found) < lines:
+        raise SchemaError(
+            f"has {len(found)} lines, the manifest counts {lines}",
+            file=file,
+            remedy="Restore the file.",
+        )
+    for number, line in enumerate(found[:lines], 1):
+        try:
+            yield Event.model_validate_json(line)
+        except ValueError as error:
+            raise SchemaError(f"line {number} is damaged: {error}", file=file) from None
+
+
+def recorded_rate(run: Run) -> float | None:
+    """Records/s that all sources emitted in the second half of a run; None where none reported."""
+    middle_s = (run.t_running_s + run.t_end_s) / 2
+    samples = run.samples().between(middle_s - SAMPLE_S, run.t_end_s)
+    total, known = 0.0, False
+    for vertex in run.spec.vertices:
+        if vertex.kind != "source":
+            continue
+        for counter in ("emitted_records_total", "records_out_total"):
+            times, _, values = samples.grid(vertex.name, counter)
+            if len(times) > 1:
+                rose, seconds = increase(times, values)
+                total += float(np.nansum(rose / seconds))
+                known = True
+                break
+    return total if known else None

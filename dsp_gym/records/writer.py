@@ -1,0 +1,207 @@
+"""Writing recordings: run by run, each whole or not at all, so that a plan can be gone on with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dsp_gym.config.files import write_atomic
+from dsp_gym.errors import StorageError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.metrics.samples import Samples
+from dsp_gym.records.manifest import Event, Manifest, RecordedLoad, RunRecord, digest
+from dsp_gym.records.parquet import read_table, write_samples, write_table
+from dsp_gym.records.recording import Recording, gaps_in
+
+__all__ = ["RecordingWriter", "machine"]
+
+
+class RecordingWriter:
+    """Adds runs to a recording. After each one the folder is a recording that opens."""
+
+    def __init__(self, folder: Path, spec: JobSpec, manifest: Manifest, events: list[Event]):
+        self.folder = folder
+        self.spec = spec
+        self.manifest = manifest
+        self._events = events
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path,
+        spec: JobSpec,
+        environment: Mapping[str, Any],
+        *,
+        started_unix_s: float | None = None,
+        plan_sha256: str | None = None,
+    ) -> RecordingWriter:
+        """A new recording in a folder that holds none.
+
+        Args:
+            folder: made if need be.
+            spec: the job, kept as `job.yaml`.
+            environment: what it ran on, kept as `env.yaml` beside `machine()`.
+            started_unix_s: Unix time of second 0; None for a simulation.
+            plan_sha256: of the plan it follows, so that only that plan goes on with it.
+        """
+        root = cls.make_folder(folder)
+        document = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        write_atomic(root / "job.yaml", yaml.safe_dump(document, sort_keys=False))
+        env = {"machine": machine(), **environment}
+        write_atomic(root / "env.yaml", yaml.safe_dump(env, sort_keys=False))
+        write_atomic(root / "events.jsonl", "")
+        manifest = Manifest(
+            job=spec.job,
+            started_unix_s=started_unix_s,
+            versions={"dsp-gym": version("dsp-gym"), "python": platform.python_version()},
+            plan_sha256=plan_sha256,
+        )
+        manifest.write(root)
+        return cls(root, spec, manifest, [])
+
+    @staticmethod
+    def make_folder(folder: str | Path) -> Path:
+        """An empty folder for a recording.
+
+        Raises:
+            StorageError: Something is there, or it cannot be made.
+        """
+        root = Path(folder)
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise StorageError(
+                "is not empty", file=root, remedy="Name a new folder, or remove what is there."
+            )
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot be made: {error.strerror}", file=root, remedy="Name another folder."
+            ) from error
+        return root
+
+    @classmethod
+    def resume(cls, folder: str | Path) -> RecordingWriter:
+        """Goes on with a recording; what a crash left of an unfinished run is removed."""
+        recording = Recording.open(folder)
+        kept = {record.samples for record in recording.manifest.runs}
+        for file in (recording.folder / "samples").glob("*"):
+            if f"samples/{file.name}" not in kept:
+                file.unlink()
+        return cls(recording.folder, recording.spec, recording.manifest, list(recording.events))
+
+    def names(self) -> set[str]:
+        """Names of the complete runs whose samples are there."""
+        return {
+            record.name
+            for record in self.manifest.runs
+            if record.status == "complete" and (self.folder / record.samples).exists()
+        }
+
+    def note(self, events: Sequence[Event], populated: Mapping[str, Any] | None = None) -> None:
+        """Keeps events that belong to no run, and the savepoint that runs start from."""
+        self._events.extend(events)
+        changed = {} if populated is None else {"populated": dict(populated)}
+        self._commit(changed)
+
+    def add(
+        self,
+        name: str,
+        configuration: Configuration,
+        load: RecordedLoad,
+        samples: Samples,
+        events: Sequence[Event],
+        *,
+        t_begin_s: float,
+        t_load_s: float,
+        t_running_s: float | None,
+        t_end_s: float,
+        repeat: int = 0,
+        seed: int = 0,
+        attempt: int = 1,
+        cause: str | None = None,
+        truth: Mapping[str, Any] | None = None,
+    ) -> RunRecord:
+        """Adds a run; one of the same name whose file was lost is replaced.
+
+        Args:
+            name: unique; letters, digits, dots, dashes.
+            configuration: what it began with.
+            load: what was offered.
+            samples: sorted, in seconds since the recording began.
+            events: of this run.
+            t_begin_s: when it was submitted; events before it are an earlier attempt's.
+            t_load_s: when its load began.
+            t_running_s: when every subtask ran; None: never.
+            t_end_s: when it was stopped or failed.
+            repeat: number among equal runs.
+            seed: of load and records.
+            attempt: number of the attempt.
+            cause: why it was aborted; None: it is complete.
+            truth: columns of `outcome.parquet` (simulations only).
+        """
+        file = f"samples/{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.parquet"
+        write_samples(self.folder / file, self.spec.job, samples)
+        since_s = t_end_s if t_running_s is None else t_running_s
+        record = RunRecord(
+            name=name,
+            parallelism=dict(configuration.parallelism),
+            memory_level=dict(configuration.memory_level),
+            load=load,
+            repeat=repeat,
+            seed=seed,
+            status="complete" if cause is None else "aborted",
+            cause=cause,
+            attempt=attempt,
+            t_begin_s=t_begin_s,
+            t_load_s=t_load_s,
+            t_running_s=t_running_s,
+            t_end_s=t_end_s,
+            samples=file,
+            rows=len(samples),
+            sha256=digest(self.folder / file),
+            gaps=gaps_in(samples, since_s, t_end_s),
+        )
+        self._events.extend(events)
+        changed: dict[str, Any] = {
+            "runs": (*(run for run in self.manifest.runs if run.name != name), record)
+        }
+        if truth is not None:
+            self._add_truth(name, truth)
+        self._commit(changed)
+        return record
+
+    def _add_truth(self, name: str, truth: Mapping[str, Any]) -> None:
+        file = self.folder / "outcome.parquet"
+        length = len(next(iter(truth.values())))
+        columns = {"run": [name] * length, **{key: list(truth[key]) for key in truth}}
+        if file.exists():
+            before = read_table(file)
+            keep = [i for i, run in enumerate(before["run"]) if run != name]
+            columns = {key: [before[key][i] for i in keep] + columns[key] for key in columns}
+        write_table(file, columns)
+
+    def _commit(self, changed: Mapping[str, Any]) -> None:
+        """Events first, in the order they came: the manifest says how many of them count."""
+        text = "".join(event.line() for event in self._events)
+        write_atomic(self.folder / "events.jsonl", text)
+        self.manifest = self.manifest.model_copy(update={**changed, "events": len(self._events)})
+        self.manifest.write(self.folder)
+
+
+def machine() -> dict[str, Any]:
+    """What this machine is."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_mib": memory // 2**20,
+        "system": platform.system(),
+        "architecture": platform.machine(),
+    }

@@ -1,0 +1,1 @@
+"""Evidence: published numbers, fits, benchmarks and validation. The product imports none of it."""

@@ -1,0 +1,131 @@
+"""How many decisions per second the rule policies make, in a batch and for one job.
+
+Snapshots are those of a simulated day in which nothing is enacted, so that every rule sees load,
+backlog and backpressure come and go. Snapshots are taken beforehand; explaining is off in the
+batch, as in evaluation, and on for one job, as in `dsp-gym decide` and `dsp-gym run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.config.files import parse
+from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.protocols import Policy
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.registry import available, make
+from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.studies.bench.environment import JOB, Rate, measure
+
+__all__ = ["RULES", "bench_policies", "rule_policies"]
+
+RULES = (
+    "static",
+    "hpa-cpu",
+    "hpa-varga",
+    "keda",
+    "dhalion",
+    "ds2",
+    "flink-autoscaler",
+    "justin-paper",
+    "justin-artifact",
+)
+"""Policies that follow rules; learned ones are timed with the agents, planners are not timed."""
+
+BATCH_BAR = 20_000.0
+SINGLE_BAR = 1_000.0
+"""One decision for 16 vertices within a millisecond."""
+
+LARGE = 16
+TICKS = 32
+INTERVAL_S = 60
+
+
+def rule_policies(names: Iterable[str] = ()) -> list[str]:
+    """The rule policies that are installed, or those of them that are named.
+
+    Raises:
+        ConfigError: One of the names is not an installed policy.
+    """
+    installed = available()
+    for name in names:
+        if name not in installed:
+            raise ConfigError(f"there is no policy '{name}'", remedy=did_you_mean(name, installed))
+    return list(names) or [name for name in RULES if name in installed]
+
+
+def bench_policies(names: Iterable[str] = (), jobs: int = 1024, runs: int = 5) -> list[Rate]:
+    """Decisions per second of every rule policy: a batch of eight vertices, one job of sixteen."""
+    wanted = rule_policies(names)
+    rates = []
+    batch = recorded([load_job(JOB)], jobs)
+    for name in wanted:
+        rates.append(
+            measure(f"{name}, {jobs} jobs of 8 vertices", "decisions/s",
+                    _decider(name, batch, explain=False), runs=runs, threads=1, bar=BATCH_BAR)
+        )  # fmt: skip
+    single = recorded([chain(LARGE)], 1)
+    for name in wanted:
+        rates.append(
+            measure(f"{name}, one job of {LARGE} vertices", "decisions/s",
+                    _decider(name, single, explain=True), runs=runs, threads=1, bar=SINGLE_BAR)
+        )  # fmt: skip
+    return rates
+
+
+def recorded(specs: Sequence[JobSpec], jobs: int) -> list[MetricsSnapshot]:
+    """Snapshots of jobs under a load that doubles and halves, one per minute."""
+    topology = Topology.of(specs, [j % len(specs) for j in range(jobs)])
+    simulated = SimulatedJobs(topology, SimulationOptions())
+    seconds = np.arange(TICKS * INTERVAL_S)
+    phase = np.random.default_rng(0).uniform(0, 2 * np.pi, (jobs, 1))
+    swing = 1 + 0.5 * np.sin(2 * np.pi * seconds / seconds.size + phase)
+    reference = topology.tables.rate_per_s[topology.row]
+    simulated.reset(np.arange(jobs), reference[:, None] * swing)
+    snapshots = []
+    for _ in range(TICKS):
+        simulated.advance(INTERVAL_S)
+        snapshots.append(simulated.snapshot())
+    return snapshots
+
+
+def chain(vertices: int) -> JobSpec:
+    """A source, stateful and stateless operators in turn, a sink; carries its own load."""
+    listed: list[dict[str, Any]] = [{"name": "v0", "kind": "source", "cpu_us_per_record": 1}]
+    for v in range(1, vertices):
+        vertex: dict[str, Any] = {
+            "name": f"v{v}",
+            "inputs": [{"from": f"v{v - 1}", "ship": "HASH"}],
+            "cpu_us_per_record": 50,
+            "parallelism": 2,
+        }
+        if v == vertices - 1:
+            vertex["kind"] = "sink"
+        elif v % 2:
+            vertex["state"] = {"reads": 1, "writes": 1, "keys": 100_000, "value_bytes": 100}
+        listed.append(vertex)
+    job = {"job": f"chain-{vertices}", "source": {"rate_per_s": 20_000.0}, "vertices": listed}
+    return parse(JobSpec, job, f"chain of {vertices}")
+
+
+def _decider(name: str, seen: list[MetricsSnapshot], *, explain: bool) -> Callable[[], int]:
+    policy: Policy = make(name)
+    if hasattr(policy, "explain"):
+        policy.explain = explain
+    seeds: NDArray[np.int64] = np.arange(len(seen[0]))
+
+    def once() -> int:
+        policy.reset(seen[0].topology, seeds)
+        for snapshot in seen:
+            policy.decide(snapshot)
+        return len(seen) * len(seen[0])
+
+    return once

@@ -1,0 +1,128 @@
+"""Fits the `nexmark-q*` job files to the final parallelism of Justin's section 5.
+
+    python -m dsp_gym.studies.fitting.nexmark --data FOLDER [--write]
+
+A published final says how busy tasks were: DS2 aims at 50 %, accepts 20 to 80 %, and more than
+doubles a saturated vertex (1, 3, 7, 15 tasks). A vertex that settles at 12 after 7 was about 82 %
+busy with 7. From such utilizations follow the CPU time of a record, and, where two memory levels
+are published, the cost of a cache miss. Q1's loss with parallelism is ContTune's measurement.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from dsp_gym.config import files
+from dsp_gym.config.strict_yaml import parse_yaml
+from dsp_gym.errors import ConfigError
+from dsp_gym.job.capacity import vertex_capacity
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import compile_jobs
+from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
+
+__all__ = ["TARGETS", "Target", "main", "power_of", "solve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How busy a vertex is at the job's reference rate, average over its subtasks."""
+
+    parallelism: int
+    level: int
+    utilization: float
+
+
+TARGETS: dict[str, tuple[str, tuple[Target, ...]]] = {
+    # 7 tasks are inside the band, 3 are saturated.
+    "nexmark-q1": ("map", (Target(7, 0, 0.62),)),
+    # From 7 tasks to 12: ceil(7 * 0.82 / 0.5).
+    "nexmark-q3": ("join", (Target(7, 0, 0.823),)),
+    # 15 tasks are saturated, 24 (the cap) are inside the band.
+    "nexmark-q5": ("window", (Target(24, 0, 0.735),)),
+    # Level 1: from 7 tasks to 12. Level 0: 15 are above the band, 24 (the cap) inside.
+    "nexmark-q8": ("join", (Target(7, 1, 0.82), Target(24, 0, 0.60))),
+    # Level 1: from 3 tasks to 6. Level 0: from 7 tasks to 12.
+    "nexmark-q11": ("session", (Target(3, 1, 0.90), Target(7, 0, 0.822))),
+}
+"""Job to its main vertex and what is known of it."""
+
+
+def solve(name: str, text: str) -> str:
+    """The job file with its CPU time, and with two targets its miss cost, fitted."""
+    main_vertex, targets = TARGETS[name]
+    spec = files.parse(JobSpec, parse_yaml(text, file=f"{name}.yaml"), f"{name}.yaml")
+    tables = compile_jobs([spec])
+    v = [vertex.name for vertex in spec.topological_order()].index(main_vertex)
+    inflow = spec.source.rate_per_s * tables.ratio[0, v]
+    # seconds(target) = cpu + reads * miss rate * miss cost + what stays
+    rows, seconds = [], []
+    for target in targets:
+        _, hit = vertex_capacity(tables, 0, v, target.parallelism, target.level, inflow)
+        factor = tables.write_factor[0, v, target.level + 1]
+        stays = (
+            tables.reads[0, v] * tables.read_hit_s[0, v]
+            + tables.writes[0, v] * tables.write_s[0, v] * factor
+        )
+        missed = tables.reads[0, v] * (1 - hit)
+        if len(targets) == 1:
+            stays += missed * tables.read_miss_s[0, v]
+        rows.append([1.0, missed])
+        tasks = tables.useful[0, v, target.parallelism]
+        seconds.append(target.utilization * tasks / inflow - stays)
+    if len(targets) == 1:
+        return with_values(text, {"cpu_us": seconds[0] * 1e6})
+    cpu_s, miss_s = np.linalg.solve(np.array(rows), np.array(seconds))
+    return with_values(text, {"cpu_us": cpu_s * 1e6, "read_miss_us": miss_s * 1e6})
+
+
+def power_of(data: Path) -> float:
+    """Exponent a of efficiency p^-a of the Q1 map, by least squares on logarithms."""
+    path = data / "nexmark_q1_mapper_scaling.csv"
+    trials: dict[int, list[float]] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            for row in csv.DictReader(stream):
+                rate = float(row["processing_ability_events_per_s"])
+                trials.setdefault(int(row["parallelism"]), []).append(rate)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be read: {error.strerror}",
+            file=path,
+            remedy="Name the folder of measured data: --data FOLDER, or DSP_GYM_DATA.",
+        ) from error
+    single = statistics.mean(trials[1])
+    # Through e(1) = 1, as the form demands.
+    pairs = [(math.log(p), math.log(statistics.mean(r) / p / single)) for p, r in trials.items()]
+    return -sum(x * y for x, y in pairs) / sum(x * x for x, _ in pairs)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    import argparse
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of measured data")
+    parser.add_argument("--write", action="store_true", help="write the fitted job files")
+    options = parser.parse_args(arguments)
+    for name in TARGETS:
+        path = files.find("jobs", name)
+        text = path.read_text(encoding="utf-8")
+        if "q1_power" in fitted_values(text):
+            text = with_values(text, {"q1_power": power_of(options.data)})
+        text = solve(name, text)
+        fitted = ", ".join(f"{key} {value:g}" for key, value in fitted_values(text).items())
+        typer.echo(f"{name}: {fitted}")
+        if options.write:
+            typer.echo(f"  written: {files.write_atomic(path, text)}")
+
+
+if __name__ == "__main__":
+    main()

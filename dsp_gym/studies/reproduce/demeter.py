@@ -1,0 +1,234 @@
+"""Demeter CARS: 18 h of a job that was rescaled, its recorded outages and slots replayed.
+
+The job is calibrated on the static run and the profiles, and for rescales by redeploy also on how
+long the policy's other two runs took to catch up; the run that is checked is in no fit.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.calibration.mst_job import job_spec
+from dsp_gym.calibration.replay import Outage, Replayed, merged, replay
+from dsp_gym.calibration.series import (
+    END_TO_END_SLO_S,
+    LOAD_FACTOR,
+    SeriesFit,
+    fit_series,
+    fit_warm_up_after_rescales,
+    job_text,
+)
+from dsp_gym.calibration.series_tables import (
+    RecordedOutage,
+    Series,
+    read_outages,
+    read_profiles,
+    read_series,
+)
+from dsp_gym.errors import MissingExtraError
+from dsp_gym.studies.reproduce.check import Check, skipped
+
+__all__ = ["Comparison", "compare", "demeter", "injected_reread_s", "row_means"]
+
+SOURCE = "Demeter, results of CARS (demeter_cars_*.csv)"
+CLAIM = "an 18 h run with its recorded outages and slots replayed"
+MEASURED = "3 runs of 18 h"
+REACTIVE, OPERATOR, STATIC = "reactive_hpa_cpu", "flink_operator_autoscaler", "static24"
+CHECKED_RUN = 1
+LATE_BAR, CONSUMED_BAR, LAG_BAR = 0.08, 0.05, 2.0
+CHECKPOINT_S = 10
+"""Checkpoint interval of the recorded job; a restart reads half of one again on average."""
+UNLISTED_S = 3
+"""Outage of a change of slots that left no gap of more than 5 s."""
+SETTLING_S = (60, 30)
+"""Seconds before and after a listed outage in which the mean of the slots says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A recorded run, and the same outages simulated."""
+
+    policy: str
+    late: tuple[float, float]  # share of rows above 2 s or empty: recorded, simulated
+    consumed: tuple[float, float]  # records of the load
+    lag_records: tuple[float, float]  # median, of one partition
+
+    @property
+    def lag_factor(self) -> float:
+        """How far the medians are apart, at least 1."""
+        recorded, simulated = self.lag_records
+        return max(recorded / simulated, simulated / recorded)
+
+
+def demeter(data: Path | None) -> list[Check]:
+    """The checks; without the data folder or SciPy they are skipped."""
+    if data is None or not (data / "demeter_cars_static24.csv").is_file():
+        why = "no data folder; name one with DSP_GYM_DATA"
+        return [skipped("demeter/late", SOURCE, CLAIM, MEASURED, why)]
+    try:
+        fit, outages = _fitted(data)
+        redeployed = fit_warm_up_after_rescales(
+            fit, [o for o in outages if o.run != CHECKED_RUN], OPERATOR
+        )
+    except MissingExtraError as error:
+        return [skipped("demeter/late", SOURCE, CLAIM, MEASURED, str(error))]
+    unchecked = compare(data, OPERATOR, fit, outages)
+    return [
+        *_checks("reactive", compare(data, REACTIVE, fit, outages), ""),
+        *_checks(
+            "operator",
+            compare(data, OPERATOR, redeployed, outages),
+            "warm-up after a redeploy fitted to the policy's other two runs",
+        ),
+        Check(
+            "demeter/operator-late-without-warm-up-of-redeploys",
+            SOURCE,
+            "the same by a fit to the static run and the profiles alone, which show no redeploy",
+            round(unchecked.late[0], 3),
+            round(unchecked.late[1], 3),
+            "reported",
+            None,
+            used_in_fit=False,
+        ),
+    ]
+
+
+def compare(
+    data: Path, policy: str, fit: SeriesFit, outages: Sequence[RecordedOutage]
+) -> Comparison:
+    """One recorded run beside its replay."""
+    recorded = read_series(data / f"demeter_cars_{policy}.csv")
+    own = [o for o in outages if o.policy == policy and o.run == CHECKED_RUN]
+    replayed = _replay(recorded, policy, fit, own, injected_reread_s(outages, fit.slots))
+    step = recorded.step_s
+    age_s = row_means(replayed.age_s, step) + fit.base_latency_s
+    simulated_late = np.isnan(age_s) | (age_s > END_TO_END_SLO_S)
+    on_the_way = replayed.backlog + fit.base_lag_s * replayed.offered_per_s
+    lag = row_means(np.where(replayed.down, np.nan, on_the_way / fit.slots), step)
+    # The load's records; what a restart reads again is not counted twice.
+    consumed = float(np.sum(replayed.offered_per_s) - replayed.backlog[-1])
+    return Comparison(
+        policy,
+        (float(np.mean(recorded.late(END_TO_END_SLO_S))), float(np.mean(simulated_late))),
+        (recorded.consumed, consumed),
+        (float(np.nanmedian(recorded.lag_records)), float(np.nanmedian(lag))),
+    )
+
+
+def injected_reread_s(outages: Sequence[RecordedOutage], partitions: int) -> float:
+    """Seconds of load read again after an injected failure, from the static run.
+
+    The peak of the lag is what came during the outage and since the last checkpoint, which the
+    injected network delay held up.
+    """
+    return statistics.median(
+        o.peak_lag_records * partitions / (o.offered_per_s * LOAD_FACTOR) - o.outage_s
+        for o in outages
+        if o.policy == STATIC and o.failure_injected and not math.isnan(o.peak_lag_records)
+    )
+
+
+def _fitted(data: Path) -> tuple[SeriesFit, list[RecordedOutage]]:
+    series = read_series(data / f"demeter_cars_{STATIC}.csv")
+    profiles = read_profiles(data / "demeter_cars_profiles.csv")
+    return fit_series(series, profiles), read_outages(data / "demeter_cars_outages.csv")
+
+
+def _replay(
+    recorded: Series,
+    policy: str,
+    fit: SeriesFit,
+    own: Sequence[RecordedOutage],
+    injected_s: float,
+) -> Replayed:
+    # A redeploy starts from a savepoint, all other restarts from the last checkpoint.
+    rescale_s = 0.0 if policy == OPERATOR else CHECKPOINT_S / 2
+    listed = [
+        Outage(
+            o.t_s,
+            o.outage_s,
+            o.slots_after or fit.slots,
+            injected_s if o.failure_injected else rescale_s,
+        )
+        for o in own
+    ]
+    start = round(float(recorded.slots[0]))
+    unlisted = [] if policy == OPERATOR else _unlisted(recorded, listed, start)
+    spec = job_spec(job_text(fit, "cars", ["demeter_cars_static24.csv"], 4096.0), "cars.yaml")
+    offered = recorded.every_second(LOAD_FACTOR)
+    return replay(spec, offered, start, merged([*listed, *unlisted]))
+
+
+def _unlisted(recorded: Series, listed: Sequence[Outage], start: int) -> list[Outage]:
+    """Changes of slots that left no gap in the throughput: short restarts.
+
+    A row counts where its slots stay for the next one too and no listed outage is near.
+    """
+    slots = np.round(recorded.slots)
+    order = sorted(listed, key=lambda o: o.t_s)
+    found = []
+    current: float | None = start
+    for i in range(1, len(slots) - 1):
+        t = int(recorded.t_s[i])
+        near = [o for o in order if -SETTLING_S[0] <= t - o.t_s <= o.outage_s + SETTLING_S[1]]
+        if near:
+            current = None
+            continue
+        if current is None:
+            current = max((o for o in order if o.t_s <= t), key=lambda o: o.t_s).slots
+        if slots[i] == slots[i + 1] and slots[i] not in (current, 0):
+            current = float(slots[i])
+            found.append(Outage(t, UNLISTED_S, int(slots[i]), CHECKPOINT_S / 2))
+    return found
+
+
+def row_means(values: NDArray[np.float64], step_s: int) -> NDArray[np.float64]:
+    """Means over rows of what is known; NaN where a row knows nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a row of an outage is all NaN
+        return np.asarray(np.nanmean(values.reshape(-1, step_s), axis=1))
+
+
+def _checks(name: str, found: Comparison, note: str) -> list[Check]:
+    late, consumed, lag = found.late, found.consumed, found.lag_records
+    return [
+        Check(
+            f"demeter/{name}-late",
+            SOURCE,
+            f"{name} run: share of 30 s rows above 2 s or empty",
+            round(late[0], 3),
+            round(late[1], 3),
+            f"within {LATE_BAR:g}",
+            abs(late[0] - late[1]) <= LATE_BAR,
+            used_in_fit=False,
+            note=note or None,
+        ),
+        Check(
+            f"demeter/{name}-consumed",
+            SOURCE,
+            f"{name} run: records consumed",
+            round(consumed[0]),
+            round(consumed[1]),
+            f"within {CONSUMED_BAR:.0%}",
+            abs(consumed[1] / consumed[0] - 1) <= CONSUMED_BAR,
+            used_in_fit=False,
+        ),
+        Check(
+            f"demeter/{name}-lag",
+            SOURCE,
+            f"{name} run: median lag of a partition, records",
+            round(lag[0]),
+            round(lag[1]),
+            f"within a factor {LAG_BAR:g}",
+            found.lag_factor <= LAG_BAR,
+            used_in_fit=False,
+        ),
+    ]

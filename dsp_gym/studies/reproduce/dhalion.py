@@ -1,0 +1,69 @@
+"""Dhalion on the Heron word count, as DS2's section 5.2 runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dsp_gym.job.catalog import load_job
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.studies.reproduce.check import Check
+from dsp_gym.studies.reproduce.closed_loop import Configuration, Run, closed_loop
+from dsp_gym.studies.reproduce.ds2 import instrumented
+
+__all__ = ["dhalion_word_count"]
+
+SOURCE = "DS2, section 5.2, Figures 1 and 6"
+OPTIMUM = {"flatmap": 10, "count": 20}
+DURATION_S = 4800
+
+
+def dhalion_word_count(_data: Path | None = None) -> list[Check]:
+    """From (1, 1): one operator per step, at least three steps, an over-provisioned end."""
+    spec = load_job("wordcount-heron")
+    run = closed_loop(
+        spec,
+        PolicyConfig(policy="dhalion"),
+        instrumented(60, noise=False),
+        interval_s=60,
+        rates_per_s=np.full(DURATION_S, spec.source.rate_per_s),
+        start=1,
+    )
+    final = {name: p for name, (p, _) in run.final.items()}
+    reached = all(final[name] >= p for name, p in OPTIMUM.items())
+    moved, settled = most_moved(run), run.path[-1][0]
+    least, most = tuple(OPTIMUM.values()), spec.max_parallelism_per_vertex
+    return [
+        Check("dhalion/one-operator", SOURCE, "operators rescaled per step", 1, moved,
+              "1", moved == 1, False, note=_path(run)),
+        Check("dhalion/steps", SOURCE, "steps from (flatmap, count) = (1, 1)", 6, run.steps,
+              ">= 3", run.steps >= 3, False),
+        Check("dhalion/final", SOURCE, f"ends at or above the optimum {least}, over-provisioned",
+              "(22, 30)", f"({final['flatmap']}, {final['count']})", f">= {least}, not equal",
+              reached and final != OPTIMUM, False,
+              note=f"the job file allows {most} tasks per vertex, which cuts the last step"
+              if most in final.values() else None),
+        Check("dhalion/sustained", SOURCE, "share of the load carried at the end", 1.0,
+              round(run.sustained, 3), ">= 0.99", run.sustained >= 0.99, False),
+        Check("dhalion/settled", SOURCE, "seconds until the last configuration runs", 2000.0,
+              settled, "only reported", None, False,
+              note="Heron's queues of 100 MiB take longer to fill than the simulated buffers"),
+    ]  # fmt: skip
+
+
+def most_moved(run: Run) -> int:
+    """The most operators that one step rescaled."""
+    pairs = zip(run.path, run.path[1:], strict=False)
+    return max((_moved(before, after) for (_, before), (_, after) in pairs), default=0)
+
+
+def _moved(before: Configuration, after: Configuration) -> int:
+    return sum(before[name] != after[name] for name in after)
+
+
+def _path(run: Run) -> str:
+    return " -> ".join(
+        f"({', '.join(str(p) for p, _ in configuration.values())}) at {t_s:.0f} s"
+        for t_s, configuration in run.path
+    )

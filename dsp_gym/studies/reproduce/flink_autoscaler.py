@@ -1,0 +1,134 @@
+"""Flink's own autoscaler: facts of its unit tests, worked decisions and traces of its classes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.policies.registry import load_class
+from dsp_gym.studies.reproduce.check import Check, skipped
+
+__all__ = ["differences", "flink_autoscaler", "wrong_decisions", "wrong_facts", "wrong_traces"]
+
+SOURCE = "Flink Kubernetes Operator, flink-autoscaler"
+RELEASE, MAIN = "1.15.0", "main"
+RATE_TOLERANCE = 1e-3
+"""Sums over several inputs run in the order of a Java hash map; parallelism is exact."""
+
+Answer = Callable[[dict[str, Any], str], dict[str, Any]]
+
+
+def flink_autoscaler(data: Path | None = None) -> list[Check]:
+    """Every fact of its unit tests, every worked decision and trace: all fields."""
+    if data is None or not (data / "flink_autoscaler_cases.json").is_file():
+        why = "the data folder has no flink_autoscaler_cases.json"
+        return [skipped("flink-autoscaler/facts", SOURCE, "facts of its unit tests", 211, why)]
+    answer: Answer = load_class("flink-autoscaler").answer
+    cases = json.loads((data / "flink_autoscaler_cases.json").read_text(encoding="utf-8"))["cases"]
+    ours = [case for case in cases if RELEASE in case["holds_in"]]
+    of_main = [case for case in cases if case["holds_in"] == [MAIN]]
+    decisions = _lines(data / "flink_autoscaler_decisions.jsonl")
+    traces = _lines(data / "flink_autoscaler_traces.jsonl")
+    return [
+        _check("facts", "facts of its unit tests that hold in 1.15.0", ours,
+               wrong_facts(answer, ours, RELEASE)),
+        _check("main", "facts that hold on main only, through the switches", of_main,
+               wrong_facts(answer, of_main, MAIN)),
+        _check("decisions", "worked decisions of its classes, every field", decisions,
+               wrong_decisions(answer, decisions)),
+        _check("traces", "closed-loop traces of its classes, every field of every tick", traces,
+               wrong_traces(answer, traces)),
+    ]  # fmt: skip
+
+
+def wrong_facts(answer: Answer, cases: Iterable[dict[str, Any]], version: str) -> dict[str, str]:
+    """Facts that do not hold, with what differs first."""
+    wrong = {}
+    for case in cases:
+        found = differences(case["expected"], answer({**case, "version": version}, "fact"))
+        if found:
+            wrong[case["id"]] = found[0]
+    return wrong
+
+
+def wrong_decisions(answer: Answer, lines: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Decisions that differ from 1.15.0's in any field."""
+    wrong = {}
+    for line in lines:
+        asked = {name: value for name, value in line.items() if name != "expected"}
+        found = differences(line["expected"][RELEASE], answer(asked, "decision"))
+        if found:
+            wrong[line["id"]] = found[0]
+    return wrong
+
+
+def wrong_traces(answer: Answer, lines: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Traces that differ in any field of any tick."""
+    wrong = {}
+    for line in lines:
+        ticks = [{"in": tick["in"]} for tick in line["ticks"]]
+        expected = {"ticks": [{"out": tick["out"]} for tick in line["ticks"]]}
+        found = differences(expected, answer({**line, "ticks": ticks}, "trace"))
+        if found:
+            wrong[line["id"]] = found[0]
+    return wrong
+
+
+def differences(expected: Any, found: Any, where: str = "") -> list[str]:
+    """Where an answer misses what is expected; what it says beyond is not looked at.
+
+    >>> differences({"new": 3, "rate": 2.0}, {"new": 3, "rate": 2.0004, "more": 1})
+    []
+    >>> differences({"new": 3}, {"new": 4})
+    ['.new: 3 expected, 4 found']
+    """
+    if isinstance(expected, dict):
+        if set(expected) == {"gt", "lt"}:
+            inside = expected["gt"] < found < expected["lt"]
+            return [] if inside else [f"{where}: {expected} expected, {found!r} found"]
+        if not isinstance(found, dict):
+            return [f"{where}: {expected!r} expected, {found!r} found"]
+        return [text for name in expected for text in _field(expected, found, name, where)]
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        pairs = enumerate(zip(expected, found, strict=True))
+        return [text for i, (e, f) in pairs for text in differences(e, f, f"{where}[{i}]")]
+    same = _same(expected, found)
+    return [] if same else [f"{where}: {expected!r} expected, {found!r} found"]
+
+
+def _field(expected: dict[str, Any], found: dict[str, Any], name: str, where: str) -> list[str]:
+    if name == "event_reasons_contain":
+        reasons = found.get("event_reasons", [])
+        return [] if expected[name] in reasons else [f"{where}: no {expected[name]} in {reasons}"]
+    if name not in found:
+        # A metric that is not known is left out, and so is a vertex without any.
+        return [] if expected[name] == "NaN" else [f"{where}.{name}: missing"]
+    return differences(expected[name], found[name], f"{where}.{name}")
+
+
+def _same(expected: Any, found: Any) -> bool:
+    if isinstance(expected, bool) or isinstance(found, bool) or expected is None:
+        return bool(expected is found)
+    if expected in ("NaN", "Infinity", "-Infinity"):
+        return bool(expected == found)
+    if isinstance(expected, (int, float)) and isinstance(found, (int, float)):
+        return math.isclose(expected, found, rel_tol=0.0, abs_tol=RATE_TOLERANCE)
+    return bool(expected == found)
+
+
+def _check(name: str, claim: str, asked: list[Any], wrong: dict[str, str]) -> Check:
+    note = "; ".join(f"{key}{what}" for key, what in list(wrong.items())[:3]) or None
+    return Check(
+        name=f"flink-autoscaler/{name}", source=SOURCE, claim=claim, published=len(asked),
+        ours=len(asked) - len(wrong), tolerance="all; parallelism exact, rates within 1e-3",
+        passed=not wrong and bool(asked), used_in_fit=False, note=note,
+    )  # fmt: skip
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines() if text]

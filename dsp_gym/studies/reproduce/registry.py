@@ -1,0 +1,112 @@
+"""The studies `dsp-gym reproduce` knows, each a function from the data folder to its checks."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.studies.reproduce.check import Check
+
+__all__ = ["data_folder", "reproduce", "studies"]
+
+Study = Callable[[Path | None], list[Check]]
+
+STUDIES: dict[str, tuple[str, str]] = {
+    "justin-micro": (
+        "dsp_gym.studies.reproduce.justin_micro:justin_micro",
+        "Justin, section 3: which tasks and memory sustain Read, Write and Update",
+    ),
+    "justin-nexmark": (
+        "dsp_gym.studies.reproduce.justin_nexmark:justin_nexmark",
+        "Justin, section 5: finals, steps, memory levels and savings on Nexmark",
+    ),
+    "ds2-word-count": (
+        "dsp_gym.studies.reproduce.ds2:ds2_word_count",
+        "DS2, sections 5.2 and 5.3: word count on Heron and on Flink",
+    ),
+    "ds2-convergence": (
+        "dsp_gym.studies.reproduce.ds2:ds2_convergence",
+        "DS2, section 5.4: six Nexmark queries from six initial parallelisms",
+    ),
+    "dhalion": (
+        "dsp_gym.studies.reproduce.dhalion:dhalion_word_count",
+        "DS2, section 5.2: Dhalion on the Heron word count, beside DS2's one step",
+    ),
+    "streambed": (
+        "dsp_gym.studies.reproduce.streambed:streambed",
+        "StreamBed: throughput by slots and memory of q1, q5, q11, each slot count left out",
+    ),
+    "streambed-planner": (
+        "dsp_gym.studies.reproduce.streambed_planner:streambed_planner",
+        "StreamBed: BIDS2 on measured rates, and slots for ten times its testbed",
+    ),
+    "streambed-tables": (
+        "dsp_gym.studies.reproduce.streambed_tables:streambed_tables",
+        "StreamBed, section 8.2: Tables 3 and 4 and Figure 6 on the simulated queries",
+    ),
+    "demeter": (
+        "dsp_gym.studies.reproduce.demeter:demeter",
+        "Demeter: an 18 h run under two policies, its outages and slots replayed",
+    ),
+    "demeter-autoscalers": (
+        "dsp_gym.studies.reproduce.demeter_autoscalers:demeter_autoscalers",
+        "Demeter: the operator's autoscaler and reactive HPA as policies, 18 h, five seeds",
+    ),
+    "flink-autoscaler": (
+        "dsp_gym.studies.reproduce.flink_autoscaler:flink_autoscaler",
+        "Flink's autoscaler 1.15.0: facts of its unit tests, decisions and traces of its classes",
+    ),
+    "flink-runs": (
+        "dsp_gym.studies.reproduce.flink_runs:flink_runs",
+        "a real Flink's runs: calibrated on a third of them, the rest predicted",
+    ),
+}
+"""Name to function (imported when run) and a sentence."""
+
+
+def studies() -> dict[str, str]:
+    """Name and sentence of every study."""
+    return {name: about for name, (_, about) in STUDIES.items()}
+
+
+def reproduce(name: str | None = None, data: Path | None = None) -> list[Check]:
+    """The checks of one study, or of all.
+
+    Args:
+        name: the study; None runs all of them.
+        data: folder of measured data; None takes `data_folder()`.
+
+    Raises:
+        ConfigError: There is no such study.
+    """
+    if name is not None and name not in STUDIES:
+        raise ConfigError(f"there is no study '{name}'", remedy=did_you_mean(name, STUDIES))
+    folder = data_folder() if data is None else data
+    checks = []
+    for study in STUDIES if name is None else (name,):
+        module, _, function = STUDIES[study][0].partition(":")
+        run: Study = getattr(importlib.import_module(module), function)
+        checks += run(folder)
+    return checks
+
+
+def data_folder() -> Path | None:
+    """The folder of measured data: the one DSP_GYM_DATA names, if it is there.
+
+    Raises:
+        ConfigError: DSP_GYM_DATA names something that is not a folder.
+    """
+    named = os.environ.get("DSP_GYM_DATA")
+    if named is None:
+        beside = Path("../shared/data")
+        return beside if beside.is_dir() else None
+    if not Path(named).is_dir():
+        raise ConfigError(
+            "DSP_GYM_DATA does not name a folder",
+            value=named,
+            remedy="Name the folder of measured data, or unset the variable.",
+        )
+    return Path(named)

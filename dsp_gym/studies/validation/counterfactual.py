@@ -1,0 +1,228 @@
+r"""The counterfactual scorecard held against two real runs of the same load.
+
+    python -m dsp_gym.studies.validation.counterfactual [--job JOB ...] [--minutes 14] \
+        [--out FILE.json]
+    python -m dsp_gym.studies.validation.counterfactual --rescore [--job JOB ...] \
+        [--out FILE.json]
+
+Justin scales the real job under a load that doubles and halves, with DS2 watching; then DS2 scales
+it under the same load. The scorecard of the first journal, made with the job as its calibration on
+earlier recordings left it, says how wrong the model is about what really ran, and what DS2 would
+have cost; the second journal says what DS2 did cost, and once more how wrong the model is about
+what ran. `--rescore` reads the newest journals again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+import yaml
+
+from dsp_gym.backends.config import PlaceConfig
+from dsp_gym.backends.flink.connection import Place, reach
+from dsp_gym.backends.flink.submission import Submission, load_arguments
+from dsp_gym.calibration.parameters import Parameter, with_parameters
+from dsp_gym.calibration.rescale import RescaleTimes, with_rescale
+from dsp_gym.config.files import write_atomic
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.modes import RollBackConfig, SeatConfig
+from dsp_gym.control.start import started
+from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
+from dsp_gym.evaluation.counterfactual.course import Course, read_course
+from dsp_gym.evaluation.counterfactual.scorecard import ScorecardConfig, scorecard
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.studies.validation.closed_loop import start
+
+__all__ = ["BARS", "LOADS", "rising_and_falling"]
+
+INTERVAL_S = 30
+WINDOW = WindowConfig(window_s=25, stabilization_s=10)
+LOADS = {"flink-q1": 2000.0, "flink-q11": 1500.0, "flink-wordcount": 1200.0}
+"""Low rate of each job, records/s; the high one is twice that."""
+
+ANY = Trust(lag=10.0, slo_share=1.0, cost=10.0)
+"""Of a model that is too wrong for a claim the figures are told all the same, as not claimed."""
+
+BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15}
+SEATS = (
+    SeatConfig(name="justin", policy="justin-local"),
+    SeatConfig(name="ds2", policy="ds2-local"),
+    SeatConfig(policy="incumbent"),
+)
+
+
+def rising_and_falling(seconds: int, low_per_s: float) -> list[float]:
+    """A third of the time low, then twice as much, then low again; records/s by second."""
+    third = seconds // 3
+    return [low_per_s] * third + [2 * low_per_s] * third + [low_per_s] * (seconds - 2 * third)
+
+
+def configured(job: str, acting: str = "justin", where: PlaceConfig | None = None) -> RunConfig:
+    """Three policies on one job, one of them acting."""
+    return RunConfig(
+        job=job, job_name=f"{job}-{acting}", where=where or PlaceConfig(), policies=SEATS,
+        acting=acting, guardrails=None, interval_s=INTERVAL_S, window=WINDOW,
+        roll_back=RollBackConfig(slo_share=1.0),
+    )  # fmt: skip
+
+
+def calibrated(job: str, reports: Path) -> JobSpec:
+    """The job as its calibration left it, from the report of `dsp-gym calibrate --json`.
+
+    Raises:
+        ConfigError: There is no report of the job.
+    """
+    file = reports / f"calibrate-{job}.json"
+    if not file.exists():
+        raise ConfigError(
+            "is missing", file=file, remedy=f"Write it: dsp-gym calibrate {job} --json > {file}"
+        )
+    report = json.loads(file.read_text(encoding="utf-8"))
+    values = {}
+    for one in report["parameters"]:
+        vertex, _, field = one["name"].partition(".")
+        found = Parameter(vertex, field, one["prior"], 1.0, False, -np.inf, np.inf, one["unit"])
+        values[found] = one["value"]
+    spec, _ = with_parameters(load_job(job), values, report["efficiency_form"])
+    times = report["rescale"]
+    outages = None if times["outage_s"] is None else tuple(times["outage_s"])
+    return with_rescale(spec, RescaleTimes(**{**times, "outage_s": outages}))
+
+
+def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> None:
+    """Lets one of the policies scale the real job, from one task per vertex."""
+    spec, name, seconds = load_job(job), f"{job}-{acting}", round(60 * minutes)
+    config = configured(job, acting, place.config)
+    rates = rising_and_falling(seconds, LOADS[job])
+    load = load_arguments(rates, folder.parent, round(1000 * time.time()))
+    Submission.of_spec(spec, load, name).submit(place.rest, start(spec))
+    try:
+        with started(config, apply=True, journal=folder) as run:
+            run.run(duration_s=seconds)
+    finally:
+        place.rest.cancel(place.rest.find_job(name).id)
+
+
+def scored(root: Path, job: str, reports: Path, seeds: int) -> dict[str, Any]:
+    """A pair of journals, with the calibrated model of the job."""
+    document = calibrated(job, reports).model_dump(
+        mode="json", by_alias=True, exclude_defaults=True
+    )
+    file = root / f"{job}.yaml"
+    write_atomic(file, yaml.safe_dump(document, sort_keys=False))
+    return compared(root / "justin", root / "ds2", configured(str(file)), seeds)
+
+
+def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[str, Any]:
+    """What the scorecard of one journal says, beside what the other journal shows."""
+    card = scorecard(journal, config, how=ScorecardConfig(seeds=seeds))
+    course, beside = read_course(journal), read_course(other)
+    did = _cost_per_h(beside)
+    error = card.error
+    claimed = not error.beyond(Trust())
+    told = (
+        card if claimed else scorecard(journal, config, how=ScorecardConfig(seeds=seeds, trust=ANY))
+    )
+    claims = {one.policy: one for one in told.claims}
+    said = claims["ds2"].figures["cost_per_h"].value
+    # The other run is a recording too: it says how wrong the model is about DS2 in charge.
+    again = scorecard(other, config, how=ScorecardConfig(seeds=seeds)).error
+    return {
+        "recorded": time.strftime("%Y-%m-%d %H:%M", time.gmtime(course.t_s[0])),
+        "days": card.days,
+        "decisions": card.decisions,
+        "rescales": [float(np.nansum(one.outcome["rescales"])) for one in (course, beside)],
+        "model": _told(error),
+        "lag_error": _relative(error.lag_s),
+        "slo_error": error.slo,
+        "cost_error": error.cost,
+        "claimed": claimed,
+        "ds2_cost_per_h": {"predicted": said, "recorded": did},
+        "ds2_cost_error": abs(said / did - 1.0),
+        "incumbent_cost_per_h": _cost_per_h(course),
+        "model_of_ds2_run": _told(again),
+        "verdicts": {name: verdict.word for name, verdict in card.verdicts.items()},
+        "holds": {
+            "lag": _relative(error.lag_s) <= BARS["lag"],
+            "slo": error.slo <= BARS["slo_share"],
+            "cost of ds2": claimed and abs(said / did - 1.0) <= BARS["cost_of_ds2"],
+            "lag of ds2's run": _relative(again.lag_s) <= BARS["lag"],
+            "slo of ds2's run": again.slo <= BARS["slo_share"],
+        },
+    }  # fmt: skip
+
+
+def _told(error: ModelError) -> dict[str, tuple[float, float]]:
+    """Predicted and observed."""
+    return {"lag_s": error.lag_s, "slo_share": error.slo_share, "cost_per_h": error.cost_per_h}
+
+
+def _relative(pair: tuple[float, float]) -> float:
+    """Error of a prediction over what was observed; of a small lag, too."""
+    predicted, observed = pair
+    return abs(predicted - observed) / max(observed, 1e-9)
+
+
+def _cost_per_h(course: Course) -> float:
+    """What ran, in money per hour of the stretches that a scorecard looks at."""
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in course.segments()])
+    seconds = course.outcome["seconds"][rows].sum()
+    return float(3600 * np.nansum(course.outcome["cost"][rows]) / seconds)
+
+
+def main(
+    job: Annotated[list[str] | None, typer.Option(help="Jobs; default: all.")] = None,
+    minutes: Annotated[float, typer.Option(min=6, help="Length of each run.")] = 14.0,
+    seeds: Annotated[int, typer.Option(min=2, help="Predictions per policy.")] = 16,
+    out: Annotated[Path | None, typer.Option(help="Where the figures are written.")] = None,
+    journal: Annotated[Path, typer.Option(help="Folder of journals.")] = Path(
+        "runs/counterfactual"
+    ),
+    rescore: Annotated[
+        bool, typer.Option(help="Score the newest journals in the folder, without a cluster.")
+    ] = False,
+    reports: Annotated[
+        Path, typer.Option(help="Folder of the reports calibrate-JOB.json of the calibrations.")
+    ] = Path("docs/figures/validation"),
+    home: Annotated[Path | None, typer.Option(help="Folder of the local cluster.")] = None,
+) -> None:
+    """Run both policies on real jobs under one load, and hold the scorecard against them."""
+    place = None if rescore else reach(PlaceConfig(home=home))
+    found: dict[str, Any] = {}
+    for one in job or LOADS:
+        if place is None:
+            root = newest(journal / one)
+        else:
+            root = journal / one / time.strftime("%Y%m%d-%H%M%S")
+            for acting in ("justin", "ds2"):
+                drive(place, one, acting, minutes, root / acting)
+        found[one] = scored(root, one, reports, seeds)
+        typer.echo(json.dumps({one: found[one]}))
+        if out is not None:
+            write_atomic(out, json.dumps(found, indent=1) + "\n")
+
+
+def newest(folder: Path) -> Path:
+    """The newest pair of journals of a job.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    pairs = sorted(one.parent for one in folder.glob("*/ds2") if (one.parent / "justin").is_dir())
+    if not pairs:
+        raise ConfigError(
+            "holds no journals of two policies", file=folder, remedy="Leave --rescore out."
+        )
+    return pairs[-1]
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,147 @@
+"""A guarded learned policy drives the real word count for twenty minutes; no record may be lost.
+
+    python -m dsp_gym.studies.validation.drive [--policy FOLDER] [--minutes 20] [--out FILE.json]
+
+The load is an hour of `diurnal-bursts` on a seed no agent was trained on, compressed three times;
+then it is zero until everything has arrived. Every sentence has as many words as the job says, so
+the words counted since the first start must be that many times the sentences emitted, across all
+savepoints and resubmissions.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from dsp_gym.backends.config import PlaceConfig
+from dsp_gym.backends.flink.connection import reach
+from dsp_gym.backends.flink.live_jobs import LiveJobs
+from dsp_gym.backends.flink.submission import Submission, load_arguments
+from dsp_gym.config.files import load_model, write_atomic
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.start import started
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loads.generate import rates
+from dsp_gym.loads.spec import LoadConfig
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.records.journal import read
+
+__all__ = ["compressed", "main"]
+
+JOB, NAME = "flink-wordcount", "drive"
+LOAD, SEED, COMPRESSION = "diurnal-bursts", 9001, 3
+INTERVAL_S = 30
+WINDOW = WindowConfig(window_s=25, stabilization_s=10)
+DRAIN_S = 180.0
+
+
+def compressed(seconds: int, peak_per_s: float) -> NDArray[np.float64]:
+    """The load, records/s per real second: every third second of three times as long, then zero."""
+    load = load_model(LoadConfig, "loads", LOAD).load
+    slow = rates(load, seed=SEED, duration_s=seconds * COMPRESSION)
+    fast = slow.reshape(seconds, COMPRESSION).mean(axis=1)
+    return np.append(fast / fast.max() * peak_per_s, 0.0)
+
+
+def main(
+    policy: Annotated[str, typer.Option(help="A policy's name or folder.")] = "learned",
+    guardrails: Annotated[str, typer.Option(help="What its decisions pass.")] = "deployed",
+    minutes: Annotated[float, typer.Option(min=1, help="How long it drives.")] = 20.0,
+    out: Annotated[Path | None, typer.Option(help="Where the figures are written.")] = None,
+    journal: Annotated[Path, typer.Option(help="Folder of the journal.")] = Path("runs/drive"),
+    home: Annotated[Path | None, typer.Option(help="Folder of the local cluster.")] = None,
+) -> None:
+    """Let a policy drive the real word count and count what arrives."""
+    place = reach(PlaceConfig(home=home))
+    spec = load_job(JOB)
+    seconds = round(60 * minutes)
+    load = load_arguments(
+        compressed(seconds, spec.source.rate_per_s), journal, round(1000 * time.time())
+    )
+    Submission.of_spec(spec, load, NAME).submit(place.rest, Configuration.of_spec(spec))
+    config = RunConfig(
+        job=JOB, job_name=NAME, where=place.config, policy=policy, guardrails=guardrails,
+        interval_s=INTERVAL_S, window=WINDOW,
+    )  # fmt: skip
+    folder = journal / time.strftime("%Y%m%d-%H%M%S")
+    try:
+        with started(config, apply=True, journal=folder) as run:
+            run.run(duration_s=seconds)
+            assert isinstance(run.jobs, LiveJobs)  # the place is a cluster
+            emitted, received = _arrived(run.jobs, spec)
+    finally:
+        place.rest.cancel(place.rest.find_job(NAME).id)
+    figures = _figures(folder, run.turns, emitted, received, spec)
+    if out is not None:
+        write_atomic(out, json.dumps(figures, indent=1) + "\n")
+    typer.echo(json.dumps(figures))
+
+
+def _arrived(jobs: LiveJobs, spec: JobSpec) -> tuple[float, float]:
+    """Sentences emitted and words counted, once nothing is under way any more."""
+    words = _words(spec)
+    until = time.monotonic() + DRAIN_S
+    while True:
+        time.sleep(5.0)
+        now_s = time.time()
+        newest = jobs.source.samples(now_s - 20.0, now_s)
+        emitted, received = (
+            float(np.nansum(newest.grid(vertex, metric)[2][-1:]))
+            for vertex, metric in (
+                ("source", "emitted_records_total"), ("count", "received_records_total"),
+            )
+        )  # fmt: skip
+        pending = float(np.nansum(newest.grid("source", "pending_records")[2][-1:]))
+        done = pending == 0 and emitted > 0 and received == emitted * words
+        if done or time.monotonic() > until:
+            return emitted, received
+
+
+def _words(spec: JobSpec) -> int:
+    assert spec.flink is not None
+    return int(spec.flink.arguments["words"])
+
+
+def _figures(
+    journal: Path, turns: int, emitted: float, received: float, spec: JobSpec
+) -> dict[str, Any]:
+    entries = list(read(journal))
+    kinds = Counter(entry.kind for entry in entries)
+    events = Counter(e.body["event"] for e in entries if e.kind == "actuation")
+    slo = [entry.body["slo_s"] for entry in entries if entry.kind == "outcome"]
+    trips = Counter(
+        guardrail
+        for entry in entries
+        if entry.kind == "guard"
+        for guardrail in {found["guardrail"] for found in entry.body["interventions"]}
+    )
+    complete = [entry.seq for entry in entries] == list(range(len(entries)))
+    return {
+        "job": JOB,
+        "turns": turns,
+        "entries": dict(kinds),
+        "events": dict(events),
+        "trips": dict(trips),
+        "slo_s": float(np.nansum(np.array(slo, dtype=np.float64))),
+        "emitted": emitted,
+        "received": received,
+        "words": _words(spec),
+        "holds": {
+            "no record lost": emitted > 0 and received == emitted * _words(spec),
+            "journal complete": complete
+            and all(kinds[k] == turns for k in ("snapshot", "decision", "guard", "outcome")),
+        },
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)

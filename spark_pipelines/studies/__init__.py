@@ -1,0 +1,1 @@
+"""Evidence about the data pipeline: its speed, and how it grows."""

@@ -1,0 +1,162 @@
+"""A job followed by name, as a cluster's documents tell it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.errors import FlinkError
+from dsp_gym.loop.snapshot import Status
+from tests.answering import START_MS, TASKS, answering, tell
+from tests.simulating import line
+
+
+@pytest.fixture
+def cluster():
+    with answering() as told:
+        yield told
+
+
+@pytest.fixture
+def job(cluster):
+    return FlinkJob(FlinkRest(cluster.url, timeout_s=0.5), "mine", line())
+
+
+def test_a_running_job_is_seen_as_it_runs(cluster, job):
+    tell(cluster)
+    seen = job.observe(1500.0)
+    assert (seen.status, job.trouble, job.job_id) == (Status.RUNNING, None, "a1")
+    assert seen.t_s == 1500
+    assert seen.running_since_s == START_MS / 1000  # of the subtask that came last
+    assert seen.parallelism == TASKS
+    assert seen.memory_level == {"source": -1, "map": 1, "sink": -1}  # 316 MiB are twice 158
+    assert seen.tm_count == 2
+    assert seen.outage_s != seen.outage_s  # no restart was seen
+
+
+def test_looking_twice_shows_the_same(cluster, job):
+    tell(cluster, RESTARTING=START_MS - 7000)
+    first = job.observe(1500.0)
+    assert first == job.observe(1500.0)
+    assert first.outage_s == 7
+
+
+@pytest.mark.parametrize("state", ["INITIALIZING", "CREATED", "RESTARTING", "FAILING"])
+def test_a_job_on_its_way_is_restarting(cluster, job, state):
+    tell(cluster, state=state, running={})
+    assert job.observe(1500.0).status == Status.RESTARTING
+
+
+def test_a_job_of_which_one_subtask_still_restores_its_state_is_restarting(cluster, job):
+    tell(cluster, running=TASKS | {"map": 2})
+    assert job.observe(1500.0).status == Status.RESTARTING
+
+
+@pytest.mark.parametrize("state", ["FAILED", "FINISHED", "CANCELED", "SUSPENDED"])
+def test_a_job_that_ended_has_failed_and_what_ran_is_still_known(cluster, job, state):
+    tell(cluster)
+    running = job.observe(1500.0)
+    tell(cluster, state=state, running={})
+    ended = job.observe(1510.0)
+    assert ended.status == Status.FAILED
+    assert ended.parallelism == running.parallelism
+    assert ended.memory_level == running.memory_level
+    assert job.trouble is None
+    with pytest.raises(FlinkError, match="no job named 'mine' runs"):
+        _ = job.job_id
+
+
+def test_a_job_nobody_submitted_has_failed(job):
+    seen = job.observe(1500.0)
+    assert (seen.status, seen.running_since_s) == (Status.FAILED, 1500)
+    assert seen.parallelism == {"source": 4, "map": 1, "sink": 1}  # what the job file starts with
+
+
+def test_a_savepoint_under_way_is_seen_and_a_checkpoint_is_not_one(cluster, job):
+    tell(cluster)
+    history = cluster.answers["/jobs/a1/checkpoints"]["history"]
+    history.append({"is_savepoint": False, "status": "IN_PROGRESS"})
+    history.append({"is_savepoint": True, "status": "COMPLETED"})
+    assert job.observe(1500.0).status == Status.RUNNING
+    history.append({"is_savepoint": True, "status": "IN_PROGRESS"})
+    assert job.observe(1500.0).status == Status.SAVEPOINTING
+
+
+def test_an_outage_is_from_leaving_running_to_the_last_subtask(cluster, job):
+    tell(cluster)
+    job.observe(1500.0)
+    tell(cluster, since_ms=START_MS + 620_000, RESTARTING=START_MS + 600_000)
+    seen = job.observe(1700.0)
+    assert (seen.outage_s, seen.running_since_s) == (20, 1620)
+
+
+def test_a_scheduler_that_forgets_when_it_restarted_was_last_seen_running(cluster, job):
+    tell(cluster)
+    job.observe(1600.0)
+    tell(cluster, since_ms=START_MS + 620_000)
+    assert job.observe(1700.0).outage_s == 20
+
+
+def test_a_resubmitted_job_is_followed_by_name_and_its_outage_spans_both_ids(cluster, job):
+    tell(cluster)
+    job.observe(1500.0)
+    tell(cluster, state="FINISHED", running={}, ended_ms=START_MS + 550_000)
+    tell(cluster, job_id="b2", since_ms=START_MS + 562_000)
+    seen = job.observe(1600.0)
+    assert (seen.status, job.job_id, job.ids) == (Status.RUNNING, "b2", ("a1", "b2"))
+    assert (seen.outage_s, seen.running_since_s) == (12, 1562)
+
+
+def test_an_id_the_cluster_forgot_ended_when_it_was_last_seen_running(cluster, job):
+    tell(cluster)
+    job.observe(1540.0)
+    cluster.answers["/jobs/overview"] = {"jobs": []}
+    del cluster.answers["/jobs/a1"]
+    tell(cluster, job_id="b2", since_ms=START_MS + 562_000)
+    assert job.observe(1600.0).outage_s == 22
+
+
+def test_two_jobs_of_one_name_are_an_error(cluster, job):
+    tell(cluster)
+    tell(cluster, job_id="b2")
+    with pytest.raises(FlinkError, match=r"2 jobs are named 'mine'.*Stop all but one"):
+        job.observe(1500.0)
+
+
+def test_a_job_of_another_file_is_trouble(cluster, job):
+    tell(cluster)
+    cluster.answers["/jobs/a1"]["vertices"].pop()
+    assert job.observe(1500.0).status == Status.RESTARTING
+    assert "no vertex 'sink', it has: Source: source, map" in job.trouble
+
+
+@pytest.mark.parametrize("broken", ["slow", "error", "nonsense", "half"])
+def test_while_flink_does_not_answer_the_job_is_restarting_as_it_was_known(cluster, job, broken):
+    tell(cluster)
+    known = job.observe(1500.0)
+    kept = dict(cluster.answers)
+    if broken == "slow":
+        cluster.late_s = 1.0
+    elif broken == "half":  # the job is listed, but asking for it fails
+        cluster.answers["/jobs/a1"] = (500, '{"errors": ["Internal server error."]}')
+    else:
+        answer = (500, "{}") if broken == "error" else (200, "<html>")
+        cluster.answers |= dict.fromkeys(kept, answer)
+    seen = job.observe(1510.0)
+    assert seen.status == Status.RESTARTING
+    assert cluster.url in job.trouble
+    assert (seen.parallelism, seen.memory_level) == (known.parallelism, known.memory_level)
+    cluster.late_s = 0.0
+    cluster.answers |= kept
+    again = job.observe(1520.0)
+    assert (again.status, again.outage_s != again.outage_s) == (Status.RUNNING, True)
+    assert job.trouble is None
+
+
+def test_parallelism_the_adaptive_scheduler_does_not_know_is_the_last_known(cluster, job):
+    tell(cluster)
+    job.observe(1500.0)
+    tell(cluster, state="CREATED", running={})
+    cluster.answers["/jobs/a1"]["vertices"][1]["parallelism"] = -1
+    assert job.observe(1510.0).parallelism == TASKS

@@ -1,0 +1,194 @@
+"""Samples from Prometheus: what its answers become, and what happens when it gives none."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.prometheus import PrometheusSamples
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.flink.source import SampleSource
+from dsp_gym.errors import FlinkError
+from tests.answering import answering, tell
+from tests.simulating import line
+
+TASK = "flink_taskmanager_job_task_"
+QUERY = "/api/v1/query"
+
+
+@pytest.fixture
+def server():
+    """Flink and Prometheus in one; `series` is what Prometheus has."""
+    with answering() as told:
+        tell(told)
+        told.series = []
+
+        def query(asked):
+            names, label, values = re.fullmatch(
+                r'{__name__=~"(.*)",(\w+)=~"(.*)"}\[\d+ms\]', asked["query"]
+            ).groups()
+            found = [
+                s for s in told.series
+                if re.fullmatch(names.replace("\\\\", "\\"), s["metric"]["__name__"])
+                and re.fullmatch(values.replace("\\\\", "\\"), s["metric"].get(label, ""))
+            ]  # fmt: skip
+            told.queries.append(asked)
+            return {"status": "success", "data": {"resultType": "matrix", "result": found}}
+
+        told.queries = []
+        told.answers[QUERY] = query
+        yield told
+
+
+@pytest.fixture
+def source(server):
+    job = FlinkJob(FlinkRest(server.url, timeout_s=0.5), "mine", line())
+    return PrometheusSamples(server.url, job, line(), timeout_s=0.5)
+
+
+def series(name, *values, task="map", subtask=0, **labels):
+    at = {"task_name": task, "subtask_index": str(subtask), "job_id": "a1", "tm_id": "one:1"}
+    return {"metric": {"__name__": name} | at | labels, "values": [(t, str(v)) for t, v in values]}
+
+
+def of_taskmanager(name, *values, host="one:1"):
+    metric = {"__name__": f"flink_taskmanager_{name}", "tm_id": host}
+    return {"metric": metric, "values": [(t, str(v)) for t, v in values]}
+
+
+def test_it_is_a_source(source):
+    assert isinstance(source, SampleSource)
+    assert source.poll() is None
+
+
+def test_each_value_stands_at_the_time_it_was_scraped(server, source):
+    server.series = [
+        series(f"{TASK}numRecordsIn", (10.25, 5), (15.25, 9), subtask=1),
+        series(f"{TASK}operator_pendingRecords", (10.25, 7), task="Source:_source"),
+        series(f"{TASK}numRecordsIn", (12.0, 1), task="unknown"),
+        of_taskmanager("Status_JVM_Memory_Heap_Used", (11.0, 3 * 2**20)),
+    ]
+    assert list(source.samples(5, 20).rows()) == [
+        (10.25, "map", 1, "records_in_total", 5),
+        (10.25, "source", 0, "pending_records", 7),
+        (11.0, "", 0, "tm_heap_used_mib", 3),
+        (15.25, "map", 1, "records_in_total", 9),
+    ]
+    for asked in server.queries:  # no instant value, which may be five minutes old
+        assert asked["query"].endswith("[15000ms]")
+        assert asked["time"] == "20.000"
+
+
+def test_since_is_open_and_until_is_closed(server, source):
+    server.series = [series(f"{TASK}numRecordsIn", (5.0, 1), (6.0, 2), (20.0, 3), (21.0, 4))]
+    assert source.samples(5, 20).t_s.tolist() == [6, 20]
+    assert len(source.samples(20, 20)) == 0
+
+
+def test_states_of_a_subtask_are_merged_and_what_is_unknown_is_left_out(server, source):
+    one, two = (f"{TASK}operator_{state}_rocksdb" for state in ("one", "two"))
+    latency = f"{TASK}operator_state_name_valueStateGetLatency"
+    server.series = [
+        series(f"{one}_estimate_live_data_size", (10, 100), (15, 100)),
+        series(f"{two}_estimate_live_data_size", (10, 11), (20, 13)),
+        series(f"{one}_block_cache_usage", (10, 500)),
+        series(f"{two}_block_cache_usage", (10, 500)),
+        series(latency, (10, 4000), quantile="0.5", state_name="one"),
+        series(latency, (10, 6000), (15, "NaN"), quantile="0.5", state_name="two"),
+        series(latency, (10, 9000), quantile="0.98", state_name="two"),
+    ]
+    found = {(row[0], row[3]): row[4] for row in source.samples(0, 30).rows()}
+    assert found == pytest.approx({
+        (10, "state_bytes"): 111, (15, "state_bytes"): 100, (20, "state_bytes"): 13,
+        (10, "cache_usage_bytes"): 500, (10, "state_read_latency_p50_ms"): 0.006,
+    })  # fmt: skip
+
+
+def test_the_later_id_of_a_resubmitted_job_is_right_where_both_are_scraped(server, source):
+    assert source._job.job_id == "a1"
+    tell(server, state="FINISHED")
+    tell(server, job_id="b2")
+    assert source._job.job_id == "b2"
+    name = f"{TASK}numRecordsIn"
+    server.series = [
+        series(name, (15, 1), (20, 2), job_id="b2"),
+        series(name, (10, 900), (15, 950), job_id="a1"),
+        series(name, (10, 7), (15, 7), job_id="stranger"),
+    ]
+    times, _, values = source.samples(0, 30).grid("map", "records_in_total")
+    assert (times.tolist(), values[:, 0].tolist()) == ([10, 15, 20], [900, 1, 2])
+
+
+def test_taskmanagers_are_those_of_the_job_and_keep_their_numbers(server, source):
+    cpu = "Status_JVM_CPU_Load"
+    hosts = {"one:1": 0.1, "two:2": 0.2, "three:3": 0.3}
+    server.series = [of_taskmanager(cpu, (10, load), host=host) for host, load in hosts.items()]
+    mine = series(f"{TASK}numRecordsIn", (10, 1), tm_id="two:2")
+    server.series.append(mine)
+    assert source.samples(0, 30).grid("", "tm_cpu_load")[1:] == ([0], [[0.2]])
+    mine["metric"]["tm_id"] = "one:1"
+    server.series.append(series(f"{TASK}numRecordsIn", (10, 1), subtask=1, tm_id="two:2"))
+    _, numbers, loads = source.samples(0, 30).grid("", "tm_cpu_load")
+    assert (numbers.tolist(), loads.tolist()) == ([0, 1], [[0.2, 0.1]])
+
+
+def test_a_prometheus_that_is_down_is_known_at_once(server):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    job = FlinkJob(FlinkRest(server.url), "mine", line())
+    began = time.monotonic()
+    with pytest.raises(FlinkError, match=rf"{url}: Prometheus did not answer.*dsp-gym flink"):
+        PrometheusSamples(url, job, line()).samples(0, 10)
+    assert time.monotonic() - began < 4.0  # it has 5 s to answer
+
+
+def test_a_prometheus_that_is_slow_is_not_waited_for(server, source):
+    _ = source._job.job_id
+    server.late_s = 6.0
+    began = time.monotonic()
+    with pytest.raises(FlinkError, match=r"did not answer within 0\.5 s"):
+        source.samples(0, 10)
+    assert time.monotonic() - began < 5.0
+    server.late_s = 0.0
+    assert len(source.samples(0, 10)) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((404, "not here"), "404"),
+        ((500, "broken"), "500"),
+        ((503, "starting"), "503"),
+        ((200, "<html>"), "did not answer as it should"),
+        ((200, '{"status": "success"}'), "did not answer as it should: 'data'"),
+        ({"data": {"result": [{"metric": {"__name__": "x"}, "values": []}]}}, "not those of Flink"),
+        ({"data": {"result": [{"value": 1}]}}, "not those of Flink"),
+        ({"data": {"result": None}}, "not those of Flink"),
+    ],
+)
+def test_a_wrong_answer_is_an_error_that_names_the_server(server, source, answer, said):
+    server.answers[QUERY] = answer
+    with pytest.raises(FlinkError, match=rf"^{server.url}: .*{said}"):
+        source.samples(0, 10)
+
+
+def test_a_job_nobody_has_seen_is_an_error(server, source):
+    server.answers["/jobs/overview"] = {"jobs": []}
+    with pytest.raises(FlinkError, match="no job named 'mine'"):
+        source.samples(0, 10)
+
+
+def test_many_series_are_read_in_no_time(server, source):
+    times = 5.0 * np.arange(1, 25)
+    server.series = [
+        series(f"{TASK}{name}", *((t, t) for t in times), subtask=subtask)
+        for name in ("numRecordsIn", "numRecordsOut", "accumulateBusyTimeMs")
+        for subtask in range(64)
+    ]
+    assert len(source.samples(0, 200)) == 3 * 64 * 24

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from dsp_gym.backends.flink.rescale.running import RunningJob
+from dsp_gym.backends.flink.rescale.worker import OneJobActuator, Unreached, clipped
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.flink.submission import Configuration, Submission
+from dsp_gym.errors import FlinkError
+from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED, TIMED_OUT
+from dsp_gym.loop.topology import Topology
+from tests.simulating import line, wanted
+
+NAMES = ("source", "map", "sink")
+
+
+class Desk(OneJobActuator):
+    """An actuator whose job is a number on a desk: the thread and the status are the real ones."""
+
+    def __init__(self, **rest) -> None:
+        self.running = 1
+        self.error: Exception | None = None
+        self.recovery: Exception | None = None
+        self.go = threading.Event()
+        self.events: list[str] = []
+        super().__init__(
+            FlinkRest(),
+            "line",
+            line(),
+            on_event=lambda kind, body: self.events.append(kind),
+            **rest,
+        )
+
+    def _read(self) -> RunningJob:
+        p = dict(zip(NAMES, (4, self.running, 1), strict=True))
+        at = Configuration(p, dict.fromkeys(NAMES, 0))
+        return RunningJob("id", "RUNNING", Submission(self.spec, "line"), at, {})
+
+    def _rescale(self, job, wanted) -> None:
+        self.go.wait()
+        if self.error is not None:
+            raise self.error
+        self.running = wanted.parallelism["map"]
+
+    def _recover(self, job, wanted) -> None:
+        self.events.append("recovering")
+        if self.recovery is not None:
+            raise self.recovery
+
+    def ask(self, maps: int) -> None:
+        self.apply(wanted(np.array([[4, maps, 1]]), np.zeros((1, 3), np.int64)))
+
+    def done(self) -> int:
+        self.go.set()
+        while self._thread is not None:
+            time.sleep(0.001)
+        return int(self.status()[0])
+
+
+@pytest.fixture
+def desk():
+    made = Desk()
+    yield made
+    made.go.set()
+    made.close()
+
+
+def test_a_request_is_pending_until_it_is_reached(desk):
+    desk.ask(3)
+    assert desk.status().tolist() == [PENDING]
+    assert desk.done() == REACHED
+    assert desk.running == 3
+    assert desk.events == ["asked", "reached"]
+
+
+def test_its_thread_keeps_the_interpreter_alive_and_ends_with_the_request(desk):
+    desk.ask(3)
+    assert desk._thread is not None
+    assert not desk._thread.daemon
+    desk.done()
+    assert desk._thread is None
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Unreached("no slots"), REFUSED),
+        (Unreached("too long", status=TIMED_OUT), TIMED_OUT),
+        (FlinkError("REST is gone"), REFUSED),
+        (KeyError("an answer nobody expected"), REFUSED),
+    ],
+)
+def test_whatever_goes_wrong_is_told_and_recovered_from(desk, error, status):
+    desk.error = error
+    desk.ask(3)
+    assert desk.done() == status
+    assert desk.events == ["asked", "failed", "recovering"]
+
+
+def test_a_recovery_that_fails_is_an_alarm_and_does_not_stay_pending(desk):
+    desk.error, desk.recovery = FlinkError("first"), RuntimeError("second")
+    desk.ask(3)
+    assert desk.done() == REFUSED
+    assert desk.events == ["asked", "failed", "recovering", "alarm"]
+
+
+def test_after_a_failure_the_next_request_is_taken(desk):
+    desk.error = FlinkError("once")
+    desk.ask(3)
+    desk.done()
+    desk.error = None
+    desk.ask(3)
+    assert desk.done() == REACHED
+
+
+def test_what_holds_on_to_the_running_configuration_is_no_request(desk):
+    desk.ask(3)
+    desk.ask(1)  # what runs until the rescale is through
+    desk.ask(3)  # what is coming
+    assert desk.status().tolist() == [PENDING]
+    assert desk.done() == REACHED
+    assert desk.events == ["asked", "reached"]
+
+
+def test_another_request_meanwhile_is_refused_and_told(desk):
+    desk.ask(3)
+    desk.ask(5)
+    assert desk.status().tolist() == [REFUSED]
+    assert desk.done() == REFUSED
+    assert desk.running == 3
+    assert sorted(desk.events) == ["asked", "reached", "refused"]
+
+
+def test_a_job_somebody_else_has_rescaled_is_put_right(desk):
+    desk.running = 7
+    desk.ask(1)  # what ran when the actuator was made
+    assert desk.done() == REACHED
+    assert desk.running == 1
+
+
+def test_a_job_somebody_else_has_rescaled_as_wanted_is_left_alone(desk):
+    desk.running = 3
+    desk.ask(3)
+    assert desk.done() == REACHED
+    assert desk.events == []
+    desk.ask(3)
+    assert desk.done() == REACHED
+
+
+def test_a_listener_that_fails_stops_no_rescale(caplog):
+    def full_disk(kind, body):
+        raise OSError("No space left on device")
+
+    actuator = Desk()
+    actuator._on_event = full_disk
+    actuator.ask(3)
+    assert actuator.done() == REACHED
+    assert actuator.running == 3
+    assert "event asked of job line could not be recorded" in caplog.text
+
+
+def test_closing_waits_and_an_interrupt_is_raised_afterwards(desk, caplog):
+    desk.ask(3)
+    main = threading.main_thread().ident
+    assert main is not None
+    interrupt = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
+    finish = threading.Timer(0.4, desk.go.set)
+    interrupt.start()
+    finish.start()
+    with pytest.raises(KeyboardInterrupt):
+        desk.close()
+    assert desk.running == 3
+    assert "interrupted while job line is being rescaled" in caplog.text
+
+
+def test_a_closed_actuator_refuses(desk):
+    desk.close()
+    desk.ask(3)
+    assert desk.status().tolist() == [REFUSED]
+    assert desk.events == ["refused"]
+
+
+def test_before_anything_is_asked_it_is_idle(desk):
+    desk.ask(1)
+    assert desk.done() == IDLE
+
+
+def test_a_decision_is_clipped_to_the_bounds_of_the_job_file():
+    topology = Topology.of([line(max_parallelism_per_vertex=6)])
+    found = clipped(wanted(np.array([[9, 99, 9]]), np.array([[-5, 9, 1]])), topology)
+    assert found.parallelism == {"source": 4, "map": 6, "sink": 1}
+    assert found.memory_level == {"source": -1, "map": 2, "sink": 1}

@@ -1,0 +1,446 @@
+"""Rescaling through the resource: what is written, when nothing is, and how it is taken back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsp_gym.backends.kubernetes.actuator import KubernetesActuator
+from dsp_gym.backends.kubernetes.api import KubernetesApi
+from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.kubernetes.lease import Lease
+from dsp_gym.backends.kubernetes.overrides import KEY
+from dsp_gym.loop.protocols import IDLE, REACHED, REFUSED, TIMED_OUT
+from tests.fakes.flink_operator import FlinkOperator, PretendedJob
+from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
+from tests.flink_resources import MAP, SINK, SOURCE, deployment
+from tests.simulating import line, wanted
+
+KIND = "FlinkDeployment"
+IDS = {"source": SOURCE, "map": MAP, "sink": SINK}
+START = {"source": 4, "map": 1, "sink": 1}
+
+
+def text(source: int, map_: int, sink: int) -> str:
+    return f"{SOURCE}:{source},{MAP}:{map_},{SINK}:{sink}"
+
+
+class Rig:
+    """A deployment under the operator, an actuator, and what it told."""
+
+    def __init__(self, fake: FakeKubernetes, folder: Any) -> None:
+        self.fake, self._folder = fake, folder
+        self.job = PretendedJob(IDS, START)
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.on: Callable[[str], object] = lambda kind: None
+        self.made: list[KubernetesActuator] = []
+        rights = {"flinkdeployments": ("get", "list", "watch", "patch"),
+                  "leases": ("get", "create", "update")}  # fmt: skip
+        self.token = fake.account("actuator", rights)
+        fake.admission.append(only_override("actuator"))
+
+    def act(self, holder: str = "me", **given: Any) -> KubernetesActuator:
+        limits = {"reaction_s": 5.0, "rescale_timeout_s": 5.0, "timeout_s": 2.0, **given}
+        file = self.fake.kubeconfig(self._folder / f"{holder}.yaml", self.token)
+        place = KubernetesPlace(kubeconfig=file, namespace="jobs", name="words", **limits)
+        api = KubernetesApi.connect(place)
+
+        def listen(kind: str, body: dict[str, Any]) -> None:
+            self.events.append((kind, body))
+            self.on(kind)
+
+        actuator = KubernetesActuator(
+            api, place, "words", line(), self.job.look,
+            Lease(api, "jobs", "dsp-gym-words", holder, 30), poll_s=0.02, close_s=2.0,
+            on_event=listen, sleep=lambda s: time.sleep(min(s, 0.02)),
+        )  # fmt: skip
+        self.made.append(actuator)
+        end = time.monotonic() + 10
+        while not self._is_decided(actuator):  # who leads
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        return actuator
+
+    def taken_in(self) -> None:
+        """Wait until the operator has looked at the newest spec, and tells the job's state."""
+        end = time.monotonic() + 10
+        while True:
+            body = self.fake.object(KIND, "words")
+            status = body["status"]
+            told = status["observedGeneration"], status["jobStatus"]["state"]
+            if told == (body["metadata"]["generation"], self.job.word):
+                return
+            assert time.monotonic() < end, status
+            time.sleep(0.01)
+
+    def _is_decided(self, actuator: KubernetesActuator) -> bool:
+        holders = [one["spec"]["holderIdentity"] for one in self.fake.objects("Lease")]
+        lease = actuator._lease
+        return bool(holders) and (holders != [lease.holder] or lease._until_s > 0)
+
+    def ask(self, actuator: KubernetesActuator, tasks: int, level: int = 0) -> int:
+        """Ask for that many tasks of the map; the status when it has ended."""
+        actuator.apply(wanted(np.array([[4, tasks, 1]]), np.array([[0, level, 0]])))
+        return self.settled(actuator)
+
+    def settled(self, actuator: KubernetesActuator) -> int:
+        end = time.monotonic() + 15
+        while actuator._thread is not None:
+            assert time.monotonic() < end, self.events
+            time.sleep(0.01)
+        return int(actuator.status()[0])
+
+    @property
+    def written(self) -> str | None:
+        configuration = self.fake.object(KIND, "words")["spec"]["flinkConfiguration"]
+        return configuration.get(KEY)
+
+    def said(self, kind: str) -> dict[str, Any]:
+        return dict(self.events)[kind]
+
+    def patches(self) -> list[Any]:
+        return [r for r in self.fake.requests if r.method == "PATCH" and r.account == "actuator"]
+
+
+@pytest.fixture
+def rig(tmp_path) -> Iterator[Rig]:
+    with served_kubernetes() as fake:
+        fake.put(deployment())
+        made = Rig(fake, tmp_path)
+        yield made
+        fake.thaw()
+        for actuator in made.made:
+            actuator.close()
+
+
+@pytest.fixture
+def operator(rig) -> Iterator[FlinkOperator]:
+    with FlinkOperator(rig.fake, "words", rig.job) as running:
+        yield running
+
+
+def test_one_key_is_written_for_every_vertex_and_the_parallelism_is_seen_to_run(rig, operator):
+    rig.job.delay_s = 0.2
+    actuator = rig.act()
+    before = rig.fake.object(KIND, "words")["spec"]
+    assert rig.ask(actuator, 3) == REACHED
+    assert rig.written == text(4, 3, 1)
+    after = rig.fake.object(KIND, "words")["spec"]
+    after["flinkConfiguration"].pop(KEY)
+    assert after == before
+    assert len(rig.patches()) == 1
+    assert rig.patches()[0].query["fieldManager"] == "dsp-gym"
+    assert rig.said("running")["seconds"] >= 0.2
+    assert rig.job.running()["map"] == 3
+
+
+def test_what_runs_already_is_not_written(rig, operator):
+    assert rig.ask(rig.act(), 1) == IDLE
+    assert rig.patches() == []
+
+
+def test_the_form_the_resource_uses_stays(rig, operator):
+    rig.fake.put(deployment(configuration={KEY: {MAP: 1, "old": 5}}))
+    rig.taken_in()
+    assert rig.ask(rig.act(), 2) == REACHED
+    assert rig.written == {MAP: 2, "old": 5, SOURCE: "4", SINK: "1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"configuration": {"job.autoscaler.enabled": "true"}}, "built-in autoscaler"),
+        ({"job": {"upgradeMode": "stateless", "state": "running"}}, "stateless"),
+        ({"job": {"upgradeMode": "savepoint", "state": "suspended"}}, "suspended"),
+        ({"configuration": {KEY: "a:1", f"{KEY}.a": "1"}}, "several forms"),
+    ],
+)
+def test_where_nothing_may_be_written_nothing_is(rig, operator, change, said):
+    rig.fake.put(deployment(**change))
+    rig.taken_in()
+    assert rig.ask(rig.act(), 3) == REFUSED
+    assert said in rig.said("failed")["reason"]
+    assert rig.patches() == []
+
+
+def test_the_kill_switch_stops_writes_and_lets_them_through_again(rig, operator):
+    def annotate(value: str | None) -> None:
+        body = rig.fake.object(KIND, "words")
+        meta = {**body["metadata"], "annotations": {"dsp-gym.io/stop": value}}
+        rig.fake.store.change(
+            rig.fake.resources["flinkdeployments"], "jobs", "words",
+            lambda old: {**old, "metadata": meta | {"resourceVersion": None}}, "someone",
+            of_status=False,
+        )  # fmt: skip
+
+    actuator = rig.act()
+    annotate("true")
+    assert rig.ask(actuator, 3) == REFUSED
+    assert "annotation" in rig.said("failed")["reason"]
+    annotate("false")
+    assert rig.ask(actuator, 3) == REACHED
+
+
+def test_conflicts_with_the_operators_status_are_met_with_another_look(rig, operator):
+    actuator = rig.act()
+    rig.fake.status_writes = 4
+    assert rig.ask(actuator, 3) == REACHED
+    assert actuator.writer.outcomes["conflict"] == 4
+    assert actuator.writer.outcomes["written"] == 1
+
+
+def test_a_storm_of_conflicts_ends_in_a_refusal(rig, operator):
+    actuator = rig.act()
+    rig.fake.status_writes = 1000
+    assert rig.ask(actuator, 3) == REFUSED
+    assert "met with a conflict" in rig.said("failed")["reason"]
+    assert rig.written is None
+
+
+def test_a_spec_that_somebody_else_changed_meanwhile_is_left_alone(rig, operator):
+    actuator = rig.act()
+    first = actuator._lease.try_acquire
+
+    def then_meddle() -> bool:
+        held = first()
+        rig.fake.put(deployment(overrides={MAP: 7, SOURCE: 4, SINK: 1}))
+        return held
+
+    actuator._lease.try_acquire = then_meddle
+    assert rig.ask(actuator, 3) == REFUSED
+    assert rig.written == f"{MAP}:7,{SOURCE}:4,{SINK}:1"
+
+
+def test_an_answer_that_is_lost_is_looked_for_and_not_repeated(rig, operator):
+    actuator = rig.act()
+    first = actuator._lease.try_acquire
+
+    def then_lose() -> bool:
+        held = first()
+        rig.fake.lost_answers = 1
+        return held
+
+    actuator._lease.try_acquire = then_lose
+    assert rig.ask(actuator, 3) == REACHED
+    assert len(rig.patches()) == 1
+    assert rig.patches()[0].code == 0
+    assert actuator.writer.outcomes == {"lost": 1, "written": 1}
+
+
+def test_a_request_that_is_lost_is_repeated_after_a_look(rig, operator):
+    actuator = rig.act()
+    first = actuator._lease.try_acquire
+
+    def then_lose() -> bool:
+        held = first()
+        rig.fake.lost_requests = 1
+        return held
+
+    actuator._lease.try_acquire = then_lose
+    assert rig.ask(actuator, 3) == REACHED
+    assert rig.written == text(4, 3, 1)
+    assert actuator.writer.outcomes["lost"] == 1
+
+
+def test_a_frozen_server_costs_time_and_writes_nothing(rig, operator):
+    actuator = rig.act(timeout_s=0.3, connect_timeout_s=0.3)
+    rig.fake.freeze()
+    assert rig.ask(actuator, 3) == REFUSED
+    assert "no answer in time" in rig.said("failed")["reason"]
+    rig.fake.thaw()
+    assert rig.patches() == []
+    assert rig.ask(actuator, 3) == REACHED
+
+
+def test_a_server_that_dies_while_a_write_is_followed_changes_nothing_about_it(rig, operator):
+    rig.job.delay_s = 0.3
+    actuator = rig.act()
+    killed = []
+
+    def kill(kind: str) -> None:
+        if kind == "submitted":
+            rig.fake.kill()
+            killed.append(threading.Timer(0.6, rig.fake.restart))
+            killed[0].start()
+
+    rig.on = kill
+    assert rig.ask(actuator, 3) == REACHED
+    killed[0].join()
+    assert len(rig.patches()) == 1
+    assert actuator.writer.outcomes == {"written": 1}
+
+
+def test_a_job_that_is_redeployed_under_another_id_is_the_same_job(rig, operator):
+    actuator = rig.act()
+    first = rig.job.realize
+
+    def redeploy(overrides, arguments):
+        rig.job.job_id = "b" * 32
+        first(overrides, arguments)
+
+    rig.job.realize = redeploy
+    assert rig.ask(actuator, 3) == REACHED
+    assert rig.said("submitted")["job_id"] == "a" * 32
+    assert rig.said("running")["job_id"] == "b" * 32
+    assert rig.ask(actuator, 2) == REACHED
+
+
+def test_rights_that_are_taken_away_are_told(rig, operator):
+    actuator = rig.act()
+    rig.fake.accounts["actuator"]["flinkdeployments"] = ("get",)
+    assert rig.ask(actuator, 3) == REFUSED
+    assert "cannot patch" in rig.said("failed")["reason"]
+    assert rig.written is None
+
+
+def test_without_the_lease_nothing_is_written(rig, operator):
+    other = rig.act("other")
+    assert rig.ask(other, 2) == REACHED
+    assert rig.ask(rig.act("me"), 3) == REFUSED
+    assert "another instance holds the lease" in rig.said("failed")["reason"]
+    other.close()
+    assert rig.ask(rig.made[-1], 3) == REACHED
+
+
+def test_an_operator_that_does_not_react_gets_the_old_numbers_back(rig, operator):
+    operator.heeds = False
+    actuator = rig.act(reaction_s=0.2)
+    rig.on = lambda kind: setattr(operator, "heeds", True) if kind == "failed" else None
+    assert rig.ask(actuator, 3) == TIMED_OUT
+    assert "did not react within 0.2 s" in rig.said("failed")["reason"]
+    assert rig.written == text(4, 1, 1)
+    assert "restored" in dict(rig.events)
+
+
+def test_a_parallelism_there_are_no_resources_for_is_taken_back(rig, operator):
+    rig.job.most = 4
+    actuator = rig.act(rescale_timeout_s=0.4)
+    assert rig.ask(actuator, 8) == TIMED_OUT
+    assert "it runs source=4, map=4, sink=1" in rig.said("failed")["reason"]
+    assert rig.written == text(4, 1, 1)
+    assert rig.job.running()["map"] == 1
+
+
+def test_a_job_that_does_not_come_back_gets_the_old_numbers(rig, operator):
+    operator.fails = True
+    actuator = rig.act()
+    assert rig.ask(actuator, 3) == REFUSED
+    assert "is FAILED" in rig.said("failed")["reason"]
+    assert rig.job.realized[-1] == {SOURCE: 4, MAP: 1, SINK: 1}
+    assert "restored" in dict(rig.events)
+
+
+def test_numbers_that_cannot_be_put_back_are_an_alarm_that_names_them(rig, operator):
+    operator.fails = True
+    rig.on = lambda kind: (
+        rig.fake.accounts["actuator"].update(flinkdeployments=("get",))
+        if kind == "submitted"
+        else None
+    )
+    assert rig.ask(rig.act(), 3) == REFUSED
+    assert rig.said("alarm")["overrides"] == {SOURCE: 4, MAP: 1, SINK: 1}
+
+
+def test_an_override_that_somebody_writes_over_is_not_put_back(rig, operator):
+    rig.job.delay_s = 30
+    actuator = rig.act()
+    rig.on = lambda kind: (
+        rig.fake.put(deployment(overrides={MAP: 9})) if kind == "submitted" else None
+    )
+    assert rig.ask(actuator, 3) == REFUSED
+    assert "somebody else has written over" in rig.said("failed")["reason"]
+    assert rig.written == f"{MAP}:9"
+
+
+def test_a_change_is_rolled_back_by_writing_the_old_numbers(rig, operator):
+    actuator = rig.act()
+    assert rig.ask(actuator, 3) == REACHED
+    actuator.roll_back("the objective is missed")
+    assert rig.settled(actuator) == REACHED
+    assert rig.written == text(4, 1, 1)
+    assert rig.said("submitted")["reason"] == "the objective is missed"
+    actuator.roll_back("again")
+    assert "no change to take back" in rig.said("refused")["reason"]
+    assert rig.settled(actuator) == REFUSED
+
+
+def test_a_job_in_trouble_and_out_of_reach_can_be_rolled_back(rig, operator):
+    actuator = rig.act()
+    assert rig.ask(actuator, 3) == REACHED
+    rig.job.word, rig.job.silent = "RESTARTING", True
+    rig.taken_in()
+    assert rig.ask(actuator, 5) != REACHED  # nothing else is asked of it
+    actuator.roll_back("the job is down")
+    time.sleep(0.3)
+    rig.job.word, rig.job.silent = "RUNNING", False
+    assert rig.settled(actuator) == REACHED
+    assert rig.written == text(4, 1, 1)
+
+
+def test_a_change_under_way_is_given_up_and_taken_back(rig, operator):
+    rig.job.delay_s = 30
+    actuator = rig.act()
+    actuator.apply(wanted(np.array([[4, 3, 1]]), np.array([[0, 0, 0]])))
+    while not rig.job.realized:
+        time.sleep(0.01)
+    rig.job.delay_s = 0
+    actuator.roll_back("latency")
+    assert rig.settled(actuator) == REFUSED
+    assert "taken back: latency" in rig.said("failed")["reason"]
+    assert rig.written == text(4, 1, 1)
+
+
+def test_closing_does_not_wait_for_ever_and_lets_the_operator_go_on(rig, operator):
+    rig.job.delay_s = 30
+    actuator = rig.act()
+    actuator.apply(wanted(np.array([[4, 3, 1]]), np.array([[0, 0, 0]])))
+    while "submitted" not in dict(rig.events):
+        time.sleep(0.01)
+    actuator._close_s = 0.1
+    began = time.monotonic()
+    actuator.close()
+    assert time.monotonic() - began < 10
+    assert rig.written == text(4, 3, 1)
+    assert "left" in dict(rig.events)
+    lease = rig.fake.object("Lease", "dsp-gym-words")
+    assert lease["spec"]["holderIdentity"] == ""
+    assert not [t for t in threading.enumerate() if t.name == "lease-dsp-gym-words"]
+
+
+def test_a_job_that_is_down_at_the_start_is_scaled_when_it_runs(rig, operator):
+    rig.job.silent = True
+    actuator = rig.act()
+    assert rig.ask(actuator, 3) == REFUSED
+    rig.job.silent = False
+    assert rig.ask(actuator, 3) == REACHED
+    assert rig.written == text(4, 3, 1)
+
+
+def test_memory_without_a_route_is_refused(rig, operator):
+    assert rig.ask(rig.act(), 1, level=1) == REFUSED
+    assert "memory_route" in rig.said("failed")["reason"]
+    assert rig.patches() == []
+
+
+def test_memory_by_the_jobs_own_arguments_is_a_full_upgrade(rig, operator):
+    rig.fake.admission.clear()
+    arguments = ["--program", "micro-update", "--managed-mib", "map=158", "--seed", "7"]
+    job = deployment()["spec"]["job"] | {"args": arguments}
+    rig.fake.put(deployment(job=job))
+    rig.taken_in()
+    actuator = rig.act(memory_route="job-arguments")
+    actuator.apply(wanted(np.array([[4, 2, 1]]), np.array([[-1, 1, -1]])))
+    assert rig.settled(actuator) == REACHED
+    spec = rig.fake.object(KIND, "words")["spec"]
+    assert spec["job"]["args"] == [
+        "--program", "micro-update", "--seed", "7", "--managed-mib", "map=316",
+    ]  # fmt: skip
+    assert len(rig.patches()) == 1
+    actuator.roll_back("slower")
+    assert rig.settled(actuator) == REACHED
+    assert "map=158" in rig.fake.object(KIND, "words")["spec"]["job"]["args"]

@@ -1,0 +1,159 @@
+"""A place on Kubernetes: what is wrong is said before the first decision."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.kubernetes.connection import KubernetesJobs, watched_on_kubernetes
+from dsp_gym.errors import DspGymError, FlinkError, KubernetesError
+from dsp_gym.metrics.window import WindowConfig
+from tests.answering import TASKS, answering, tell
+from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
+from tests.flink_resources import deployment, stable
+from tests.simulating import line, wanted
+
+RIGHTS = {"flinkdeployments": ("get", "list", "watch", "patch"),
+          "leases": ("get", "create", "update")}  # fmt: skip
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeKubernetes]:
+    with served_kubernetes() as server:
+        body = deployment(labels={"team": "ads"})
+        server.put(body | {"status": stable(body, job_id="a1")})
+        yield server
+
+
+@pytest.fixture
+def flink():
+    with answering() as told:
+        tell(told, since_ms=round(time.time() * 1000) - 20_000)
+        told.answers["/api/v1/query"] = lambda asked: {
+            "status": "success", "data": {"resultType": "matrix", "result": []}
+        }  # fmt: skip
+        yield told
+
+
+@pytest.fixture
+def watch(fake, flink, tmp_path) -> Iterator[Callable[..., KubernetesJobs]]:
+    made = []
+
+    def start(verbs: Any = ("get", "list", "watch"), apply: bool = False, **given: Any):
+        file = fake.kubeconfig(tmp_path / "config", fake.account("me", verbs))
+        where = {"kubeconfig": file, "namespace": "jobs", "prometheus_url": flink.url,
+                 "rest_url": flink.url, "timeout_s": 1.0, "watch_s": 1}  # fmt: skip
+        if "selector" not in given:
+            where["name"] = "words"
+        where |= given
+        window = WindowConfig(window_s=60, stabilization_s=0)
+        place = KubernetesPlace(**where)
+        made.append(watched_on_kubernetes(place, line(), window, apply=apply))
+        return made[-1]
+
+    yield start
+    for jobs in made:
+        jobs.close()
+
+
+def test_a_job_is_watched_and_nothing_is_asked_of_it(watch, fake):
+    jobs = watch()
+    seen = jobs.snapshot()
+    assert seen.parallelism[0].tolist() == list(TASKS.values())
+    jobs.apply(wanted(np.array([[4, 9, 1]]), np.zeros((1, 3), np.int64)))
+    assert jobs.stopped() is None
+    assert [r for r in fake.requests if r.is_write] == []
+
+
+def test_an_account_that_could_write_is_refused_in_shadow(watch):
+    with pytest.raises(KubernetesError, match="must only read") as caught:
+        watch(RIGHTS)
+    assert "patch FlinkDeployment" in str(caught.value)
+
+
+def test_one_that_is_to_act_needs_its_rights(watch):
+    with pytest.raises(KubernetesError, match="may not patch, get Lease, create Lease"):
+        watch(apply=True)
+    assert watch(RIGHTS, apply=True).stopped() is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": "word"}, "no FlinkDeployment 'word'. Did you mean 'words'"),
+        ({"namespace": "other"}, "namespace 'other' has no FlinkDeployment 'words'"),
+        ({"selector": "team=shop"}, "the labels team=shop. There are: words"),
+        ({"verbs": ()}, "may not get, list, watch FlinkDeployment"),
+        ({"prometheus_url": None}, "no Prometheus"),
+        ({"prometheus_url": "http://127.0.0.1:9"}, "Prometheus did not answer"),
+        ({"context": "production"}, "production"),
+    ],
+)
+def test_what_is_wrong_is_said_at_the_start(watch, given, said):
+    with pytest.raises(DspGymError) as caught:
+        watch(**given)
+    assert re.search(re.escape(said), str(caught.value)), str(caught.value)
+
+
+def test_resource_definitions_that_are_missing_are_named(fake, watch):
+    del fake.resources["flinkdeployments"]
+    with pytest.raises(KubernetesError, match="Is the Flink Kubernetes Operator installed there"):
+        watch()
+
+
+def test_a_file_of_another_job_is_refused(fake, flink, watch):
+    flink.answers["/jobs/a1"]["vertices"][0]["name"] = "else"
+    with pytest.raises(FlinkError, match="no vertex 'source'"):
+        watch()
+
+
+def test_a_job_that_nobody_scrapes_is_refused_once_it_has_run_for_long(flink, watch):
+    tell(flink, since_ms=round(time.time() * 1000) - 80_000)
+    watch()  # a minute's window is not full yet, and a scrape or two may be missing
+    tell(flink, since_ms=round(time.time() * 1000) - 100_000)
+    with pytest.raises(FlinkError, match=r"no metrics of job 'words', which has run for 1\d\d s"):
+        watch()
+
+
+def test_acting_is_rehearsed_so_that_what_a_fence_forbids_is_said_at_the_start(fake, watch):
+    before = fake.object("FlinkDeployment", "words")
+    fake.admission.append(only_override("me"))
+    watch(RIGHTS, apply=True)
+    assert {r.query.get("dryRun") for r in fake.requests if r.method == "PATCH"} == {"All"}
+    assert fake.object("FlinkDeployment", "words")["spec"] == before["spec"]
+    arguments = ["--program", "words", "--managed-mib", "map=128"]
+    fake.put(deployment(job={**before["spec"]["job"], "args": arguments}))
+    watch(RIGHTS, apply=True)
+    with pytest.raises(KubernetesError, match="what acting writes would be refused") as caught:
+        watch(RIGHTS, apply=True, memory_route="job-arguments")
+    assert "memory_route: none" in str(caught.value)
+
+
+def test_a_server_that_is_down_is_said(fake, watch):
+    fake.kill()
+    with pytest.raises(KubernetesError, match="Does the API server run"):
+        watch()
+
+
+def test_of_several_resources_one_has_to_be_named(fake, watch):
+    body = deployment("more", labels={"team": "ads"})
+    fake.put(body | {"status": stable(body)})
+    with pytest.raises(KubernetesError, match="2 resources: more, words"):
+        watch(selector="team=ads")
+
+
+def test_a_built_in_autoscaler_is_a_reason_not_to_act(fake, watch):
+    jobs = watch()
+    fake.put(deployment(configuration={"job.autoscaler.enabled": "true"}))
+    end = time.monotonic() + 5
+    while (reason := jobs.stopped()) is None or "built-in" not in reason:
+        assert time.monotonic() < end, reason
+        time.sleep(0.01)
+    assert jobs.resource.builtin_autoscaler == "on"
+    assert jobs.advice() is None  # its metrics are not scraped

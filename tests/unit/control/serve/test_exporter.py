@@ -1,0 +1,120 @@
+"""The metrics of a loop: read back with Prometheus' own parser."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from dsp_gym.errors import FlinkError
+from tests.unit.control.serve.conftest import ask
+
+NAMES = {
+    "current_parallelism": {"vertex"},
+    "recommended_parallelism": {"vertex", "policy"},
+    "allowed_parallelism": {"vertex", "policy"},
+    "baseline_parallelism": {"vertex", "baseline"},
+    "current_memory_level": {"vertex"},
+    "recommended_memory_level": {"vertex", "policy"},
+    "decision_seconds": {"policy"},
+    "decisions": {"policy"},
+    "held": {"reason"},
+    "data_age_seconds": set(),
+    "window_fill": set(),
+    "guard_trips": {"policy", "guardrail"},
+    "fallback_active": {"policy"},
+    "policy_failures": {"policy", "cause"},
+    "api_errors": {"api", "reason"},
+    "condition": {"condition"},
+    "paused": set(),
+    "mode": {"mode"},
+    "policy_info": {"policy", "version", "sha256"},
+    "model_info": {"job_file", "sha256"},
+    "predicted_cost_per_hour": {"policy"},
+    "writes": {"outcome"},
+    "build_info": {"version"},
+}
+
+
+def scraped(session):
+    text = ask(f"{session.server.url}/metrics").text
+    return {
+        family.name.removeprefix("dsp_gym_"): family.samples
+        for family in text_string_to_metric_families(text)
+    }
+
+
+def value(families, name, **labels):
+    found = [sample.value for sample in families[name] if labels.items() <= sample.labels.items()]
+    assert len(found) == 1, (name, labels, found)
+    return found[0]
+
+
+def test_every_metric_of_the_interface_is_there_with_its_labels(serving):
+    session = serving()
+    session.run.run(steps=30)
+    families = scraped(session)
+    assert set(families) == set(NAMES)
+    for name, labels in NAMES.items():
+        for sample in families[name]:
+            found = set(sample.labels) - {"namespace", "job", "le"}
+            assert found == labels, (name, sample)
+            assert sample.labels["job"] == "flink-wordcount"
+
+
+def test_the_numbers_are_those_of_the_status(serving):
+    session = serving()
+    session.run.run(steps=30)
+    families, document = scraped(session), session.board.document()
+    for vertex in document["vertices"]:
+        name, ds2 = vertex["name"], vertex["policies"]["ds2"]
+        running = vertex["current"]["parallelism"]
+        assert value(families, "current_parallelism", vertex=name) == running
+        assert value(families, "baseline_parallelism", vertex=name) == running
+        both = {"vertex": name, "policy": "ds2"}
+        assert value(families, "recommended_parallelism", **both) == ds2["uncapped"]
+        assert value(families, "allowed_parallelism", **both) == ds2["target"]
+    assert value(families, "decisions", policy="ds2") == 30
+    assert value(families, "mode", mode="shadow") == 1
+    assert value(families, "mode", mode="active") == 0
+    assert value(families, "condition", condition="Ready") == 1
+    counted = [s for s in families["decision_seconds"] if s.name.endswith("_count")]
+    assert {s.labels["policy"]: s.value for s in counted} == {"learned": 30, "ds2": 30}
+
+
+def test_recommendations_are_absent_until_the_window_is_full_and_while_nothing_is_seen(
+    serving, monkeypatch
+):
+    session = serving()
+    session.run.turn()
+    families = scraped(session)
+    assert "recommended_parallelism" not in families
+    assert "current_parallelism" in families
+    assert value(families, "window_fill") < 1
+    session.run.run(steps=4)
+    assert "recommended_parallelism" in scraped(session)
+
+    def refuses():
+        raise FlinkError("http://prometheus: Prometheus did not answer within 5 s")
+
+    monkeypatch.setattr(session.run.jobs, "snapshot", refuses)
+    session.run.turn()
+    families = scraped(session)
+    assert "recommended_parallelism" not in families
+    assert "current_parallelism" not in families
+    assert value(families, "api_errors", api="prometheus", reason="Timeout") == 1
+    assert value(families, "held", reason="collector") == 1
+    assert value(families, "condition", condition="Ready") == 0
+
+
+def test_a_failing_policy_is_counted_by_cause(serving, monkeypatch):
+    session = serving()
+    session.run.run(steps=3)
+
+    def raises(snapshot):
+        raise ZeroDivisionError("no rate")
+
+    monkeypatch.setattr(session.run.seats[0].policy, "decide", raises)
+    session.run.run(steps=5)
+    families = scraped(session)
+    assert value(families, "policy_failures", policy="learned", cause="raised") == 2
+    assert value(families, "fallback_active", policy="learned") == 1
+    assert value(families, "fallback_active", policy="ds2") == 0

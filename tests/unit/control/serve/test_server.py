@@ -1,0 +1,274 @@
+"""What is served over HTTP, to whom, and within which bounds."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+from dsp_gym.control.config import ServeConfig
+from dsp_gym.control.serve import server as serving_module
+from dsp_gym.control.serve.server import read_token
+from dsp_gym.errors import ConfigError, FlinkError
+from dsp_gym.loop.wire import decision_from_json, snapshot_from_json, snapshot_to_json
+from tests.unit.control.serve.conftest import TOKEN, ask, session_of
+
+SHOWN = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def snapshots(session, n):
+    """Snapshots of the simulated job, one per minute."""
+    found = []
+    for _ in range(n):
+        session.run.jobs.advance(60)
+        found.append(snapshot_to_json(session.run.jobs.snapshot().job(0)))
+    return found
+
+
+def decide(session, document, query="", headers=SHOWN):
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return ask(f"{session.server.url}/v1/decide{query}", body, headers)
+
+
+def test_liveness_is_the_loops_and_readiness_the_jobs(serving, monkeypatch):
+    session = serving()
+    url = session.server.url
+    assert ask(f"{url}/healthz").status == 200
+    assert ask(f"{url}/readyz").status == 503
+    session.run.turn()
+    assert ask(f"{url}/readyz").status == 200
+
+    def refuses():
+        raise FlinkError("http://prometheus: Prometheus did not answer within 5 s")
+
+    monkeypatch.setattr(session.run.jobs, "snapshot", refuses)
+    session.run.turn()
+    ready = ask(f"{url}/readyz")
+    assert ready.status == 503
+    assert "did not answer" in ready.text
+    assert ask(f"{url}/healthz").status == 200
+
+
+def test_a_loop_that_stands_still_is_not_alive(serving):
+    session = serving()
+    now_s = [1000.0]
+    session.board._clock = lambda: now_s[0]
+    session.run.turn()
+    now_s[0] += 30 + serving_module.GRACE_S - 1
+    assert ask(f"{session.server.url}/healthz").status == 200
+    now_s[0] += 2
+    assert ask(f"{session.server.url}/healthz").status == 503
+    session.run.turn()
+    assert ask(f"{session.server.url}/healthz").status == 200
+
+
+def test_the_status_is_json_and_the_page_is_closed_to_other_origins(serving):
+    session = serving()
+    session.run.run(steps=3)
+    status = ask(f"{session.server.url}/v1/status")
+    assert status.json == json.loads(json.dumps(session.board.document()))
+    page = ask(f"{session.server.url}/")
+    assert page.status == 200
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert "Access-Control-Allow-Origin" not in page.headers
+    assert ask(f"{session.server.url}/elsewhere").status == 404
+    head = ask(f"{session.server.url}/v1/status", method="HEAD")
+    assert (head.status, head.text) == (200, "")
+    assert ask(f"{session.server.url}/v1/status", b"{}", SHOWN, method="DELETE").status == 501
+
+
+def test_decisions_are_those_of_the_policy_on_the_same_history(serving):
+    session = serving(guardrails=None)
+    seen = snapshots(session, 8)
+    answers = [decide(session, document, "?policy=ds2").json for document in seen]
+    from dsp_gym.policies.registry import make
+
+    alone = make("ds2-local")
+    for document, answer in zip(seen, answers, strict=True):
+        snapshot = snapshot_from_json([document])
+        if document is seen[0]:
+            alone.reset(snapshot.topology, [0])
+        there = decision_from_json([answer], snapshot.topology)
+        expected = alone.decide(snapshot)
+        assert there.parallelism.tolist() == expected.parallelism.tolist()
+        assert answer["schema"] == "dsp-gym/decision/1"
+        assert answer["t_s"] == document["t_s"]
+
+
+def test_the_loops_own_policies_do_not_notice(serving):
+    session = serving()
+    session.run.run(steps=3)
+    before = session.run.seats[1].policy.state()
+    for document in snapshots(session, 3):
+        assert decide(session, document).status == 200
+    assert session.run.seats[1].policy.state() == before
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}x"}, 401),
+        ({"Authorization": "Bearer"}, 401),
+        ({"Authorization": f"bearer {TOKEN}"}, 200),
+    ],
+)
+def test_only_whoever_shows_the_token_gets_decisions(serving, headers, status):
+    session = serving()
+    answer = decide(session, snapshots(session, 1)[0], headers=headers)
+    assert answer.status == status
+
+
+def test_without_a_token_there_are_no_decisions_for_anybody(serving):
+    session = serving(serve={"port": 0})
+    assert decide(session, snapshots(session, 1)[0]).status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"{", 400, "not valid JSON"),
+        (b"[" * 100_000, 400, "not valid JSON"),
+        (b"[]", 400, "expected a JSON object"),
+        (b'{"schema": "dsp-gym/snapshot/9"}', 400, "dsp-gym/snapshot/1"),
+        (b"\xff\xfe", 400, "not valid JSON"),
+        (b"x" * 300_000, 413, "262144 are the most"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused_with_the_reason(serving, body, status, says):
+    answer = decide(serving(), body)
+    assert answer.status == status
+    assert says in answer.json["error"]
+
+
+def test_a_snapshot_out_of_order_and_an_unknown_policy_are_refused(serving):
+    session = serving()
+    first, second = snapshots(session, 2)
+    assert decide(session, second).status == 200
+    late = decide(session, first)
+    assert late.status == 400
+    assert "does not follow" in late.json["error"]
+    unknown = decide(session, second, "?policy=ds3")
+    assert unknown.status == 404
+    assert "Did you mean 'ds2'" in unknown.json["error"]
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(serving):
+    session = serving(timeout_s=0.3)
+    parts = urlsplit(session.server.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as link:
+        head = f"POST /v1/decide HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+        link.sendall(f"{head}Content-Length: 50\r\n\r\n{{".encode())
+        begun = time.monotonic()
+        answer = http.client.HTTPResponse(link)
+        answer.begin()
+        assert answer.status == 408
+        assert time.monotonic() - begun < 5
+        answer.close()
+
+
+def test_a_request_that_says_nothing_is_closed(serving):
+    session = serving(timeout_s=0.3)
+    parts = urlsplit(session.server.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as link:
+        link.sendall(b"GET /v1/sta")
+        assert link.recv(100) == b""
+    assert ask(f"{session.server.url}/healthz").status == 200
+
+
+def test_a_body_without_a_length_is_refused(serving):
+    session = serving()
+    parts = urlsplit(session.server.url)
+    link = http.client.HTTPConnection(parts.hostname, parts.port, timeout=10)
+    link.request("POST", "/v1/decide", body=iter([b"{}"]), headers=SHOWN, encode_chunked=True)
+    assert link.getresponse().status == 411
+    link.close()
+
+
+def test_many_at_once_are_served_or_turned_away_and_it_goes_on(serving):
+    session = serving()
+    (document,) = snapshots(session, 1)
+    statuses = []
+
+    def client(number):
+        body = {**document, "job": f"job-{number}"}
+        statuses.append(decide(session, body).status)
+
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(statuses) <= {200, 429}
+    assert 200 in statuses
+    assert decide(session, {**document, "job": "later"}).status == 200
+
+
+def test_a_slow_policy_answers_with_its_fallback_in_time(serving, monkeypatch):
+    session = serving(decide_timeout_s=0.2)
+    (document,) = snapshots(session, 1)
+    assert decide(session, document).status == 200
+    seat = next(iter(session.server.decisions._histories.values())).seat
+    let_go = threading.Event()
+    monkeypatch.setattr(seat.policy, "decide", lambda snapshot: let_go.wait(10))
+    begun = time.monotonic()
+    (document,) = snapshots(session, 1)
+    answer = decide(session, document)
+    assert time.monotonic() - begun < 5
+    let_go.set()
+    assert answer.status == 200
+    assert "late" in answer.json["reason"]
+
+
+def test_the_interface_describes_itself(serving):
+    session = serving()
+    document = ask(f"{session.server.url}/v1/openapi.json").json
+    assert document["openapi"].startswith("3.1")
+    assert set(document["paths"]) == {
+        "/healthz", "/readyz", "/metrics", "/v1/jobs", "/v1/status", "/v1/openapi.json",
+        "/v1/decide",
+    }  # fmt: skip
+    for path, methods in document["paths"].items():
+        if "get" in methods:
+            assert ask(f"{session.server.url}{path}").status in (200, 503)
+    references = [part for part in str(document).split("'") if part.startswith("#/")]
+    assert references
+    for reference in references:
+        found = document
+        for key in reference.removeprefix("#/").split("/"):
+            found = found[key]
+    decide_ = document["paths"]["/v1/decide"]["post"]
+    assert decide_["parameters"][0]["schema"]["enum"] == ["ds2", "learned"]
+
+
+def test_a_port_that_is_taken_is_a_message(serving, tmp_path):
+    session = serving()
+    port = urlsplit(session.server.url).port
+    with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}.*--port 0"):
+        serving(serve={"port": port}, journal=str(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(("text", "says"), [("short", "5 characters"), (None, "cannot be read")])
+def test_a_token_file_that_is_no_use_is_a_message(tmp_path, text, says):
+    file = tmp_path / "token"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        read_token(ServeConfig(token_file=file))
+
+
+def test_closing_it_ends_its_thread_and_frees_the_port(tmp_path):
+    parts = None
+    with session_of(tmp_path) as session:
+        parts = urlsplit(session.server.url)
+        ask(f"{session.server.url}/healthz")
+    names = [thread.name for thread in threading.enumerate()]
+    assert "dsp-gym http" not in names
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((parts.hostname, parts.port), timeout=1)

@@ -1,0 +1,292 @@
+"""The loop on a real job: journaled whole, and not ended by what goes wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dsp_gym.control.modes import RollBackConfig
+from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.run import LiveRun, Notes, Turn
+from dsp_gym.control.seat import Seat
+from dsp_gym.errors import StorageError
+from dsp_gym.guardrails.chain import build
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.wire import decision_from_json, snapshot_from_json
+from dsp_gym.policies.registry import make
+from dsp_gym.records.journal import Journal, read
+from tests.living import Living
+
+KINDS = ["snapshot", "decision", "guard", "actuation", "outcome"]
+
+
+class Asks:
+    """A policy that wants that many tasks of the map; 0 raises."""
+
+    name = "asks"
+
+    def __init__(self, *tasks: int) -> None:
+        self._tasks = list(tasks)
+        self.saw: list[float] = []
+
+    def reset(self, jobs, seeds, mask=None) -> None:
+        self.seeds = seeds
+
+    def decide(self, snapshot) -> ScalingDecision:
+        self.saw.append(float(snapshot.t_s[0]))
+        p = snapshot.parallelism.copy()
+        tasks = self._tasks.pop(0) if len(self._tasks) > 1 else self._tasks[0]
+        if tasks == 0:
+            raise ZeroDivisionError("no rate")
+        p[:, 1] = tasks
+        return ScalingDecision(p, snapshot.memory_level.copy(), (f"wants {tasks}",))
+
+    def state(self) -> dict:
+        return {}
+
+    def restore(self, state: dict) -> None:
+        pass
+
+
+@pytest.fixture
+def living() -> Living:
+    return Living()
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with Journal(tmp_path) as written:
+        yield written
+
+
+def started(living: Living, policy, journal, guardrails=None, **rest) -> LiveRun:
+    notes = Notes(journal, "line", policy.name, living.clock)
+    permission = Permission(rest.pop("mode", "active"))
+    rest = {"permission": permission, "clock": living.clock, **rest}
+    return LiveRun(living.jobs, [Seat(policy, guardrails)], notes, **rest)
+
+
+def test_every_decision_leaves_its_five_entries_in_order(living, journal):
+    run = started(living, Asks(1), journal)
+    run.run(steps=3)
+    entries = list(read(journal.folder))
+    assert [entry.kind for entry in entries] == KINDS * 3
+    assert [entry.seq for entry in entries] == list(range(15))
+    assert {(entry.job, entry.policy) for entry in entries} == {("line", "asks")}
+    times = [entry.t_s for entry in entries]
+    assert times == sorted(times)
+
+
+def test_what_stands_in_the_journal_can_be_decided_on_again(living, journal):
+    run = started(living, make("ds2"), journal)
+    run.run(steps=5)
+    entries = list(read(journal.folder))
+    again = make("ds2")
+    for number in range(5):
+        seen, decided = entries[5 * number].body, entries[5 * number + 1].body
+        snapshot = snapshot_from_json([seen])
+        if number == 0:
+            again.reset(snapshot.topology, np.array([0]))
+        there = decision_from_json([decided], snapshot.topology)
+        np.testing.assert_array_equal(again.decide(snapshot).parallelism, there.parallelism)
+
+
+def test_ds2_scales_the_job_up_through_the_loop(living, journal):
+    turns: list[Turn] = []
+    run = started(living, make("ds2"), journal, on_turn=turns.append)
+    run.run(duration_s=600)
+    assert living.now_s == 600
+    assert living.simulated.state.parallelism[0, 1] == 2  # 1,500/s at 1,000/s per task
+    assert sum(turn.changes for turn in turns) >= 1
+    assert all(turn.held is None for turn in turns)
+
+
+def test_guardrails_hold_on_the_way(living, journal):
+    run = started(living, Asks(20), journal, build("default"))
+    run.run(steps=6)
+    guards = [entry.body for entry in read(journal.folder) if entry.kind == "guard"]
+    assert any(guard["interventions"] for guard in guards)
+    assert max(guard["vertices"][1]["parallelism"] for guard in guards) < 20
+
+
+def test_a_policy_that_raises_keeps_the_configuration_and_is_asked_again(living, journal):
+    turns: list[Turn] = []
+    run = started(living, Asks(1, 0, 2), journal, on_turn=turns.append)
+    run.run(steps=3)
+    errors = [entry.body for entry in read(journal.folder) if entry.kind == "error"]
+    assert [error["stage"] for error in errors] == ["policy"]
+    assert "ZeroDivisionError: no rate" in errors[0]["reason"]
+    assert turns[1].held is not None
+    assert not turns[1].changes
+    assert [len(asked.parallelism) for asked in living.asked] == [1, 1]
+    assert living.asked[-1].parallelism[0, 1] == 2
+
+
+def test_unknown_metrics_freeze_the_loop_and_it_goes_on_when_they_are_back(living, journal):
+    run = started(living, Asks(3), journal)
+    living.trouble = "Prometheus at http://127.0.0.1:9090 does not answer"
+    first = run.turn()
+    assert first.held == living.trouble
+    assert not living.asked
+    living.trouble = None
+    assert run.turn().held is None
+    assert len(living.asked) == 1
+    kinds = [entry.kind for entry in read(journal.folder)]
+    assert kinds == ["snapshot", "error", *KINDS[1:], *KINDS]
+    decided = [e.body for e in read(journal.folder) if e.kind == "actuation"]
+    assert [body["asked"] for body in decided] == [False, True]
+    assert decided[0]["held"].startswith("Prometheus")
+
+
+def test_a_job_that_cannot_be_looked_at_is_waited_for(living, journal):
+    policy = Asks(2)
+    run = started(living, policy, journal, interval_s=30)
+    living.refuses = "2 jobs are named 'line'"
+    turn = run.turn()
+    assert turn.snapshot is None
+    assert "2 jobs" in turn.held
+    assert living.now_s == 30
+    assert not policy.saw
+    assert [e.kind for e in read(journal.folder)] == ["error", "error"]
+    living.refuses = None
+    assert run.turn().snapshot is not None
+
+
+def test_a_journal_that_cannot_be_written_ends_the_run(living, journal):
+    run = started(living, Asks(2), journal)
+    run.turn()
+    journal.close()
+    with pytest.raises(StorageError, match="closed"):
+        run.turn()
+
+
+def test_a_dry_run_says_what_it_would_have_asked_for(living, journal):
+    run = started(living, Asks(3), journal, mode="shadow")
+    turn = run.turn()
+    assert turn.changes
+    assert not turn.applied
+    decided = next(e.body for e in read(journal.folder) if e.kind == "actuation")
+    assert decided == {
+        "event": "decided", "asked": False, "applied": False, "held": None, "mode": "shadow"
+    }  # fmt: skip
+    assert not living.asked
+
+
+def test_steps_of_the_actuator_stand_between_the_others(living, journal):
+    run = started(living, Asks(1), journal)
+    run.turn()
+    run.notes.step("savepoint", {"bytes": 5})
+    assert list(read(journal.folder))[-1].body == {"event": "savepoint", "bytes": 5}
+
+
+def test_the_seed_reaches_the_policy(living, journal):
+    policy = Asks(1)
+    started(living, policy, journal, seed=7)
+    assert policy.seeds.tolist() == [7]
+
+
+def test_a_change_that_made_the_job_late_is_taken_back_and_then_it_rests(living, journal):
+    living.simulated.reset(np.arange(1), np.array([[1500.0]]), parallelism=np.array([[4, 3, 1]]))
+    turns: list[Turn] = []
+    advance = living.jobs.advance
+
+    def late_with_one_task(seconds):
+        outcome = advance(seconds)
+        late = living.simulated.state.parallelism[0, 1] == 1
+        return replace(outcome, slo_s=outcome.seconds * (0.9 if late else 0.0))
+
+    living.jobs.advance = late_with_one_task
+    run = started(living, Asks(3, 3, 3, 3, 1), journal, on_turn=turns.append,
+                  roll_back=RollBack(RollBackConfig(cool_down_s=900)))  # fmt: skip
+    run.run(steps=30)
+    held = [turn.held_code for turn in turns]
+    taken_back = held.index("rolled_back")
+    assert turns[taken_back].snapshot.parallelism[0, 1] == 1
+    assert set(held[taken_back + 1 : taken_back + 15]) == {"rests"}
+    assert living.asked[-1].parallelism[0, 1] in (1, 3)
+    steps = [e.body for e in read(journal.folder) if e.body.get("event") == "rolled_back"]
+    assert "outside the objective" in steps[0]["reason"]
+    decided = [e.body for e in read(journal.folder) if e.body.get("event") == "decided"]
+    assert not decided[taken_back]["asked"]
+
+
+def test_a_clock_that_goes_back_makes_policies_start_anew_and_nothing_is_asked(living, journal):
+    policy = Asks(1, 1, 3)
+    turns: list[Turn] = []
+    run = started(living, policy, journal, on_turn=turns.append)
+    run.run(steps=2)
+    resets = []
+    policy.reset = lambda *given: resets.append(given)
+    before = living.simulated.snapshot
+
+    def earlier():
+        seen = before()
+        return replace(seen, t_s=seen.t_s - 3600, running_since_s=seen.running_since_s - 3600)
+
+    living.simulated.snapshot = earlier
+    run.run(steps=4)
+    assert turns[2].held_code == "clock"
+    assert "the clock went back by 3" in turns[2].held
+    assert len(resets) == 1
+    assert not turns[2].asked
+    assert turns[3].held is None
+    assert turns[3].asked
+
+
+def test_time_that_was_slept_through_is_told_and_holds_nothing(living, journal):
+    run = started(living, Asks(1), journal)
+    run.turn()
+    living.sleep(3600)
+    turn = run.turn()
+    assert turn.held is None
+    assert ("clock", "3660 s went by since the last decision") in turn.failures
+
+
+def test_what_nobody_expected_is_told_and_the_loop_goes_on(living, journal, monkeypatch):
+    run = started(living, Asks(2), journal)
+
+    def odd():
+        raise KeyError("vertices")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(living, "snapshot", odd)
+        turn = run.turn()
+    assert turn.held == "KeyError: 'vertices'"
+    assert turn.held_code == "collector"
+    assert living.now_s == 60
+    assert run.turn().held is None
+
+
+def test_a_full_disk_stops_the_journal_and_not_the_loop(living, journal, limited_files):
+    run = started(living, Asks(1), journal)
+    run.run(steps=3)
+    size = max(file.stat().st_size for file in journal.folder.glob("*.jsonl"))
+    limited_files(size + 700)  # in the middle of an entry
+    for _ in range(3):
+        turn = run.turn()
+        assert turn.guarded is not None
+        assert run.notes.trouble is not None
+    assert "large" in run.notes.trouble
+    limited_files(None)
+    run.run(steps=8)
+    assert run.notes.trouble is None
+    entries = list(read(journal.folder))
+    assert [e.seq for e in entries] == list(range(len(entries)))
+    said = [e.body["reason"] for e in entries if e.body.get("stage") == "journal"]
+    assert all("entries are missing before this one" in reason for reason in said)
+    assert sum(int(reason.split()[0]) for reason in said) == run.notes.lost > 0
+    decided = [e for e in entries if e.kind == "decision"]
+    assert 5 <= len(decided) < 8
+
+
+def test_the_acting_policy_is_one_of_several_and_the_others_touch_nothing(living, journal):
+    timid, bold = Asks(1), Asks(3)
+    timid.name, bold.name = "timid", "bold"
+    notes = Notes(journal, "line", None, living.clock)
+    run = LiveRun(living.jobs, [Seat(timid), Seat(bold)], notes, acting="timid",
+                  permission=Permission("active"), clock=living.clock)  # fmt: skip
+    run.run(steps=4)
+    assert all(asked.parallelism[0, 1] == 1 for asked in living.asked)
+    assert len(bold.saw) == len(timid.saw) == 4

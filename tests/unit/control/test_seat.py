@@ -1,0 +1,232 @@
+"""A policy beside others: asked in isolation, replaced when it fails, in nobody's way."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from dsp_gym.control.seat import Seat
+from dsp_gym.control.worker import LateError, Worker
+from dsp_gym.guardrails.chain import build
+from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.guardrails.shadow import ShadowPolicy
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.policies.registry import make
+from tests.simulating import constant, exact, line
+
+
+class Answers:
+    """A policy that answers what a function makes of the snapshot."""
+
+    name = "answers"
+
+    def __init__(self, function) -> None:
+        self.function = function
+        self.asked = 0
+
+    def reset(self, jobs, seeds, mask=None) -> None:
+        pass
+
+    def decide(self, snapshot):
+        self.asked += 1
+        return self.function(snapshot)
+
+    def state(self) -> dict:
+        return {}
+
+    def restore(self, state: dict) -> None:
+        pass
+
+
+def decision(snapshot, tasks=2, level=None, **given) -> ScalingDecision:
+    parallelism = snapshot.parallelism.copy()
+    parallelism[:, 1] = tasks
+    values = {
+        "parallelism": parallelism,
+        "memory_level": snapshot.memory_level.copy(),
+        "reasons": ("wants more",),
+    } | given
+    return ScalingDecision(**values)
+
+
+@pytest.fixture
+def seen():
+    jobs = constant(line(), 1500.0, exact())
+    jobs.advance(300)
+    return jobs.snapshot()
+
+
+def seat(policy, seen, *args, **given) -> Seat:
+    made = Seat(policy, *args, **given)
+    made.reset(seen.topology, np.array([0]))
+    return made
+
+
+def fallback(name: str = "ds2") -> ShadowPolicy:
+    return ShadowPolicy(make(name))
+
+
+def raises(_):
+    raise ZeroDivisionError("no rate")
+
+
+def leaves(_):
+    sys.exit(3)
+
+
+NONSENSE = {
+    "None": lambda s: None,
+    "an array of another shape": lambda s: decision(s, parallelism=np.ones((1, 99), np.int64)),
+    "an array of one dimension": lambda s: decision(s, parallelism=np.ones(3, np.int64)),
+    "NaN": lambda s: decision(s, parallelism=np.full(s.parallelism.shape, np.nan)),
+    "broken numbers": lambda s: decision(s, parallelism=s.parallelism + 0.5),
+    "no tasks at all": lambda s: decision(s, tasks=0),
+    "tasks below none": lambda s: decision(s, tasks=-3),
+    "more tasks than key groups": lambda s: decision(s, tasks=2**20),
+    "a level that is not there": lambda s: decision(s, memory_level=s.memory_level + 50),
+    "reasons of another number": lambda s: decision(s, reasons=("a", "b")),
+    "reasons that are no tuple": lambda s: decision(s, reasons="because"),
+}
+
+
+def test_a_sound_decision_passes_with_its_range(seen):
+    judged = seat(Answers(decision), seen).decide(seen)
+    assert judged.failure is None
+    assert not judged.is_replaced
+    assert judged.guarded.parallelism[0, 1] == 2
+    assert judged.lower[0, 1] <= 2 <= judged.upper[0, 1]
+    assert judged.seconds > 0
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_nonsense_is_replaced_by_the_fallback_and_counted_as_such(seen, what):
+    expected = fallback()
+    expected.reset(seen.topology, np.array([0]))
+    judged = seat(Answers(NONSENSE[what]), seen, replacement=fallback()).decide(seen)
+    assert judged.failure.cause == "invalid"
+    assert judged.failure.replaced_by == "ds2"
+    assert judged.is_replaced
+    np.testing.assert_array_equal(judged.guarded.parallelism, expected.decided(seen).parallelism)
+    assert "nonsense" in judged.guarded.proposed.reasons[0]
+
+
+@pytest.mark.parametrize("function", [raises, leaves])
+@pytest.mark.parametrize("timeout_s", [None, 5.0])
+def test_a_policy_that_raises_or_leaves_is_replaced(seen, function, timeout_s):
+    made = seat(Answers(function), seen, replacement=fallback(), timeout_s=timeout_s)
+    judged = made.decide(seen)
+    made.close()
+    assert judged.failure.cause == "raised"
+    assert judged.failure.replaced_by == "ds2"
+
+
+def test_without_a_fallback_what_runs_is_kept(seen):
+    judged = seat(Answers(raises), seen).decide(seen)
+    assert judged.failure.replaced_by is None
+    assert "ZeroDivisionError: no rate" in judged.failure.reason
+    np.testing.assert_array_equal(judged.guarded.parallelism, seen.parallelism)
+
+
+def test_the_fallback_of_the_guardrails_is_taken(seen):
+    rules = GuardrailsConfig.model_validate({"guardrails": [{"kind": "fallback"}]})
+    judged = seat(Answers(raises), seen, build(rules)).decide(seen)
+    assert judged.failure.replaced_by == "ds2"
+    assert judged.guarded.parallelism[0, 1] == 2  # 1,500/s at 1,000/s per task
+
+
+def test_a_fallback_that_fails_too_keeps_what_runs(seen):
+    judged = seat(Answers(raises), seen, replacement=ShadowPolicy(Answers(raises))).decide(seen)
+    assert judged.failure.replaced_by is None
+    assert "its fallback failed, too" in judged.failure.reason
+    np.testing.assert_array_equal(judged.guarded.parallelism, seen.parallelism)
+
+
+def test_guardrails_that_raise_keep_what_runs(seen):
+    rules = {"guardrails": [{"kind": "out_of_distribution", "bounds": {"busy_ms_per_s": [0, 1]},
+                             "action": "hold"}]}  # fmt: skip
+    chain = build(GuardrailsConfig.model_validate(rules), features=raises)
+    judged = seat(Answers(decision), seen, chain).decide(seen)
+    assert judged.failure.cause == "guardrails"
+    np.testing.assert_array_equal(judged.guarded.parallelism, seen.parallelism)
+
+
+def test_a_late_policy_is_replaced_until_it_is_done_and_then_asked_again(seen):
+    let_go = threading.Event()
+
+    def slow(snapshot):
+        let_go.wait(10)
+        return decision(snapshot)
+
+    policy = Answers(slow)
+    made = seat(policy, seen, replacement=fallback(), timeout_s=0.05)
+    begun = time.monotonic()
+    first, second = made.decide(seen), made.decide(seen)
+    assert time.monotonic() - begun < 5
+    assert (first.failure.cause, second.failure.cause) == ("late", "late")
+    assert "within 0.05 s" in first.failure.reason
+    assert policy.asked == 1  # it is not asked anew while it is at work
+    let_go.set()
+    deadline = time.monotonic() + 10
+    while made.decide(seen).failure is not None:
+        assert time.monotonic() < deadline
+    made.close()
+
+
+def test_the_thread_of_a_worker_ends_when_it_is_closed():
+    worker = Worker("ends")
+    assert worker.call(lambda: 3, 5.0) == 3
+    with pytest.raises(ValueError, match="own error"):
+        worker.call(lambda: (_ for _ in ()).throw(ValueError("own error")), 5.0)
+    worker.close()
+    worker._thread.join(5)
+    assert not worker._thread.is_alive()
+
+
+def test_a_worker_that_is_late_says_so():
+    worker, let_go = Worker("late"), threading.Event()
+    with pytest.raises(LateError, match=r"within 0\.01 s"):
+        worker.call(lambda: let_go.wait(10), 0.01)
+    with pytest.raises(LateError, match="earlier"):
+        worker.call(lambda: 1, 0.01)
+    let_go.set()
+    worker.close()
+
+
+def test_the_range_is_what_every_guardrail_leaves(seen):
+    rules = {"guardrails": [{"kind": "step_limit", "tasks": 2, "up_factor": 1, "down_factor": 1},
+                            {"kind": "bounds_and_quota", "max_parallelism": 2}]}  # fmt: skip
+    judged = seat(Answers(lambda s: decision(s, tasks=9)), seen,
+                  build(GuardrailsConfig.model_validate(rules))).decide(seen)  # fmt: skip
+    assert seen.parallelism[0, 1] == 1
+    assert (judged.lower[0, 1], judged.upper[0, 1]) == (1, 2)
+    assert judged.guarded.parallelism[0, 1] == 2
+    assert judged.guarded.proposed.parallelism[0, 1] == 9
+
+
+def test_a_quota_leaves_a_vertex_what_the_others_do_not_take(seen):
+    rules = {"guardrails": [{"kind": "bounds_and_quota", "cores": 6}]}
+    judged = seat(Answers(decision), seen,
+                  build(GuardrailsConfig.model_validate(rules))).decide(seen)  # fmt: skip
+    # Of six cores the sink takes one and the map two: three more are there for the map.
+    assert judged.upper[0, 1] == 5
+
+
+def test_while_a_guardrail_holds_the_range_is_what_runs():
+    jobs = constant(line(), 1500.0, exact())
+    jobs.advance(5)  # the metrics window is not full
+    early = jobs.snapshot()
+    judged = seat(Answers(lambda s: decision(s, tasks=9)), early, build("default")).decide(early)
+    np.testing.assert_array_equal(judged.lower, early.parallelism)
+    np.testing.assert_array_equal(judged.upper, early.parallelism)
+
+
+def test_warming_up_leaves_no_trace_and_raises_nothing_but_what_the_user_can_put_right(seen):
+    seat(Answers(raises), seen).warm_up(seen)
+    made, other = (seat(make("ds2"), seen) for _ in range(2))
+    made.warm_up(seen)
+    made.reset(seen.topology, np.array([0]))
+    assert made.policy.state() == other.policy.state()

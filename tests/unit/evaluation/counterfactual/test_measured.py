@@ -1,0 +1,66 @@
+"""The model's job as the metrics of a real one would tell of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.evaluation.counterfactual.measured import REMEMBERED_S, MeasuredJobs
+from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation.state import X_PENDING
+from tests.simulating import exact, line, wanted
+
+SPEC = line(buffer_records=1)  # one task of the map carries 1,000 records/s
+
+
+def jobs_under(rates) -> SimulatedJobs:
+    """Two exact lines under rates by second."""
+    jobs = SimulatedJobs(Topology.of([SPEC], [0, 0]), exact())
+    jobs.reset(np.zeros(2, np.int64), np.tile(np.asarray(rates, float), (2, 1)))
+    return jobs
+
+
+def test_a_record_is_as_old_as_the_backlog_it_waited_in():
+    # 2,000 arrive and 1,000 leave a second: after 60 s the record that leaves came after 30 s.
+    told = MeasuredJobs(jobs_under(np.full(60, 2000.0))).advance(60)
+    assert told.pending == pytest.approx(60_000, rel=0.01)
+    assert told.latency_p95_s == pytest.approx(np.full(2, (2.5 + 30.0) / 2), abs=1.0)
+
+
+def test_a_backlog_from_before_the_load_came_at_its_first_rate():
+    jobs = jobs_under(np.full(60, 1000.0))
+    jobs.state.vertex[:, 0, X_PENDING] = 20_000.0
+    told = MeasuredJobs(jobs).advance(5)
+    assert told.latency_p95_s == pytest.approx(np.full(2, 20.0), abs=0.2)
+
+
+def test_a_job_looks_late_until_its_sinks_have_forgotten():
+    # Ten seconds at twice the rate leave 10,000 records, worked off at 1,000 - 500 = 500/s in 20 s.
+    rates = np.concatenate([np.full(10, 2000.0), np.full(80, 500.0)])
+    truth = jobs_under(rates).advance(90).slo_s
+    told = MeasuredJobs(jobs_under(rates)).advance(90).slo_s
+    silent = MeasuredJobs(jobs_under(rates), has_latency=False).advance(90).slo_s
+    assert np.all(told - silent == REMEMBERED_S)
+    assert np.all(np.abs(silent - truth) <= 5)
+
+
+def test_what_is_spent_and_carried_is_the_simulations():
+    rates = np.concatenate([np.full(30, 1500.0), np.full(30, 300.0)])
+    plain, measured = jobs_under(rates), MeasuredJobs(jobs_under(rates))
+    for _ in range(2):
+        truth, told = plain.advance(33), measured.advance(33)
+        for name in ("seconds", "arrived", "processed", "pending", "pending_s", "cost", "core_s",
+                     "down_s", "rescales"):  # fmt: skip
+            assert getattr(told, name) == pytest.approx(getattr(truth, name)), name
+
+
+def test_an_outage_is_late_from_its_first_second():
+    measured = MeasuredJobs(jobs_under(np.full(120, 500.0)))
+    measured.advance(30)
+    seen = measured.snapshot()
+    measured.apply(wanted(seen.parallelism + np.array([0, 1, 0]), seen.memory_level))
+    told = measured.advance(15)
+    assert np.all(told.down_s == 15)
+    assert np.all(told.slo_s == 15)
+    assert np.all(told.rescales == 1)

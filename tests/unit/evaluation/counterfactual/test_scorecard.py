@@ -1,0 +1,196 @@
+"""The counterfactual scorecard: on simulated jobs, where what would have happened can be run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsp_gym.config.files import parse
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.gate import GateConfig
+from dsp_gym.control.places import Elsewhere
+from dsp_gym.control.start import started
+from dsp_gym.errors import ConfigError, SchemaError
+from dsp_gym.evaluation.counterfactual.claims import Claim, Estimated, ModelError, Trust
+from dsp_gym.evaluation.counterfactual.course import read_course
+from dsp_gym.evaluation.counterfactual.report import write_page
+from dsp_gym.evaluation.counterfactual.scorecard import ScorecardConfig, scorecard
+from dsp_gym.evaluation.counterfactual.verdict import judge
+from dsp_gym.job.catalog import load_job
+from dsp_gym.records.journal import Journal, read
+
+HOURS = 2
+POLICIES = [
+    {"name": "justin", "policy": "justin-artifact"},
+    {"name": "ds2", "policy": "ds2-justin"},
+    "incumbent",
+]
+HOW = ScorecardConfig(seeds=4)
+
+
+def run(folder: Path, acting: str, **changed: object) -> RunConfig:
+    """Lets one policy act on a simulated job for some hours, the others watching."""
+    document = {
+        "job": "nexmark-q11", "policies": POLICIES, "acting": acting, "guardrails": None,
+        "mode": "active", "roll_back": {"slo_share": 1.0}, "gate": {"min_days": HOURS / 24},
+        **changed,
+    }  # fmt: skip
+    config = parse(RunConfig, document, "run.yaml")
+    place = Elsewhere(load="diurnal", duration_s=HOURS * 3600)
+    with started(config, apply=True, elsewhere=place, journal=folder) as loop:
+        loop.run(steps=HOURS * 60)
+    return config
+
+
+@pytest.fixture(scope="module")
+def journals(tmp_path_factory) -> dict[str, Path]:
+    """Journals of the same job under the same load, with one policy and with the other acting."""
+    root = tmp_path_factory.mktemp("journals")
+    for acting in ("justin", "ds2"):
+        run(root / acting, acting)
+    return {acting: root / acting for acting in ("justin", "ds2")}
+
+
+@pytest.fixture(scope="module")
+def card(journals):
+    return scorecard(journals["justin"], how=HOW)
+
+
+def test_a_journal_says_what_ran_and_what_was_wanted(journals):
+    course = read_course(journals["justin"])
+    assert len(course) == HOURS * 60
+    assert course.interval_s == 60
+    assert course.vertices == tuple(v.name for v in load_job("nexmark-q11").topological_order())
+    assert set(course.decided) == {"justin", "ds2", "incumbent"}
+    ran = course.decided["incumbent"]
+    assert np.array_equal(ran.parallelism, course.parallelism)
+    assert course.coverage > 0.9
+    (whole,) = course.segments()
+    assert whole.stop - whole.start >= HOURS * 60 - 1
+
+
+def test_a_gap_ends_a_stretch(journals, tmp_path):
+    entries = list(read(journals["justin"]))
+    begun_s = entries[0].t_s
+    with Journal(tmp_path / "gap") as journal:
+        for entry in entries:
+            if not 2400 < entry.t_s - begun_s < 4200:
+                journal.append(entry.kind, entry.t_s, entry.job, entry.policy, entry.body)
+    course = read_course(tmp_path / "gap")
+    assert len(course.segments()) == 2
+    assert course.coverage < 0.95
+
+
+def test_the_model_is_right_about_a_job_it_is(card):
+    assert card.error.cost < 0.02
+    assert card.error.slo < 0.02
+    assert not card.error.beyond(Trust())
+
+
+def test_what_the_other_policy_costs_is_predicted_from_this_ones_journal(card, journals):
+    """The other one's own run on the same load tells."""
+    other = read_course(journals["ds2"]).outcome
+    truth = 3600 * np.nansum(other["cost"]) / np.nansum(other["seconds"])
+    (claim,) = (one for one in card.claims if one.policy == "ds2")
+    assert claim.figures["cost_per_h"].value == pytest.approx(truth, rel=0.15)
+
+
+def test_the_incumbent_saves_nothing_and_agrees_with_itself(card):
+    (ran,) = (one for one in card.claims if one.policy == "incumbent")
+    assert ran.figures["saving"].value == 0
+    assert ran.agreement == 1
+    assert "incumbent" not in card.verdicts
+
+
+def test_nothing_is_claimed_by_a_model_that_is_wrong(journals, tmp_path):
+    spec = load_job("nexmark-q11")
+    slow = tuple(
+        v.model_copy(update={"cpu_us_per_record": v.cpu_us_per_record.model_copy(
+            update={"value": 30.0})} if hasattr(v.cpu_us_per_record, "value")
+            else {"cpu_us_per_record": 30.0})
+        for v in spec.vertices
+    )  # fmt: skip
+    import yaml
+
+    document = spec.model_copy(update={"vertices": slow}).model_dump(
+        mode="json", by_alias=True, exclude_defaults=True
+    )
+    (tmp_path / "slow.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    config = parse(
+        RunConfig, {"job": str(tmp_path / "slow.yaml"), "policies": POLICIES}, "slow.yaml"
+    )
+    found = scorecard(journals["justin"], config, how=HOW)
+    assert found.error.beyond(Trust())
+    assert not any(one.figures for one in found.claims)
+    assert {verdict.word for verdict in found.verdicts.values()} == {"keep watching"}
+    write_page(found, tmp_path / "page.html")
+    assert "Nothing is claimed" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_the_same_journal_gives_the_same_scorecard(card, journals):
+    assert scorecard(journals["justin"], how=HOW).to_json() == card.to_json()
+
+
+def test_the_page_stands_alone_and_holds_verdicts_and_plots(card, tmp_path):
+    text = write_page(card, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text.count("<svg") == 3
+    assert "ds2: " in text
+    assert "<script" not in text
+    assert "src=" not in text
+    document = json.loads(card.to_json())
+    assert document["schema"] == "dsp-gym/shadow-scorecard/1"
+    assert document["verdicts"]["ds2"]["word"] in text
+
+
+def test_a_model_of_another_job_is_refused(journals):
+    config = parse(RunConfig, {"job": "nexmark-q1", "policies": POLICIES}, "other.yaml")
+    with pytest.raises(ConfigError, match="the journal is of a job with"):
+        scorecard(journals["justin"], config)
+
+
+def test_an_empty_journal_says_so(tmp_path):
+    with Journal(tmp_path) as journal:
+        journal.append("error", 0.0, "q11", None, {"stage": "collector", "reason": "down"})
+    with pytest.raises(SchemaError, match="holds no decisions"):
+        scorecard(tmp_path)
+
+
+def test_a_few_decisions_are_too_few(tmp_path):
+    run(tmp_path / "few", "justin")
+    entries = list(read(tmp_path / "few"))[:40]
+    with Journal(tmp_path / "cut") as journal:
+        for entry in entries:
+            journal.append(entry.kind, entry.t_s, entry.job, entry.policy, entry.body)
+    with pytest.raises(ConfigError, match="no stretch of ten decisions"):
+        scorecard(tmp_path / "cut")
+
+
+GOOD = {"saving": Estimated(0.3, 0.2, 0.4), "later": Estimated(0.0, -0.001, 0.001)}
+EXACT = ModelError((10.0, 10.0), (0.01, 0.01), (1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("figures", "error", "days", "failures", "word", "subject"),
+    [
+        (GOOD, EXACT, 0.05, {}, "promote", None),
+        (GOOD, EXACT, 7.0, {}, "keep watching", "days observed"),
+        ({**GOOD, "saving": Estimated(0.3, -0.1, 0.7)}, EXACT, 0.05, {}, "keep watching", "saving"),
+        ({**GOOD, "saving": Estimated(-0.3, -0.4, -0.2)}, EXACT, 0.05, {}, "reject", "saving"),
+        ({**GOOD, "later": Estimated(0.1, 0.09, 0.11)}, EXACT, 0.05, {}, "reject", "SLO"),
+        ({**GOOD, "later": Estimated(0.01, -0.1, 0.1)}, EXACT, 0.05, {}, "keep watching", "SLO"),
+        ({}, ModelError((30.0, 10.0), (0.0, 0.0), (1.0, 1.0)), 0.05, {}, "keep watching", "model"),
+        (GOOD, EXACT, 0.05, {"raised": 3}, "reject", "failures"),
+    ],
+)
+def test_the_gate_promotes_rejects_or_keeps_watching(
+    journals, figures, error, days, failures, word, subject
+):
+    course = read_course(journals["justin"])
+    claim = Claim("p", figures, 0.5, 0.6, {}, failures, 240)
+    verdict = judge(course, claim, error, GateConfig(min_days=days), Trust())
+    assert verdict.word == word
+    wanting = {reason.subject for reason in verdict.reasons if not reason.holds}
+    assert (subject in wanting) if subject else not wanting

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import json
+import random
+import signal
+
+import pytest
+import yaml
+
+from dsp_gym.config.files import load_model, parse, read_yaml
+from dsp_gym.errors import ConfigError, StorageError
+from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.evaluation.tuning.agent import AgentObjective, with_held_out_seeds
+from dsp_gym.evaluation.tuning.objective import PolicyObjective, Score, training_benchmark
+from dsp_gym.evaluation.tuning.result import provenance, write_experiment, write_policy
+from dsp_gym.evaluation.tuning.space import AGENT, search_space, tunable
+from dsp_gym.evaluation.tuning.study import tune
+from dsp_gym.job.capacity import mst
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loads.splits import LoadSet
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.registry import load_class, make
+
+pytest.importorskip("optuna")
+
+LOADS = {
+    "train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 10}},
+    "test": {"loads": ["diurnal-bursts"], "seeds": {"from": 100, "to": 110}},
+}
+BENCHMARK = BenchmarkConfig.model_validate(
+    {
+        "policies": ["ds2"],
+        "jobs": ["nexmark-q11"],
+        "train_jobs": ["nexmark-q3"],
+        "loads": LOADS,
+        "episode_s": 1800,
+    }
+)
+
+
+class RandomPick:
+    """Picks evenly, the ends included now and then."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def real(self, name, low, high, *, log=False):
+        return self._random.choice([low, high, self._random.uniform(low, high)])
+
+    def whole(self, name, low, high, *, log=False):
+        return self._random.randint(low, high)
+
+    def one(self, name, values):
+        return self._random.choice(list(values))
+
+
+@pytest.mark.parametrize("policy", [name for name in tunable() if name != AGENT])
+def test_whatever_a_space_picks_is_accepted_by_the_policy(policy):
+    for seed in range(200):
+        params = search_space(policy)(RandomPick(seed))
+        parse(load_class(policy).Config, params, f"{policy} with seed {seed}")
+    make(PolicyConfig(policy=policy, params=params))
+
+
+def test_whatever_is_picked_for_an_agent_is_accepted():
+    experiment = load_model(ExperimentConfig, "experiments", "q11-quickstart")
+    document = experiment.model_dump(mode="json", by_alias=True)
+    for seed in range(100):
+        picked = search_space(AGENT)(RandomPick(seed))
+        network = {**document["agent"]["network"], **picked.pop("network")}
+        agent = {**document["agent"], **picked, "network": network}
+        parse(ExperimentConfig, {**document, "agent": agent}, "picked")
+
+
+def test_every_policy_of_the_papers_can_be_tuned():
+    assert set(tunable()) >= {
+        AGENT, "dhalion", "ds2", "flink-autoscaler", "hpa-cpu", "hpa-varga", "justin-artifact",
+        "justin-paper", "keda", "streambed",
+    }  # fmt: skip
+
+
+def test_tuning_sees_training_jobs_and_loads_only():
+    trained = training_benchmark(BENCHMARK, seeds=3)
+    assert trained.jobs == ("nexmark-q3",)
+    assert (trained.split, trained.seeds) == ("train", 3)
+    assert training_benchmark(BENCHMARK.model_copy(update={"train_jobs": ()}), 3).jobs == (
+        "nexmark-q11",
+    )
+
+
+def test_a_benchmark_without_training_loads_cannot_be_tuned_on():
+    with pytest.raises(ConfigError, match=r"loads to tune on.*Add loads.train"):
+        training_benchmark(load_model(BenchmarkConfig, "benchmarks", "quick"), 2)
+
+
+def test_cost_is_counted_in_the_smallest_configuration_that_carries_the_reference_rate(tmp_path):
+    config = BENCHMARK.model_copy(
+        update={"loads": LoadSet.model_validate({"train": {"loads": ["constant"]}}), "seeds": None}
+    )
+    spec = load_job("nexmark-q3")
+    tasks = next(
+        {"join": p, "auction_filter": 1, "person_filter": 1}
+        for p in range(1, 25)
+        if 0.7 * mst(spec, {"join": p}).rate_per_s >= spec.source.rate_per_s
+    )
+    file = tmp_path / "smallest.yaml"
+    file.write_text(json.dumps({"policy": "static", "params": {"parallelism": tasks}}))
+    objective = PolicyObjective(str(file), "here", config, "cost", seeds=1)
+    assert objective.score({}, lambda taken, steps: None).metrics["cost"] == pytest.approx(1.0)
+
+
+def test_the_reward_is_that_of_the_environment():
+    experiment = load_model(ExperimentConfig, "experiments", "q11-quickstart")
+    objective = PolicyObjective("ds2", experiment.name, experiment, "reward", seeds=1)
+    score = objective.score({}, lambda taken, steps: None)
+    weights, found = experiment.env.reward, score.metrics
+    rescales = found["rescales_per_day"] / 86_400 * experiment.env.interval_s
+    parts = (
+        weights.cost * found["cost"] + weights.slo * found["slo_share"] + weights.rescale * rescales
+    )
+    # The backlog's term alone is not among the figures; it is never negative.
+    assert score.value == -found["reward"]
+    assert score.value >= parts - 1e-9
+
+
+def test_what_keeps_the_bound_is_better_than_what_is_cheaper():
+    kept, cheap = Score(2.0, -0.01, {}), Score(1.0, 0.02, {})
+    assert kept.order < cheap.order
+    assert Score(1.0, -0.01, {}).order < Score(1.5, -0.04, {}).order  # slack earns nothing
+    assert Score(9.0, 0.01, {}).order < cheap.order  # nearer to the bound
+
+
+class Bowl:
+    """Least at x = 0.3 but for the bound x >= 0.5; the default is x = 1."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.asked: list[float] = []
+        self.stop_after = stop_after
+
+    def score(self, params, told):
+        if len(self.asked) == self.stop_after:
+            raise KeyboardInterrupt
+        x = params.get("x", 1.0)
+        self.asked.append(x)
+        told(1, 1)
+        return Score((x - 0.3) ** 2, 0.5 - x, {"x": x})
+
+    def about(self):
+        return {"tuned_on": "bowl"}
+
+
+class Silent:
+    def step(self, trial, taken, steps):
+        pass
+
+    def done(self, trial, score, best):
+        pass
+
+
+def bowl(pick):
+    return {"x": pick.real("x", 0.0, 2.0)}
+
+
+def search(objective, database, trials=40, resume=False, seed=1):
+    return tune(
+        objective, bowl, database, trials=trials, seed=seed, resume=resume, progress=Silent()
+    )
+
+
+def test_the_search_comes_near_the_best_within_the_bound(tmp_path):
+    best = search(Bowl(), tmp_path / "study.db")
+    assert best.score.excess <= 0
+    assert best.params["x"] == pytest.approx(0.5, abs=0.06)
+    assert best.trials == 40
+
+
+def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
+    whole, first, second = Bowl(), Bowl(stop_after=8), Bowl()
+    wanted = search(whole, tmp_path / "whole.db", trials=15)
+    stopped = search(first, tmp_path / "parts.db", trials=15)
+    assert stopped.interrupted
+    assert stopped.trials == 7  # and the default
+    resumed = search(second, tmp_path / "parts.db", trials=15, resume=True)
+    assert first.asked + second.asked == whole.asked
+    assert resumed == wanted
+
+
+def test_ctrl_c_while_results_are_stored_waits_until_they_are(tmp_path):
+    class Pressed(Silent):
+        def done(self, trial, score, best):
+            if trial == 3:
+                signal.raise_signal(signal.SIGINT)
+
+    best = tune(
+        Bowl(), bowl, tmp_path / "study.db", trials=9, seed=1, resume=False, progress=Pressed()
+    )
+    assert best.interrupted
+    assert best.trials == 4
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_file_that_is_no_study_is_refused(tmp_path):
+    (tmp_path / "study.db").write_text("not a database, but a text of some length" * 100)
+    with pytest.raises(StorageError, match="cannot be used as a study"):
+        search(Bowl(), tmp_path / "study.db", resume=True)
+
+
+def test_another_seed_tries_other_parameters(tmp_path):
+    one, other = Bowl(), Bowl()
+    search(one, tmp_path / "1.db", trials=3)
+    search(other, tmp_path / "2.db", trials=3, seed=2)
+    assert one.asked[1:] != other.asked[1:]
+
+
+def test_the_default_stays_where_nothing_is_better(tmp_path):
+    class Worse(Bowl):
+        def score(self, params, told):
+            return Score(float("x" in params), 0.0, {})
+
+    best = search(Worse(), tmp_path / "study.db", trials=5)
+    assert best.is_default
+    assert best.params == {}
+
+
+def test_a_study_is_not_overwritten_and_not_mixed_with_another(tmp_path):
+    database = tmp_path / "study.db"
+    with pytest.raises(ConfigError, match="no study to go on with"):
+        search(Bowl(), database, trials=2, resume=True)
+    search(Bowl(), database, trials=2)
+    with pytest.raises(ConfigError, match=r"a study already.*--resume"):
+        search(Bowl(), database, trials=2)
+    with pytest.raises(ConfigError, match="begun with another seed"):
+        search(Bowl(), database, trials=4, resume=True, seed=3)
+
+
+def test_a_tuned_policy_is_a_policy_that_says_where_it_comes_from(tmp_path):
+    objective = PolicyObjective("ds2-justin", "here", BENCHMARK, "cost", seeds=1)
+    best = search(Bowl(), tmp_path / "study.db", trials=2)
+    record = provenance(best, objective.about(), seed=1)
+    file = write_policy(tmp_path / "x-tuned.yaml", objective.config({"min_down": 3}), record)
+    config = load_model(PolicyConfig, "policies", file)
+    assert config.params["min_down"] == 3
+    assert config.params["warm_up_s"] == 60  # as the file it began with
+    assert config.provenance["fingerprint"] == objective.about()["fingerprint"]
+    assert config.provenance["jobs"] == ["nexmark-q3"]
+    assert make(file).name == "x-tuned"
+
+
+def test_an_agent_is_judged_on_training_seeds_it_did_not_learn_from():
+    loads = with_held_out_seeds(LoadSet.model_validate(LOADS))
+    assert (loads.train.seeds.from_, loads.train.seeds.to) == (0, 8)
+    assert (loads.validation.seeds.from_, loads.validation.seeds.to) == (8, 10)
+    assert loads.test is None
+
+
+def test_a_tuned_agent_is_an_experiment_to_train(tmp_path):
+    experiment = load_model(ExperimentConfig, "experiments", "q11-quickstart")
+    objective = AgentObjective(experiment, tmp_path / "training", steps=1000)
+    best = search(Bowl(), tmp_path / "study.db", trials=1)
+    file = write_experiment(
+        tmp_path / "agent.yaml",
+        objective.config({"gamma": 0.9, "network": {"hold_bias": 1.0}}),
+        provenance(best, objective.about(), seed=1),
+    )
+    tuned = parse(ExperimentConfig, read_yaml(file), file)
+    assert tuned.agent.gamma == 0.9
+    assert tuned.agent.network == experiment.agent.network.model_copy(update={"hold_bias": 1.0})
+    assert tuned.agent.total_steps == experiment.agent.total_steps
+    comment = [line[2:] for line in file.read_text().splitlines() if line.startswith("#")]
+    assert yaml.safe_load("\n".join(comment[1:]))["provenance"]["steps"] == 1000
+
+
+def test_an_unknown_policy_is_answered_with_those_that_can_be_tuned():
+    with pytest.raises(ConfigError, match=r"what can be tuned about 'static'.*entry point"):
+        search_space("static")
