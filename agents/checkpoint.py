@@ -31,8 +31,15 @@ __all__ = [
 
 SCHEMA = "dsp-gym/checkpoint/1"
 STATE, TENSORS = "state.json", "tensors.safetensors"
-FREE_KEYS = ("description", "evaluation.", "tracking.", "agent.seeds", "agent.total_steps",
-             "agent.checkpoint_every", "agent.threads")  # fmt: skip
+FREE_KEYS = (
+    "description",
+    "evaluation.",
+    "tracking.",
+    "agent.seeds",
+    "agent.total_steps",
+    "agent.checkpoint_every",
+    "agent.threads",
+)
 """What may differ when training goes on: what the next update does not depend on, and how long."""
 
 Tree = dict[str, Any]

@@ -134,8 +134,11 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
             + (f"; recorded: {recorded}." if recorded else "."),
             *([f"- Learned first from the dataset {learned}."] if learned else []),
             f"- Decides every {document.interval_s:g} s; trained "
-            + (f"under the guardrails `{config.guardrails}`." if config.guardrails
-               else "without guardrails."),
+            + (
+                f"under the guardrails `{config.guardrails}`."
+                if config.guardrails
+                else "without guardrails."
+            ),
             f"- Network: {network.encoder}, {' x '.join(map(str, network.hidden))}; {reach}.",
             "",
             "## On the validation loads",
@@ -153,7 +156,7 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
             "  `policy.json`; the guardrail `out_of_distribution` steps in beyond them.",
             "",
         ]
-    )  # fmt: skip
+    )
 
 
 def _training_box(learner: Learner) -> dict[str, tuple[float, float]]:

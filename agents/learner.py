@@ -373,11 +373,19 @@ def _random_state() -> dict[str, Any]:
     version, internal, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state().numpy(),
-        "numpy": {"kind": kind, "keys": np.asarray(keys), "position": int(position),
-                  "has_gauss": int(has_gauss), "cached": float(cached)},
-        "python": {"version": version, "internal": np.array(internal, dtype=np.uint32),
-                   "gauss": gauss},
-    }  # fmt: skip
+        "numpy": {
+            "kind": kind,
+            "keys": np.asarray(keys),
+            "position": int(position),
+            "has_gauss": int(has_gauss),
+            "cached": float(cached),
+        },
+        "python": {
+            "version": version,
+            "internal": np.array(internal, dtype=np.uint32),
+            "gauss": gauss,
+        },
+    }
 
 
 def _restore_random(saved: dict[str, Any]) -> None:

@@ -115,9 +115,14 @@ def _dense(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
 
 
 def _graph(
-    w: Weights, shape: NetworkShape, act: Callable[[Floats], Floats],
-    x: Floats, job: Floats, mask: Floats, adjacency: Floats,
-) -> Floats:  # fmt: skip
+    w: Weights,
+    shape: NetworkShape,
+    act: Callable[[Floats], Floats],
+    x: Floats,
+    job: Floats,
+    mask: Floats,
+    adjacency: Floats,
+) -> Floats:
     h = act(_linear(w, "encode", x) + _linear(w, "encode_job", job)[:, None])
     upstream = adjacency / np.maximum(adjacency.sum(axis=2, keepdims=True), 1)
     downstream = adjacency.transpose(0, 2, 1)
@@ -135,9 +140,14 @@ def _graph(
 
 
 def _mlp(
-    w: Weights, shape: NetworkShape, act: Callable[[Floats], Floats],
-    x: Floats, job: Floats, mask: Floats, adjacency: Floats,
-) -> Floats:  # fmt: skip
+    w: Weights,
+    shape: NetworkShape,
+    act: Callable[[Floats], Floats],
+    x: Floats,
+    job: Floats,
+    mask: Floats,
+    adjacency: Floats,
+) -> Floats:
     h = np.concatenate([x.reshape(len(x), -1), job, mask], axis=1)
     for k in range(len(shape.hidden)):
         h = act(_linear(w, f"actor.{k}", h))

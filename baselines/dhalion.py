@@ -131,18 +131,42 @@ class Dhalion:
         pods = snapshot.parallelism.copy()
         waits = np.zeros(pods.shape)
         _decide(
-            snapshot.topology.row, tables.n, tables.kind, tables.upstream, tables.min_parallelism,
-            tables.max_parallelism, np.ascontiguousarray(snapshot.t_s), snapshot.status,
-            np.ascontiguousarray(snapshot.running_since_s), snapshot.parallelism,
+            snapshot.topology.row,
+            tables.n,
+            tables.kind,
+            tables.upstream,
+            tables.min_parallelism,
+            tables.max_parallelism,
+            np.ascontiguousarray(snapshot.t_s),
+            snapshot.status,
+            np.ascontiguousarray(snapshot.running_since_s),
+            snapshot.parallelism,
             np.ascontiguousarray(snapshot.backpressured_ms_per_s),
             np.ascontiguousarray(snapshot.idle_ms_per_s),
-            np.ascontiguousarray(snapshot.records_in_per_s), c.interval_s, c.wait_s,
-            c.noise_ms_per_s, c.max_growth, c.idle_ms_per_s, c.scale_down_share,
-            c.blacklist_ratio, FOREVER if c.blacklist_s is None else c.blacklist_s, c.min_gain,
-            m["evaluated_s"], m["seen_s"], m["moved_s"], m["running"], m["rate"], m["acting"],
-            m["direction"], m["rate_before"], log["tried"], log["failed"], log["barred_s"],
-            waits, pods,
-        )  # fmt: skip
+            np.ascontiguousarray(snapshot.records_in_per_s),
+            c.interval_s,
+            c.wait_s,
+            c.noise_ms_per_s,
+            c.max_growth,
+            c.idle_ms_per_s,
+            c.scale_down_share,
+            c.blacklist_ratio,
+            FOREVER if c.blacklist_s is None else c.blacklist_s,
+            c.min_gain,
+            m["evaluated_s"],
+            m["seen_s"],
+            m["moved_s"],
+            m["running"],
+            m["rate"],
+            m["acting"],
+            m["direction"],
+            m["rate_before"],
+            log["tried"],
+            log["failed"],
+            log["barred_s"],
+            waits,
+            pods,
+        )
 
         def why(job: int, v: int) -> str:
             if pods[job, v] < snapshot.parallelism[job, v]:
@@ -170,20 +194,60 @@ def scale_up(tasks: int, backpressure_ms_per_s: float, max_growth: float) -> int
 
 @njit(cache=True, nogil=True)
 def _decide(
-    row: Ints, n: Ints, kind: Ints, upstream: Ints, low: Ints, high: Ints, t_s: Floats,
-    status: Ints, since: Floats, parallelism: Ints, back: Floats, idle: Floats, rates: Floats,
-    interval: float, wait: float, noise: float, max_growth: float, idle_bar: float,
-    down_share: float, ratio: float, barred_for: float, min_gain: float, evaluated_s: Floats,
-    seen_s: Floats, moved_s: Floats, running: Ints, rate: Floats, acting: Ints,
-    direction: Ints, rate_before: Floats, tried: Ints, failed: Ints, barred_s: Floats,
-    waits: Floats, pods: Ints,
-) -> None:  # fmt: skip
+    row: Ints,
+    n: Ints,
+    kind: Ints,
+    upstream: Ints,
+    low: Ints,
+    high: Ints,
+    t_s: Floats,
+    status: Ints,
+    since: Floats,
+    parallelism: Ints,
+    back: Floats,
+    idle: Floats,
+    rates: Floats,
+    interval: float,
+    wait: float,
+    noise: float,
+    max_growth: float,
+    idle_bar: float,
+    down_share: float,
+    ratio: float,
+    barred_for: float,
+    min_gain: float,
+    evaluated_s: Floats,
+    seen_s: Floats,
+    moved_s: Floats,
+    running: Ints,
+    rate: Floats,
+    acting: Ints,
+    direction: Ints,
+    rate_before: Floats,
+    tried: Ints,
+    failed: Ints,
+    barred_s: Floats,
+    waits: Floats,
+    pods: Ints,
+) -> None:
     for j in range(len(t_s)):
         k, now = row[j], t_s[j]
         if status[j] != 0:
             continue
-        _notice(n[k], now, since[j], j, parallelism, seen_s, moved_s, running, rate, acting,
-                direction, rate_before)  # fmt: skip
+        _notice(
+            n[k],
+            now,
+            since[j],
+            j,
+            parallelism,
+            seen_s,
+            moved_s,
+            running,
+            rate,
+            acting,
+            direction,
+            rate_before,
+        )
         if now - moved_s[j] < wait or now - evaluated_s[j] < interval - ROUND_OFF:
             continue
         # Symptom and diagnosis: who makes others wait and waits for nobody.
@@ -202,9 +266,20 @@ def _decide(
             continue
         evaluated_s[j] = now
         if acting[j] >= 0:
-            _judge(now, acting[j], direction[j], waits[j, acting[j]] > 0.0, rates[j, acting[j]],
-                   rate_before[j], min_gain, ratio, barred_for, tried[j], failed[j],
-                   barred_s[j])  # fmt: skip
+            _judge(
+                now,
+                acting[j],
+                direction[j],
+                waits[j, acting[j]] > 0.0,
+                rates[j, acting[j]],
+                rate_before[j],
+                min_gain,
+                ratio,
+                barred_for,
+                tried[j],
+                failed[j],
+                barred_s[j],
+            )
             acting[j] = -1
         chosen, most = -1, 0.0
         for v in range(n[k]):
@@ -230,10 +305,19 @@ def _decide(
 
 @njit(cache=True, nogil=True)
 def _notice(
-    n: int, now: float, since: float, j: int, parallelism: Ints, seen_s: Floats,
-    moved_s: Floats, running: Ints, rate: Floats, acting: Ints, direction: Ints,
+    n: int,
+    now: float,
+    since: float,
+    j: int,
+    parallelism: Ints,
+    seen_s: Floats,
+    moved_s: Floats,
+    running: Ints,
+    rate: Floats,
+    acting: Ints,
+    direction: Ints,
     rate_before: Floats,
-) -> None:  # fmt: skip
+) -> None:
     """A rescale since the last look: a rest begins; of one vertex alone, it will be judged."""
     moved, which = 0, -1
     for v in range(n):
@@ -251,10 +335,19 @@ def _notice(
 
 @njit(cache=True, nogil=True)
 def _judge(
-    now: float, v: int, direction: int, initiates: bool, rate: float, before: float,
-    min_gain: float, ratio: float, barred_for: float, tried: Ints, failed: Ints,
+    now: float,
+    v: int,
+    direction: int,
+    initiates: bool,
+    rate: float,
+    before: float,
+    min_gain: float,
+    ratio: float,
+    barred_for: float,
+    tried: Ints,
+    failed: Ints,
     barred_s: Floats,
-) -> None:  # fmt: skip
+) -> None:
     """Whether the last action brought the job closer to health; else it counts towards a bar.
 
     More tasks are effective when the vertex holds nobody back any more or takes in more; fewer

@@ -172,16 +172,33 @@ class Ds2:
         due = np.zeros(len(snapshot), dtype=bool)
         evaluated = np.zeros(len(snapshot), dtype=bool)
         _manage(
-            snapshot.topology.row, tables.min_parallelism, tables.max_parallelism,
-            np.ascontiguousarray(snapshot.t_s), snapshot.status,
+            snapshot.topology.row,
+            tables.min_parallelism,
+            tables.max_parallelism,
+            np.ascontiguousarray(snapshot.t_s),
+            snapshot.status,
             np.ascontiguousarray(snapshot.running_since_s),
             np.ascontiguousarray(snapshot.window_fill),
-            snapshot.parallelism, np.ascontiguousarray(snapshot.busy_ms_per_s),
-            c.interval_s, c.warm_up_s, c.min_window_fill, c.activation,
-            c.activation_rule == "unchanged", c.utilization_band is not None, band[0], band[1],
-            c.keep_inside_band, c.min_up, c.min_down,
-            m["evaluated_s"], m["wanting"], m["wanted"], wanted, due, evaluated,
-        )  # fmt: skip
+            snapshot.parallelism,
+            np.ascontiguousarray(snapshot.busy_ms_per_s),
+            c.interval_s,
+            c.warm_up_s,
+            c.min_window_fill,
+            c.activation,
+            c.activation_rule == "unchanged",
+            c.utilization_band is not None,
+            band[0],
+            band[1],
+            c.keep_inside_band,
+            c.min_up,
+            c.min_down,
+            m["evaluated_s"],
+            m["wanting"],
+            m["wanted"],
+            wanted,
+            due,
+            evaluated,
+        )
         if c.roll_back:
             self._roll_back(snapshot, wanted, due, evaluated)
         return wanted, due, rates
@@ -197,12 +214,19 @@ class Ds2:
         rates = ds2_rates(snapshot, c.source_rate)
         planned = np.empty(snapshot.parallelism.shape, dtype=np.int64)
         _round_up(
-            snapshot.topology.row, tables.kind, tables.min_parallelism, tables.max_parallelism,
-            snapshot.parallelism, rates.optimal, rates.demand,
-            np.ascontiguousarray(snapshot.records_in_per_s), c.headroom,
+            snapshot.topology.row,
+            tables.kind,
+            tables.min_parallelism,
+            tables.max_parallelism,
+            snapshot.parallelism,
+            rates.optimal,
+            rates.demand,
+            np.ascontiguousarray(snapshot.records_in_per_s),
+            c.headroom,
             np.inf if c.target_rate_ratio is None else c.target_rate_ratio,
-            c.max_parallelism or np.iinfo(np.int64).max, planned,
-        )  # fmt: skip
+            c.max_parallelism or np.iinfo(np.int64).max,
+            planned,
+        )
         self._planned = snapshot, rates, planned
         return rates, planned
 
@@ -243,9 +267,19 @@ def achieved_share(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Floats
 
 @njit(cache=True, nogil=True)
 def _round_up(
-    row: Ints, kind: Ints, low: Ints, high: Ints, running: Ints, optimal: Floats, demand: Floats,
-    records_in: Floats, headroom: float, ratio_bound: float, cap: int, planned: Ints,
-) -> None:  # fmt: skip
+    row: Ints,
+    kind: Ints,
+    low: Ints,
+    high: Ints,
+    running: Ints,
+    optimal: Floats,
+    demand: Floats,
+    records_in: Floats,
+    headroom: float,
+    ratio_bound: float,
+    cap: int,
+    planned: Ints,
+) -> None:
     jobs, vertices = running.shape
     for j in range(jobs):
         k = row[j]
@@ -275,12 +309,33 @@ def _round_up(
 
 @njit(cache=True, nogil=True)
 def _manage(
-    row: Ints, low: Ints, high: Ints, t_s: Floats, status: Ints, since: Floats, fill: Floats,
-    running: Ints, busy: Floats, interval: float, warm_up: float, min_fill: float,
-    activation: int, unchanged: bool, banded: bool, band_low: float, band_high: float,
-    keep_inside: bool, min_up: int, min_down: int, evaluated_s: Floats, wanting: Ints,
-    last: Ints, wanted: Ints, due: Flags, evaluated: Flags,
-) -> None:  # fmt: skip
+    row: Ints,
+    low: Ints,
+    high: Ints,
+    t_s: Floats,
+    status: Ints,
+    since: Floats,
+    fill: Floats,
+    running: Ints,
+    busy: Floats,
+    interval: float,
+    warm_up: float,
+    min_fill: float,
+    activation: int,
+    unchanged: bool,
+    banded: bool,
+    band_low: float,
+    band_high: float,
+    keep_inside: bool,
+    min_up: int,
+    min_down: int,
+    evaluated_s: Floats,
+    wanting: Ints,
+    last: Ints,
+    wanted: Ints,
+    due: Flags,
+    evaluated: Flags,
+) -> None:
     """When to act on a plan; `wanted` becomes the running configuration where it is not time."""
     jobs, vertices = running.shape
     for j in range(jobs):

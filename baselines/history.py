@@ -54,28 +54,52 @@ class ConfigurationHistory:
         """Remember what runs now; metrics seen later under the same configuration replace it."""
         m = self._memory
         _observe(
-            snapshot.topology.row, snapshot.topology.tables.kind, snapshot.status,
-            snapshot.parallelism, snapshot.memory_level,
+            snapshot.topology.row,
+            snapshot.topology.tables.kind,
+            snapshot.status,
+            snapshot.parallelism,
+            snapshot.memory_level,
             np.ascontiguousarray(snapshot.cache_hit_rate),
             np.ascontiguousarray(snapshot.state_read_latency_ms),
-            np.ascontiguousarray(snapshot.state_write_latency_ms), rate_per_task, m["seen"],
-            m["exists"], m["parallelism"], m["level"], m["hit"], m["latency"], m["rate"],
-            m["previous_parallelism"], m["previous_level"], m["previous_hit"],
-            m["previous_latency"], m["previous_rate"],
-        )  # fmt: skip
+            np.ascontiguousarray(snapshot.state_write_latency_ms),
+            rate_per_task,
+            m["seen"],
+            m["exists"],
+            m["parallelism"],
+            m["level"],
+            m["hit"],
+            m["latency"],
+            m["rate"],
+            m["previous_parallelism"],
+            m["previous_level"],
+            m["previous_hit"],
+            m["previous_latency"],
+            m["previous_rate"],
+        )
 
     def previous(self, snapshot: MetricsSnapshot) -> Previous:
         """The configuration that ran before the one in the snapshot, observed already or not."""
         m = self._memory
         moved = np.zeros(len(snapshot), dtype=bool)
         some = _moved(
-            snapshot.topology.row, snapshot.topology.tables.n, snapshot.status, m["seen"],
-            m["parallelism"], m["level"], snapshot.parallelism, snapshot.memory_level, moved,
-        )  # fmt: skip
+            snapshot.topology.row,
+            snapshot.topology.tables.n,
+            snapshot.status,
+            m["seen"],
+            m["parallelism"],
+            m["level"],
+            snapshot.parallelism,
+            snapshot.memory_level,
+            moved,
+        )
         then: Previous = (
-            m["exists"], m["previous_parallelism"], m["previous_level"], m["previous_hit"],
-            m["previous_latency"], m["previous_rate"],
-        )  # fmt: skip
+            m["exists"],
+            m["previous_parallelism"],
+            m["previous_level"],
+            m["previous_hit"],
+            m["previous_latency"],
+            m["previous_rate"],
+        )
         if not some:
             return then
         rows = moved[:, None]
@@ -99,9 +123,16 @@ def access_ms(read: float, write: float) -> float:
 
 @njit(cache=True, nogil=True)
 def _moved(
-    row: Ints, n: Ints, status: Ints, seen: Flags, p_now: Ints, level_now: Ints, p: Ints,
-    level: Ints, moved: Flags,
-) -> bool:  # fmt: skip
+    row: Ints,
+    n: Ints,
+    status: Ints,
+    seen: Flags,
+    p_now: Ints,
+    level_now: Ints,
+    p: Ints,
+    level: Ints,
+    moved: Flags,
+) -> bool:
     some = False
     for j in range(p.shape[0]):
         if seen[j] and status[j] == 0:
@@ -113,11 +144,28 @@ def _moved(
 
 @njit(cache=True, nogil=True)
 def _observe(
-    row: Ints, kind: Ints, status: Ints, parallelism: Ints, level: Ints, hit: Floats,
-    read: Floats, write: Floats, rate_per_task: Floats, seen: Flags, exists: Flags, p_now: Ints,
-    level_now: Ints, hit_now: Floats, latency_now: Floats, rate_now: Floats, p_then: Ints,
-    level_then: Ints, hit_then: Floats, latency_then: Floats, rate_then: Floats,
-) -> None:  # fmt: skip
+    row: Ints,
+    kind: Ints,
+    status: Ints,
+    parallelism: Ints,
+    level: Ints,
+    hit: Floats,
+    read: Floats,
+    write: Floats,
+    rate_per_task: Floats,
+    seen: Flags,
+    exists: Flags,
+    p_now: Ints,
+    level_now: Ints,
+    hit_now: Floats,
+    latency_now: Floats,
+    rate_now: Floats,
+    p_then: Ints,
+    level_then: Ints,
+    hit_then: Floats,
+    latency_then: Floats,
+    rate_then: Floats,
+) -> None:
     jobs, vertices = parallelism.shape
     for j in range(jobs):
         if status[j] != 0:

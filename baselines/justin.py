@@ -172,13 +172,22 @@ class JustinPaper(_Justin):
         c, tables = self.config, snapshot.topology.tables
         parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
         _algorithm_1(
-            snapshot.topology.row, tables.kind, tables.levels, due, snapshot.parallelism,
+            snapshot.topology.row,
+            tables.kind,
+            tables.levels,
+            due,
+            snapshot.parallelism,
             np.ascontiguousarray(snapshot.cache_hit_rate),
             np.ascontiguousarray(snapshot.state_read_latency_ms),
             np.ascontiguousarray(snapshot.state_write_latency_ms),
-            self._history.previous(snapshot), c.hit_rate_threshold, c.latency_threshold_ms,
-            c.max_level, c.min_improvement, parallelism, level,
-        )  # fmt: skip
+            self._history.previous(snapshot),
+            c.hit_rate_threshold,
+            c.latency_threshold_ms,
+            c.max_level,
+            c.min_improvement,
+            parallelism,
+            level,
+        )
         return parallelism, level
 
 
@@ -197,22 +206,46 @@ class JustinArtifact(_Justin):
         c, tables = self.config, snapshot.topology.tables
         parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
         _released_code(
-            snapshot.topology.row, tables.kind, tables.levels, due, snapshot.parallelism,
+            snapshot.topology.row,
+            tables.kind,
+            tables.levels,
+            due,
+            snapshot.parallelism,
             np.ascontiguousarray(snapshot.cache_hit_rate),
-            rates.true_rate_per_task * snapshot.parallelism, self._history.previous(snapshot),
-            c.hit_rate_threshold, c.hit_rate_enough, c.hit_rate_gain, 1 + c.throughput_gain,
-            c.max_level, c.zero_is_stateless, tables.min_parallelism, tables.max_parallelism,
-            parallelism, level,
-        )  # fmt: skip
+            rates.true_rate_per_task * snapshot.parallelism,
+            self._history.previous(snapshot),
+            c.hit_rate_threshold,
+            c.hit_rate_enough,
+            c.hit_rate_gain,
+            1 + c.throughput_gain,
+            c.max_level,
+            c.zero_is_stateless,
+            tables.min_parallelism,
+            tables.max_parallelism,
+            parallelism,
+            level,
+        )
         return parallelism, level
 
 
 @njit(cache=True, nogil=True)
 def _algorithm_1(
-    row: Ints, kind: Ints, levels: Ints, due: Flags, running: Ints, hit: Floats, read: Floats,
-    write: Floats, previous: Previous, hit_threshold: float, latency_threshold: float,
-    max_level: int, hysteresis: float, p: Ints, m: Ints,
-) -> None:  # fmt: skip
+    row: Ints,
+    kind: Ints,
+    levels: Ints,
+    due: Flags,
+    running: Ints,
+    hit: Floats,
+    read: Floats,
+    write: Floats,
+    previous: Previous,
+    hit_threshold: float,
+    latency_threshold: float,
+    max_level: int,
+    hysteresis: float,
+    p: Ints,
+    m: Ints,
+) -> None:
     """Turns DS2's parallelism `p` and the running level `m` into Justin's; line numbers are his."""
     exists, _, level_then, hit_then, latency_then, _ = previous
     jobs, vertices = running.shape
@@ -246,11 +279,25 @@ def _algorithm_1(
 
 @njit(cache=True, nogil=True)
 def _released_code(
-    row: Ints, kind: Ints, levels: Ints, due: Flags, running: Ints, hit: Floats, rate: Floats,
-    previous: Previous, hit_threshold: float, hit_enough: float, hit_gain: float,
-    rate_gain: float, max_level: int, zero_is_stateless: bool, low: Ints, high: Ints,
-    p: Ints, m: Ints,
-) -> None:  # fmt: skip
+    row: Ints,
+    kind: Ints,
+    levels: Ints,
+    due: Flags,
+    running: Ints,
+    hit: Floats,
+    rate: Floats,
+    previous: Previous,
+    hit_threshold: float,
+    hit_enough: float,
+    hit_gain: float,
+    rate_gain: float,
+    max_level: int,
+    zero_is_stateless: bool,
+    low: Ints,
+    high: Ints,
+    p: Ints,
+    m: Ints,
+) -> None:
     """ScalingExecutor.policy() of the artifact, branch by branch.
 
     State latency never reaches it (the evaluated metrics lack it), so no branch asks for it.

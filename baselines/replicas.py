@@ -196,14 +196,32 @@ class HorizontalController:
         tables, now = snapshot.topology.tables, self._now
         pods = snapshot.parallelism.copy()
         _normalise(
-            snapshot.topology.row, tables.kind, tables.min_parallelism, tables.max_parallelism,
-            np.ascontiguousarray(snapshot.t_s), snapshot.status,
-            np.ascontiguousarray(snapshot.running_since_s), self._sync_s, self._readiness_s,
-            np.ascontiguousarray(current), recommended, self._windows[0],
-            self._windows[1], self._up, self._down, now["evaluated_s"], now["seen_s"],
-            now["written"], now["events"], now["replicas"], self._recommended["replicas"],
-            self._recommended_s["at_s"], self._events["change"], self._events["at_s"], pods,
-        )  # fmt: skip
+            snapshot.topology.row,
+            tables.kind,
+            tables.min_parallelism,
+            tables.max_parallelism,
+            np.ascontiguousarray(snapshot.t_s),
+            snapshot.status,
+            np.ascontiguousarray(snapshot.running_since_s),
+            self._sync_s,
+            self._readiness_s,
+            np.ascontiguousarray(current),
+            recommended,
+            self._windows[0],
+            self._windows[1],
+            self._up,
+            self._down,
+            now["evaluated_s"],
+            now["seen_s"],
+            now["written"],
+            now["events"],
+            now["replicas"],
+            self._recommended["replicas"],
+            self._recommended_s["at_s"],
+            self._events["change"],
+            self._events["at_s"],
+            pods,
+        )
         return pods
 
 
@@ -274,12 +292,32 @@ def _limit(current: int, now: float, sign: int, limits: Limits, change: Ints, at
 
 @njit(cache=True, nogil=True)
 def _normalise(
-    row: Ints, kind: Ints, low: Ints, high: Ints, t_s: Floats, status: Ints, since: Floats,
-    sync: float, readiness: float, current: Ints, recommended: Ints, up_window: float,
-    down_window: float, up: Limits, down: Limits, evaluated_s: Floats, seen_s: Floats,
-    written: Ints, events: Ints, running: Ints, kept: Ints, kept_s: Floats, change: Ints,
-    change_s: Floats, pods: Ints,
-) -> None:  # fmt: skip
+    row: Ints,
+    kind: Ints,
+    low: Ints,
+    high: Ints,
+    t_s: Floats,
+    status: Ints,
+    since: Floats,
+    sync: float,
+    readiness: float,
+    current: Ints,
+    recommended: Ints,
+    up_window: float,
+    down_window: float,
+    up: Limits,
+    down: Limits,
+    evaluated_s: Floats,
+    seen_s: Floats,
+    written: Ints,
+    events: Ints,
+    running: Ints,
+    kept: Ints,
+    kept_s: Floats,
+    change: Ints,
+    change_s: Floats,
+    pods: Ints,
+) -> None:
     jobs, vertices = pods.shape
     size, ring = kept_s.shape[1], change_s.shape[2]
     for j in range(jobs):

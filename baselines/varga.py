@@ -159,12 +159,26 @@ class HpaVarga:
         seen = Metrics.unknown(*current.shape)
         wanted = np.empty(current.shape, dtype=np.int64)
         _recommend(
-            snapshot.topology.row, tables.n, tables.kind, tables.partitions, tables.has_log,
-            current, self._inputs(snapshot), c.utilization_target, c.lag_target,
-            c.lag_threshold_records, c.backpressured_is_idle, c.per_vertex, c.tolerance,
-            self._written["written"], self._samples["at_s"], self._samples["lag"],
-            self._samples["taken"], seen, wanted,
-        )  # fmt: skip
+            snapshot.topology.row,
+            tables.n,
+            tables.kind,
+            tables.partitions,
+            tables.has_log,
+            current,
+            self._inputs(snapshot),
+            c.utilization_target,
+            c.lag_target,
+            c.lag_threshold_records,
+            c.backpressured_is_idle,
+            c.per_vertex,
+            c.tolerance,
+            self._written["written"],
+            self._samples["at_s"],
+            self._samples["lag"],
+            self._samples["taken"],
+            seen,
+            wanted,
+        )
         pods = self._controller.replicas(snapshot, current, wanted)
 
         def why(job: int, v: int) -> str:
@@ -201,11 +215,26 @@ def _idle(seen: Inputs, j: int, v: int, backpressured_too: bool) -> float:
 
 @njit(cache=True, nogil=True)
 def _recommend(
-    row: Ints, n: Ints, kind: Ints, partitions: Ints, has_log: Ints, current: Ints,
-    seen: Inputs, busy_target: float, lag_target: float, threshold: float,
-    backpressured_too: bool, per_vertex: bool, tolerance: float, written: Ints, at_s: Floats,
-    lags: Floats, takens: Floats, metrics: Metrics, wanted: Ints,
-) -> None:  # fmt: skip
+    row: Ints,
+    n: Ints,
+    kind: Ints,
+    partitions: Ints,
+    has_log: Ints,
+    current: Ints,
+    seen: Inputs,
+    busy_target: float,
+    lag_target: float,
+    threshold: float,
+    backpressured_too: bool,
+    per_vertex: bool,
+    tolerance: float,
+    written: Ints,
+    at_s: Floats,
+    lags: Floats,
+    takens: Floats,
+    metrics: Metrics,
+    wanted: Ints,
+) -> None:
     jobs, vertices = current.shape
     idle, tasks = np.empty(vertices), np.empty(vertices, dtype=np.int64)
     for j in range(jobs):
@@ -217,9 +246,11 @@ def _recommend(
             idle[v] = _idle(seen, j, v, backpressured_too)
             if source:  # where one of several is unknown, so is the sum
                 lag += source_lag(
-                    seen.pending_records[j, v], seen.pending_records_max_subtask[j, v],
-                    seen.pending_partitions_max_subtask[j, v], partitions[k, v],
-                )  # fmt: skip
+                    seen.pending_records[j, v],
+                    seen.pending_records_max_subtask[j, v],
+                    seen.pending_partitions_max_subtask[j, v],
+                    partitions[k, v],
+                )
                 growth += seen.pending_growth_per_s[j, v]
                 rate += seen.records_in_per_s[j, v]
                 taken += seen.records_in_total[j, v]
@@ -247,9 +278,16 @@ def _recommend(
 
 @njit(cache=True, nogil=True)
 def _minute(
-    now: float, since: float, lag: float, taken: float, j: int, written: Ints, at_s: Floats,
-    lags: Floats, takens: Floats,
-) -> tuple[float, float]:  # fmt: skip
+    now: float,
+    since: float,
+    lag: float,
+    taken: float,
+    j: int,
+    written: Ints,
+    at_s: Floats,
+    lags: Floats,
+    takens: Floats,
+) -> tuple[float, float]:
     """Keep a sample; PromQL's deriv (least squares) and the mean rate over the last minute."""
     size = at_s.shape[1]
     newest = (written[j] - 1) % size

@@ -78,11 +78,16 @@ def _heron() -> dict[str, Run]:
     runs = {"Dhalion": ("dhalion", {}), "DS2": ("ds2", {"interval_s": 60})}
     return {
         name: closed_loop(
-            spec, PolicyConfig(policy=policy, params=params), instrumented(60, noise=False),
-            interval_s=60, rates_per_s=np.full(2400, spec.source.rate_per_s), start=1, seed=SEED,
+            spec,
+            PolicyConfig(policy=policy, params=params),
+            instrumented(60, noise=False),
+            interval_s=60,
+            rates_per_s=np.full(2400, spec.source.rate_per_s),
+            start=1,
+            seed=SEED,
         )
         for name, (policy, params) in runs.items()
-    }  # fmt: skip
+    }
 
 
 def ds2_figure_6(_data: Path) -> Figure:
@@ -105,15 +110,20 @@ def ds2_figure_7(_data: Path) -> Figure:
     high, end = spec.source.rate_per_s, PHASE_S + 1000
     rates = np.concatenate([np.full(PHASE_S, high), np.full(1000, high / 2)])
     run = closed_loop(
-        spec, PolicyConfig(policy="ds2", params={"interval_s": 10, "warm_up_s": 30}),
-        instrumented(10, noise=False), interval_s=10, rates_per_s=rates,
-        start={"flatmap": 10, "count": 5}, seed=SEED,
-    )  # fmt: skip
+        spec,
+        PolicyConfig(policy="ds2", params={"interval_s": 10, "warm_up_s": 30}),
+        instrumented(10, noise=False),
+        interval_s=10,
+        rates_per_s=rates,
+        start={"flatmap": 10, "count": 5},
+        seed=SEED,
+    )
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True)
     top.plot(rates / 1e6, color=GREY, lw=2.5, label="target")
-    capacity = [(t, mst(spec, {n: p for n, (p, _) in c.items()}).rate_per_s / 1e6)
-                for t, c in run.path]  # fmt: skip
+    capacity = [
+        (t, mst(spec, {n: p for n, (p, _) in c.items()}).rate_per_s / 1e6) for t, c in run.path
+    ]
     _steps(top, capacity, end, PURPLE, "capacity of the configuration")
     top.set(ylabel="M sentences/s", ylim=(0, None))
     top.legend(frameon=False)
@@ -154,9 +164,14 @@ def justin_figure_5(_data: Path) -> Figure:
         target = spec.source.rate_per_s
         for policy, dashes in (("ds2-justin", ":"), ("justin-artifact", "-")):
             run = closed_loop(
-                spec, policy, SimulationOptions(mechanisms=MechanismSwitches(backlog=False)),
-                interval_s=60, rates_per_s=np.full(1800, target), start=1, seed=SEED,
-            )  # fmt: skip
+                spec,
+                policy,
+                SimulationOptions(mechanisms=MechanismSwitches(backlog=False)),
+                interval_s=60,
+                rates_per_s=np.full(1800, target),
+                start=1,
+                seed=SEED,
+            )
             found = [(t, *_shape(spec, configuration)) for t, configuration in run.path]
             for row, colour in enumerate((PURPLE, RED, GREEN)):
                 points = [(point[0] / 60, point[row + 1]) for point in found]
@@ -184,8 +199,13 @@ def streambed_table_3(_data: Path) -> Figure:
             found["ours"] = (ours, BLUE, "o")
         for label, (slots, colour, marker) in found.items():
             known = [(first + i, count) for i, count in enumerate(slots) if count is not None]
-            axis.plot(*zip(*known, strict=True), marker, color=colour, ms=5,
-                      label=label if column == 0 else None)  # fmt: skip
+            axis.plot(
+                *zip(*known, strict=True),
+                marker,
+                color=colour,
+                ms=5,
+                label=label if column == 0 else None,
+            )
         about = f"{query}, {published.rate_per_s / 1e6:g} M/s"
         axis.annotate(about, (first, 1.5e4), fontsize=7)
         if isinstance(ours, str):
@@ -210,9 +230,14 @@ def streambed_table_4(_data: Path) -> Figure:
         form = forms[str(model["form"])]
         rate = model["a"] * form(np.float64(mib)) + model["b"] * form(slots) + model["c"]
         axis.plot(slots, rate / 1e6, color=BLUE, label="model")
-        axis.plot([int(one["slots"]) for one in tried],
-                  [float(one["mst_per_s"]) / 1e6 for one in tried], "o", ms=3, color=RED,
-                  label="budgets tried")  # fmt: skip
+        axis.plot(
+            [int(one["slots"]) for one in tried],
+            [float(one["mst_per_s"]) / 1e6 for one in tried],
+            "o",
+            ms=3,
+            color=RED,
+            label="budgets tried",
+        )
         axis.set(title=f"{query}: {model['form']}", xlabel="slots", ylim=(0, None))
         if query == "q1":
             axis.set_ylabel("M events/s")
@@ -261,9 +286,13 @@ def demeter_cars(data: Path) -> Figure:
 
 
 def _steps(
-    axis: Axes, points: list[tuple[float, float]], end: float, colour: str, label: str,
+    axis: Axes,
+    points: list[tuple[float, float]],
+    end: float,
+    colour: str,
+    label: str,
     dashes: str = "-",
-) -> None:  # fmt: skip
+) -> None:
     x, y = [t for t, _ in points], [value for _, value in points]
     axis.step([*x, end], [*y, y[-1]], where="post", color=colour, label=label, ls=dashes, lw=1.2)
 
@@ -278,40 +307,63 @@ def _shape(spec: JobSpec, configuration: dict[str, tuple[int, int]]) -> tuple[fl
 
 PLOTS = {
     "ds2-figure-6": Plot(
-        "DS2, Figure 6", "Word count on Heron: Dhalion changes one operator at a time and ends "
-        "over-provisioned, DS2 is there in one step.", "dsp-gym reproduce dhalion", ds2_figure_6,
+        "DS2, Figure 6",
+        "Word count on Heron: Dhalion changes one operator at a time and ends "
+        "over-provisioned, DS2 is there in one step.",
+        "dsp-gym reproduce dhalion",
+        ds2_figure_6,
     ),
     "ds2-figure-7": Plot(
-        "DS2, Figure 7", "Word count on Flink: 2 M sentences/s for 800 s, then 1 M. Shown is what "
-        "the running configuration can carry.", "dsp-gym reproduce ds2-word-count", ds2_figure_7,
+        "DS2, Figure 7",
+        "Word count on Flink: 2 M sentences/s for 800 s, then 1 M. Shown is what "
+        "the running configuration can carry.",
+        "dsp-gym reproduce ds2-word-count",
+        ds2_figure_7,
     ),
     "justin-figure-4": Plot(
-        "Justin, Figure 4", "Rate of one operator by tasks and managed memory, capped by the "
-        "source (dotted).", "dsp-gym reproduce justin-micro", justin_figure_4, "No randomness",
+        "Justin, Figure 4",
+        "Rate of one operator by tasks and managed memory, capped by the source (dotted).",
+        "dsp-gym reproduce justin-micro",
+        justin_figure_4,
+        "No randomness",
     ),
     "justin-figure-5": Plot(
-        "Justin, Figure 5", "DS2 (dotted) and Justin as released (plain): capacity against the "
-        "target (dashed), cores, memory.", "dsp-gym reproduce justin-nexmark", justin_figure_5,
+        "Justin, Figure 5",
+        "DS2 (dotted) and Justin as released (plain): capacity against the "
+        "target (dashed), cores, memory.",
+        "dsp-gym reproduce justin-nexmark",
+        justin_figure_5,
     ),
     "streambed-table-3": Plot(
-        "StreamBed, Table 3", "Slots that a plan learned on at most 48 slots asks for at the "
-        "published rates, with 110 % head-room.", "dsp-gym reproduce streambed-tables",
-        streambed_table_3, "Seed 42 of the testbed",
+        "StreamBed, Table 3",
+        "Slots that a plan learned on at most 48 slots asks for at the "
+        "published rates, with 110 % head-room.",
+        "dsp-gym reproduce streambed-tables",
+        streambed_table_3,
+        "Seed 42 of the testbed",
     ),
     "streambed-table-4": Plot(
-        "StreamBed, Table 4", "The models that were chosen, for the largest profile, over all "
-        "budgets that were tried.", "dsp-gym reproduce streambed-tables", streambed_table_4,
+        "StreamBed, Table 4",
+        "The models that were chosen, for the largest profile, over all budgets that were tried.",
+        "dsp-gym reproduce streambed-tables",
+        streambed_table_4,
         "Seed 42 of the testbed",
     ),
     "streambed-figure-6": Plot(
-        "StreamBed, Figure 6", "Share carried of the estimated throughput (upper row) and of "
+        "StreamBed, Figure 6",
+        "Share carried of the estimated throughput (upper row) and of "
         "150 % of it (lower row): green carries 99 %, purple 90 %, red less. Shown are the "
-        "budgets that the planner tried.", "dsp-gym reproduce streambed-tables",
-        streambed_figure_6, "Seed 42 of the testbed, 1 of the replays",
+        "budgets that the planner tried.",
+        "dsp-gym reproduce streambed-tables",
+        streambed_figure_6,
+        "Seed 42 of the testbed, 1 of the replays",
     ),
     "demeter-cars": Plot(
-        "Demeter CARS", "Slots of 18 h: recorded run 1 and the published autoscalers as policies "
-        "on the calibrated job.", "dsp-gym reproduce demeter-autoscalers", demeter_cars,
+        "Demeter CARS",
+        "Slots of 18 h: recorded run 1 and the published autoscalers as policies "
+        "on the calibrated job.",
+        "dsp-gym reproduce demeter-autoscalers",
+        demeter_cars,
     ),
-}  # fmt: skip
+}
 """File name below docs/figures/reproduction/ to figure."""

@@ -33,14 +33,17 @@ def keep(scorecard: Path, name: str) -> None:
     full = json.loads(scorecard.read_text(encoding="utf-8"))
     kept = {
         "rows": [
-            {"policy": row["policy"], "job": row["job"],
-             "metrics": {key: row["metrics"][key] for key, _, _ in COLUMNS}}
+            {
+                "policy": row["policy"],
+                "job": row["job"],
+                "metrics": {key: row["metrics"][key] for key, _, _ in COLUMNS},
+            }
             for row in full["rows"]
             if all(key in row["metrics"] for key, _, _ in COLUMNS)  # the bound is a cost alone
         ],
         "cells_per_policy": len(full["cells"]) // len(full["rows"]),
         "versions": full["versions"],
-    }  # fmt: skip
+    }
     (FIGURES / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 

@@ -47,10 +47,14 @@ def percent(share: float | None, digits: int = 1) -> str:
 def errors_row(name: str, errors: dict[str, Any]) -> list[object]:
     """Errors on parts that were held out of a fit."""
     return [
-        name, errors["rate_count"], percent(errors["rate_median"]), percent(errors["rate_p90"]),
-        _number(errors["busy_mean"]), _number(errors["hit_mean"]),
+        name,
+        errors["rate_count"],
+        percent(errors["rate_median"]),
+        percent(errors["rate_p90"]),
+        _number(errors["busy_mean"]),
+        _number(errors["hit_mean"]),
         percent(errors["read_within_2"], 0),
-    ]  # fmt: skip
+    ]
 
 
 def _number(value: float | None) -> str:
@@ -110,9 +114,10 @@ def pooled(jobs: Sequence[str]) -> dict[str, Any]:
     found = [figures(f"calibrate-{job}") for job in jobs]
     rates = [
         abs(part["predicted"]["rate_per_s"] / part["seen"]["rate_per_s"] - 1.0)
-        for each in found for part in each["parts"]
+        for each in found
+        for part in each["parts"]
         if not part["in_fit"] and part["seen"]["saturated"]
-    ]  # fmt: skip
+    ]
     held = [each["errors"]["held_out"] for each in found]
     counts = {key: sum(one[f"{key}_count"] for one in held) for key in ("busy", "hit", "read")}
 
@@ -136,12 +141,18 @@ def closed_loops() -> str:
     for case in found["cases"]:
         missed = [name for name, held in case["holds"].items() if not held]
         same, of = case["same_decisions"]
-        rows.append([
-            f"`{case['job']}`", case["policy"].removesuffix("-local"), case["rescales"],
-            f"`{case['steps'][-1]}`", f"`{case['simulated_steps'][-1]}`",
-            f"{case['achieved_per_s']:,.0f} of {case['rate_per_s']:,.0f}", f"{same} of {of}",
-            "misses " + ", ".join(missed) if missed else "all",
-        ])  # fmt: skip
+        rows.append(
+            [
+                f"`{case['job']}`",
+                case["policy"].removesuffix("-local"),
+                case["rescales"],
+                f"`{case['steps'][-1]}`",
+                f"`{case['simulated_steps'][-1]}`",
+                f"{case['achieved_per_s']:,.0f} of {case['rate_per_s']:,.0f}",
+                f"{same} of {of}",
+                "misses " + ", ".join(missed) if missed else "all",
+            ]
+        )
     window = found["window"]
     return f"""\
 From one task per vertex under a constant load; window {window["window_s"]} s after {window["stabilization_s"]} s, a
@@ -176,25 +187,57 @@ def counterfactual() -> str:
     found = figures("counterfactual")
     rows, costs = [], []
     for job, case in found.items():
-        for acting, key, suffix in (("Justin", "model", ""), ("DS2", "model_of_ds2_run", " of ds2's run")):  # fmt: skip
+        for acting, key, suffix in (
+            ("Justin", "model", ""),
+            ("DS2", "model_of_ds2_run", " of ds2's run"),
+        ):
             lag, slo, cost = (case[key][name] for name in ("lag_s", "slo_share", "cost_per_h"))
             missed = [n for n in ("lag", "slo") if not case["holds"][f"{n}{suffix}"]]
-            rows.append([
-                f"`{job}`", acting, f"{lag[0]:.2f}, {lag[1]:.2f}", percent(abs(lag[0] / lag[1] - 1)),
-                f"{percent(slo[0])}, {percent(slo[1])}", percent(abs(slo[0] - slo[1]), 2),
-                f"{cost[0]:.4f}, {cost[1]:.4f}", "misses " + ", ".join(missed) if missed else "all",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    f"`{job}`",
+                    acting,
+                    f"{lag[0]:.2f}, {lag[1]:.2f}",
+                    percent(abs(lag[0] / lag[1] - 1)),
+                    f"{percent(slo[0])}, {percent(slo[1])}",
+                    percent(abs(slo[0] - slo[1]), 2),
+                    f"{cost[0]:.4f}, {cost[1]:.4f}",
+                    "misses " + ", ".join(missed) if missed else "all",
+                ]
+            )
         other = case["ds2_cost_per_h"]
-        costs.append([
-            f"`{job}`", case["decisions"], f"{case['incumbent_cost_per_h']:.4f}",
-            f"{other['predicted']:.4f}", f"{other['recorded']:.4f}",
-            percent(case["ds2_cost_error"]), "yes" if case["claimed"] else "no",
-            "yes" if case["holds"]["cost of ds2"] else "NO",
-        ])  # fmt: skip
-    ran = ("job", "scaled by", "lag s, model and real", "off by", "late, model and real", "off by",
-           "cost/h, model and real", "holds")  # fmt: skip
-    would = ("job", "decisions", "Justin's cost/h, real", "DS2's, predicted", "DS2's, real",
-             "off by", "claimed", "holds")  # fmt: skip
+        costs.append(
+            [
+                f"`{job}`",
+                case["decisions"],
+                f"{case['incumbent_cost_per_h']:.4f}",
+                f"{other['predicted']:.4f}",
+                f"{other['recorded']:.4f}",
+                percent(case["ds2_cost_error"]),
+                "yes" if case["claimed"] else "no",
+                "yes" if case["holds"]["cost of ds2"] else "NO",
+            ]
+        )
+    ran = (
+        "job",
+        "scaled by",
+        "lag s, model and real",
+        "off by",
+        "late, model and real",
+        "off by",
+        "cost/h, model and real",
+        "holds",
+    )
+    would = (
+        "job",
+        "decisions",
+        "Justin's cost/h, real",
+        "DS2's, predicted",
+        "DS2's, real",
+        "off by",
+        "claimed",
+        "holds",
+    )
     recorded = ", ".join(f"`{job}` {case['recorded']}" for job, case in found.items())
     return f"""
 ## The counterfactual scorecard
@@ -247,8 +290,11 @@ def plot_rates() -> None:
             chosen = [p for p in parts if p["in_fit"] == in_fit]
             axis.loglog(
                 [p["seen"]["rate_per_s"] for p in chosen],
-                [p["predicted"]["rate_per_s"] for p in chosen], "o", color=colour, label=label,
-            )  # fmt: skip
+                [p["predicted"]["rate_per_s"] for p in chosen],
+                "o",
+                color=colour,
+                label=label,
+            )
         rates = [p["seen"]["rate_per_s"] for p in parts] or [1.0, 10.0]
         ends = [0.8 * min(rates), 1.25 * max(rates)]
         axis.plot(ends, ends, color=INK, linewidth=0.7)

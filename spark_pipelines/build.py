@@ -152,9 +152,16 @@ def build(
             store.publish(building, manifest)
             _drop_unused_staging(store, facts)
     return Built(
-        store.folder, manifest, True, len(plan.stale), len(plan.kept), plan.lost,
-        merged(counts.values()), _notes(facts), stages.seconds,
-    )  # fmt: skip
+        store.folder,
+        manifest,
+        True,
+        len(plan.stale),
+        len(plan.kept),
+        plan.lost,
+        merged(counts.values()),
+        _notes(facts),
+        stages.seconds,
+    )
 
 
 def _surveyed(config: DatasetConfig, store: Store) -> list[SourceFacts]:
@@ -167,8 +174,11 @@ def _surveyed(config: DatasetConfig, store: Store) -> list[SourceFacts]:
         except DspGymError as error:
             raise DatasetError(
                 f"source '{name}': {error.message}",
-                file=error.file, key=error.key, value=error.value, remedy=error.remedy,
-            ) from error  # fmt: skip
+                file=error.file,
+                key=error.key,
+                value=error.value,
+                remedy=error.remedy,
+            ) from error
         if not facts.partitions():
             raise DatasetError(
                 f"source '{name}' is empty: it has no row",
@@ -181,9 +191,14 @@ def _surveyed(config: DatasetConfig, store: Store) -> list[SourceFacts]:
 
 
 def _made(
-    config: DatasetConfig, facts: Sequence[SourceFacts], specs: Mapping[str, JobSpec], plan: Plan,
-    building: Path, master: str | None, stages: _Stages,
-) -> dict[Partition, dict[str, int]]:  # fmt: skip
+    config: DatasetConfig,
+    facts: Sequence[SourceFacts],
+    specs: Mapping[str, JobSpec],
+    plan: Plan,
+    building: Path,
+    master: str | None,
+    stages: _Stages,
+) -> dict[Partition, dict[str, int]]:
     """Writes the tables of stale partitions; returns what became of their rows."""
     if not plan.stale or (building / _COUNTS).exists():
         return _read_counts(building)
@@ -325,10 +340,15 @@ def _quarantined(total: Mapping[str, int]) -> dict[str, int]:
 
 
 def _manifest(
-    config: DatasetConfig, store: Store, last: DatasetManifest | None, plan: Plan,
-    facts: Sequence[SourceFacts], specs: Mapping[str, JobSpec], building: Path,
+    config: DatasetConfig,
+    store: Store,
+    last: DatasetManifest | None,
+    plan: Plan,
+    facts: Sequence[SourceFacts],
+    specs: Mapping[str, JobSpec],
+    building: Path,
     counts: Mapping[Partition, Mapping[str, int]],
-) -> DatasetManifest:  # fmt: skip
+) -> DatasetManifest:
     """Hashes what was made, links what was kept, and writes down both."""
     revision = 1 if last is None else last.revision + 1
     made = {table.name: partitions_in(building, table.name) for table in _tables(building)}
@@ -341,10 +361,14 @@ def _manifest(
         }
         records.append(
             PartitionRecord(
-                job=partition[0], day=partition[1], inputs_sha256=inputs_sha256, revision=revision,
-                tables=tables, accounting=dict(sorted(counts.get(partition, {}).items())),
+                job=partition[0],
+                day=partition[1],
+                inputs_sha256=inputs_sha256,
+                revision=revision,
+                tables=tables,
+                accounting=dict(sorted(counts.get(partition, {}).items())),
             )
-        )  # fmt: skip
+        )
     for old in plan.kept:
         assert last is not None  # where partitions are kept there is one
         for table in old.tables.values():
@@ -368,7 +392,7 @@ def _manifest(
         splits=_splits(records),
         accounting=merged(p.accounting for p in records),
         detail=detail,
-    )  # fmt: skip
+    )
 
 
 def _tables(building: Path) -> list[Path]:
@@ -390,9 +414,13 @@ def _source(facts: SourceFacts) -> SourceRecord:
         for p in facts.pieces
     )
     return SourceRecord(
-        name=facts.name, kind=facts.kind, path=facts.path, clock=facts.clock, pieces=pieces,
+        name=facts.name,
+        kind=facts.kind,
+        path=facts.path,
+        clock=facts.clock,
+        pieces=pieces,
         notes=facts.notes,
-    )  # fmt: skip
+    )
 
 
 def _versions() -> dict[str, str]:

@@ -60,9 +60,13 @@ def made_of(
 
 
 def _with_samples(
-    inputs: Sequence[Inputs], config: DatasetConfig, specs: Mapping[str, JobSpec],
-    loads: Mapping[str, str], decisions: list[DataFrame | None], keep: Keep,
-) -> Made:  # fmt: skip
+    inputs: Sequence[Inputs],
+    config: DatasetConfig,
+    specs: Mapping[str, JobSpec],
+    loads: Mapping[str, str],
+    decisions: list[DataFrame | None],
+    keep: Keep,
+) -> Made:
     """Windows and outages, and what became of every sample.
 
     To `decisions` those are added that runs show which nobody wrote decisions of.
@@ -126,9 +130,12 @@ def _on_days(found: DataFrame) -> DataFrame:
 
 
 def _add_transitions(
-    made: Made, decisions: DataFrame, config: DatasetConfig, specs: Mapping[str, JobSpec],
+    made: Made,
+    decisions: DataFrame,
+    config: DatasetConfig,
+    specs: Mapping[str, JobSpec],
     loads: Mapping[str, str],
-) -> None:  # fmt: skip
+) -> None:
     from spark_pipelines.schema import TRANSITIONS
     from spark_pipelines.steps.transitions import segments, transitions
 

@@ -113,15 +113,9 @@ RESCALES = _table(
 """One outage of a run, and whether a change of configuration came with it."""
 
 SNAPSHOT = StructType(
-    [
-        StructField(name, _LONG if name in INTEGERS else _DOUBLE)
-        for name in PER_JOB
-    ]
-    + [
-        StructField(name, ArrayType(_LONG if name in INTEGERS else _DOUBLE))
-        for name in PER_VERTEX
-    ]
-)  # fmt: skip
+    [StructField(name, _LONG if name in INTEGERS else _DOUBLE) for name in PER_JOB]
+    + [StructField(name, ArrayType(_LONG if name in INTEGERS else _DOUBLE)) for name in PER_VERTEX]
+)
 """A `MetricsSnapshot` of one job; per vertex an array in topological order."""
 
 DECISIONS = _table(

@@ -170,8 +170,9 @@ def _interruptible() -> Iterator[_Interrupts]:
 def _is_news(record: logging.LogRecord) -> bool:
     """Py4J logs a trace of what it raises as well: a call that Ctrl-C or the end of the JVM cut."""
     return record.msg not in (
-        "KeyboardInterrupt while sending command.", "Exception while sending command.",
-    )  # fmt: skip
+        "KeyboardInterrupt while sending command.",
+        "Exception while sending command.",
+    )
 
 
 @contextmanager

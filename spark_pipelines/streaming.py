@@ -108,9 +108,11 @@ def follow(
                     if name in shown or name not in sources
                 ]
                 built = build(
-                    config.model_copy(update={"sources": tuple(wanted)}), out, master=master,
+                    config.model_copy(update={"sources": tuple(wanted)}),
+                    out,
+                    master=master,
                     observer=observer,
-                )  # fmt: skip
+                )
                 last = now
             yield Round(
                 len(landing.files) - before, landing.count("late"), landing.count("refused"), built

@@ -79,10 +79,13 @@ def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfi
 def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
     """What a training of the experiment left, one agent per seed."""
     return [
-        Entrant(policy=str(runs / f"seed-{seed}" / "policy"), name=f"seed-{seed}",
-                guardrails=config.guardrails)
+        Entrant(
+            policy=str(runs / f"seed-{seed}" / "policy"),
+            name=f"seed-{seed}",
+            guardrails=config.guardrails,
+        )
         for seed in config.agent.seeds
-    ]  # fmt: skip
+    ]
 
 
 def claim(

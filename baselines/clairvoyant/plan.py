@@ -69,9 +69,15 @@ def serve(
 
 @compiled
 def _keep(
-    money: Floats, backlog: Floats, parent: Ints, count: int, m: float, b: float, came: int,
+    money: Floats,
+    backlog: Floats,
+    parent: Ints,
+    count: int,
+    m: float,
+    b: float,
+    came: int,
     hopeful: bool,
-) -> tuple[int, bool]:  # fmt: skip
+) -> tuple[int, bool]:
     """Adds a label to a list sorted by money; returns its length and whether two became one."""
     for i in range(count):
         if money[i] <= m and backlog[i] <= b:
@@ -109,10 +115,20 @@ def _sort(money: Floats, backlog: Floats, parent: Ints, count: int) -> None:
 
 @compiled
 def _search(
-    arrivals: Floats, capacity: Floats, cost: Floats, first: int, interval: int, savepoint: int,
-    outage: int, late_s: float, slo_price: float, rescale_price: float, share: Floats,
-    labels: int, hopeful: bool,
-) -> tuple[Ints, float, bool]:  # fmt: skip
+    arrivals: Floats,
+    capacity: Floats,
+    cost: Floats,
+    first: int,
+    interval: int,
+    savepoint: int,
+    outage: int,
+    late_s: float,
+    slo_price: float,
+    rescale_price: float,
+    share: Floats,
+    labels: int,
+    hopeful: bool,
+) -> tuple[Ints, float, bool]:
     steps, n = arrivals.shape[0] // interval, capacity.shape[0]
     width = labels + 1
     money = np.zeros((steps + 1, n, width))
@@ -139,9 +155,15 @@ def _search(
                     after, late = serve(arrivals, begin, end, b, capacity[c], late_s)
                 late += share[k, c] * (interval - late)
                 count[k + 1, c], one = _keep(
-                    money[k + 1, c], backlog[k + 1, c], parent[k + 1, c], count[k + 1, c],
-                    m + cost[c] * interval + slo_price * late, after, code, hopeful,
-                )  # fmt: skip
+                    money[k + 1, c],
+                    backlog[k + 1, c],
+                    parent[k + 1, c],
+                    count[k + 1, c],
+                    m + cost[c] * interval + slo_price * late,
+                    after,
+                    code,
+                    hopeful,
+                )
                 merged = merged or one
                 if k + taken > steps:
                     continue  # it would be down until the end
@@ -149,9 +171,15 @@ def _search(
                 late += share[k, c] * (savepoint - late)
                 spent = cost[c] * (savepoint + outage) + slo_price * (late + outage)
                 down, one = _keep(
-                    below, standing, came, down, m + spent + rescale_price,
-                    after + owed[again] - owed[stop], code, hopeful,
-                )  # fmt: skip
+                    below,
+                    standing,
+                    came,
+                    down,
+                    m + spent + rescale_price,
+                    after + owed[again] - owed[stop],
+                    code,
+                    hopeful,
+                )
                 merged = merged or one
         until = (k + taken) * interval
         for i in range(down):
@@ -160,9 +188,15 @@ def _search(
                 late += share[k + taken - 1, c] * (until - again - late)
                 spent = cost[c] * (until - again) + slo_price * late
                 count[k + taken, c], one = _keep(
-                    money[k + taken, c], backlog[k + taken, c], parent[k + taken, c],
-                    count[k + taken, c], below[i] + spent, after, came[i], hopeful,
-                )  # fmt: skip
+                    money[k + taken, c],
+                    backlog[k + taken, c],
+                    parent[k + taken, c],
+                    count[k + taken, c],
+                    below[i] + spent,
+                    after,
+                    came[i],
+                    hopeful,
+                )
                 merged = merged or one
     best, price = 0, math.inf
     for c in range(n):
@@ -212,9 +246,14 @@ def plan(
 
 
 def price_of(
-    choice: Ints, arrivals_per_s: Floats, capacity_per_s: Floats, cost_per_s: Floats, first: int,
-    terms: Terms, late_share: Floats | None = None,
-) -> float:  # fmt: skip
+    choice: Ints,
+    arrivals_per_s: Floats,
+    capacity_per_s: Floats,
+    cost_per_s: Floats,
+    first: int,
+    terms: Terms,
+    late_share: Floats | None = None,
+) -> float:
     """What following a plan costs in the same model: decisions while the job is down are lost."""
     steps, now, backlog, price = len(arrivals_per_s) // terms.interval_s, first, 0.0, 0.0
     k = 0

@@ -77,9 +77,16 @@ class Wanted(NamedTuple):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _sample(
-    graph: Graph, seen: Seen, window: Window, s: Settings, j: int, busy_ms: Floats,
-    since_ms: float, rows: Floats, excluded: Flags,
-) -> bool:  # fmt: skip
+    graph: Graph,
+    seen: Seen,
+    window: Window,
+    s: Settings,
+    j: int,
+    busy_ms: Floats,
+    since_ms: float,
+    rows: Floats,
+    excluded: Flags,
+) -> bool:
     """Fills the sample of one job; False if nothing at all is known of it."""
     k, known = seen.row[j], False
     count = window.size[j]
@@ -116,9 +123,18 @@ def _sample(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def run_batch(
-    graph: Graph, seen: Seen, s: Settings, interval_ms: int, window: Window, history: History,
-    tracking: Tracking, delayed: Delayed, collected_ms: Ints, busy_ms: Floats, out: Wanted,
-) -> None:  # fmt: skip
+    graph: Graph,
+    seen: Seen,
+    s: Settings,
+    interval_ms: int,
+    window: Window,
+    history: History,
+    tracking: Tracking,
+    delayed: Delayed,
+    collected_ms: Ints,
+    busy_ms: Floats,
+    out: Wanted,
+) -> None:
     """Collects, evaluates and scales every job whose next pass has come."""
     vertices = seen.parallelism.shape[1]
     rows = np.empty((vertices, len(METRICS)))
@@ -148,8 +164,16 @@ def run_batch(
         if count < 2:
             continue
         restart = restart_s(tracking, j, s.tracking, s.restart_s, s.restart_limit_s)
-        if not evaluate(graph, k, window.ts_ms[j, :count], window.vertex[j, :count],
-                        seen.parallelism[j], s, restart, evaluated):  # fmt: skip
+        if not evaluate(
+            graph,
+            k,
+            window.ts_ms[j, :count],
+            window.vertex[j, :count],
+            seen.parallelism[j],
+            s,
+            restart,
+            evaluated,
+        ):
             out.result[j] = FAILED
             continue
         out.evaluated[j] = evaluated
@@ -161,9 +185,22 @@ def run_batch(
         if seen.gc[j] > s.gc_threshold or heap > s.heap_threshold:
             continue
         due = scale_vertices(
-            graph, k, evaluated, seen.parallelism[j], excluded, now, s, restart, history,
-            delayed, j, out.new[j], out.outside[j], out.expected[j], out.events[j],
-        )  # fmt: skip
+            graph,
+            k,
+            evaluated,
+            seen.parallelism[j],
+            excluded,
+            now,
+            s,
+            restart,
+            history,
+            delayed,
+            j,
+            out.new[j],
+            out.outside[j],
+            out.expected[j],
+            out.events[j],
+        )
         if due == 1:
             out.result[j] = DUE
         elif due < 0:
@@ -173,14 +210,28 @@ def run_batch(
 
 @njit(cache=True, nogil=True)
 def apply(
-    graph: Graph, seen: Seen, out: Wanted, accepted: Flags, history: History,
-    tracking: Tracking, delayed: Delayed, overrides: Ints,
-) -> None:  # fmt: skip
+    graph: Graph,
+    seen: Seen,
+    out: Wanted,
+    accepted: Flags,
+    history: History,
+    tracking: Tracking,
+    delayed: Delayed,
+    overrides: Ints,
+) -> None:
     """Remembers the rescales that passed the gate."""
     for j in range(len(accepted)):
         if accepted[j]:
             remember(
-                history, tracking, delayed, overrides, j, graph.n[seen.row[j]], seen.now_ms[j],
-                seen.parallelism[j], out.new[j], out.evaluated[j, :, E_TPR].copy(),
+                history,
+                tracking,
+                delayed,
+                overrides,
+                j,
+                graph.n[seen.row[j]],
+                seen.now_ms[j],
+                seen.parallelism[j],
+                out.new[j],
+                out.evaluated[j, :, E_TPR].copy(),
                 out.expected[j],
-            )  # fmt: skip
+            )

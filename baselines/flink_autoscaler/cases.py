@@ -47,8 +47,13 @@ def decision(document: Document, switches: Switches | None = None) -> dict[str, 
     """Answers one decision document: the fields of its `expected["1.15.0"]`, and its id."""
     options = Options.of(document.get("conf", {}))
     given = document.get("delayed_scale_down") or []
-    job = Job(options, vertices_of(document["vertices"]), switches=switches,
-              tm=task_managers(document), steps=len(given) + 2)  # fmt: skip
+    job = Job(
+        options,
+        vertices_of(document["vertices"]),
+        switches=switches,
+        tm=task_managers(document),
+        steps=len(given) + 2,
+    )
     now = int(document["now_ms"])
     fill_window(job, document["history"])
     fill_history(job, document.get("scaling_history") or {})
@@ -143,8 +148,13 @@ class Trace:
 
     def _pass(self, job: Job, given: Document, out: dict[str, Any]) -> list[str]:
         now, running_ms = int(given["now_ms"]), int(given["job_running_ts_ms"])
-        full = job.collect(now, running_ms, given.get("flink_metrics", {}),
-                           given.get("jm_metrics"), given.get("tm_metrics"))  # fmt: skip
+        full = job.collect(
+            now,
+            running_ms,
+            given.get("flink_metrics", {}),
+            given.get("jm_metrics"),
+            given.get("tm_metrics"),
+        )
         if full is None:
             return []
         job.tidy(now, running_ms)

@@ -71,9 +71,11 @@ class Vertex:
 
 
 def vertex_sample(
-    vertex: Vertex, metrics: Mapping[str, Aggregates], options: Options,
+    vertex: Vertex,
+    metrics: Mapping[str, Aggregates],
+    options: Options,
     carried: Callable[[], float],
-) -> Floats:  # fmt: skip
+) -> Floats:
     """One row of a sample, (METRICS,).
 
     Args:
@@ -98,9 +100,12 @@ def vertex_sample(
                 row[IN] = np.maximum(0.0, _get(found[name][0], "sum"))
         per_s = float(np.maximum(0.0, _get(found["in_per_s"][0], "sum")))
         row[OBSERVED] = observed_rate(
-            per_s, row[LAG], _get(found["backpressured"], "avg"),
-            float(options.observed_lag_ms // 1000), carried(),
-        )  # fmt: skip
+            per_s,
+            row[LAG],
+            _get(found["backpressured"], "avg"),
+            float(options.observed_lag_ms // 1000),
+            carried(),
+        )
     elif "numRecordsInPerSecond" in metrics:
         row[IN_PER_S] = _get(metrics["numRecordsInPerSecond"], "sum")
     return np.array([round3(float(value)) for value in row])
@@ -115,9 +120,10 @@ def _required(vertex: Vertex, metrics: Mapping[str, Aggregates]) -> dict[str, An
     ends = {"in": "numRecordsIn", "in_per_s": "numRecordsInPerSecond", "out": "numRecordsOut"}
     for kind, end in ends.items():
         found[kind] = [
-            value for name, value in metrics.items()
+            value
+            for name, value in metrics.items()
             if name.startswith("Source__") and name.endswith(f".{end}")
-        ]  # fmt: skip
+        ]
         if not found[kind] and kind != "out":
             raise CollectionFailed(f"vertex {vertex.name} reports no Source__*.{end}")
     found["pending"] = [
@@ -169,8 +175,12 @@ def job_sample(jm: Mapping[str, Any] | None, tm: Mapping[str, Aggregates] | None
         row[SLOTS] = float(jm["taskSlotsTotal"]) - float(jm["taskSlotsAvailable"])
     if tm is None:
         return row
-    for needed in ("HEAP_MEMORY_MAX", "HEAP_MEMORY_USED", "MANAGED_MEMORY_USED",
-                   "METASPACE_MEMORY_USED"):  # fmt: skip
+    for needed in (
+        "HEAP_MEMORY_MAX",
+        "HEAP_MEMORY_USED",
+        "MANAGED_MEMORY_USED",
+        "METASPACE_MEMORY_USED",
+    ):
         if needed not in tm:
             raise CollectionFailed(f"the TaskManagers report no {needed}")
     if "TOTAL_GC_TIME_PER_SEC" in tm:

@@ -17,9 +17,19 @@ from baselines.flink_autoscaler.settings import Switches
 from baselines.flink_autoscaler.state import GLOBALS, METRICS, Memory
 from baselines.flink_autoscaler.units import memory_bytes
 
-__all__ = ["add_delayed", "fill_globals", "fill_history", "fill_tracking", "fill_window",
-           "job_of", "number", "switches_of", "task_managers", "vertices_of",
-           "written"]  # fmt: skip
+__all__ = [
+    "add_delayed",
+    "fill_globals",
+    "fill_history",
+    "fill_tracking",
+    "fill_window",
+    "job_of",
+    "number",
+    "switches_of",
+    "task_managers",
+    "vertices_of",
+    "written",
+]
 
 Document = Mapping[str, Any]
 NEVER_MS = 2**62
@@ -119,8 +129,15 @@ def written(value: float) -> float | int | str:
 
 def add_delayed(job: Job, v: int, entry: Document) -> None:
     """Records an earlier trigger of a scale-down that waits."""
-    delay(job.memory.delayed, 0, v, int(entry["ts_ms"]), NEVER_MS, int(entry["parallelism"]),
-          bool(entry["outside_utilization_bound"]))  # fmt: skip
+    delay(
+        job.memory.delayed,
+        0,
+        v,
+        int(entry["ts_ms"]),
+        NEVER_MS,
+        int(entry["parallelism"]),
+        bool(entry["outside_utilization_bound"]),
+    )
 
 
 def switches_of(options: Options, main: bool) -> Switches:
@@ -132,8 +149,13 @@ def job_of(given: Document, main: bool, steps: int = 64) -> Job:
     """A job with what a fact says of it."""
     options = Options.of(given.get("conf", {}))
     vertices = given.get("vertices") or [{"name": "v", "parallelism": 1, "max_parallelism": 1}]
-    job = Job(options, vertices_of(vertices), switches=switches_of(options, main),
-              tm=task_managers(given), steps=steps)  # fmt: skip
+    job = Job(
+        options,
+        vertices_of(vertices),
+        switches=switches_of(options, main),
+        tm=task_managers(given),
+        steps=steps,
+    )
     fill_window(job, given.get("history", []))
     return job
 

@@ -24,22 +24,40 @@ from baselines.flink_autoscaler.state import (
 )
 from baselines.flink_autoscaler.window import average, rate
 
-__all__ = ["EVALUATED", "backlog", "busy_ms_per_s", "capacity", "edge_ratio", "evaluate",
-           "evaluate_job", "thresholds", "true_processing_rate"]  # fmt: skip
+__all__ = [
+    "EVALUATED",
+    "backlog",
+    "busy_ms_per_s",
+    "capacity",
+    "edge_ratio",
+    "evaluate",
+    "evaluate_job",
+    "thresholds",
+    "true_processing_rate",
+]
 
 EVALUATED = (
-    "LOAD", "TRUE_PROCESSING_RATE", "TARGET_DATA_RATE", "CATCH_UP_DATA_RATE", "LAG",
-    "SCALE_UP_RATE_THRESHOLD", "SCALE_DOWN_RATE_THRESHOLD",
-)  # fmt: skip
+    "LOAD",
+    "TRUE_PROCESSING_RATE",
+    "TARGET_DATA_RATE",
+    "CATCH_UP_DATA_RATE",
+    "LAG",
+    "SCALE_UP_RATE_THRESHOLD",
+    "SCALE_DOWN_RATE_THRESHOLD",
+)
 """Columns of the evaluated metrics of a vertex."""
 E_LOAD, E_TPR, E_TARGET, E_CATCH_UP, E_LAG, E_UP, E_DOWN = range(7)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def capacity(
-    target: float, catch_up: float, utilization: float, with_restart: bool, s: Settings,
+    target: float,
+    catch_up: float,
+    utilization: float,
+    with_restart: bool,
+    s: Settings,
     restart_s: float,
-) -> float:  # fmt: skip
+) -> float:
     """Whole records per second needed: the backlog's share, head-room for a restart, the load."""
     if np.isnan(catch_up) or np.isnan(target):
         return np.nan
@@ -127,9 +145,15 @@ def backlog(graph: Graph, k: int, ts_ms: Ints, values: Floats, threshold_s: floa
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def evaluate(
-    graph: Graph, k: int, ts_ms: Ints, values: Floats, parallelism: Ints, s: Settings,
-    restart_s: float, out: Floats,
-) -> bool:  # fmt: skip
+    graph: Graph,
+    k: int,
+    ts_ms: Ints,
+    values: Floats,
+    parallelism: Ints,
+    s: Settings,
+    restart_s: float,
+    out: Floats,
+) -> bool:
     """Fills `out` (V, EVALUATED) for one job; False where a source's rate is unknown.
 
     Args:

@@ -71,8 +71,9 @@ def fact(op: str, given: Given, version: str = "1.15.0") -> Answer:
         version: 1.15.0, or main for the switches that lead there.
     """
     if op not in _RULES:
-        raise SchemaError("unknown kind of fact", key="op", value=op,
-                          remedy=did_you_mean(op, _RULES))  # fmt: skip
+        raise SchemaError(
+            "unknown kind of fact", key="op", value=op, remedy=did_you_mean(op, _RULES)
+        )
     return _RULES[op](given, version == "main")
 
 
@@ -86,10 +87,15 @@ def _scale(given: Given, main: bool) -> Answer:
     if given["lower_limit"] > given["upper_limit"]:
         return {"raises": True}
     new, _ = scale(
-        given["current"], float(given["scale_factor"]), "HASH" in given["input_ship_strategies"],
-        given["num_source_partitions"], given["max_parallelism"], given["lower_limit"],
-        given["upper_limit"], settings_of(options, switches_of(options, main)).mode,
-    )  # fmt: skip
+        given["current"],
+        float(given["scale_factor"]),
+        "HASH" in given["input_ship_strategies"],
+        given["num_source_partitions"],
+        given["max_parallelism"],
+        given["lower_limit"],
+        given["upper_limit"],
+        settings_of(options, switches_of(options, main)).mode,
+    )
     return {"new": int(new)}
 
 
@@ -98,10 +104,14 @@ def _align(given: Given, main: bool) -> Answer:
     if not given["num_source_partitions"] and "HASH" not in given["input_ship_strategies"]:
         return {"new": given["target"]}
     new, _ = align(
-        given["current"], given["target"], given["num_source_partitions"],
-        given["max_parallelism"], given["lower_limit"], given["upper_limit"],
+        given["current"],
+        given["target"],
+        given["num_source_partitions"],
+        given["max_parallelism"],
+        given["lower_limit"],
+        given["upper_limit"],
         settings_of(options, switches_of(options, main)).mode,
-    )  # fmt: skip
+    )
     return {"new": int(new)}
 
 
@@ -125,11 +135,21 @@ def _vertex(given: Given, main: bool) -> Answer:
         memory.history.size[:] = 0
         fill_history(job, {"v": step.get("scaling_history", [])})
         new, outside, expected, events, _ = scale_vertex(
-            _metrics(step, job, restart_s), step["parallelism"],
-            "HASH" in step["input_ship_strategies"], step["num_source_partitions"],
-            step["max_parallelism"], job.s.min_parallelism, job.s.max_parallelism,
-            step.get("now_ms", 0), job.s, restart_s, job.memory.history, memory.delayed, 0, 0,
-        )  # fmt: skip
+            _metrics(step, job, restart_s),
+            step["parallelism"],
+            "HASH" in step["input_ship_strategies"],
+            step["num_source_partitions"],
+            step["max_parallelism"],
+            job.s.min_parallelism,
+            job.s.max_parallelism,
+            step.get("now_ms", 0),
+            job.s,
+            restart_s,
+            job.memory.history,
+            memory.delayed,
+            0,
+            0,
+        )
         raised = ((LIMITED, "ScalingLimited"), (INEFFECTIVE, "IneffectiveScaling"))
         results.append(
             {
@@ -163,11 +183,13 @@ def _executor(given: Given, main: bool) -> Answer:
         changed = sorted(np.array(job.names)[moved].tolist())
     stored = zip(job.names, job.memory.overrides[0].tolist(), strict=True)
     return {
-        "scaled": done.scaled, "num_vertices_in_summary": len(changed),
-        "vertices_in_summary": changed, "event_reasons": done.events,
+        "scaled": done.scaled,
+        "num_vertices_in_summary": len(changed),
+        "vertices_in_summary": changed,
+        "event_reasons": done.events,
         "parallelism_overrides": {name: p for name, p in stored if p > 0},
         "config_overrides": done.tuning.overrides,
-    }  # fmt: skip
+    }
 
 
 def _evaluate(given: Given, main: bool) -> Answer:
@@ -178,9 +200,12 @@ def _evaluate(given: Given, main: bool) -> Answer:
 
 def _thresholds(given: Given, main: bool) -> Answer:
     up, down = thresholds(
-        number(given["target_data_rate"]), number(given["catch_up_data_rate"]),
-        given["processing_backlog"], job_of(given, main).s, float(given["restart_time_s"]),
-    )  # fmt: skip
+        number(given["target_data_rate"]),
+        number(given["catch_up_data_rate"]),
+        given["processing_backlog"],
+        job_of(given, main).s,
+        float(given["restart_time_s"]),
+    )
     return {"scale_up_threshold": written(float(up)), "scale_down_threshold": written(float(down))}
 
 
@@ -189,9 +214,11 @@ def _true_processing_rate(given: Given, main: bool) -> Answer:
     _, values = _samples(job)
     observed = average(values, 0, METRICS.index("OBSERVED_TPR"), job.s.observed_min)
     found = true_processing_rate(
-        number(given["busy_time_ms_per_s"]), number(given["input_rate"]), observed,
+        number(given["busy_time_ms_per_s"]),
+        number(given["input_rate"]),
+        observed,
         job.s.observed_switch,
-    )  # fmt: skip
+    )
     return {"value": written(float(found))}
 
 
@@ -224,24 +251,32 @@ def _coefficient(given: Given, main: bool) -> Answer:
     fill_history(job, {"v": given["scaling_history"]})
     h = job.memory.history
     n = h.size[0, 0]
-    found = coefficient(h.before[0, 0, :n], h.rate[0, 0, :n], job.s.scalability_min,
-                        job.s.scalability_lowest)  # fmt: skip
+    found = coefficient(
+        h.before[0, 0, :n], h.rate[0, 0, :n], job.s.scalability_min, job.s.scalability_lowest
+    )
     return {"value": float(found)}
 
 
 def _observed_tpr(given: Given, main: bool) -> Answer:
     threshold_s = job_of({"conf": given["conf"]}, main).s.observed_lag_s
     found = observed_rate(
-        float(given["records_per_s"]), float(given["lag"]),
-        float(given["backpressured_ms_per_s"]), threshold_s,
+        float(given["records_per_s"]),
+        float(given["lag"]),
+        float(given["backpressured_ms_per_s"]),
+        threshold_s,
         float(given["previous_average"]),
-    )  # fmt: skip
+    )
     return {"value": written(float(found))}
 
 
 def _observed_tpr_backpressure(given: Given, _main: bool) -> Answer:
-    found = observed_rate(float(given["records_in_per_s"]), 0.0,
-                          float(given["backpressured_ms_per_s"]), 0.0, float("nan"))  # fmt: skip
+    found = observed_rate(
+        float(given["records_in_per_s"]),
+        0.0,
+        float(given["backpressured_ms_per_s"]),
+        0.0,
+        float("nan"),
+    )
     return {"value": written(float(found))}
 
 

@@ -12,8 +12,14 @@ from baselines.flink_autoscaler.periods import excluded
 from baselines.flink_autoscaler.units import memory_bytes
 from dsp_gym.errors import ConfigError
 
-__all__ = ["excluded_period", "memory_scaling", "memory_tuning", "network_segments",
-           "restart_time", "slots_after"]  # fmt: skip
+__all__ = [
+    "excluded_period",
+    "memory_scaling",
+    "memory_tuning",
+    "network_segments",
+    "restart_time",
+    "slots_after",
+]
 
 Given = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -36,10 +42,13 @@ def network_segments(given: Given, _main: bool) -> Answer:
     """Network segments of a gate."""
     return {
         "value": memory.network_segments(
-            given["current_parallelism"], given["connected_parallelism"], given["ship_strategy"],
-            given["buffers_per_channel"], given["floating_buffers"],
+            given["current_parallelism"],
+            given["connected_parallelism"],
+            given["ship_strategy"],
+            given["buffers_per_channel"],
+            given["floating_buffers"],
         )
-    }  # fmt: skip
+    }
 
 
 def _parallelisms(given: Given) -> tuple[list[int], list[int]]:
@@ -53,8 +62,12 @@ def memory_scaling(given: Given, _main: bool) -> Answer:
     heap, budget = memory_bytes(given["memory"], "memory"), memory_bytes(given["budget"], "budget")
     if options.tuning_compensation:
         slots = given["num_task_slots_used"]
-        wanted = memory.compensated(heap, memory.task_slots(options), slots,
-                                    memory.slots_after(slots, *_parallelisms(given)))  # fmt: skip
+        wanted = memory.compensated(
+            heap,
+            memory.task_slots(options),
+            slots,
+            memory.slots_after(slots, *_parallelisms(given)),
+        )
         heap += min(budget, wanted - heap)
     return {"value_bytes": heap}
 

@@ -22,9 +22,14 @@ def may_act(options: Options, unix_ms: int) -> bool:
 
 
 def exceeds_quota(
-    options: Options, flink: Mapping[str, str], tm_cpu: float, tm_memory: int,
-    groups: Sequence[str | None], parallelism: Sequence[int], new: Sequence[int],
-) -> bool:  # fmt: skip
+    options: Options,
+    flink: Mapping[str, str],
+    tm_cpu: float,
+    tm_memory: int,
+    groups: Sequence[str | None],
+    parallelism: Sequence[int],
+    new: Sequence[int],
+) -> bool:
     """Whether the TaskManagers needed would exceed the quota.
 
     As in 1.15.0 only changed vertices count, and TaskManagers are rounded down.

@@ -91,9 +91,14 @@ class Job:
     """Vertices, settings and memory of one job."""
 
     def __init__(
-        self, options: Options, vertices: Sequence[Vertex], *, switches: Switches | None = None,
-        tm: TaskManagers | None = None, steps: int = 64,
-    ) -> None:  # fmt: skip
+        self,
+        options: Options,
+        vertices: Sequence[Vertex],
+        *,
+        switches: Switches | None = None,
+        tm: TaskManagers | None = None,
+        steps: int = 64,
+    ) -> None:
         self.steps, self.switches, self.tm = steps, switches, tm or TaskManagers()
         self.names: tuple[str, ...] = ()
         self.memory = Memory(1, 0, 1, 1)
@@ -122,14 +127,19 @@ class Job:
     def restart_s(self) -> float:
         """Restart time that counts now."""
         return float(
-            restart_s(self.memory.tracking, 0, self.s.tracking, self.s.restart_s,
-                      self.s.restart_limit_s)
-        )  # fmt: skip
+            restart_s(
+                self.memory.tracking, 0, self.s.tracking, self.s.restart_s, self.s.restart_limit_s
+            )
+        )
 
     def collect(
-        self, now: int, running_ms: int, metrics: Mapping[str, Mapping[str, Aggregates]],
-        jm: Mapping[str, Any] | None, tm: Mapping[str, Aggregates] | None,
-    ) -> bool | None:  # fmt: skip
+        self,
+        now: int,
+        running_ms: int,
+        metrics: Mapping[str, Mapping[str, Aggregates]],
+        jm: Mapping[str, Any] | None,
+        tm: Mapping[str, Aggregates] | None,
+    ) -> bool | None:
         """Adds a sample; True if the window is full, None if the job is not ready yet."""
         m = self.memory
         if restarted(m.window, 0, running_ms):
@@ -148,8 +158,18 @@ class Job:
         # Legacy sources report no busy time: they are left out of this pass.
         self.excluded |= np.array([bool(np.isnan(row[LOAD])) for row in rows])
         sample = job_sample(jm, tm)
-        return bool(append(m.window, 0, now, running_ms, self.s.stabilization_ms,
-                           self.s.window_ms, np.array(rows), sample))  # fmt: skip
+        return bool(
+            append(
+                m.window,
+                0,
+                now,
+                running_ms,
+                self.s.stabilization_ms,
+                self.s.window_ms,
+                np.array(rows),
+                sample,
+            )
+        )
 
     def _carried(self, v: int) -> Any:
         w = self.memory.window
@@ -172,8 +192,16 @@ class Job:
         w = self.memory.window
         count = w.size[0]
         out = np.full((len(self.names), len(EVALUATED)), np.nan)
-        if not evaluate(self.graph, 0, w.ts_ms[0, :count], w.vertex[0, :count], self.parallelism,
-                        self.s, self.restart_s, out):  # fmt: skip
+        if not evaluate(
+            self.graph,
+            0,
+            w.ts_ms[0, :count],
+            w.vertex[0, :count],
+            self.parallelism,
+            self.s,
+            self.restart_s,
+            out,
+        ):
             raise EvaluationFailed("Cannot evaluate metrics without ingestion rate information")
         self.evaluated = out
         self.evaluated_job = evaluate_job(w.job[0, :count])
@@ -185,9 +213,22 @@ class Job:
         new, events = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         outside, expected = np.zeros(n, dtype=bool), np.full(n, np.nan)
         due = scale_vertices(
-            self.graph, 0, evaluated, self.parallelism, self.excluded, now, self.s,
-            self.restart_s, self.memory.history, delayed, 0, new, outside, expected, events,
-        )  # fmt: skip
+            self.graph,
+            0,
+            evaluated,
+            self.parallelism,
+            self.excluded,
+            now,
+            self.s,
+            self.restart_s,
+            self.memory.history,
+            delayed,
+            0,
+            new,
+            outside,
+            expected,
+            events,
+        )
         if due < 0:
             raise EvaluationFailed("the scaling coefficient or a limit is not a number")
         return Changes(new, outside, expected, events, due == 1)
@@ -213,8 +254,15 @@ class Job:
         if not may_act(o, now):
             return done
         before, after = self.parallelism.tolist(), changes.new.tolist()
-        tuning = tune(o, self.tm.memory, self.names, [v.inputs for v in self.vertices], before,
-                      after, self.evaluated_job)  # fmt: skip
+        tuning = tune(
+            o,
+            self.tm.memory,
+            self.names,
+            [v.inputs for v in self.vertices],
+            before,
+            after,
+            self.evaluated_job,
+        )
         if tuning.recommended:
             done.event("Configuration recommendation")
         flink = dict(o.flink) | (tuning.overrides if o.tuning else {})
@@ -225,8 +273,19 @@ class Job:
         if o.tuning:
             done.tuning = tuning
         rates = np.ascontiguousarray(evaluated[:, E_TPR])
-        remember(m.history, m.tracking, m.delayed, m.overrides, 0, len(self.names), now,
-                 self.parallelism, changes.new, rates, changes.expected)  # fmt: skip
+        remember(
+            m.history,
+            m.tracking,
+            m.delayed,
+            m.overrides,
+            0,
+            len(self.names),
+            now,
+            self.parallelism,
+            changes.new,
+            rates,
+            changes.expected,
+        )
         done.scaled = True
         return done
 
@@ -274,8 +333,12 @@ def graph_of(vertices: Sequence[Vertex], options: Options) -> Graph:
         return np.array([values], dtype=np.int64)
 
     return Graph(
-        row([n])[:, 0].copy(), inputs, outputs,
+        row([n])[:, 0].copy(),
+        inputs,
+        outputs,
         np.array([["HASH" in v.inputs.values() for v in vertices]]),
-        row([v.max_parallelism for v in vertices]), row([v.partitions for v in vertices]),
-        row([options.min_parallelism] * n), row([options.max_parallelism] * n),
-    )  # fmt: skip
+        row([v.max_parallelism for v in vertices]),
+        row([v.partitions for v in vertices]),
+        row([options.min_parallelism] * n),
+        row([options.max_parallelism] * n),
+    )

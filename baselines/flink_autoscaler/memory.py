@@ -14,8 +14,16 @@ from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.state import HEAP, MANAGED, METASPACE, SLOTS, Floats
 from baselines.flink_autoscaler.units import memory_bytes, memory_text
 
-__all__ = ["REMOVED", "Tuning", "compensated", "network_segments", "slots_after", "task_slots",
-           "total_memory", "tune"]  # fmt: skip
+__all__ = [
+    "REMOVED",
+    "Tuning",
+    "compensated",
+    "network_segments",
+    "slots_after",
+    "task_slots",
+    "total_memory",
+    "tune",
+]
 
 REMOVED = (f"{TM}flink.size", f"{TM}managed.size", f"{TM}size", f"{TM}task.heap.size")
 """Keys that would contradict the tuned ones; `size` is the older name of `managed.size`."""
@@ -54,9 +62,14 @@ def total_memory(flink: Mapping[str, str], tm_memory: int) -> int:
 
 
 def tune(
-    options: Options, tm_memory: int, names: Sequence[str], inputs: Inputs,
-    parallelism: Sequence[int], new: Sequence[int], globals_: Floats,
-) -> Tuning:  # fmt: skip
+    options: Options,
+    tm_memory: int,
+    names: Sequence[str],
+    inputs: Inputs,
+    parallelism: Sequence[int],
+    new: Sequence[int],
+    globals_: Floats,
+) -> Tuning:
     """Sizes for the new parallelisms; empty where Flink refuses the configuration.
 
     Args:

@@ -42,9 +42,11 @@ class Options:
     scaling_enabled: bool = option("scaling.enabled", "boolean", True, "false: only advise")
     window_ms: int = option("metrics.window", "duration", 900_000, "averaging window")
     stabilization_ms: int = option(
-        "stabilization.interval", "duration", 300_000,
+        "stabilization.interval",
+        "duration",
+        300_000,
         "time after a start in which samples do not fill the window",
-    )  # fmt: skip
+    )
     excluded_periods: tuple[Period, ...] = option(
         "excluded.periods", "periods", (), "Quartz cron and daily ranges without scaling"
     )
@@ -61,10 +63,12 @@ class Options:
         "utilization.min", "number", None, "scale down below this utilisation"
     )
     scale_down_interval_ms: int = option(
-        "scale-down.interval", "duration", 3_600_000,
+        "scale-down.interval",
+        "duration",
+        3_600_000,
         "scale-downs wait this long and take the largest parallelism of that time",
         "scale-up.grace-period",
-    )  # fmt: skip
+    )
     min_parallelism: int = option("vertex.min-parallelism", "whole", 1, "of every vertex")
     max_parallelism: int = option("vertex.max-parallelism", "whole", 200, "of every vertex")
     scale_down_max_factor: float = option(
@@ -84,17 +88,23 @@ class Options:
         "restart.time-tracking.limit", "duration", 900_000, "upper bound of a restart seen"
     )
     backlog_ms: int = option(
-        "backlog-processing.lag-threshold", "duration", 300_000,
+        "backlog-processing.lag-threshold",
+        "duration",
+        300_000,
         "a source further behind is working off a backlog",
-    )  # fmt: skip
+    )
     observed_lag_ms: int = option(
-        "observed-true-processing-rate.lag-threshold", "duration", 30_000,
+        "observed-true-processing-rate.lag-threshold",
+        "duration",
+        30_000,
         "a source further behind shows its true rate",
-    )  # fmt: skip
+    )
     observed_switch: float = option(
-        "observed-true-processing-rate.switch-threshold", "number", 0.15,
+        "observed-true-processing-rate.switch-threshold",
+        "number",
+        0.15,
         "take the observed rate where the one from busy time is this much larger",
-    )  # fmt: skip
+    )
     observed_min: int = option(
         "observed-true-processing-rate.min-observations", "whole", 2, "observations to average"
     )
@@ -118,9 +128,11 @@ class Options:
         "memory.tuning.maximize-managed-memory", "boolean", False, "managed memory takes the rest"
     )
     tuning_compensation: bool = option(
-        "memory.tuning.scale-down-compensation.enabled", "boolean", True,
+        "memory.tuning.scale-down-compensation.enabled",
+        "boolean",
+        True,
         "fewer TaskManagers keep the heap of all",
-    )  # fmt: skip
+    )
     history_count: int = option("history.max.count", "whole", 3, "scalings remembered per vertex")
     history_age_ms: int = option("history.max.age", "duration", 86_400_000, "and for how long")
     busy_aggregator: str = option(
@@ -138,9 +150,11 @@ class Options:
     quota_memory: int | None = option("quota.memory", "memory", None, "of all TaskManagers")
     quota_cpu: float | None = option("quota.cpu", "number", None, "of all TaskManagers")
     adjust_mode: str = option(
-        "scaling.key-group.partitions.adjust.mode", "EVENLY_SPREAD MAXIMIZE_UTILISATION",
-        "EVENLY_SPREAD", "alignment with key groups and partitions; deprecated on main",
-    )  # fmt: skip
+        "scaling.key-group.partitions.adjust.mode",
+        "EVENLY_SPREAD MAXIMIZE_UTILISATION",
+        "EVENLY_SPREAD",
+        "alignment with key groups and partitions; deprecated on main",
+    )
     scalability: bool = option(
         "observed-scalability.enabled", "boolean", False, "correct for less than linear scaling"
     )
@@ -151,9 +165,11 @@ class Options:
         "observed-scalability.coefficient-min", "number", 0.5, "lowest coefficient"
     )
     alignment_mode: str = option(
-        "scaling.parallelism-alignment.mode", "text", "BALANCED",
+        "scaling.parallelism-alignment.mode",
+        "text",
+        "BALANCED",
         "main only: BALANCED, EVENLY_SPREAD, OFF",
-    )  # fmt: skip
+    )
     custom_evaluators: tuple[str, ...] = option(
         "metrics.custom-evaluators", "list", (), "main only: names of plugins"
     )
@@ -188,17 +204,22 @@ class Options:
 
         Apart from `of`, because the classes behind the validator take such values too.
         """
-        for name in ("scale_down_max_factor", "scale_up_max_factor", "utilization_target",
-                     "utilization_boundary"):  # fmt: skip
+        for name in (
+            "scale_down_max_factor",
+            "scale_up_max_factor",
+            "utilization_target",
+            "utilization_boundary",
+        ):
             self._within(name, 0.0, None)
         self._within("utilization_max", self.utilization_target, 1.0)
         self._within("utilization_min", 0.0, self.utilization_target)
         if self.min_parallelism > self.max_parallelism:
             raise ConfigError(
                 f"is above vertex.max-parallelism ({self.max_parallelism})",
-                key=f"{PREFIX}vertex.min-parallelism", value=self.min_parallelism,
+                key=f"{PREFIX}vertex.min-parallelism",
+                value=self.min_parallelism,
                 remedy="Lower it, or raise the other.",
-            )  # fmt: skip
+            )
 
     def _within(self, name: str, low: float | None, high: float | None) -> None:
         value = getattr(self, name)
@@ -275,6 +296,7 @@ def _value(kind: str, text: str, key: str) -> Any:
     if kind == "periods":
         return periods(parts, key)
     if text.strip().upper() not in kind.split():
-        raise ConfigError("unknown value", key=key, value=text,
-                          remedy=did_you_mean(text.upper(), kind.split()))  # fmt: skip
+        raise ConfigError(
+            "unknown value", key=key, value=text, remedy=did_you_mean(text.upper(), kind.split())
+        )
     return text.strip().upper()

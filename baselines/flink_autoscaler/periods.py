@@ -19,9 +19,14 @@ MONTHS = {name.upper(): i for i, name in enumerate(calendar.month_abbr) if name}
 SUNDAY_FIRST = [calendar.SUNDAY, *range(calendar.SUNDAY)]
 DAYS = {calendar.day_abbr[day].upper(): i for i, day in enumerate(SUNDAY_FIRST, start=1)}
 FIELDS = (
-    ("second", 0, 59), ("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31),
-    ("month", 1, 12), ("day of week", 1, 7), ("year", 1970, 2099),
-)  # fmt: skip
+    ("second", 0, 59),
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day of month", 1, 31),
+    ("month", 1, 12),
+    ("day of week", 1, 7),
+    ("year", 1970, 2099),
+)
 _CLOCK = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?::(\d{1,3}))?)?")
 
 
@@ -50,10 +55,14 @@ class Cron:
         """Whether a second satisfies the expression."""
         second, minute, hour, _, month, _, year = self.sets
         return (
-            at.second in second and at.minute in minute and at.hour in hour
-            and at.month in month and at.year in year
-            and self._month_day(at) and self._week_day(at)
-        )  # fmt: skip
+            at.second in second
+            and at.minute in minute
+            and at.hour in hour
+            and at.month in month
+            and at.year in year
+            and self._month_day(at)
+            and self._week_day(at)
+        )
 
     def _month_day(self, at: datetime) -> bool:
         if self.month_day is None:
@@ -109,12 +118,18 @@ def _period(text: str, key: str) -> Period:
             parts.append(_daily(part.strip()) or _cron(part.strip()))
         except ValueError as error:
             raise ConfigError(
-                f"is neither a daily range nor a Quartz cron expression: {error}", key=key,
-                value=text, remedy="Write '09:30:00-11:00:00', '* * 9-11 * * ?', or both with &&.",
-            ) from None  # fmt: skip
+                f"is neither a daily range nor a Quartz cron expression: {error}",
+                key=key,
+                value=text,
+                remedy="Write '09:30:00-11:00:00', '* * 9-11 * * ?', or both with &&.",
+            ) from None
     if len(parts) > 2 or len({type(part) for part in parts}) < len(parts):
-        raise ConfigError("may join one daily range and one cron expression", key=key, value=text,
-                          remedy="Separate further periods by a semicolon.")  # fmt: skip
+        raise ConfigError(
+            "may join one daily range and one cron expression",
+            key=key,
+            value=text,
+            remedy="Separate further periods by a semicolon.",
+        )
     return tuple(parts)
 
 

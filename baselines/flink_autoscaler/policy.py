@@ -72,9 +72,10 @@ class FlinkAutoscalerConfig(ConfigModel):
             if options.busy_aggregator == "MIN":
                 raise ConfigError(
                     "a snapshot does not hold the least busy subtask",
-                    key="job.autoscaler.metrics.busy-time.aggregator", value="MIN",
+                    key="job.autoscaler.metrics.busy-time.aggregator",
+                    value="MIN",
                     remedy="Use MAX or AVG.",
-                )  # fmt: skip
+                )
         except DspGymError as error:
             raise ValueError(str(error)) from None
         return self
@@ -118,10 +119,13 @@ class FlinkAutoscaler:
         self._memory = Memory(j, v, self.options.history_count + 2, steps)
         self.counters = np.zeros((j, len(COUNTERS)), dtype=np.int64)
         self._out = batch.Wanted(
-            np.zeros(j, dtype=np.int64), np.zeros((j, v), dtype=np.int64),
-            np.zeros((j, v), dtype=bool), np.full((j, v), np.nan),
-            np.zeros((j, v), dtype=np.int64), np.full((j, v, len(EVALUATED)), np.nan),
-        )  # fmt: skip
+            np.zeros(j, dtype=np.int64),
+            np.zeros((j, v), dtype=np.int64),
+            np.zeros((j, v), dtype=bool),
+            np.full((j, v), np.nan),
+            np.zeros((j, v), dtype=np.int64),
+            np.full((j, v, len(EVALUATED)), np.nan),
+        )
 
     def state(self) -> State:
         return {"memory": self._memory.state(), "counters": self.counters.tolist()}
@@ -133,14 +137,25 @@ class FlinkAutoscaler:
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         wanted = snapshot.parallelism.copy()
         if self._off:
-            return reasons.decision(snapshot, wanted, snapshot.memory_level,
-                                    _no_reason if self.explain else None)  # fmt: skip
+            return reasons.decision(
+                snapshot, wanted, snapshot.memory_level, _no_reason if self.explain else None
+            )
         m, out = self._memory, self._out
         seen = self._seen(snapshot)
         m.room()
-        batch.run_batch(self._graph, seen, self.settings, round(self.config.interval_s * 1000),
-                        m.window, m.history, m.tracking, m.delayed, m.collected_ms, m.busy_ms,
-                        out)  # fmt: skip
+        batch.run_batch(
+            self._graph,
+            seen,
+            self.settings,
+            round(self.config.interval_s * 1000),
+            m.window,
+            m.history,
+            m.tracking,
+            m.delayed,
+            m.collected_ms,
+            m.busy_ms,
+            out,
+        )
         accepted = self._gate(snapshot, seen)
         batch.apply(self._graph, seen, out, accepted, m.history, m.tracking, m.delayed, m.overrides)
         self.counters[:, 0] += accepted
@@ -199,15 +214,27 @@ class FlinkAutoscaler:
         lead = np.where(known, hottest / np.where(known, mean, 1.0), 1.0)
         since = np.nan_to_num(snapshot.running_since_s, nan=-EVER)
         return batch.Seen(
-            snapshot.topology.row, _ms(snapshot.t_s), _ms(since), snapshot.running,
-            snapshot.parallelism, self._fixed[snapshot.topology.row],
-            *(np.ascontiguousarray(array) for array in (
-                snapshot.records_in_total, snapshot.records_out_total, snapshot.records_in_per_s,
-                snapshot.pending_records, snapshot.busy_now_ms_per_s,
-                snapshot.backpressured_now_ms_per_s, lead, snapshot.tm_gc_ms_per_s / 1000.0,
-                snapshot.tm_heap_used_mib / snapshot.tm_heap_max_mib,
-            )),
-        )  # fmt: skip
+            snapshot.topology.row,
+            _ms(snapshot.t_s),
+            _ms(since),
+            snapshot.running,
+            snapshot.parallelism,
+            self._fixed[snapshot.topology.row],
+            *(
+                np.ascontiguousarray(array)
+                for array in (
+                    snapshot.records_in_total,
+                    snapshot.records_out_total,
+                    snapshot.records_in_per_s,
+                    snapshot.pending_records,
+                    snapshot.busy_now_ms_per_s,
+                    snapshot.backpressured_now_ms_per_s,
+                    lead,
+                    snapshot.tm_gc_ms_per_s / 1000.0,
+                    snapshot.tm_heap_used_mib / snapshot.tm_heap_max_mib,
+                )
+            ),
+        )
 
     def _gate(self, snapshot: MetricsSnapshot, seen: batch.Seen) -> Flags:
         o = self.options
@@ -225,9 +252,14 @@ class FlinkAutoscaler:
             memory = round(float(spec.taskmanager.memory_mib) * MIB)
             slots = {"taskmanager.numberOfTaskSlots": str(spec.taskmanager.slots)}
             accepted[j] = may_act(o, start_ms + int(seen.now_ms[j])) and not exceeds_quota(
-                o, slots, float(spec.taskmanager.cores), memory, groups,
-                seen.parallelism[j, :n].tolist(), self._out.new[j, :n].tolist(),
-            )  # fmt: skip
+                o,
+                slots,
+                float(spec.taskmanager.cores),
+                memory,
+                groups,
+                seen.parallelism[j, :n].tolist(),
+                self._out.new[j, :n].tolist(),
+            )
         return accepted
 
     def _why(self, accepted: Flags) -> reasons.Why:
@@ -270,8 +302,13 @@ def _graph(jobs: Topology, options: Options) -> tuple[Graph, Flags]:
                     outputs[i, u] += 1
     fixed = excluded | (tables.min_parallelism == tables.max_parallelism)
     graph = Graph(
-        tables.n, tables.upstream, outputs, hashed, tables.key_groups, tables.partitions,
+        tables.n,
+        tables.upstream,
+        outputs,
+        hashed,
+        tables.key_groups,
+        tables.partitions,
         np.maximum(tables.min_parallelism, options.min_parallelism),
         np.minimum(tables.max_parallelism, options.max_parallelism),
-    )  # fmt: skip
+    )
     return graph, fixed

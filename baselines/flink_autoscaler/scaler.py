@@ -23,8 +23,17 @@ from baselines.flink_autoscaler.settings import (
 )
 from baselines.flink_autoscaler.state import Delayed, Flags, Floats, Graph, History, Ints
 
-__all__ = ["EXPECTING", "INEFFECTIVE", "LIMITED", "align", "coefficient", "delay", "scale",
-           "scale_vertex", "scale_vertices"]  # fmt: skip
+__all__ = [
+    "EXPECTING",
+    "INEFFECTIVE",
+    "LIMITED",
+    "align",
+    "coefficient",
+    "delay",
+    "scale",
+    "scale_vertex",
+    "scale_vertices",
+]
 
 LIMITED, INEFFECTIVE, EXPECTING = 1, 2, 4
 """Flags of a vertex: the events it raises, and that an expected rate was recorded, NaN or not."""
@@ -72,9 +81,15 @@ def align(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def scale(
-    p: int, factor: float, hashed: bool, partitions: int, max_parallelism: int, low: int,
-    high: int, mode: int,
-) -> tuple[int, bool]:  # fmt: skip
+    p: int,
+    factor: float,
+    hashed: bool,
+    partitions: int,
+    max_parallelism: int,
+    low: int,
+    high: int,
+    mode: int,
+) -> tuple[int, bool]:
     """ceil(factor * p) inside its limits, aligned where partitions or a keyed input ask for it."""
     wanted = min(np.ceil(factor * p), float(INT_MAX))
     raw = 0 if np.isnan(wanted) else int(wanted)
@@ -150,9 +165,21 @@ def delay(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def scale_vertex(
-    x: Floats, p: int, hashed: bool, partitions: int, max_parallelism: int, low: int, high: int,
-    now: int, s: Settings, restart_s: float, history: History, delayed: Delayed, j: int, v: int,
-) -> tuple[int, bool, float, int, bool]:  # fmt: skip
+    x: Floats,
+    p: int,
+    hashed: bool,
+    partitions: int,
+    max_parallelism: int,
+    low: int,
+    high: int,
+    now: int,
+    s: Settings,
+    restart_s: float,
+    history: History,
+    delayed: Delayed,
+    j: int,
+    v: int,
+) -> tuple[int, bool, float, int, bool]:
     """Section 5 of FLIP-271's implementation for one vertex.
 
     Args:
@@ -183,9 +210,11 @@ def scale_vertex(
     past = history.size[j, v]
     if s.scalability:
         alpha = coefficient(
-            history.before[j, v, :past], history.rate[j, v, :past], s.scalability_min,
+            history.before[j, v, :past],
+            history.rate[j, v, :past],
+            s.scalability_min,
             s.scalability_lowest,
-        )  # fmt: skip
+        )
         if np.isnan(alpha):
             return p, False, np.nan, 0, False
         factor /= alpha
@@ -225,10 +254,22 @@ def scale_vertex(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def scale_vertices(
-    graph: Graph, k: int, evaluated: Floats, parallelism: Ints, excluded: Flags, now: int,
-    s: Settings, restart_s: float, history: History, delayed: Delayed, j: int, new: Ints,
-    outside: Flags, expected: Floats, events: Ints,
-) -> int:  # fmt: skip
+    graph: Graph,
+    k: int,
+    evaluated: Floats,
+    parallelism: Ints,
+    excluded: Flags,
+    now: int,
+    s: Settings,
+    restart_s: float,
+    history: History,
+    delayed: Delayed,
+    j: int,
+    new: Ints,
+    outside: Flags,
+    expected: Floats,
+    events: Ints,
+) -> int:
     """All vertices of a job; 1: at least one changed and is outside, 0: none, -1: Flink fails."""
     due = 0
     for v in range(graph.n[k]):
@@ -236,10 +277,21 @@ def scale_vertices(
         if excluded[v]:
             continue
         new[v], outside[v], expected[v], events[v], fine = scale_vertex(
-            evaluated[v], parallelism[v], graph.hashed[k, v], graph.partitions[k, v],
-            graph.max_parallelism[k, v], graph.lowest[k, v], graph.highest[k, v], now, s,
-            restart_s, history, delayed, j, v,
-        )  # fmt: skip
+            evaluated[v],
+            parallelism[v],
+            graph.hashed[k, v],
+            graph.partitions[k, v],
+            graph.max_parallelism[k, v],
+            graph.lowest[k, v],
+            graph.highest[k, v],
+            now,
+            s,
+            restart_s,
+            history,
+            delayed,
+            j,
+            v,
+        )
         if not fine:
             return -1
         if new[v] != parallelism[v] and outside[v]:

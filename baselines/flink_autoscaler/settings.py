@@ -7,8 +7,17 @@ from typing import Literal, NamedTuple
 
 from baselines.flink_autoscaler.options import Options
 
-__all__ = ["BALANCED", "EVENLY", "LEGACY_EVENLY", "LEGACY_MAXIMIZE", "OFF", "Alignment",
-           "Settings", "Switches", "settings_of"]  # fmt: skip
+__all__ = [
+    "BALANCED",
+    "EVENLY",
+    "LEGACY_EVENLY",
+    "LEGACY_MAXIMIZE",
+    "OFF",
+    "Alignment",
+    "Settings",
+    "Switches",
+    "settings_of",
+]
 
 Alignment = Literal["legacy", "balanced", "evenly", "off"]
 LEGACY_EVENLY, LEGACY_MAXIMIZE, BALANCED, EVENLY, OFF = range(5)

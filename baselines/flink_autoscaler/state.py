@@ -27,16 +27,25 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 METRICS = (
-    "LAG", "LOAD", "ACCUMULATED_BUSY_TIME", "NUM_RECORDS_IN", "NUM_RECORDS_OUT", "OBSERVED_TPR",
+    "LAG",
+    "LOAD",
+    "ACCUMULATED_BUSY_TIME",
+    "NUM_RECORDS_IN",
+    "NUM_RECORDS_OUT",
+    "OBSERVED_TPR",
     "NUM_RECORDS_IN_PER_SECOND",
-)  # fmt: skip
+)
 """Columns of a sample, per vertex; NaN where a metric is missing."""
 LAG, LOAD, BUSY, IN, OUT, OBSERVED, IN_PER_S = range(7)
 
 GLOBALS = (
-    "GC_PRESSURE", "HEAP_MEMORY_USED", "MANAGED_MEMORY_USED", "METASPACE_MEMORY_USED",
-    "HEAP_MAX_USAGE_RATIO", "NUM_TASK_SLOTS_USED",
-)  # fmt: skip
+    "GC_PRESSURE",
+    "HEAP_MEMORY_USED",
+    "MANAGED_MEMORY_USED",
+    "METASPACE_MEMORY_USED",
+    "HEAP_MAX_USAGE_RATIO",
+    "NUM_TASK_SLOTS_USED",
+)
 """Columns of a sample, per job."""
 GC, HEAP, MANAGED, METASPACE, HEAP_RATIO, SLOTS = range(6)
 
@@ -115,14 +124,21 @@ class Memory:
             ints(j), ints(j, 32), floats(j, 32, v, len(METRICS)), floats(j, 32, 1, len(GLOBALS))
         )
         self.history = History(
-            ints(j, v), ints(j, v, kept), ints(j, v, kept), ints(j, v, kept),
-            floats(j, v, kept), floats(j, v, kept),
-        )  # fmt: skip
+            ints(j, v),
+            ints(j, v, kept),
+            ints(j, v, kept),
+            ints(j, v, kept),
+            floats(j, v, kept),
+            floats(j, v, kept),
+        )
         self.tracking = Tracking(ints(j), ints(j, kept), floats(j, kept))
         self.delayed = Delayed(
-            ints(j, v), ints(j, v), ints(j, v, steps), ints(j, v, steps),
+            ints(j, v),
+            ints(j, v),
+            ints(j, v, steps),
+            ints(j, v, steps),
             np.zeros((j, v, steps), dtype=bool),
-        )  # fmt: skip
+        )
         self.overrides = ints(j, v)  # 0 = none stored
         self.collected_ms = np.full(j, np.iinfo(np.int64).min)
         self.busy_ms = np.zeros((j, v))  # accumulated from gauges since the restart
@@ -149,8 +165,12 @@ class Memory:
 
     def parts(self) -> dict[str, Window | History | Tracking | Delayed]:
         """The named groups of arrays."""
-        return {"window": self.window, "history": self.history, "tracking": self.tracking,
-                "delayed": self.delayed}  # fmt: skip
+        return {
+            "window": self.window,
+            "history": self.history,
+            "tracking": self.tracking,
+            "delayed": self.delayed,
+        }
 
     def state(self) -> State:
         """JSON of what is filled; NaN is null, infinities are texts."""
@@ -204,8 +224,9 @@ def _filled(values: Any, like: NDArray[Any]) -> NDArray[Any]:
 def copied(delayed: Delayed) -> Delayed:
     """Waiting scale-downs of their own, for a look at what would be decided."""
     d = delayed
-    return Delayed(d.first_ms.copy(), d.size.copy(), d.ts_ms.copy(), d.parallelism.copy(),
-                   d.outside.copy())  # fmt: skip
+    return Delayed(
+        d.first_ms.copy(), d.size.copy(), d.ts_ms.copy(), d.parallelism.copy(), d.outside.copy()
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -264,9 +285,18 @@ def restart_s(tracking: Tracking, j: int, enabled: bool, configured: float, limi
 
 @njit(cache=True, nogil=True)
 def remember(
-    history: History, tracking: Tracking, delayed: Delayed, overrides: Ints, j: int, n: int,
-    now: int, parallelism: Ints, new: Ints, rate: Floats, expected: Floats,
-) -> None:  # fmt: skip
+    history: History,
+    tracking: Tracking,
+    delayed: Delayed,
+    overrides: Ints,
+    j: int,
+    n: int,
+    now: int,
+    parallelism: Ints,
+    new: Ints,
+    rate: Floats,
+    expected: Floats,
+) -> None:
     """A scaling is applied: history, tracking and overrides grow, what waited is dropped."""
     for v in range(n):
         overrides[j, v] = new[v]

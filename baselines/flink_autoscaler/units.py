@@ -10,12 +10,20 @@ __all__ = ["duration_ms", "memory_bytes", "memory_text"]
 
 _NS = {"ns": 1, "nano": 1, "nanosecond": 1, "µs": 1000, "micro": 1000, "microsecond": 1000}
 _MS = {
-    "ms": 1, "milli": 1, "millisecond": 1,
-    "s": 1000, "sec": 1000, "second": 1000,
-    "m": 60_000, "min": 60_000, "minute": 60_000,
-    "h": 3_600_000, "hour": 3_600_000,
-    "d": 86_400_000, "day": 86_400_000,
-}  # fmt: skip
+    "ms": 1,
+    "milli": 1,
+    "millisecond": 1,
+    "s": 1000,
+    "sec": 1000,
+    "second": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "minute": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
+}
 _BYTES = {
     1: ("b", "bytes"),
     1 << 10: ("k", "kb", "kibibytes"),
@@ -42,9 +50,11 @@ def duration_ms(text: str, key: str) -> int:
         if plural in _NS:
             return number * _NS[plural] // 1_000_000
     raise ConfigError(
-        f"'{unit}' is no unit of time", key=key, value=text,
+        f"'{unit}' is no unit of time",
+        key=key,
+        value=text,
         remedy="Use d, h, min, s or ms.",
-    )  # fmt: skip
+    )
 
 
 def memory_bytes(text: str, key: str) -> int:
@@ -58,9 +68,11 @@ def memory_bytes(text: str, key: str) -> int:
         return number
     if unit not in _SIZE:
         raise ConfigError(
-            f"'{unit}' is no unit of memory", key=key, value=text,
+            f"'{unit}' is no unit of memory",
+            key=key,
+            value=text,
             remedy="Use b, kb, mb, gb or tb.",
-        )  # fmt: skip
+        )
     return number * _SIZE[unit]
 
 

@@ -50,9 +50,12 @@ def average(values: Floats, v: int, m: int, least: int) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def observed_rate(
-    records_per_s: float, lag: float, backpressured_ms_per_s: float, lag_threshold_s: float,
+    records_per_s: float,
+    lag: float,
+    backpressured_ms_per_s: float,
+    lag_threshold_s: float,
     earlier: float,
-) -> float:  # fmt: skip
+) -> float:
     """OBSERVED_TPR of a source at one sample.
 
     Only a source that catches up shows what it could process; otherwise the average of earlier
@@ -78,9 +81,15 @@ def restarted(window: Window, j: int, running_ms: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def append(
-    window: Window, j: int, now: int, running_ms: int, stabilization_ms: int, window_ms: int,
-    vertex: Floats, job: Floats,
-) -> bool:  # fmt: skip
+    window: Window,
+    j: int,
+    now: int,
+    running_ms: int,
+    stabilization_ms: int,
+    window_ms: int,
+    vertex: Floats,
+    job: Floats,
+) -> bool:
     """Adds a sample; True if the window is full, and then what has left it is dropped.
 
     Samples taken while the job stabilises are kept and evaluated, but do not fill the window.

@@ -50,8 +50,9 @@ class EstimatorConfig(ConfigModel):
     sustained_share: float = Field(
         0.99, gt=0, le=1, description="achieved over target rate from which a rate is sustained"
     )
-    growth: float = Field(2.0, gt=1, description="next target over one that was sustained, "
-                          "while none was too high")  # fmt: skip
+    growth: float = Field(
+        2.0, gt=1, description="next target over one that was sustained, while none was too high"
+    )
     sensitivity: float = Field(
         0.01, ge=0, lt=1, description="the search ends when the next target differs by less"
     )

@@ -43,9 +43,11 @@ class ExplorerConfig(ConfigModel):
     min_after_corners: int = Field(3, ge=0, description="measurements after the corners, at least")
     max_measurements: int = Field(20, ge=4, description="measurements in all, corners counted")
     stop_rise: float = Field(
-        0.1, gt=0, description="rise of the best model's error between two measurements that ends "
-        "the search, as a share"
-    )  # fmt: skip
+        0.1,
+        gt=0,
+        description="rise of the best model's error between two measurements that ends "
+        "the search, as a share",
+    )
     seed: int = Field(42, ge=0, description="of the Gaussian process (StreamBed's code: 42)")
 
 

@@ -80,9 +80,14 @@ class Optimizer:
         if slots != least:
             reached = self._estimate(found.parallelism, memory_level)
         return Measurement(
-            slots, memory_level, profile_mib(spec, memory_level), found.parallelism,
-            found.rate_per_s, reached.mst_per_s, reached.seen,
-        )  # fmt: skip
+            slots,
+            memory_level,
+            profile_mib(spec, memory_level),
+            found.parallelism,
+            found.rate_per_s,
+            reached.mst_per_s,
+            reached.seen,
+        )
 
     def _estimate(self, parallelism: dict[str, int], memory_level: int) -> Estimate:
         spec = self.testbed.spec

@@ -46,9 +46,11 @@ class StreambedConfig(PlannerConfig):
         1.0, ge=0, le=1, description="share of the metrics window that must be covered to plan"
     )
     above: float = Field(
-        1.05, ge=1, description="demand over the rate planned for from which it plans anew: within "
-        "the plan's head-room"
-    )  # fmt: skip
+        1.05,
+        ge=1,
+        description="demand over the rate planned for from which it plans anew: within "
+        "the plan's head-room",
+    )
     below: float = Field(
         0.7, ge=0, lt=1, description="demand over the rate planned for below which it plans anew"
     )
@@ -128,8 +130,12 @@ class Streambed:
     def plan(self, request: PlanRequest) -> CapacityPlan:
         """Explores the job's budgets on the backend and answers for a rate."""
         if not (math.isfinite(request.rate_per_s) and request.rate_per_s > 0):
-            raise ConfigError("a plan is for a rate above 0", key="rate", value=request.rate_per_s,
-                              remedy="Give records/s over all sources: --rate 50000")  # fmt: skip
+            raise ConfigError(
+                "a plan is for a rate above 0",
+                key="rate",
+                value=request.rate_per_s,
+                remedy="Give records/s over all sources: --rate 50000",
+            )
         changes = {
             "testbed_slots": request.testbed_slots,
             "memory_levels": request.memory_levels,

@@ -15,8 +15,10 @@ def command_line() -> str:
     """Every command with its arguments and options."""
     group: Any = typer.main.get_command(app)
     found = list(commands(group, ()))
-    rows = [[f"[`dsp-gym {name}`](#{anchor('dsp-gym ' + name)})", first_line(command.help)]
-            for name, command in found]  # fmt: skip
+    rows = [
+        [f"[`dsp-gym {name}`](#{anchor('dsp-gym ' + name)})", first_line(command.help)]
+        for name, command in found
+    ]
     sections = []
     for name, command in found:
         parameters = table(

@@ -66,9 +66,11 @@ def action_and_reward() -> str:
     memory = table(["index", "memory level"], enumerate(MEMORY_NAMES))
     terms = table(
         ["term", "default weight", "meaning before weighting"],
-        [[f"`{n}`", field.default, field.description]
-         for n, field in RewardWeights.model_fields.items()],
-    )  # fmt: skip
+        [
+            [f"`{n}`", field.default, field.description]
+            for n, field in RewardWeights.model_fields.items()
+        ],
+    )
     return page(
         "Moves and reward terms",
         "See [Action](../environment/action.md) and [Reward](../environment/reward.md).",

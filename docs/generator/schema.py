@@ -75,7 +75,15 @@ def kind_of_value(entry: Schema) -> str:
 
 def bounds(entry: Schema) -> str:
     """The bounds of a number, as signs."""
-    signs = {"minimum": ">=", "ge": ">=", "exclusiveMinimum": ">", "gt": ">", "maximum": "<=",
-             "le": "<=", "exclusiveMaximum": "<", "lt": "<"}  # fmt: skip
+    signs = {
+        "minimum": ">=",
+        "ge": ">=",
+        "exclusiveMinimum": ">",
+        "gt": ">",
+        "maximum": "<=",
+        "le": "<=",
+        "exclusiveMaximum": "<",
+        "lt": "<",
+    }
     found = [f"{sign} {entry[key]:g}" for key, sign in signs.items() if key in entry]
     return f" {', '.join(found)}" if found else ""

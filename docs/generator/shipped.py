@@ -41,8 +41,9 @@ def policies() -> str:
         sections.append("\n\n".join(parts))
     for name in sorted(shipped):
         config = load_model(PolicyConfig, "policies", name)
-        values = table(["parameter", "value"], [[f"`{k}`", code(v)] for k, v in
-                                               config.params.items()])  # fmt: skip
+        values = table(
+            ["parameter", "value"], [[f"`{k}`", code(v)] for k, v in config.params.items()]
+        )
         sections.append(f"## {name}\n\n`{config.policy}` with these parameters:\n\n{values}")
     for title, definition in sorted(inner.items()):
         about = plain(definition.get("description", ""))
@@ -89,10 +90,17 @@ def guardrails() -> str:
         sections.append(f"## {kind}\n\n{cleaned(cls)}\n\n{keys}")
     shipped = table(
         ["name", "guardrails"],
-        [[f"`{n}`", ", ".join(f"`{g.kind}`" for g in
-          load_model(GuardrailsConfig, "guardrails", n).guardrails) or "none"]
-         for n in names("guardrails")],
-    )  # fmt: skip
+        [
+            [
+                f"`{n}`",
+                ", ".join(
+                    f"`{g.kind}`" for g in load_model(GuardrailsConfig, "guardrails", n).guardrails
+                )
+                or "none",
+            ]
+            for n in names("guardrails")
+        ],
+    )
     return page(
         "Guardrails",
         "In the order in which a chain runs them, whatever the order in the file; see "
@@ -109,20 +117,35 @@ def jobs() -> str:
     for name in names("jobs"):
         spec = load_job(name)
         rows.append(
-            [f"`{name}`", spec.description, ", ".join(v.name for v in spec.vertices),
-             f"{spec.source.rate_per_s:,.0f}", spec.memory.levels, f"{spec.slo.latency_s:g}"]
-        )  # fmt: skip
+            [
+                f"`{name}`",
+                spec.description,
+                ", ".join(v.name for v in spec.vertices),
+                f"{spec.source.rate_per_s:,.0f}",
+                spec.memory.levels,
+                f"{spec.slo.latency_s:g}",
+            ]
+        )
         fitted = "; ".join(spec.used_in_fit) or "none"
         sources.append([f"`{name}`", fitted, f"`{spec.fit_script}`" if spec.fit_script else "–"])
     return page(
         "Shipped jobs",
         "Files in `configs/jobs/`; each number there names its source.",
-        table(["name", "about", "vertices", "reference records/s", "memory levels",
-               "latency bound s"], rows),
+        table(
+            [
+                "name",
+                "about",
+                "vertices",
+                "reference records/s",
+                "memory levels",
+                "latency bound s",
+            ],
+            rows,
+        ),
         "## What was used in a fit\n\nA published number stands here if a parameter of the job "
         "was fitted or chosen to meet it. All others are predictions.\n\n"
         + table(["job", "published numbers used", "command that fits"], sources),
-    )  # fmt: skip
+    )
 
 
 def loads() -> str:

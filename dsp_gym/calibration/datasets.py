@@ -29,10 +29,23 @@ SAME_LOAD = 0.05
 """Offered rates that differ by no more, relatively, are one load with its noise."""
 
 COLUMNS = (
-    "source", "run", "t_s", "vertex", "parallelism", "memory_level", "seconds", "records_in_per_s",
-    "records_out_per_s", "busy_ms_per_s", "backpressured_ms_per_s", "cache_hit_rate",
-    "state_read_latency_ms", "state_write_latency_ms", "selectivity", "pending_growth_per_s",
-)  # fmt: skip
+    "source",
+    "run",
+    "t_s",
+    "vertex",
+    "parallelism",
+    "memory_level",
+    "seconds",
+    "records_in_per_s",
+    "records_out_per_s",
+    "busy_ms_per_s",
+    "backpressured_ms_per_s",
+    "cache_hit_rate",
+    "state_read_latency_ms",
+    "state_write_latency_ms",
+    "selectivity",
+    "pending_growth_per_s",
+)
 
 Row = Mapping[str, Any]
 
@@ -110,10 +123,15 @@ def measured_dataset(
             seen.append(found)
             measured.append(
                 MeasuredRun(
-                    label, spec, found.parallelism, found.level, ((0.0, found.offered_per_s),),
-                    Samples.of(()), latency=latency,
+                    label,
+                    spec,
+                    found.parallelism,
+                    found.level,
+                    ((0.0, found.offered_per_s),),
+                    Samples.of(()),
+                    latency=latency,
                 )
-            )  # fmt: skip
+            )
     if not seen:
         raise DatasetError(
             f"it shows nothing steady of the job '{spec.job}': no whole window with all vertices",
@@ -186,10 +204,14 @@ def _observation(
     saturated = rate < SATURATED * offered
     half = len(part) // 2
     return Observation(
-        name, part[0].t_s - part[0].seconds, part[-1].t_s,
+        name,
+        part[0].t_s - part[0].seconds,
+        part[-1].t_s,
         {v: p for v, p, _ in part[0].configuration},
         {v: level for v, _, level in part[0].configuration},
-        np.inf if saturated else offered, rate, float("nan"),
+        np.inf if saturated else offered,
+        rate,
+        float("nan"),
         float(np.log(rates[half:].mean() / rates[:half].mean())) if half else float("nan"),
         saturated,
         busy=_means(part, "busy_ms_per_s", 1e-3),
@@ -197,11 +219,12 @@ def _observation(
         read_us=_means(part, "state_read_latency_ms", 1e3),
         write_us=_means(part, "state_write_latency_ms", 1e3),
         selectivity={
-            v: ratio for v, ratio in _means(part, "selectivity", 1.0).items()
+            v: ratio
+            for v, ratio in _means(part, "selectivity", 1.0).items()
             if next(x.kind for x in spec.vertices if x.name == v) == "operator"
         },
         latency=latency,
-    )  # fmt: skip
+    )
 
 
 def _means(part: Sequence[_Window], column: str, scale: float) -> dict[str, float]:
@@ -220,9 +243,11 @@ def _rescale(dataset: Tables, spec: JobSpec) -> RescaleTimes:
         return nothing
     rows = dataset.table("rescales", columns=("job", "cause", "downtime_s"))
     down = [
-        row["downtime_s"] for batch in rows for row in batch.to_pylist()
+        row["downtime_s"]
+        for batch in rows
+        for row in batch.to_pylist()
         if row["job"] == spec.job and row["cause"] == "rescale" and row["downtime_s"] is not None
-    ]  # fmt: skip
+    ]
     if not down:
         return nothing
     low, middle, high = (float(q) for q in np.quantile(down, (0.1, 0.5, 0.9)))

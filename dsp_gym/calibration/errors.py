@@ -61,12 +61,24 @@ def errors_of(spec: JobSpec, compared: Sequence[Compared]) -> Errors:
     """
     operators = [v.name for v in spec.vertices if v.kind == "operator"]
     rate = [abs(c.rate_error) for c in compared if c.at_capacity]
-    busy = [abs(c.predicted.busy[v] - c.seen.busy[v]) for c in compared for v in operators
-            if v in c.seen.busy]  # fmt: skip
-    hit = [abs(c.predicted.hit[v] - seen) for c in compared for v, seen in c.seen.hit.items()
-           if v in c.predicted.hit]  # fmt: skip
-    read = [abs(np.log(c.predicted.read_us[v] / seen)) for c in compared
-            for v, seen in c.seen.read_us.items() if v in c.predicted.read_us]  # fmt: skip
+    busy = [
+        abs(c.predicted.busy[v] - c.seen.busy[v])
+        for c in compared
+        for v in operators
+        if v in c.seen.busy
+    ]
+    hit = [
+        abs(c.predicted.hit[v] - seen)
+        for c in compared
+        for v, seen in c.seen.hit.items()
+        if v in c.predicted.hit
+    ]
+    read = [
+        abs(np.log(c.predicted.read_us[v] / seen))
+        for c in compared
+        for v, seen in c.seen.read_us.items()
+        if v in c.predicted.read_us
+    ]
     return Errors(
         len(compared),
         float(np.median(rate)) if rate else None,

@@ -177,8 +177,9 @@ def _residuals(model: Model, o: Observation) -> list[float]:
     found += [(value - said.busy[v]) / BUSY_SD for v, value in o.busy.items() if v in said.busy]
     found += [(value - said.hit[v]) / HIT_SD for v, value in o.hit.items() if v in said.hit]
     for seen, model_us in ((o.read_us, said.read_us), (o.write_us, said.write_us)):
-        found += [math.log(us / model_us[v]) / LATENCY_SD for v, us in seen.items()
-                  if v in model_us]  # fmt: skip
+        found += [
+            math.log(us / model_us[v]) / LATENCY_SD for v, us in seen.items() if v in model_us
+        ]
     return found
 
 

@@ -63,9 +63,11 @@ def flink_runs(data: Path) -> Figures:
             [linear_model(report.compared) for report in third.values()],
         ),
         repeat_cv,
-        {name: [p.name for p in report.fit.parameters if not p.identified]
-         for name, report in third.items()},
-    )  # fmt: skip
+        {
+            name: [p.name for p in report.fit.parameters if not p.identified]
+            for name, report in third.items()
+        },
+    )
 
 
 def _calibrated(name: str, data: Path, which: str) -> CalibrationReport:

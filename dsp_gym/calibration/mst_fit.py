@@ -135,8 +135,11 @@ def _from_rates(
     seconds, ratios = [], []
     for v in range(len(measurements.operators)):
         least = min(run.parallelism[v] for run in runs)
-        rates = [r for run in runs if run.parallelism[v] == least and not
-                 math.isnan(r := run.true_rate_per_s[v])]  # fmt: skip
+        rates = [
+            r
+            for run in runs
+            if run.parallelism[v] == least and not math.isnan(r := run.true_rate_per_s[v])
+        ]
         rates = rates or [r for run in runs if not math.isnan(r := run.true_rate_per_s[v])]
         seconds.append(1 / statistics.median(rates) if rates else 0.0)
         ratios.append(statistics.median(run.input_ratio[v] for run in runs))

@@ -85,8 +85,9 @@ def selectivities(operators: Sequence[Operator], ratio: Sequence[float]) -> list
             rest = max(0.0, into[v] - sum(output.get(u, 0.0) for u in operator.inputs))
             passed = sum(into[u] for u in unknown)
             output |= {u: rest * (into[u] / passed if passed else 0.0) for u in unknown}
-    return [output[v] / into[v] if v in output and into[v] > 0 else 1.0
-            for v in range(len(operators))]  # fmt: skip
+    return [
+        output[v] / into[v] if v in output and into[v] > 0 else 1.0 for v in range(len(operators))
+    ]
 
 
 def source_shares(operators: Sequence[Operator], ratio: Sequence[float]) -> dict[int, float]:

@@ -113,14 +113,24 @@ def _part(run: MeasuredRun, start: float, end: float, offered: float) -> Observa
     gauges = run.samples.between(gauges_from - 0.5 * SAMPLE_S, end)
     selectivity, hottest = _flow(run.spec, settled)
     return Observation(
-        run.name, start, end, dict(run.parallelism), dict(run.level),
-        np.inf if saturated else offered, rate, spread, drift, saturated,
+        run.name,
+        start,
+        end,
+        dict(run.parallelism),
+        dict(run.level),
+        np.inf if saturated else offered,
+        rate,
+        spread,
+        drift,
+        saturated,
         _busy(settled) or (_busy_gauges(gauges) if end >= gauges_from else {}),
         _hit_ratios(settled),
         _medians(settled, "state_read_latency_p50_ms", 1e3),
         _medians(settled, "state_write_latency_p50_ms", 1e3),
-        selectivity, hottest, run.latency,
-    )  # fmt: skip
+        selectivity,
+        hottest,
+        run.latency,
+    )
 
 
 def _rate(spec: JobSpec, samples: Samples) -> tuple[float, float, float]:
@@ -136,8 +146,10 @@ def _rate(spec: JobSpec, samples: Samples) -> tuple[float, float, float]:
         each = np.diff(np.nansum(values, axis=1)) / np.diff(times)
         steps = each if steps.size == 0 else steps[: len(each)] + each[: len(steps)]
         middle = len(times) // 2
-        halves += [_per_s(times[: middle + 1], values[: middle + 1]),
-                   _per_s(times[middle:], values[middle:])]  # fmt: skip
+        halves += [
+            _per_s(times[: middle + 1], values[: middle + 1]),
+            _per_s(times[middle:], values[middle:]),
+        ]
     if not total > 0:
         return float("nan"), float("nan"), float("nan")
     # Median absolute deviation: one lost scrape must not count as noise.

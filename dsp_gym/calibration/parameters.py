@@ -55,8 +55,9 @@ def free_parameters(spec: JobSpec, form: Form, seen: Sequence[Observation]) -> l
     """What is fitted for a job: every cost, and what the configurations seen can tell apart."""
     found = []
     for vertex in spec.topological_order():
-        found.append(_positive(vertex.name, "cpu_us_per_record", vertex.cpu_us_per_record, 0.5,
-                               "us"))  # fmt: skip
+        found.append(
+            _positive(vertex.name, "cpu_us_per_record", vertex.cpu_us_per_record, 0.5, "us")
+        )
         several = len({o.parallelism.get(vertex.name, 1) for o in seen}) > 1
         if form != "linear" and several:
             prior = vertex.efficiency.a if vertex.efficiency.form == form else 0.0
@@ -85,19 +86,38 @@ def _of_state(vertex: Vertex, several: bool) -> list[Parameter]:
             _positive(name, f"state.{READ_SPREAD}", 0.6, 0.5, "log"),
         ]
         if several:
-            found.append(Parameter(name, "state.miss_contention", state.miss_contention, 0.2,
-                                   False, 0.0, 2.0, "per subtask"))  # fmt: skip
+            found.append(
+                Parameter(
+                    name,
+                    "state.miss_contention",
+                    state.miss_contention,
+                    0.2,
+                    False,
+                    0.0,
+                    2.0,
+                    "per subtask",
+                )
+            )
     if state.writes > 0:
         found.append(_positive(name, "state.write_us", state.write_us, 0.7, "us"))
     if state.reads > 0 and state.writes > 0:
         found += [
             Parameter(name, "state.churn", state.churn, 0.3, False, 0.0, 0.95, "share"),
-            Parameter(name, "state.index_hits", state.index_hits, 0.5, False, 0.0, 5.0,
-                      "per read"),
-        ]  # fmt: skip
+            Parameter(name, "state.index_hits", state.index_hits, 0.5, False, 0.0, 5.0, "per read"),
+        ]
         if state.memtable_coverage > 0:  # 0: the file says MemTables serve no reads
-            found.append(Parameter(name, "state.memtable_coverage", state.memtable_coverage, 0.4,
-                                   True, 0.05, 4.0, ""))  # fmt: skip
+            found.append(
+                Parameter(
+                    name,
+                    "state.memtable_coverage",
+                    state.memtable_coverage,
+                    0.4,
+                    True,
+                    0.05,
+                    4.0,
+                    "",
+                )
+            )
     return found
 
 

@@ -29,10 +29,15 @@ def parts_of(run: Run, latency: Latency = "median") -> list[MeasuredRun]:
         configured = run.configuration
         return [
             MeasuredRun(
-                run.name, run.spec, configured.parallelism, configured.memory_level, (),
-                Samples.of(()), complete=False,
+                run.name,
+                run.spec,
+                configured.parallelism,
+                configured.memory_level,
+                (),
+                Samples.of(()),
+                complete=False,
             )
-        ]  # fmt: skip
+        ]
     again = [event.t_s for event in run.events if event.kind == "running"][1:]
     starts = [run.t_running_s, *again]
     return [
@@ -51,11 +56,16 @@ def _part(run: Run, name: str, start_s: float, latency: Latency) -> MeasuredRun:
     later = tuple((t - since, rate) for t, rate in run.offered if t > since)
     configured = run.configuration_at(start_s)
     return MeasuredRun(
-        name, run.spec, configured.parallelism, configured.memory_level, ((0.0, now), *later),
+        name,
+        run.spec,
+        configured.parallelism,
+        configured.memory_level,
+        ((0.0, now), *later),
         dataclasses.replace(samples, t_s=samples.t_s - start_s),
-        start_s=_start_s(run.events, start_s), stop_s=_stop_s(run.events, end_s),
+        start_s=_start_s(run.events, start_s),
+        stop_s=_stop_s(run.events, end_s),
         latency=latency,
-    )  # fmt: skip
+    )
 
 
 def _start_s(events: tuple[Event, ...], running_s: float) -> float:

@@ -96,8 +96,9 @@ class CalibrationReport:
         from dsp_gym.calibration import plots
 
         errors = [
-            _error_row("fitted", self.fitted_errors), _error_row("held out", self.held_out_errors)
-        ]  # fmt: skip
+            _error_row("fitted", self.fitted_errors),
+            _error_row("held out", self.held_out_errors),
+        ]
         parts = [row for c in self.compared for row in _part_rows(c)]
         return page(
             f"Calibration of {self.spec.job}",
@@ -128,15 +129,20 @@ class CalibrationReport:
         return text
 
     def _other(self) -> list[tuple[str, str]]:
-        rows = [(name.replace("_", " "), _text(value)) for part in (self.rescale, self.noise)
-                for name, value in asdict(part).items()]  # fmt: skip
+        rows = [
+            (name.replace("_", " "), _text(value))
+            for part in (self.rescale, self.noise)
+            for name, value in asdict(part).items()
+        ]
         rows += [
             (f"skew: {one.vertex} at {one.parallelism}", f"{one.seen:.2f}, model {one.model:.2f}")
             for one in self.skew
         ]
         if self.agreement is not None:
-            rows += [(f"agreement: {name.replace('_', ' ')}", _text(value))
-                     for name, value in asdict(self.agreement).items()]  # fmt: skip
+            rows += [
+                (f"agreement: {name.replace('_', ' ')}", _text(value))
+                for name, value in asdict(self.agreement).items()
+            ]
         return rows
 
 
@@ -162,18 +168,28 @@ def _text(value: object) -> str:
 
 
 _ERROR_COLUMNS = (
-    "runs", "parts", "rate, median", "rate, p90", "busyness, mean", "hit rate, mean",
+    "runs",
+    "parts",
+    "rate, median",
+    "rate, p90",
+    "busyness, mean",
+    "hit rate, mean",
     "read latency within 2x",
-)  # fmt: skip
+)
 _PARAMETER_COLUMNS = ("number", "unit", "prior", "value", "95 %", "identified")
 _PART_COLUMNS = ("run", "from, s", "in fit", "quantity", "seen", "predicted", "error")
 
 
 def _error_row(name: str, errors: Errors) -> tuple[str, ...]:
     return (
-        name, str(errors.parts), _percent(errors.rate_median), _percent(errors.rate_p90),
-        _text(errors.busy_mean), _text(errors.hit_mean), _percent(errors.read_within_2),
-    )  # fmt: skip
+        name,
+        str(errors.parts),
+        _percent(errors.rate_median),
+        _percent(errors.rate_p90),
+        _text(errors.busy_mean),
+        _text(errors.hit_mean),
+        _percent(errors.read_within_2),
+    )
 
 
 def _percent(value: float | None) -> str:
@@ -182,25 +198,38 @@ def _percent(value: float | None) -> str:
 
 def _parameter_row(p: Fitted) -> tuple[str, ...]:
     return (
-        p.name, p.unit, _text(p.prior), _text(p.value), f"{_text(p.low)} to {_text(p.high)}",
+        p.name,
+        p.unit,
+        _text(p.prior),
+        _text(p.value),
+        f"{_text(p.low)} to {_text(p.high)}",
         "yes" if p.identified else "no: keeps its prior",
-    )  # fmt: skip
+    )
 
 
 def _part_rows(c: Compared) -> list[tuple[str, ...]]:
     head = (c.seen.run, f"{c.seen.start_s:g}", "yes" if c.in_fit else "no")
     rows: list[tuple[str, ...]] = [
-        (*head, "rate, records/s", _text(c.seen.rate_per_s), _text(c.predicted.rate_per_s),
-         f"{100 * c.rate_error:+.1f} %")
-    ]  # fmt: skip
+        (
+            *head,
+            "rate, records/s",
+            _text(c.seen.rate_per_s),
+            _text(c.predicted.rate_per_s),
+            f"{100 * c.rate_error:+.1f} %",
+        )
+    ]
     for label, seen, said in (
-        ("busy", c.seen.busy, c.predicted.busy), ("hit rate", c.seen.hit, c.predicted.hit),
+        ("busy", c.seen.busy, c.predicted.busy),
+        ("hit rate", c.seen.hit, c.predicted.hit),
         ("read, us", c.seen.read_us, c.predicted.read_us),
         ("write, us", c.seen.write_us, c.predicted.write_us),
-    ):  # fmt: skip
+    ):
         for vertex, value in seen.items():
             if vertex in said:
-                off = (f"x {said[vertex] / value:.2f}" if label.endswith("us")
-                       else f"{said[vertex] - value:+.3f}")  # fmt: skip
+                off = (
+                    f"x {said[vertex] / value:.2f}"
+                    if label.endswith("us")
+                    else f"{said[vertex] - value:+.3f}"
+                )
                 rows.append((*head, f"{vertex}: {label}", _text(value), _text(said[vertex]), off))
     return rows

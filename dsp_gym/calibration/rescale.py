@@ -42,8 +42,9 @@ def rescale_times(runs: Sequence[MeasuredRun], seen: Sequence[Observation]) -> R
     base_s = float(np.median([run.stop_s for run, _ in calm])) if calm else 0.0
     buffered = [
         (run.stop_s - base_s) * o.rate_per_s / _receivers(run)
-        for run, o in stops if o.saturated and run.stop_s > base_s
-    ]  # fmt: skip
+        for run, o in stops
+        if o.saturated and run.stop_s > base_s
+    ]
     return RescaleTimes(
         _quantiles(starts),
         len(starts),

@@ -32,9 +32,8 @@ def fitted_runs(
     if config.max_parallelism is not None:
         bound = config.max_parallelism
         return frozenset(
-            run.name for run in whole
-            if all(run.parallelism[name] <= bound for name in scaled)
-        )  # fmt: skip
+            run.name for run in whole if all(run.parallelism[name] <= bound for name in scaled)
+        )
     saturated = {o.run for o in seen if o.saturated and _steps(o.run, whole) == 1}
     points = {run.name: _point(run, scaled) for run in whole if run.name in saturated}
     return frozenset(_spread(points, max(2, round(len(whole) / 3))))

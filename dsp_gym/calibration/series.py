@@ -147,8 +147,9 @@ def fit_warm_up_after_rescales(
         raise ConfigError(
             "no outages of that policy", value=policy, remedy=f"There are: {', '.join(known)}."
         )
-    after = {id(a): b.t_s - a.t_s - a.outage_s for a, b in itertools.pairwise(own)
-             if a.run == b.run}  # fmt: skip
+    after = {
+        id(a): b.t_s - a.t_s - a.outage_s for a, b in itertools.pairwise(own) if a.run == b.run
+    }
     rescales = [o for o in own if not o.failure_injected and o.slots_after > 0]
     if not rescales:
         raise ConfigError(

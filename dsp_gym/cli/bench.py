@@ -103,11 +103,13 @@ def shadow(
         return
     print_table(
         ["what", "value", "unit", "bar"],
-        [[f.name, f"{f.value:,.3g}", f.unit, None if f.bar is None else f"{f.bar:g}"]
-         for f in figures],
+        [
+            [f.name, f"{f.value:,.3g}", f.unit, None if f.bar is None else f"{f.bar:g}"]
+            for f in figures
+        ],
         title=" · ".join(f"{name} {value}" for name, value in machine().items()),
         right=("value", "bar"),
-    )  # fmt: skip
+    )
 
 
 def spark(
@@ -148,10 +150,18 @@ def _show(rates: Sequence[Rate], machine: dict[str, str | int], as_json: bool) -
     print_table(
         ["what", "median", "slowest", "fastest", "unit", "runs", "threads", "bar"],
         [
-            [r.name, f"{r.median:,.0f}", f"{r.low:,.0f}", f"{r.high:,.0f}", r.unit, str(r.runs),
-             str(r.threads), "–" if r.bar is None else f"{r.bar:,.0f}"]
+            [
+                r.name,
+                f"{r.median:,.0f}",
+                f"{r.low:,.0f}",
+                f"{r.high:,.0f}",
+                r.unit,
+                str(r.runs),
+                str(r.threads),
+                "–" if r.bar is None else f"{r.bar:,.0f}",
+            ]
             for r in rates
         ],
         title=" · ".join(f"{name} {value}" for name, value in machine.items()),
         right=("median", "slowest", "fastest", "bar"),
-    )  # fmt: skip
+    )

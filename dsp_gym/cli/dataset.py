@@ -205,10 +205,14 @@ def export_minari(
         print_json(written)
         return
     rows = [
-        (w.id, w.episodes, w.steps, *(None if s is None else f"{s:.4g}" for s in
-         (w.random_score, w.expert_score)))
+        (
+            w.id,
+            w.episodes,
+            w.steps,
+            *(None if s is None else f"{s:.4g}" for s in (w.random_score, w.expert_score)),
+        )
         for w in written
-    ]  # fmt: skip
+    ]
     columns = ("dataset", "episodes", "steps", "random", "expert")
     print_table(columns, rows, right=columns[1:])
     typer.echo(f"\nread them with MINARI_DATASETS_PATH={out}")

@@ -81,8 +81,9 @@ def decide(
     changes = sum(document["changed"] for document in documents)
     jobs = sorted({document["job"] for document in documents})
     if as_json:
-        print_json({"decisions": len(documents), "changes": changes, "jobs": jobs,
-                    "output": output})  # fmt: skip
+        print_json(
+            {"decisions": len(documents), "changes": changes, "jobs": jobs, "output": output}
+        )
     else:
         typer.echo(
             f"{len(documents)} decisions for {len(jobs)} jobs, {changes} of them changes: {output}"
@@ -169,9 +170,10 @@ def _own(
 
     if answer is None:
         raise ConfigError(
-            "this policy reads no traces", key="--trace", remedy="Leave --trace out, or take "
-            "--policy flink-autoscaler.",
-        )  # fmt: skip
+            "this policy reads no traces",
+            key="--trace",
+            remedy="Leave --trace out, or take --policy flink-autoscaler.",
+        )
     try:
         return answer(document, kind)
     except DspGymError as error:

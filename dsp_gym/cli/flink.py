@@ -37,9 +37,9 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
     )
     group.command(epilog=_UP)(up)
-    group.command(
-        epilog="Examples:\n\n  dsp-gym flink status\n\n  dsp-gym flink status --json"
-    )(status)  # fmt: skip
+    group.command(epilog="Examples:\n\n  dsp-gym flink status\n\n  dsp-gym flink status --json")(
+        status
+    )
     flink_submit.register(group)
     group.command(epilog="Examples:\n\n  dsp-gym flink cancel flink-q11")(cancel)
     group.command(epilog="Examples:\n\n  dsp-gym flink down")(down)
@@ -158,9 +158,17 @@ def _settings(asked: dict[str, Any], home: Path | None) -> ClusterSettings:
 def _show(cluster: LocalCluster, seen: ClusterStatus, as_json: bool) -> None:
     jobs = cluster.rest.jobs() if seen.flink_version else []
     if as_json:
-        print_json({"status": seen, "healthy": seen.healthy, "rest_url": cluster.rest_url,
-                    "prometheus_url": cluster.prometheus_url, "jobs": jobs,
-                    "savepoints": cluster.savepoints, "logs": cluster.logs})  # fmt: skip
+        print_json(
+            {
+                "status": seen,
+                "healthy": seen.healthy,
+                "rest_url": cluster.rest_url,
+                "prometheus_url": cluster.prometheus_url,
+                "jobs": jobs,
+                "savepoints": cluster.savepoints,
+                "logs": cluster.logs,
+            }
+        )
         return
     print_table(
         ["part", "state", "pid", "MiB", "address", "log"],

@@ -96,8 +96,15 @@ def submit(
     job_id = submission.submit(cluster.rest, configuration, savepoint)
     page = f"{cluster.rest_url}/#/job/running/{job_id}/overview"
     if as_json:
-        print_json({"job_id": job_id, "name": submission.job_name, "page": page,
-                    "configuration": configuration, "arguments": arguments})  # fmt: skip
+        print_json(
+            {
+                "job_id": job_id,
+                "name": submission.job_name,
+                "page": page,
+                "configuration": configuration,
+                "arguments": arguments,
+            }
+        )
         return
     typer.echo(f"{submission.job_name} runs as {job_id}: {configuration}")
     typer.echo(f"Look at it:  {page}")

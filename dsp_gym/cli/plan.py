@@ -77,10 +77,15 @@ def plan(
             f"policy '{policy}' cannot plan", key="policy", remedy="Take one that can: streambed."
         )
     request = PlanRequest(
-        load_job(job), rate, _levels(memory), testbed_slots,
-        "flink" if backend == "flink" else "simulated", home, save,
+        load_job(job),
+        rate,
+        _levels(memory),
+        testbed_slots,
+        "flink" if backend == "flink" else "simulated",
+        home,
+        save,
         (lambda text: None) if as_json else (lambda text: typer.echo(text, err=True)),
-    )  # fmt: skip
+    )
     found = planner.plan(request)
     if as_json:
         print_json(found)

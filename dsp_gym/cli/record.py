@@ -143,14 +143,16 @@ def _show_recording(recording: Recording, as_json: bool) -> None:
         ["run", "configuration", "offered/s", "taken/s", "status"],
         [
             [
-                row["run"], row["configuration"], f"{row['offered_per_s']:,.0f}",
+                row["run"],
+                row["configuration"],
+                f"{row['offered_per_s']:,.0f}",
                 None if row["taken_per_s"] is None else f"{row['taken_per_s']:,.0f}",
                 row["status"],
             ]
             for row in rows
         ],
         right=["offered/s", "taken/s"],
-    )  # fmt: skip
+    )
     for note in notes:
         typer.echo(note)
     typer.echo(f"Recording: {recording.folder}")

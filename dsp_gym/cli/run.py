@@ -77,10 +77,15 @@ def run(
     with (
         stopping(stop) as interrupted,
         started(
-            settings, apply=apply, journal=folder, on_decision=printer.decided,
-            on_turn=printer.passed, on_event=printer.happened, stop=stop,
+            settings,
+            apply=apply,
+            journal=folder,
+            on_decision=printer.decided,
+            on_turn=printer.passed,
+            on_event=printer.happened,
+            stop=stop,
         ) as live,
-    ):  # fmt: skip
+    ):
         what = "decisions are enacted" if apply else "a dry run, nothing is enacted (--apply)"
         printer.begin(f"{live.jobs.spec.job}: {what}; journal {folder}")
         live.run(steps, duration_s)
@@ -88,9 +93,13 @@ def run(
             typer.echo("\nInterrupted: a rescale under way is finished first.", err=True)
     counts = printer.counts
     summary = {
-        "decisions": counts.decisions, "changes": counts.changes, "held": counts.held,
-        "applied": apply, "interrupted": interrupted(), "journal": folder,
-    }  # fmt: skip
+        "decisions": counts.decisions,
+        "changes": counts.changes,
+        "held": counts.held,
+        "applied": apply,
+        "interrupted": interrupted(),
+        "journal": folder,
+    }
     printer.end(summary)
     if interrupted():
         raise typer.Exit(130)

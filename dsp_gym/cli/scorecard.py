@@ -113,12 +113,16 @@ def _register(card: Scorecard, policy: str | None, model: str, uri: str) -> None
 
     names = list(card.verdicts)
     if policy is None and len(names) != 1:
-        raise ConfigError(f"several policies were watched: {', '.join(names)}",
-                          key="--policy", remedy="Say whose verdict it is.")  # fmt: skip
+        raise ConfigError(
+            f"several policies were watched: {', '.join(names)}",
+            key="--policy",
+            remedy="Say whose verdict it is.",
+        )
     name = policy or names[0]
     if name not in card.verdicts:
-        raise ConfigError("was not watched", key="--policy", value=name,
-                          remedy=did_you_mean(name, names))  # fmt: skip
+        raise ConfigError(
+            "was not watched", key="--policy", value=name, remedy=did_you_mean(name, names)
+        )
     verdict = card.verdicts[name]
     tags = {
         "shadow.verdict": verdict.word,

@@ -130,14 +130,29 @@ def shadow(
     with stopping(stop) as interrupted:
         if elsewhere is None and is_of_several(settings):
             held = _drive_all(
-                settings, found, journal or settings.journal, stop, steps, duration_s,
-                as_json=as_json, once=once, serve=serves,
-            )  # fmt: skip
+                settings,
+                found,
+                journal or settings.journal,
+                stop,
+                steps,
+                duration_s,
+                as_json=as_json,
+                once=once,
+                serve=serves,
+            )
         else:
             held = _drive(
-                settings, found, elsewhere, journal or journal_folder(settings), stop, steps,
-                duration_s, as_json=as_json, once=once, serve=serves,
-            )  # fmt: skip
+                settings,
+                found,
+                elsewhere,
+                journal or journal_folder(settings),
+                stop,
+                steps,
+                duration_s,
+                as_json=as_json,
+                once=once,
+                serve=serves,
+            )
         was_interrupted = interrupted()
     if was_interrupted:
         raise typer.Exit(130)
@@ -168,9 +183,14 @@ def _settings(
 
 
 def _elsewhere(
-    settings: RunConfig, replay: Path | None, run: str | None, load: str | None,
-    speed: float | None, once: bool, duration: str | None,
-) -> Elsewhere | None:  # fmt: skip
+    settings: RunConfig,
+    replay: Path | None,
+    run: str | None,
+    load: str | None,
+    speed: float | None,
+    once: bool,
+    duration: str | None,
+) -> Elsewhere | None:
     from dsp_gym.cli.simulate import seconds
     from dsp_gym.control.places import Elsewhere
     from dsp_gym.errors import ConfigError
@@ -202,19 +222,34 @@ def _ends(steps: int | None, duration: str | None, once: bool) -> tuple[int | No
 
 
 def _drive(
-    settings: RunConfig, mode: Mode, elsewhere: Elsewhere | None, folder: Path,
-    stop: threading.Event, steps: int | None, duration_s: float | None, *, as_json: bool,
-    once: bool, serve: bool,
-) -> bool:  # fmt: skip
+    settings: RunConfig,
+    mode: Mode,
+    elsewhere: Elsewhere | None,
+    folder: Path,
+    stop: threading.Event,
+    steps: int | None,
+    duration_s: float | None,
+    *,
+    as_json: bool,
+    once: bool,
+    serve: bool,
+) -> bool:
     """Runs the loop; returns whether the last decision was held."""
     from dsp_gym.cli.turns import Printer
     from dsp_gym.control.serve.session import session
 
     printer = Printer(as_json=as_json, at_once=once)
     with session(
-        settings, serve=serve, mode=mode, elsewhere=elsewhere, journal=folder,
-        on_decision=printer.decided, on_turn=printer.passed, on_event=printer.happened, stop=stop,
-    ) as shown:  # fmt: skip
+        settings,
+        serve=serve,
+        mode=mode,
+        elsewhere=elsewhere,
+        journal=folder,
+        on_decision=printer.decided,
+        on_turn=printer.passed,
+        on_event=printer.happened,
+        stop=stop,
+    ) as shown:
         live, names = shown.run, [seat.name for seat in shown.run.seats]
         about = f"{live.jobs.spec.job}: {_what(mode, live.acting, names)}; journal {folder}"
         printer.begin(about + _page(shown.server))
@@ -228,9 +263,17 @@ def _drive(
 
 
 def _drive_all(
-    settings: RunConfig, mode: Mode, folder: Path, stop: threading.Event, steps: int | None,
-    duration_s: float | None, *, as_json: bool, once: bool, serve: bool,
-) -> bool:  # fmt: skip
+    settings: RunConfig,
+    mode: Mode,
+    folder: Path,
+    stop: threading.Event,
+    steps: int | None,
+    duration_s: float | None,
+    *,
+    as_json: bool,
+    once: bool,
+    serve: bool,
+) -> bool:
     """Runs a loop beside every job a selector names; returns whether a last decision was held."""
     from dsp_gym.cli.turns import Printer
     from dsp_gym.control.serve.fleet import fleet
@@ -239,11 +282,15 @@ def _drive_all(
     printer = Printer(as_json=as_json, at_once=once, names_jobs=True)
     acting = acting_name(settings)
     with fleet(
-        settings, serve=serve, mode=mode, journal=folder,
+        settings,
+        serve=serve,
+        mode=mode,
+        journal=folder,
         on_decision=lambda job, turn: printer.decided(turn, job),
         on_turn=lambda job, turn: printer.passed(turn, job),
-        on_event=lambda job, event, body: printer.happened(event, body, job), stop=stop,
-    ) as found:  # fmt: skip
+        on_event=lambda job, event, body: printer.happened(event, body, job),
+        stop=stop,
+    ) as found:
         about = f"{found}: {_what(mode, acting, seat_names(settings))}; journals in {folder}"
         printer.begin(about + _page(found.server))
         found.run(steps, duration_s, once=once)

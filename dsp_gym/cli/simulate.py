@@ -115,9 +115,18 @@ def _row(step: Step) -> dict[str, Any]:
     parallelism, level = step.guarded.parallelism[0], step.guarded.memory_level[0]
     past: dict[str, float] = {
         name: float(getattr(outcome, name)[0])
-        for name in ("seconds", "arrived", "processed", "latency_p95_s", "pending", "cost",
-                     "slo_s", "down_s", "rescales")
-    }  # fmt: skip
+        for name in (
+            "seconds",
+            "arrived",
+            "processed",
+            "latency_p95_s",
+            "pending",
+            "cost",
+            "slo_s",
+            "down_s",
+            "rescales",
+        )
+    }
     return {
         "t_s": float(snapshot.t_s[0]),
         "status": Status(int(snapshot.status[0])).name,

@@ -112,9 +112,16 @@ def tune(
         if tracker is not None:
             tracker.end(status)
     if as_json:
-        print_json({"file": job.file, "params": best.params, "trials": best.trials,
-                    "found": best.score.metrics, "default": best.default.metrics,
-                    "within_bound": best.score.excess <= 0})  # fmt: skip
+        print_json(
+            {
+                "file": job.file,
+                "params": best.params,
+                "trials": best.trials,
+                "found": best.score.metrics,
+                "default": best.default.metrics,
+                "within_bound": best.score.excess <= 0,
+            }
+        )
     else:
         _show(job, best, config)
     if best.interrupted:
@@ -197,8 +204,13 @@ def _job(
         )
     space = search_space(resolve(policy)[1].policy)
     objective = PolicyObjective(
-        policy, name, whole, chosen, seeds=seeds, max_slo_share=max_slo_share  # type: ignore[arg-type]
-    )  # fmt: skip
+        policy,
+        name,
+        whole,
+        chosen,
+        seeds=seeds,
+        max_slo_share=max_slo_share,  # type: ignore[arg-type]
+    )
     return _Job(name, objective.label, objective, space, folder, agent=False)
 
 

@@ -51,9 +51,11 @@ class Counts:
     def summary(self) -> dict[str, Any]:
         """The numbers by name."""
         return {
-            "decisions": self.decisions, "changes": self.changes, "held": self.held,
+            "decisions": self.decisions,
+            "changes": self.changes,
+            "held": self.held,
             "failures": self.failures,
-        }  # fmt: skip
+        }
 
     @property
     def last_was_held(self) -> bool:
@@ -108,9 +110,11 @@ class Printer:
         elif not self.as_json:
             counts = self.counts
             self._print(
-                [f"{counts.decisions} decisions, {counts.changes} of them changes, "
-                 f"{counts.held} held. {ran_on}"]
-            )  # fmt: skip
+                [
+                    f"{counts.decisions} decisions, {counts.changes} of them changes, "
+                    f"{counts.held} held. {ran_on}"
+                ]
+            )
 
     def _json(self, turn: Turn, job: str) -> str:
         return json_line({"job": job, **document(turn)} if self._names_jobs else document(turn))

@@ -46,9 +46,12 @@ def _allowed(
 
 
 def _within_quota(
-    guardrail: BoundsAndQuota, snapshot: MetricsSnapshot, guarded: GuardedDecision, lower: Ints,
+    guardrail: BoundsAndQuota,
+    snapshot: MetricsSnapshot,
+    guarded: GuardedDecision,
+    lower: Ints,
     upper: Ints,
-) -> tuple[Ints, Ints]:  # fmt: skip
+) -> tuple[Ints, Ints]:
     c, tables, row = guardrail.config, snapshot.topology.tables, snapshot.topology.row
     k = int(row[0])
     low, high = tables.min_parallelism[row], tables.max_parallelism[row]

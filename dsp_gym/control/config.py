@@ -116,9 +116,10 @@ class RunConfig(ConfigModel):
         "write; otherwise it must be proven that it can only read",
     )
     stop_file: Path | None = Field(
-        None, description="while this file exists nothing is enacted; on Kubernetes the annotation "
-        "dsp-gym.io/stop does the same"
-    )  # fmt: skip
+        None,
+        description="while this file exists nothing is enacted; on Kubernetes the annotation "
+        "dsp-gym.io/stop does the same",
+    )
     serve: ServeConfig = Field(
         default_factory=ServeConfig, description="what `dsp-gym shadow` serves over HTTP"
     )

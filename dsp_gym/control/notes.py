@@ -67,9 +67,12 @@ class Notes:
                 return
             try:
                 self._journal.append(
-                    kind, self.clock() if t_s is None else t_s, self.job,
-                    policy or self._policy, body,
-                )  # fmt: skip
+                    kind,
+                    self.clock() if t_s is None else t_s,
+                    self.job,
+                    policy or self._policy,
+                    body,
+                )
             except OSError as error:
                 self._stop(error)
                 self._miss(1)

@@ -82,9 +82,16 @@ def opened(
         return
     if config.where.kubernetes is not None:
         with _on_kubernetes(
-            config, spec, config.where.kubernetes, mode=mode, on_event=on_event, clock=clock,
-            sleep=sleep, stop=stop, followed=followed,
-        ) as found:  # fmt: skip
+            config,
+            spec,
+            config.where.kubernetes,
+            mode=mode,
+            on_event=on_event,
+            clock=clock,
+            sleep=sleep,
+            stop=stop,
+            followed=followed,
+        ) as found:
             yield found
         return
     # Each place is imported where it is the one: a shadow on Kubernetes simulates nothing.
@@ -93,9 +100,16 @@ def opened(
 
     place = reach(config.where)
     jobs = watched(
-        place, spec, config.job_name or spec.job, config.window, apply=mode in ACTING,
-        on_event=on_event, clock=clock, sleep=sleep, stop=stop,
-    )  # fmt: skip
+        place,
+        spec,
+        config.job_name or spec.job,
+        config.window,
+        apply=mode in ACTING,
+        on_event=on_event,
+        clock=clock,
+        sleep=sleep,
+        stop=stop,
+    )
     try:
         seen = jobs.snapshot()
         running = dict(zip(seen.topology.names(0), seen.parallelism[0].tolist(), strict=False))
@@ -112,18 +126,32 @@ def must_only_read(config: RunConfig, mode: Mode) -> bool:
 
 @contextmanager
 def _on_kubernetes(
-    config: RunConfig, spec: JobSpec, place: KubernetesPlace, *, mode: Mode, on_event: OnEvent,
-    clock: Callable[[], float], sleep: Callable[[float], object] | None,
-    stop: threading.Event | None, followed: Followed | None,
-) -> Iterator[Opened]:  # fmt: skip
+    config: RunConfig,
+    spec: JobSpec,
+    place: KubernetesPlace,
+    *,
+    mode: Mode,
+    on_event: OnEvent,
+    clock: Callable[[], float],
+    sleep: Callable[[float], object] | None,
+    stop: threading.Event | None,
+    followed: Followed | None,
+) -> Iterator[Opened]:
     from dsp_gym.backends.kubernetes.connection import watched_on_kubernetes
     from dsp_gym.control.reports import Reports
 
     jobs = watched_on_kubernetes(
-        place, spec, config.window, apply=mode in ACTING,
-        must_only_read=must_only_read(config, mode), followed=followed,
-        on_event=on_event, clock=clock, sleep=sleep, stop=stop,
-    )  # fmt: skip
+        place,
+        spec,
+        config.window,
+        apply=mode in ACTING,
+        must_only_read=must_only_read(config, mode),
+        followed=followed,
+        on_event=on_event,
+        clock=clock,
+        sleep=sleep,
+        stop=stop,
+    )
     reports = Reports(jobs, mode, clock) if mode in WRITING else None
 
     def stopped() -> str | None:
@@ -138,10 +166,17 @@ def _on_kubernetes(
 
     try:
         yield Opened(
-            jobs, clock, place.namespace, jobs.snapshot(), config.max_slots,
-            stopped=stopped, unsettled=jobs.stopped, advice=jobs.advice, managed=managed,
+            jobs,
+            clock,
+            place.namespace,
+            jobs.snapshot(),
+            config.max_slots,
+            stopped=stopped,
+            unsettled=jobs.stopped,
+            advice=jobs.advice,
+            managed=managed,
             report=None if reports is None else reports.decided,
-        )  # fmt: skip
+        )
     finally:
         jobs.close()
 
@@ -156,6 +191,11 @@ def _elsewhere(
             where.recording, spec, config.window, run=where.run, speed=where.speed, stop=stop
         )
     return simulated(
-        spec, where.load or "diurnal", config.window, seed=config.seed,
-        duration_s=where.duration_s, speed=where.speed, stop=stop,
-    )  # fmt: skip
+        spec,
+        where.load or "diurnal",
+        config.window,
+        seed=config.seed,
+        duration_s=where.duration_s,
+        speed=where.speed,
+        stop=stop,
+    )

@@ -158,10 +158,19 @@ class LiveRun:
         decided = self.decide()
         outcome = self._advance()
         turn = Turn(
-            decided.number, decided.t_s, decided.snapshot, decided.guarded, decided.held,
-            decided.applied, outcome, decided.judgements, tuple(self._failures), decided.seconds,
-            decided.held_code, decided.asked,
-        )  # fmt: skip
+            decided.number,
+            decided.t_s,
+            decided.snapshot,
+            decided.guarded,
+            decided.held,
+            decided.applied,
+            outcome,
+            decided.judgements,
+            tuple(self._failures),
+            decided.seconds,
+            decided.held_code,
+            decided.asked,
+        )
         if self._on_turn is not None:
             self._on_turn(turn)
         return turn
@@ -266,16 +275,23 @@ class LiveRun:
                 self.notes("error", {"stage": stage, "reason": reason})
             for one in judged:
                 if (failure := one.failure) is not None:
-                    self._fail("policy", failure.reason, one.policy, cause=failure.cause,
-                               replaced_by=failure.replaced_by)  # fmt: skip
+                    self._fail(
+                        "policy",
+                        failure.reason,
+                        one.policy,
+                        cause=failure.cause,
+                        replaced_by=failure.replaced_by,
+                    )
                 proposed = decision_to_json(one.guarded.proposed, job, key)
                 self.notes("decision", proposed, policy=one.policy)
                 self.notes("guard", decision_to_json(one.guarded, job, key), policy=one.policy)
             if judged:
                 said = {
-                    "asked": asked, "applied": self.permission.is_acting,
-                    "held": held and held.reason, "mode": self.permission.mode,
-                }  # fmt: skip
+                    "asked": asked,
+                    "applied": self.permission.is_acting,
+                    "held": held and held.reason,
+                    "mode": self.permission.mode,
+                }
                 self.notes.step("decided", said, self.acting)
 
     def _enacted(
@@ -337,14 +353,28 @@ class LiveRun:
             self.notes("error", {"stage": stage, "reason": reason, **more}, policy=policy)
 
     def _turn(
-        self, began_s: float, seen: MetricsSnapshot | None, judged: tuple[Judgement, ...],
-        held: Held | None, seconds: float,
-    ) -> Turn:  # fmt: skip
+        self,
+        began_s: float,
+        seen: MetricsSnapshot | None,
+        judged: tuple[Judgement, ...],
+        held: Held | None,
+        seconds: float,
+    ) -> Turn:
         guarded = next((one.guarded for one in judged if one.policy == self.acting), None)
         return Turn(
-            self.turns, began_s, seen, guarded, held and held.reason, self.permission.is_acting,
-            None, judged, tuple(self._failures), seconds, held and held.code, self._has_asked,
-        )  # fmt: skip
+            self.turns,
+            began_s,
+            seen,
+            guarded,
+            held and held.reason,
+            self.permission.is_acting,
+            None,
+            judged,
+            tuple(self._failures),
+            seconds,
+            held and held.code,
+            self._has_asked,
+        )
 
 
 def _differs(seen: MetricsSnapshot, guarded: GuardedDecision) -> bool:

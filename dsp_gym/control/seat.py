@@ -146,10 +146,16 @@ class Seat:
             guarded = GuardedDecision.unchanged(held(snapshot, reason))
             lower = upper = snapshot.parallelism
         return Judgement(
-            self.name, guarded, lower, upper,
+            self.name,
+            guarded,
+            lower,
+            upper,
             None if failure is not None else _confidence(self.policy, snapshot),
-            in_distribution, is_replaced, failure, time.perf_counter() - begun,
-        )  # fmt: skip
+            in_distribution,
+            is_replaced,
+            failure,
+            time.perf_counter() - begun,
+        )
 
     def close(self) -> None:
         """Let its thread end."""

@@ -180,9 +180,16 @@ def started(
                 on_event(kind, body)
 
         opening = opened(
-            config, spec, mode=mode, elsewhere=elsewhere, on_event=step, clock=clock,
-            sleep=sleep, stop=stop, followed=followed,
-        )  # fmt: skip
+            config,
+            spec,
+            mode=mode,
+            elsewhere=elsewhere,
+            on_event=step,
+            clock=clock,
+            sleep=sleep,
+            stop=stop,
+            followed=followed,
+        )
         place = stack.enter_context(opening)
         notes.clock = place.clock
         seats = []
@@ -193,16 +200,32 @@ def started(
             mode, config.canary, config.stop_file, place.stopped, place.unsettled
         )
         run = LiveRun(
-            place.jobs, seats, notes, acting=acting, permission=permission,
-            roll_back=RollBack(config.roll_back), interval_s=config.interval_s, seed=config.seed,
-            clock=place.clock, on_decision=on_decision, on_turn=on_turn,
-            stopped=lambda: stop.is_set() or place.is_over(), report=place.report,
-        )  # fmt: skip
+            place.jobs,
+            seats,
+            notes,
+            acting=acting,
+            permission=permission,
+            roll_back=RollBack(config.roll_back),
+            interval_s=config.interval_s,
+            seed=config.seed,
+            clock=place.clock,
+            on_decision=on_decision,
+            on_turn=on_turn,
+            stopped=lambda: stop.is_set() or place.is_over(),
+            report=place.report,
+        )
         run.namespace, run.managed = place.namespace, place.managed
         kept = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         modelled = elsewhere is not None and elsewhere.load is not None
-        notes.step("started", {"configuration": kept, "version": version("dsp-gym"), "mode": mode,
-                               "simulated": modelled})  # fmt: skip
+        notes.step(
+            "started",
+            {
+                "configuration": kept,
+                "version": version("dsp-gym"),
+                "mode": mode,
+                "simulated": modelled,
+            },
+        )
         run.warm_up(place.seen)
         yield run
 
@@ -241,6 +264,9 @@ def _seat(
     if config.fallback is not None:
         replacement = Shadows().of(config.fallback, "run")
     return Seat(
-        policy, build_for(policy, rules), name=name, replacement=replacement,
+        policy,
+        build_for(policy, rules),
+        name=name,
+        replacement=replacement,
         timeout_s=config.decide_timeout_s,
-    )  # fmt: skip
+    )

@@ -132,9 +132,13 @@ def reference_scores(env: EnvSpec, episodes: int = EPISODES) -> tuple[float, flo
     found = []
     for policy in (None, make(EXPERT)):
         batch = AutoscaleBatch(
-            [load_job(config.jobs[0])], [0] * episodes, config.loads, SPLIT, config.env,
+            [load_job(config.jobs[0])],
+            [0] * episodes,
+            config.loads,
+            SPLIT,
+            config.env,
             guardrail_chain(config.guardrails, explain=False),
-        )  # fmt: skip
+        )
         batch.seed(np.arange(episodes))
         batch.reset()
         rng = np.random.Generator(np.random.Philox(key=episodes))

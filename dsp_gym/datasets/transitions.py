@@ -18,9 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "Transitions", "transitions_of"]
 
 COLUMNS = (
-    "source", "job", "run", "step", "policy", "propensity", "observation", "action", "action_mask",
-    "next_observation", "terminated", "truncated", *TERMS,
-)  # fmt: skip
+    "source",
+    "job",
+    "run",
+    "step",
+    "policy",
+    "propensity",
+    "observation",
+    "action",
+    "action_mask",
+    "next_observation",
+    "terminated",
+    "truncated",
+    *TERMS,
+)
 """Columns of the table `transitions` that are read."""
 
 

@@ -46,11 +46,19 @@ def targets(
     parallelism = np.empty((*shape, MOVES), np.int64)
     level = np.empty((*shape, MEMORY_MOVES), np.int64)
     _targets(
-        row, tables.kind, tables.min_parallelism, tables.max_parallelism, tables.levels,
-        snapshot.parallelism, snapshot.memory_level, snapshot.cache_hits_total,
+        row,
+        tables.kind,
+        tables.min_parallelism,
+        tables.max_parallelism,
+        tables.levels,
+        snapshot.parallelism,
+        snapshot.memory_level,
+        snapshot.cache_hits_total,
         (rates or ds2_rates(snapshot)).optimal / ds2_utilization,
-        (snapshot.status == 0) & (snapshot.window_fill > 0), parallelism, level,
-    )  # fmt: skip
+        (snapshot.status == 0) & (snapshot.window_fill > 0),
+        parallelism,
+        level,
+    )
     return parallelism, level
 
 
@@ -86,9 +94,19 @@ def encode(decision: ScalingDecision, parallelism: Ints, level: Ints) -> Ints:
 
 @njit(cache=True, nogil=True)
 def _targets(
-    row: Ints, kind: Ints, low: Ints, high: Ints, levels: Ints, p_now: Ints, x_now: Ints,
-    hits: Floats, optimal: Floats, free: Bools, parallelism: Ints, level: Ints,
-) -> None:  # fmt: skip
+    row: Ints,
+    kind: Ints,
+    low: Ints,
+    high: Ints,
+    levels: Ints,
+    p_now: Ints,
+    x_now: Ints,
+    hits: Floats,
+    optimal: Floats,
+    free: Bools,
+    parallelism: Ints,
+    level: Ints,
+) -> None:
     for j in range(p_now.shape[0]):
         k = row[j]
         for v in range(p_now.shape[1]):

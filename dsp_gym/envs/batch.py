@@ -126,7 +126,11 @@ class AutoscaleBatch(EnvCore):
     def _start(self, rows: Ints, drawn: Draws, mask: Bools | None) -> NDArray[np.float32]:
         parallelism, level = start_configuration(self.topology, self.config, drawn, rows)
         self.jobs.reset(
-            drawn.seeds, drawn.rates, parallelism=parallelism, memory_level=level,
-            service_factor=drawn.factor, mask=mask,
-        )  # fmt: skip
+            drawn.seeds,
+            drawn.rates,
+            parallelism=parallelism,
+            memory_level=level,
+            service_factor=drawn.factor,
+            mask=mask,
+        )
         return self._begin(rows, self.jobs.state.seed, mask)

@@ -148,9 +148,14 @@ class EnvCore:
         terminated, truncated = self._ended(outcome)
         self._observation = self.encoder.encode(self.snapshot, self._rates)
         return BatchStep(
-            self._observation, reward(terms, self.config.reward), terminated,
-            truncated & ~terminated, terms, outcome, guarded,
-        )  # fmt: skip
+            self._observation,
+            reward(terms, self.config.reward),
+            terminated,
+            truncated & ~terminated,
+            terms,
+            outcome,
+            guarded,
+        )
 
     def action_masks(self) -> Bools:
         """Valid actions, (J, V * 10): for each vertex 7 moves, then 3 of memory."""

@@ -75,9 +75,12 @@ class EpisodeSource:
         """The next episode of some of the jobs."""
         jobs, ranges = len(self.base_seeds), self.config.randomise
         drawn = Draws(
-            np.zeros(jobs, np.int64), np.zeros((jobs, self.config.episode_s)), np.ones(jobs),
-            np.ones(jobs), np.full(jobs, -1, np.int64),
-        )  # fmt: skip
+            np.zeros(jobs, np.int64),
+            np.zeros((jobs, self.config.episode_s)),
+            np.ones(jobs),
+            np.ones(jobs),
+            np.full(jobs, -1, np.int64),
+        )
         for j in rows:
             drawn.seeds[j] = episode_seed(int(self.base_seeds[j]), int(self.episodes[j]))
             draw = np.random.Generator(np.random.Philox(key=int(drawn.seeds[j])))

@@ -142,15 +142,35 @@ class ObservationEncoder:
         out = self._fixed.copy()
         rates = rates or ds2_rates(snapshot)
         _encode(
-            tables, row, snapshot.status, snapshot.t_s, snapshot.running_since_s,
-            snapshot.window_fill, snapshot.latency_p95_s, snapshot.outage_s,
-            snapshot.parallelism, snapshot.memory_level, snapshot.busy_ms_per_s,
-            snapshot.busy_max_ms_per_s, snapshot.backpressured_ms_per_s, snapshot.idle_ms_per_s,
-            snapshot.records_in_per_s, snapshot.records_out_per_s, snapshot.cache_hit_rate,
-            snapshot.state_read_latency_ms, snapshot.state_write_latency_ms, snapshot.state_mib,
-            snapshot.pending_records, snapshot.pending_growth_per_s, rates.optimal,
-            rates.true_rate_per_task, self._vertex, self._job, self.layout.job.start, out,
-        )  # fmt: skip
+            tables,
+            row,
+            snapshot.status,
+            snapshot.t_s,
+            snapshot.running_since_s,
+            snapshot.window_fill,
+            snapshot.latency_p95_s,
+            snapshot.outage_s,
+            snapshot.parallelism,
+            snapshot.memory_level,
+            snapshot.busy_ms_per_s,
+            snapshot.busy_max_ms_per_s,
+            snapshot.backpressured_ms_per_s,
+            snapshot.idle_ms_per_s,
+            snapshot.records_in_per_s,
+            snapshot.records_out_per_s,
+            snapshot.cache_hit_rate,
+            snapshot.state_read_latency_ms,
+            snapshot.state_write_latency_ms,
+            snapshot.state_mib,
+            snapshot.pending_records,
+            snapshot.pending_growth_per_s,
+            rates.optimal,
+            rates.true_rate_per_task,
+            self._vertex,
+            self._job,
+            self.layout.job.start,
+            out,
+        )
         return out
 
     def state(self) -> dict[str, Any]:
@@ -202,13 +222,35 @@ def _log(x: float, base: float, scale: float, floor: float) -> float:
 
 @njit(cache=True, nogil=True)
 def _encode(
-    t: JobTables, row: Ints, status: Ints, t_s: Floats, since: Floats, fill: Floats,
-    latency: Floats, outage: Floats, p: Ints, level: Ints, busy: Floats, busy_max: Floats,
-    back: Floats, idle: Floats, in_rate: Floats, out_rate: Floats, hit: Floats, read_ms: Floats,
-    write_ms: Floats, state_mib: Floats, pending: Floats, growth: Floats, optimal: Floats,
-    true_rate: Floats, vertex_memory: Floats, job_memory: Floats, job_at: int,
+    t: JobTables,
+    row: Ints,
+    status: Ints,
+    t_s: Floats,
+    since: Floats,
+    fill: Floats,
+    latency: Floats,
+    outage: Floats,
+    p: Ints,
+    level: Ints,
+    busy: Floats,
+    busy_max: Floats,
+    back: Floats,
+    idle: Floats,
+    in_rate: Floats,
+    out_rate: Floats,
+    hit: Floats,
+    read_ms: Floats,
+    write_ms: Floats,
+    state_mib: Floats,
+    pending: Floats,
+    growth: Floats,
+    optimal: Floats,
+    true_rate: Floats,
+    vertex_memory: Floats,
+    job_memory: Floats,
+    job_at: int,
     out: NDArray[np.float32],
-) -> None:  # fmt: skip
+) -> None:
     for j in range(row.shape[0]):
         k = row[j]
         g = job_memory[j]

@@ -167,9 +167,14 @@ def _made(
         from dsp_gym.envs.live import FlinkEnv, place_of
 
         return FlinkEnv(
-            made.specs[0], made.loads, split, made.env, made.guardrails_config, place_of(where),
+            made.specs[0],
+            made.loads,
+            split,
+            made.env,
+            made.guardrails_config,
+            place_of(where),
             made.base_dir,
-        )  # fmt: skip
+        )
     if backend == "kubernetes":
         from dsp_gym.envs.kubernetes import KubernetesEnv, kubernetes_place
 

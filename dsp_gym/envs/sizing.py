@@ -15,9 +15,13 @@ Floats = NDArray[np.float64]
 
 @njit(cache=True, nogil=True)
 def sized(
-    t: JobTables, row: Ints, rate_per_s: Floats, utilization: float, service_factor: Floats,
+    t: JobTables,
+    row: Ints,
+    rate_per_s: Floats,
+    utilization: float,
+    service_factor: Floats,
     level: Ints,
-) -> Ints:  # fmt: skip
+) -> Ints:
     """Smallest parallelism (J, V) at which no vertex is busier than `utilization`.
 
     Full TaskManagers are assumed. Where not even the largest suffices, the largest.

@@ -29,9 +29,10 @@ class Entrant(ConfigModel):
     )
     name: str = Field(min_length=1, description="label in results; the policy's name if not given")
     guardrails: str | GuardrailsConfig | None = Field(
-        None, description="shipped guardrails, a file of them, or in place; none: decisions go "
-        "through as made"
-    )  # fmt: skip
+        None,
+        description="shipped guardrails, a file of them, or in place; none: decisions go "
+        "through as made",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -123,9 +124,11 @@ class BenchmarkConfig(ConfigModel):
         default_factory=SimulationOptions, description="how jobs are measured, and faults"
     )
     bootstrap: int = Field(
-        2000, ge=100, le=100_000, description="resamples behind each interval; 2,000 fix its ends "
-        "to about 3 % of its width"
-    )  # fmt: skip
+        2000,
+        ge=100,
+        le=100_000,
+        description="resamples behind each interval; 2,000 fix its ends to about 3 % of its width",
+    )
     confidence: float = Field(
         0.95, gt=0.5, lt=1, description="of the intervals, and of one-sided bounds taken alone"
     )

@@ -25,9 +25,11 @@ def fingerprint(config: BenchmarkConfig) -> str:
     measured = config.model_dump(
         mode="json",
         by_alias=True,
-        exclude={**dict.fromkeys(WHO_TAKES_PART | HOW_IT_IS_SHOWN, True),
-                 "simulation": {"threads", "trace"}},
-    )  # fmt: skip
+        exclude={
+            **dict.fromkeys(WHO_TAKES_PART | HOW_IT_IS_SHOWN, True),
+            "simulation": {"threads", "trace"},
+        },
+    )
     for kind in ("jobs", "train_jobs"):
         measured[kind] = [
             benchmark_job(name, config).model_dump(mode="json", by_alias=True, exclude=ABOUT_A_JOB)

@@ -62,13 +62,24 @@ class BoundsAndQuota(Restriction):
         c, tables = self.config, snapshot.topology.tables
         trips = np.zeros(len(parallelism), dtype=bool)
         _bound(
-            snapshot.topology.row, tables.kind, tables.min_parallelism, tables.max_parallelism,
-            tables.stateful, tables.levels, tables.subtask_mib, snapshot.parallelism,
-            snapshot.memory_level, c.min_parallelism, c.max_parallelism or np.iinfo(np.int64).max,
+            snapshot.topology.row,
+            tables.kind,
+            tables.min_parallelism,
+            tables.max_parallelism,
+            tables.stateful,
+            tables.levels,
+            tables.subtask_mib,
+            snapshot.parallelism,
+            snapshot.memory_level,
+            c.min_parallelism,
+            c.max_parallelism or np.iinfo(np.int64).max,
             8 if c.max_memory_level is None else c.max_memory_level,
             np.inf if c.cores is None else c.cores,
-            np.inf if c.memory_mib is None else c.memory_mib, parallelism, level, trips,
-        )  # fmt: skip
+            np.inf if c.memory_mib is None else c.memory_mib,
+            parallelism,
+            level,
+            trips,
+        )
         return trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -79,10 +90,24 @@ class BoundsAndQuota(Restriction):
 
 @njit(cache=True, nogil=True)
 def _bound(
-    row: Ints, kind: Ints, low: Ints, high: Ints, stateful: Ints, levels: Ints,
-    subtask_mib: Floats, running: Ints, running_level: Ints, low_all: int, high_all: int,
-    level_all: int, cores_quota: float, mib_quota: float, p: Ints, level: Ints, trips: Flags,
-) -> None:  # fmt: skip
+    row: Ints,
+    kind: Ints,
+    low: Ints,
+    high: Ints,
+    stateful: Ints,
+    levels: Ints,
+    subtask_mib: Floats,
+    running: Ints,
+    running_level: Ints,
+    low_all: int,
+    high_all: int,
+    level_all: int,
+    cores_quota: float,
+    mib_quota: float,
+    p: Ints,
+    level: Ints,
+    trips: Flags,
+) -> None:
     jobs, vertices = p.shape
     for j in range(jobs):
         k = row[j]

@@ -80,12 +80,26 @@ class CapacityFloor(Restriction):
         required = self._shadow.required(snapshot)
         assert required is not None  # the shadow was asked for with a model
         _raise(
-            snapshot.topology.row, tables.kind, tables.min_parallelism, tables.max_parallelism,
-            snapshot.status, np.ascontiguousarray(snapshot.window_fill), snapshot.parallelism,
-            snapshot.memory_level, np.ascontiguousarray(snapshot.cache_hit_rate),
-            required.parallelism, required.memory_level, required.horizontal, 1 + c.margin,
-            c.memory_factor, c.release_hit_rate, c.min_window_fill, parallelism, level, trips,
-        )  # fmt: skip
+            snapshot.topology.row,
+            tables.kind,
+            tables.min_parallelism,
+            tables.max_parallelism,
+            snapshot.status,
+            np.ascontiguousarray(snapshot.window_fill),
+            snapshot.parallelism,
+            snapshot.memory_level,
+            np.ascontiguousarray(snapshot.cache_hit_rate),
+            required.parallelism,
+            required.memory_level,
+            required.horizontal,
+            1 + c.margin,
+            c.memory_factor,
+            c.release_hit_rate,
+            c.min_window_fill,
+            parallelism,
+            level,
+            trips,
+        )
         return trips
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
@@ -112,11 +126,26 @@ class CapacityFloor(Restriction):
 
 @njit(cache=True, nogil=True)
 def _raise(
-    row: Ints, kind: Ints, low: Ints, high: Ints, status: Ints, fill: Floats, running: Ints,
-    running_level: Ints, hit: Floats, needed: Ints, needed_level: Ints, horizontal: Ints,
-    margin: float, memory_factor: float, release: float, min_fill: float, p: Ints, level: Ints,
+    row: Ints,
+    kind: Ints,
+    low: Ints,
+    high: Ints,
+    status: Ints,
+    fill: Floats,
+    running: Ints,
+    running_level: Ints,
+    hit: Floats,
+    needed: Ints,
+    needed_level: Ints,
+    horizontal: Ints,
+    margin: float,
+    memory_factor: float,
+    release: float,
+    min_fill: float,
+    p: Ints,
+    level: Ints,
     trips: Flags,
-) -> None:  # fmt: skip
+) -> None:
     jobs, vertices = p.shape
     for j in range(jobs):
         if status[j] != 0:

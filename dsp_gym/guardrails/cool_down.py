@@ -63,22 +63,41 @@ class CoolDown(Restriction):
         c, m = self.config, self._memory
         trips = np.zeros(len(parallelism), dtype=bool)
         _rest(
-            snapshot.topology.row, snapshot.topology.tables.n,
-            np.ascontiguousarray(snapshot.t_s), np.ascontiguousarray(snapshot.running_since_s),
-            snapshot.parallelism, snapshot.memory_level, c.scale_up_s, c.scale_down_s,
-            c.reversal_s, m["seen"], m["parallelism"], m["level"], m["moved"], m["moved_s"],
-            parallelism, level, trips,
-        )  # fmt: skip
+            snapshot.topology.row,
+            snapshot.topology.tables.n,
+            np.ascontiguousarray(snapshot.t_s),
+            np.ascontiguousarray(snapshot.running_since_s),
+            snapshot.parallelism,
+            snapshot.memory_level,
+            c.scale_up_s,
+            c.scale_down_s,
+            c.reversal_s,
+            m["seen"],
+            m["parallelism"],
+            m["level"],
+            m["moved"],
+            m["moved_s"],
+            parallelism,
+            level,
+            trips,
+        )
         return trips
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         m = self._memory
         _remember(
-            snapshot.topology.row, snapshot.topology.tables.n, snapshot.status,
-            np.ascontiguousarray(snapshot.running_since_s), snapshot.parallelism,
-            snapshot.memory_level, m["seen"], m["parallelism"], m["level"], m["moved"],
+            snapshot.topology.row,
+            snapshot.topology.tables.n,
+            snapshot.status,
+            np.ascontiguousarray(snapshot.running_since_s),
+            snapshot.parallelism,
+            snapshot.memory_level,
+            m["seen"],
+            m["parallelism"],
+            m["level"],
+            m["moved"],
             m["moved_s"],
-        )  # fmt: skip
+        )
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         age = snapshot.t_s[job] - snapshot.running_since_s[job]
@@ -99,10 +118,24 @@ def _direction(p: int, level: int, p_before: int, level_before: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _rest(
-    row: Ints, n: Ints, t_s: Floats, since: Floats, running: Ints, running_level: Ints, up: float,
-    down: float, reversal: float, seen: Flags, p_seen: Ints, level_seen: Ints, moved: Ints,
-    moved_s: Floats, p: Ints, level: Ints, trips: Flags,
-) -> None:  # fmt: skip
+    row: Ints,
+    n: Ints,
+    t_s: Floats,
+    since: Floats,
+    running: Ints,
+    running_level: Ints,
+    up: float,
+    down: float,
+    reversal: float,
+    seen: Flags,
+    p_seen: Ints,
+    level_seen: Ints,
+    moved: Ints,
+    moved_s: Floats,
+    p: Ints,
+    level: Ints,
+    trips: Flags,
+) -> None:
     for j in range(p.shape[0]):
         age = t_s[j] - since[j]
         for v in range(n[row[j]]):
@@ -124,9 +157,18 @@ def _rest(
 
 @njit(cache=True, nogil=True)
 def _remember(
-    row: Ints, n: Ints, status: Ints, since: Floats, running: Ints, running_level: Ints,
-    seen: Flags, p_seen: Ints, level_seen: Ints, moved: Ints, moved_s: Floats,
-) -> None:  # fmt: skip
+    row: Ints,
+    n: Ints,
+    status: Ints,
+    since: Floats,
+    running: Ints,
+    running_level: Ints,
+    seen: Flags,
+    p_seen: Ints,
+    level_seen: Ints,
+    moved: Ints,
+    moved_s: Floats,
+) -> None:
     for j in range(running.shape[0]):
         if status[j] != 0:
             continue

@@ -102,13 +102,30 @@ class ExcessBudget(Restriction):
         c, m, n, tables = self.config, self._memory, self._counts, snapshot.topology.tables
         cost, outage = np.empty(len(snapshot)), np.empty(len(snapshot))
         _spent(
-            snapshot.topology.row, tables.kind, tables.subtask_mib, tables.core_hour,
-            tables.gib_hour, tables.outage_s, np.ascontiguousarray(snapshot.t_s),
-            np.ascontiguousarray(snapshot.outage_s), snapshot.parallelism, snapshot.memory_level,
-            c.window_s, c.cost_share, c.outage_share, c.outage_s or np.nan, m["started"],
-            m["counted_s"], m["parallelism"], m["level"], n["part"], n["cost"], n["outage_s"],
-            cost, outage,
-        )  # fmt: skip
+            snapshot.topology.row,
+            tables.kind,
+            tables.subtask_mib,
+            tables.core_hour,
+            tables.gib_hour,
+            tables.outage_s,
+            np.ascontiguousarray(snapshot.t_s),
+            np.ascontiguousarray(snapshot.outage_s),
+            snapshot.parallelism,
+            snapshot.memory_level,
+            c.window_s,
+            c.cost_share,
+            c.outage_share,
+            c.outage_s or np.nan,
+            m["started"],
+            m["counted_s"],
+            m["parallelism"],
+            m["level"],
+            n["part"],
+            n["cost"],
+            n["outage_s"],
+            cost,
+            outage,
+        )
         return cost, outage
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
@@ -125,16 +142,39 @@ class ExcessBudget(Restriction):
         required = self._shadow.required(snapshot)
         needed = snapshot.parallelism if required is None else required.parallelism
         _count(
-            snapshot.topology.row, tables.n, tables.kind, tables.subtask_mib, tables.core_hour,
-            tables.gib_hour, tables.outage_s, tables.slo_s, np.ascontiguousarray(snapshot.t_s),
-            snapshot.status, np.ascontiguousarray(snapshot.window_s),
-            np.ascontiguousarray(snapshot.window_fill), np.ascontiguousarray(snapshot.outage_s),
-            np.ascontiguousarray(snapshot.latency_p95_s), snapshot.parallelism,
-            snapshot.memory_level, guarded.parallelism, guarded.memory_level, wanted.parallelism,
-            wanted.memory_level, needed, over, c.window_s, c.outage_s or np.nan, m["started"],
-            m["counted_s"], m["credited_s"], m["parallelism"], m["level"], n["part"], n["cost"],
+            snapshot.topology.row,
+            tables.n,
+            tables.kind,
+            tables.subtask_mib,
+            tables.core_hour,
+            tables.gib_hour,
+            tables.outage_s,
+            tables.slo_s,
+            np.ascontiguousarray(snapshot.t_s),
+            snapshot.status,
+            np.ascontiguousarray(snapshot.window_s),
+            np.ascontiguousarray(snapshot.window_fill),
+            np.ascontiguousarray(snapshot.outage_s),
+            np.ascontiguousarray(snapshot.latency_p95_s),
+            snapshot.parallelism,
+            snapshot.memory_level,
+            guarded.parallelism,
+            guarded.memory_level,
+            wanted.parallelism,
+            wanted.memory_level,
+            needed,
+            over,
+            c.window_s,
+            c.outage_s or np.nan,
+            m["started"],
+            m["counted_s"],
+            m["credited_s"],
+            m["parallelism"],
+            m["level"],
+            n["part"],
+            n["cost"],
             n["outage_s"],
-        )  # fmt: skip
+        )
         self._known = None
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -167,9 +207,15 @@ class ExcessBudget(Restriction):
 
 @njit(cache=True, nogil=True)
 def _money_per_s(
-    j: int, k: int, kind: Ints, subtask_mib: Floats, core_hour: Floats, gib_hour: Floats,
-    p: Ints, level: Ints,
-) -> float:  # fmt: skip
+    j: int,
+    k: int,
+    kind: Ints,
+    subtask_mib: Floats,
+    core_hour: Floats,
+    gib_hour: Floats,
+    p: Ints,
+    level: Ints,
+) -> float:
     """What a configuration requests, sources left out (`dsp_gym.job.cost`)."""
     cores = mib = 0.0
     for v in range(p.shape[1]):
@@ -188,12 +234,30 @@ def _rescale_s(given: float, seen: float, median: float) -> float:
 
 @njit(cache=True, nogil=True)
 def _spent(
-    row: Ints, kind: Ints, subtask_mib: Floats, core_hour: Floats, gib_hour: Floats,
-    table_outage: Floats, t_s: Floats, outage_seen: Floats, running: Ints, running_level: Ints,
-    window: float, cost_share: float, outage_share: float, given: float, started: Flags,
-    counted_s: Floats, p_own: Ints, level_own: Ints, part: Ints, cost: Floats, late: Floats,
-    cost_spent: Floats, outage_spent: Floats,
-) -> None:  # fmt: skip
+    row: Ints,
+    kind: Ints,
+    subtask_mib: Floats,
+    core_hour: Floats,
+    gib_hour: Floats,
+    table_outage: Floats,
+    t_s: Floats,
+    outage_seen: Floats,
+    running: Ints,
+    running_level: Ints,
+    window: float,
+    cost_share: float,
+    outage_share: float,
+    given: float,
+    started: Flags,
+    counted_s: Floats,
+    p_own: Ints,
+    level_own: Ints,
+    part: Ints,
+    cost: Floats,
+    late: Floats,
+    cost_spent: Floats,
+    outage_spent: Floats,
+) -> None:
     size = part.shape[1]
     for j in range(running.shape[0]):
         k = row[j]
@@ -203,9 +267,7 @@ def _spent(
             if newest - size < part[j, b] <= newest:
                 more += cost[j, b]
                 seconds += late[j, b]
-        now = _money_per_s(
-            j, k, kind, subtask_mib, core_hour, gib_hour, running, running_level
-        )  # fmt: skip
+        now = _money_per_s(j, k, kind, subtask_mib, core_hour, gib_hour, running, running_level)
         own = now
         if started[j]:  # and what has run since the last count
             own = _money_per_s(j, k, kind, subtask_mib, core_hour, gib_hour, p_own, level_own)
@@ -219,13 +281,39 @@ def _spent(
 
 @njit(cache=True, nogil=True)
 def _count(
-    row: Ints, n: Ints, kind: Ints, subtask_mib: Floats, core_hour: Floats, gib_hour: Floats,
-    table_outage: Floats, slo_s: Floats, t_s: Floats, status: Ints, metrics_window: Floats,
-    fill: Floats, outage_seen: Floats, latency: Floats, running: Ints, running_level: Ints,
-    taken: Ints, taken_level: Ints, wanted: Ints, wanted_level: Ints, needed: Ints, over: Flags,
-    window: float, given: float, started: Flags, counted_s: Floats, credited_s: Floats,
-    p_own: Ints, level_own: Ints, part: Ints, cost: Floats, late: Floats,
-) -> None:  # fmt: skip
+    row: Ints,
+    n: Ints,
+    kind: Ints,
+    subtask_mib: Floats,
+    core_hour: Floats,
+    gib_hour: Floats,
+    table_outage: Floats,
+    slo_s: Floats,
+    t_s: Floats,
+    status: Ints,
+    metrics_window: Floats,
+    fill: Floats,
+    outage_seen: Floats,
+    latency: Floats,
+    running: Ints,
+    running_level: Ints,
+    taken: Ints,
+    taken_level: Ints,
+    wanted: Ints,
+    wanted_level: Ints,
+    needed: Ints,
+    over: Flags,
+    window: float,
+    given: float,
+    started: Flags,
+    counted_s: Floats,
+    credited_s: Floats,
+    p_own: Ints,
+    level_own: Ints,
+    part: Ints,
+    cost: Floats,
+    late: Floats,
+) -> None:
     size = part.shape[1]
     for j in range(running.shape[0]):
         k = row[j]

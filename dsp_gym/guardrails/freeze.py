@@ -44,12 +44,15 @@ class Freeze(Restriction):
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
         frozen = np.zeros(len(parallelism), dtype=bool)
         _frozen(
-            snapshot.topology.row, snapshot.topology.tables.kind, snapshot.status,
+            snapshot.topology.row,
+            snapshot.topology.tables.kind,
+            snapshot.status,
             np.ascontiguousarray(snapshot.pending_records),
             np.ascontiguousarray(snapshot.pending_growth_per_s),
             np.ascontiguousarray(snapshot.records_in_per_s),
-            np.inf if self.config.catching_up_s is None else self.config.catching_up_s, frozen,
-        )  # fmt: skip
+            np.inf if self.config.catching_up_s is None else self.config.catching_up_s,
+            frozen,
+        )
         return hold(snapshot, frozen, parallelism, level)
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -61,9 +64,15 @@ class Freeze(Restriction):
 
 @njit(cache=True, nogil=True)
 def _frozen(
-    row: Ints, kind: Ints, status: Ints, pending: Floats, growth: Floats, records_in: Floats,
-    limit_s: float, frozen: Flags,
-) -> None:  # fmt: skip
+    row: Ints,
+    kind: Ints,
+    status: Ints,
+    pending: Floats,
+    growth: Floats,
+    records_in: Floats,
+    limit_s: float,
+    frozen: Flags,
+) -> None:
     for j in range(pending.shape[0]):
         waiting = arriving = growing = 0.0
         for v in range(pending.shape[1]):

@@ -79,17 +79,29 @@ def replace(
     """Takes another configuration in the given rows; True where that changes something."""
     trips = np.zeros(len(parallelism), dtype=bool)
     _replace(
-        snapshot.topology.row, snapshot.topology.tables.n, rows, wanted_parallelism, wanted_level,
-        parallelism, level, trips,
-    )  # fmt: skip
+        snapshot.topology.row,
+        snapshot.topology.tables.n,
+        rows,
+        wanted_parallelism,
+        wanted_level,
+        parallelism,
+        level,
+        trips,
+    )
     return trips
 
 
 @njit(cache=True, nogil=True)
 def _replace(
-    row: Ints, n: Ints, rows: Flags, wanted_p: Ints, wanted_level: Ints, p: Ints, level: Ints,
+    row: Ints,
+    n: Ints,
+    rows: Flags,
+    wanted_p: Ints,
+    wanted_level: Ints,
+    p: Ints,
+    level: Ints,
     trips: Flags,
-) -> None:  # fmt: skip
+) -> None:
     for j in range(p.shape[0]):
         if not rows[j]:
             continue

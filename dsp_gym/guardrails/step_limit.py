@@ -48,9 +48,18 @@ class StepLimit(Restriction):
         c, tables = self.config, snapshot.topology.tables
         trips = np.zeros(len(parallelism), dtype=bool)
         _limit(
-            snapshot.topology.row, tables.n, snapshot.parallelism, snapshot.memory_level,
-            c.up_factor, c.down_factor, c.tasks, c.levels, parallelism, level, trips,
-        )  # fmt: skip
+            snapshot.topology.row,
+            tables.n,
+            snapshot.parallelism,
+            snapshot.memory_level,
+            c.up_factor,
+            c.down_factor,
+            c.tasks,
+            c.levels,
+            parallelism,
+            level,
+            trips,
+        )
         return trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -63,9 +72,18 @@ class StepLimit(Restriction):
 
 @njit(cache=True, nogil=True)
 def _limit(
-    row: Ints, n: Ints, running: Ints, running_level: Ints, up: float, down: float, tasks: int,
-    levels: int, p: Ints, level: Ints, trips: Flags,
-) -> None:  # fmt: skip
+    row: Ints,
+    n: Ints,
+    running: Ints,
+    running_level: Ints,
+    up: float,
+    down: float,
+    tasks: int,
+    levels: int,
+    p: Ints,
+    level: Ints,
+    trips: Flags,
+) -> None:
     for j in range(p.shape[0]):
         for v in range(n[row[j]]):
             now = running[j, v]

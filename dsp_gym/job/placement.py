@@ -108,8 +108,9 @@ def place(spec: JobSpec, slots: int, level: int | None = None) -> Placement:
     order = spec.topological_order()
     level = spec.memory.start_level if level is None else level
     levels = np.full(len(order), level)
-    least = sum(int(tables.min_parallelism[0, v]) for v in range(len(order))
-                if tables.kind[0, v] != SOURCE)  # fmt: skip
+    least = sum(
+        int(tables.min_parallelism[0, v]) for v in range(len(order)) if tables.kind[0, v] != SOURCE
+    )
     if not spec.slot_sharing and slots < least:
         raise ConfigError(
             f"job '{spec.job}' needs at least {least} slots, one per subtask without the sources",

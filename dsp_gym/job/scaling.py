@@ -59,8 +59,10 @@ def _top_key(keys: float, exponent: float) -> float:
     n = np.arange(1, int(min(keys, 1e5)) + 1, dtype=np.float64)
     harmonic = float(np.sum(n**-exponent))
     if keys > n[-1]:  # integral of the tail
-        tail = np.log(keys / n[-1]) if exponent == 1 else (
-            (keys ** (1 - exponent) - n[-1] ** (1 - exponent)) / (1 - exponent)
-        )  # fmt: skip
+        tail = (
+            np.log(keys / n[-1])
+            if exponent == 1
+            else ((keys ** (1 - exponent) - n[-1] ** (1 - exponent)) / (1 - exponent))
+        )
         harmonic += float(tail)
     return 1 / harmonic

@@ -130,13 +130,34 @@ def _blank(jobs: int, vertices: int, parallelism: int, levels: int) -> JobTables
         "outage_s": (jobs, 3),
     }
     per_job = {
-        "n", "levels", "slots", "tm_mib", "tm_cores", "contention",
-        "slot_sharing", "rate_per_s", "has_log", "savepoint_mib_s", "restore_mib_s",
-        "slo_s", "core_hour", "gib_hour", "in_place",
-    }  # fmt: skip
+        "n",
+        "levels",
+        "slots",
+        "tm_mib",
+        "tm_cores",
+        "contention",
+        "slot_sharing",
+        "rate_per_s",
+        "has_log",
+        "savepoint_mib_s",
+        "restore_mib_s",
+        "slo_s",
+        "core_hour",
+        "gib_hour",
+        "in_place",
+    }
     filled = {"kind": -1, "upstream": -1, "start_level": -1}
-    ones = {"useful", "hot", "hit", "write_factor", "miss_factor", "cpu_s", "keys", "panes",
-            "slide_s"}  # fmt: skip
+    ones = {
+        "useful",
+        "hot",
+        "hit",
+        "write_factor",
+        "miss_factor",
+        "cpu_s",
+        "keys",
+        "panes",
+        "slide_s",
+    }
     arrays: dict[str, Any] = {}
     for name, annotation in JobTables.__annotations__.items():
         shape = shapes.get(name, (jobs,) if name in per_job else (jobs, vertices))
@@ -183,8 +204,10 @@ def _fill_graph(tables: JobTables, k: int, order: Sequence[Vertex]) -> None:
         if vertex.kind == "source":
             tables.source_share[k, v] = tables.ratio[k, v] = share_of[vertex.name]
             continue
-        inflow = [tables.ratio[k, u] * order[u].selectivity
-                  for u in (column[edge.from_] for edge in vertex.inputs)]  # fmt: skip
+        inflow = [
+            tables.ratio[k, u] * order[u].selectivity
+            for u in (column[edge.from_] for edge in vertex.inputs)
+        ]
         tables.ratio[k, v] = sum(inflow)
         for i, edge in enumerate(vertex.inputs):
             tables.upstream[k, v, i] = column[edge.from_]

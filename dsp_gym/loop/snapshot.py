@@ -95,10 +95,12 @@ class MetricsSnapshot:
 
 
 PER_JOB = tuple(
-    f.name for f in fields(MetricsSnapshot)
-    if f.name in ("t_s", "status", "running_since_s", "window_s", "window_fill", "latency_p95_s",
-                  "outage_s") or f.name.startswith("tm_")
-)  # fmt: skip
+    f.name
+    for f in fields(MetricsSnapshot)
+    if f.name
+    in ("t_s", "status", "running_since_s", "window_s", "window_fill", "latency_p95_s", "outage_s")
+    or f.name.startswith("tm_")
+)
 PER_VERTEX = tuple(
     f.name for f in fields(MetricsSnapshot) if f.name not in PER_JOB and f.name != "topology"
 )

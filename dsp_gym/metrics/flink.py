@@ -18,13 +18,21 @@ Kind = Literal["gauge", "counter"]
 Merge = Literal["sum", "mean", "max"]
 
 _READS = (
-    "valueStateGetLatency", "listStateGetLatency", "mapStateGetLatency",
-    "aggregatingStateGetLatency", "reducingStateGetLatency", "mapStateContainsLatency",
-)  # fmt: skip
+    "valueStateGetLatency",
+    "listStateGetLatency",
+    "mapStateGetLatency",
+    "aggregatingStateGetLatency",
+    "reducingStateGetLatency",
+    "mapStateContainsLatency",
+)
 _WRITES = (
-    "valueStateUpdateLatency", "listStateAddLatency", "listStateUpdateLatency",
-    "mapStatePutLatency", "aggregatingStateAddLatency", "reducingStateAddLatency",
-)  # fmt: skip
+    "valueStateUpdateLatency",
+    "listStateAddLatency",
+    "listStateUpdateLatency",
+    "mapStatePutLatency",
+    "aggregatingStateAddLatency",
+    "reducingStateAddLatency",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,56 +71,142 @@ def _latency(prefix: str, ends: tuple[str, ...], doc: str) -> tuple[Metric, ...]
     """A sampled histogram of state latency, nanoseconds at Flink, milliseconds here."""
     return tuple(
         Metric(
-            f"{prefix}_p{_percent(q)}_ms", "operator", ends, merge="max", quantile=q,
-            scale=1e-6, doc=f"{doc}, quantile {q}",
+            f"{prefix}_p{_percent(q)}_ms",
+            "operator",
+            ends,
+            merge="max",
+            quantile=q,
+            scale=1e-6,
+            doc=f"{doc}, quantile {q}",
         )
         for q in (0.5, 0.75, 0.95, 0.99)
-    )  # fmt: skip
+    )
 
 
 METRICS: tuple[Metric, ...] = (
     Metric("busy_ms_per_s", "task", ("busyTimeMsPerSecond",), merge="mean", doc="60 s mean"),
-    Metric("backpressured_ms_per_s", "task", ("backPressuredTimeMsPerSecond",), merge="mean",
-           doc="60 s mean"),
+    Metric(
+        "backpressured_ms_per_s",
+        "task",
+        ("backPressuredTimeMsPerSecond",),
+        merge="mean",
+        doc="60 s mean",
+    ),
     Metric("idle_ms_per_s", "task", ("idleTimeMsPerSecond",), merge="mean", doc="60 s mean"),
-    Metric("busy_ms_total", "task", ("accumulateBusyTimeMs",),
-           doc="since the task started; no counter, it may fall a little"),
-    Metric("backpressured_ms_total", "task", ("accumulateBackPressuredTimeMs",),
-           doc="since the task started; no counter, it may fall a little"),
-    Metric("idle_ms_total", "task", ("accumulateIdleTimeMs",),
-           doc="since the task started; no counter, it may fall a little"),
+    Metric(
+        "busy_ms_total",
+        "task",
+        ("accumulateBusyTimeMs",),
+        doc="since the task started; no counter, it may fall a little",
+    ),
+    Metric(
+        "backpressured_ms_total",
+        "task",
+        ("accumulateBackPressuredTimeMs",),
+        doc="since the task started; no counter, it may fall a little",
+    ),
+    Metric(
+        "idle_ms_total",
+        "task",
+        ("accumulateIdleTimeMs",),
+        doc="since the task started; no counter, it may fall a little",
+    ),
     Metric("records_in_total", "task", ("numRecordsIn",), "counter", doc="0 for a source"),
-    Metric("records_out_total", "task", ("numRecordsOut",), "counter",
-           doc="0 for a sink; a source's are those it emitted"),
+    Metric(
+        "records_out_total",
+        "task",
+        ("numRecordsOut",),
+        "counter",
+        doc="0 for a sink; a source's are those it emitted",
+    ),
     Metric("pending_records", "operator", ("pendingRecords",), doc="source: backlog"),
-    Metric("cache_hits_total", "operator", ("rocksdb_block_cache_hit",), "counter", merge="max",
-           doc="index, filter and data blocks"),
-    Metric("cache_misses_total", "operator", ("rocksdb_block_cache_miss",), "counter",
-           merge="max", doc="index, filter and data blocks"),
-    Metric("cache_usage_bytes", "operator", ("rocksdb_block-cache-usage",), merge="max",
-           doc="one cache for all states of a slot"),
+    Metric(
+        "cache_hits_total",
+        "operator",
+        ("rocksdb_block_cache_hit",),
+        "counter",
+        merge="max",
+        doc="index, filter and data blocks",
+    ),
+    Metric(
+        "cache_misses_total",
+        "operator",
+        ("rocksdb_block_cache_miss",),
+        "counter",
+        merge="max",
+        doc="index, filter and data blocks",
+    ),
+    Metric(
+        "cache_usage_bytes",
+        "operator",
+        ("rocksdb_block-cache-usage",),
+        merge="max",
+        doc="one cache for all states of a slot",
+    ),
     Metric("state_bytes", "operator", ("rocksdb_estimate-live-data-size",), doc="live data"),
     *_latency("state_read_latency", _READS, "one state read, sampled"),
     *_latency("state_write_latency", _WRITES, "one state write, sampled"),
-    *(Metric(f"latency_p{_percent(q)}_ms", "operator", ("endToEndLatencyMs",), merge="max",
-             quantile=q, doc=f"sink: end-to-end, window residence left out, quantile {q}")
-      for q in (0.5, 0.95, 0.99)),
-    Metric("emitted_records_total", "operator", ("emittedRecordsTotal",), "counter",
-           doc="source: since the job's first start, kept in its state"),
-    Metric("received_records_total", "operator", ("receivedRecordsTotal",), "counter",
-           doc="sink: since the job's first start, kept in its state"),
+    *(
+        Metric(
+            f"latency_p{_percent(q)}_ms",
+            "operator",
+            ("endToEndLatencyMs",),
+            merge="max",
+            quantile=q,
+            doc=f"sink: end-to-end, window residence left out, quantile {q}",
+        )
+        for q in (0.5, 0.95, 0.99)
+    ),
+    Metric(
+        "emitted_records_total",
+        "operator",
+        ("emittedRecordsTotal",),
+        "counter",
+        doc="source: since the job's first start, kept in its state",
+    ),
+    Metric(
+        "received_records_total",
+        "operator",
+        ("receivedRecordsTotal",),
+        "counter",
+        doc="sink: since the job's first start, kept in its state",
+    ),
     Metric("tm_cpu_load", "taskmanager", ("Status.JVM.CPU.Load",), merge="mean", doc="0..1"),
-    Metric("tm_heap_used_mib", "taskmanager", ("Status.JVM.Memory.Heap.Used",), merge="mean",
-           scale=2.0**-20),
-    Metric("tm_heap_max_mib", "taskmanager", ("Status.JVM.Memory.Heap.Max",), merge="mean",
-           scale=2.0**-20),
-    Metric("tm_gc_ms_per_s", "taskmanager", ("Status.JVM.GarbageCollector.All.TimeMsPerSecond",),
-           merge="mean"),
-    Metric("tm_managed_used_mib", "taskmanager", ("Status.Flink.Memory.Managed.Used",),
-           merge="mean", scale=2.0**-20),
-    Metric("tm_metaspace_used_mib", "taskmanager", ("Status.JVM.Memory.Metaspace.Used",),
-           merge="mean", scale=2.0**-20),
-)  # fmt: skip
+    Metric(
+        "tm_heap_used_mib",
+        "taskmanager",
+        ("Status.JVM.Memory.Heap.Used",),
+        merge="mean",
+        scale=2.0**-20,
+    ),
+    Metric(
+        "tm_heap_max_mib",
+        "taskmanager",
+        ("Status.JVM.Memory.Heap.Max",),
+        merge="mean",
+        scale=2.0**-20,
+    ),
+    Metric(
+        "tm_gc_ms_per_s",
+        "taskmanager",
+        ("Status.JVM.GarbageCollector.All.TimeMsPerSecond",),
+        merge="mean",
+    ),
+    Metric(
+        "tm_managed_used_mib",
+        "taskmanager",
+        ("Status.Flink.Memory.Managed.Used",),
+        merge="mean",
+        scale=2.0**-20,
+    ),
+    Metric(
+        "tm_metaspace_used_mib",
+        "taskmanager",
+        ("Status.JVM.Memory.Metaspace.Used",),
+        merge="mean",
+        scale=2.0**-20,
+    ),
+)
 """Every metric that is collected. TaskManagers stand as vertex '' with their number as subtask."""
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

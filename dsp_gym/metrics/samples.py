@@ -88,18 +88,25 @@ class Samples:
     def rows(self) -> Iterable[Row]:
         """The samples one by one, as Python values."""
         return zip(
-            self.t_s.tolist(), self.vertex.tolist(), self.subtask.tolist(),
-            self.metric.tolist(), self.value.tolist(), strict=True,
-        )  # fmt: skip
+            self.t_s.tolist(),
+            self.vertex.tolist(),
+            self.subtask.tolist(),
+            self.metric.tolist(),
+            self.value.tolist(),
+            strict=True,
+        )
 
     def between(self, since_s: float, until_s: float) -> Samples:
         """Those with since_s < t_s <= until_s."""
         low = int(np.searchsorted(self.t_s, since_s, side="right"))
         high = max(low, int(np.searchsorted(self.t_s, until_s, side="right")))
         part = Samples(
-            self.t_s[low:high], self.vertex[low:high], self.subtask[low:high],
-            self.metric[low:high], self.value[low:high],
-        )  # fmt: skip
+            self.t_s[low:high],
+            self.vertex[low:high],
+            self.subtask[low:high],
+            self.metric[low:high],
+            self.value[low:high],
+        )
         # Rows of a pair stand in order of time, so those of a part are a slice of them.
         index, begin, _ = self._part_of or (self._rows_of_pairs(), 0, 0)
         object.__setattr__(part, "_part_of", (index, begin + low, begin + high))

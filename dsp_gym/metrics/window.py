@@ -21,9 +21,13 @@ Floats = NDArray[np.float64]
 
 _SHARES = ("busy", "backpressured", "idle")
 _TASKMANAGER = (
-    "tm_cpu_load", "tm_heap_used_mib", "tm_heap_max_mib", "tm_gc_ms_per_s", "tm_managed_used_mib",
+    "tm_cpu_load",
+    "tm_heap_used_mib",
+    "tm_heap_max_mib",
+    "tm_gc_ms_per_s",
+    "tm_managed_used_mib",
     "tm_metaspace_used_mib",
-)  # fmt: skip
+)
 
 FRESH_S = 4 * SAMPLE_S
 """An older value says nothing about now: gauges and counters of a snapshot are younger."""
@@ -167,9 +171,13 @@ def _now(samples: Samples, vertex: str, is_source: bool) -> dict[str, float]:
     """Gauges and counters as of the newest sample."""
     seen = {
         name: _newest(samples, vertex, name, np.sum)
-        for name in ("records_in_total", "records_out_total", "cache_hits_total",
-                     "cache_misses_total")
-    }  # fmt: skip
+        for name in (
+            "records_in_total",
+            "records_out_total",
+            "cache_hits_total",
+            "cache_misses_total",
+        )
+    }
     seen["state_mib"] = _newest(samples, vertex, "state_bytes", np.sum) / 2**20
     for share in ("busy", "backpressured"):
         seen[f"{share}_now_ms_per_s"] = _newest(samples, vertex, f"{share}_ms_per_s", np.mean)

@@ -49,9 +49,14 @@ class Entry:
     def line(self) -> bytes:
         """The line as it stands in a segment."""
         document = {
-            "schema": JOURNAL_SCHEMA, "seq": self.seq, "t_s": self.t_s, "job": self.job,
-            "kind": self.kind, "policy": self.policy, "body": self.body,
-        }  # fmt: skip
+            "schema": JOURNAL_SCHEMA,
+            "seq": self.seq,
+            "t_s": self.t_s,
+            "job": self.job,
+            "kind": self.kind,
+            "policy": self.policy,
+            "body": self.body,
+        }
         return _canonical({**document, "crc32": zlib.crc32(_canonical(document))}) + b"\n"
 
 

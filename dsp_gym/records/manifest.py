@@ -30,9 +30,15 @@ RECORDING_SCHEMA: Literal["dsp-gym/recording/1"] = "dsp-gym/recording/1"
 MANIFEST = "manifest.json"
 
 EventKind = Literal[
-    "submitted", "running", "decision", "rescale_asked", "rescale_done", "savepoint", "stopped",
+    "submitted",
+    "running",
+    "decision",
+    "rescale_asked",
+    "rescale_done",
+    "savepoint",
+    "stopped",
     "failure",
-]  # fmt: skip
+]
 
 
 class RecordedLoad(ConfigModel):

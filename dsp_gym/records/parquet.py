@@ -13,8 +13,14 @@ import numpy as np
 from dsp_gym.errors import MissingExtraError, SchemaError, StorageError
 from dsp_gym.metrics.samples import Samples
 
-__all__ = ["COLUMNS", "read_samples", "read_table", "stream_samples", "write_samples",
-           "write_table"]  # fmt: skip
+__all__ = [
+    "COLUMNS",
+    "read_samples",
+    "read_table",
+    "stream_samples",
+    "write_samples",
+    "write_table",
+]
 
 COLUMNS = ("t_s", "job", "vertex", "subtask", "metric", "value")
 ROWS_PER_GROUP = 65_536

@@ -89,7 +89,7 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
 @njit(cache=True, nogil=True)
 def renew_capacity(
     n: int, c: Row, hit_curves: Row, x: Row, speed: float, factor: float, par: Row
-) -> None:  # fmt: skip
+) -> None:
     """Service time, hit rate and capacity of every vertex of one job, as of now."""
     for v in range(n):
         hit, covered = 1.0, 0.0
@@ -106,10 +106,15 @@ def renew_capacity(
             hit = served_share(hit_rate(hit_curves[v], cache, wanted), c[v, col.C_CHURN], covered)
         x[v, col.X_HIT], x[v, col.X_COVERED] = hit, covered
         base = service_s(
-            c[v, col.C_CPU] * factor, c[v, col.C_READS], c[v, col.C_READ_HIT],
-            x[v, col.X_MISS], c[v, col.C_WRITES], c[v, col.C_WRITE],
-            x[v, col.X_WRITE_FACTOR], hit,
-        )  # fmt: skip
+            c[v, col.C_CPU] * factor,
+            c[v, col.C_READS],
+            c[v, col.C_READ_HIT],
+            x[v, col.X_MISS],
+            c[v, col.C_WRITES],
+            c[v, col.C_WRITE],
+            x[v, col.X_WRITE_FACTOR],
+            hit,
+        )
         base *= max(0.5, 1.0 + par[P_SERVICE_CV] * x[v, col.X_NOISE])
         # Sources stand on TaskManagers of their own.
         x[v, col.X_SERVICE] = base if c[v, col.C_KIND] == SOURCE else base / speed

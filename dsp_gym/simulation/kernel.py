@@ -35,9 +35,18 @@ Ints = NDArray[np.int64]
 
 @njit(cache=True, nogil=True)
 def advance(
-    t: JobTables, fixed: Row, row: Ints, s: SimulationState, par: Row, rates: Row, seconds: int,
-    low: int, high: int, outcome: Row, trace: Row,
-) -> None:  # fmt: skip
+    t: JobTables,
+    fixed: Row,
+    row: Ints,
+    s: SimulationState,
+    par: Row,
+    rates: Row,
+    seconds: int,
+    low: int,
+    high: int,
+    outcome: Row,
+    trace: Row,
+) -> None:
     """Advance jobs low..high-1 by whole seconds; `outcome` (J, OUTCOME_COLUMNS) gets the truth."""
     last = rates.shape[1] - 1
     ring = s.samples.shape[1]
@@ -101,9 +110,17 @@ def advance(
                     at = s.samples_taken[j] % ring
                     known = is_known(s.seed[j], stride - 1, s.gap_until[j], par)
                     keep_sample(
-                        n, c, x, s.samples[j], s.samples_taken[j], known, gauge, s.seed[j],
-                        stride - 1, par,
-                    )  # fmt: skip
+                        n,
+                        c,
+                        x,
+                        s.samples[j],
+                        s.samples_taken[j],
+                        known,
+                        gauge,
+                        s.seed[j],
+                        stride - 1,
+                        par,
+                    )
                     s.sample_known[j, at] = known
                     s.latency_samples[j, at] = latency
                     s.samples_taken[j] += 1

@@ -43,25 +43,76 @@ METASPACE_MIB = 80.0
 """Metaspace of a job of this size."""
 
 VERTEX_FLOATS = tuple(n for n in PER_VERTEX if n not in ("parallelism", "memory_level"))
-(V_IN_TOTAL, V_OUT_TOTAL, V_HITS, V_MISSES, V_PENDING, V_PENDING_MAX, V_PARTITIONS_MAX, V_STATE,
- V_BUSY_NOW, V_BACK_NOW, V_IN, V_OUT, V_BUSY, V_BUSY_MAX, V_BUSY_SUM, V_BACK, V_IDLE, V_HIT_RATE,
- V_READ_MS, V_WRITE_MS, V_GROWTH) = range(21)  # fmt: skip
+(
+    V_IN_TOTAL,
+    V_OUT_TOTAL,
+    V_HITS,
+    V_MISSES,
+    V_PENDING,
+    V_PENDING_MAX,
+    V_PARTITIONS_MAX,
+    V_STATE,
+    V_BUSY_NOW,
+    V_BACK_NOW,
+    V_IN,
+    V_OUT,
+    V_BUSY,
+    V_BUSY_MAX,
+    V_BUSY_SUM,
+    V_BACK,
+    V_IDLE,
+    V_HIT_RATE,
+    V_READ_MS,
+    V_WRITE_MS,
+    V_GROWTH,
+) = range(21)
 assert len(VERTEX_FLOATS) == 21
 
 JOB_FLOATS = (
-    "t_s", "running_since_s", "window_s", "window_fill", "latency_p95_s", "outage_s", "tm_count",
-    "tm_cpu_load", "tm_heap_used_mib", "tm_heap_max_mib", "tm_gc_ms_per_s", "tm_managed_used_mib",
+    "t_s",
+    "running_since_s",
+    "window_s",
+    "window_fill",
+    "latency_p95_s",
+    "outage_s",
+    "tm_count",
+    "tm_cpu_load",
+    "tm_heap_used_mib",
+    "tm_heap_max_mib",
+    "tm_gc_ms_per_s",
+    "tm_managed_used_mib",
     "tm_metaspace_used_mib",
-)  # fmt: skip
-(J_T, J_SINCE, J_WINDOW, J_FILL, J_LATENCY, J_OUTAGE, J_TMS, J_CPU, J_HEAP, J_HEAP_MAX, J_GC,
- J_MANAGED, J_META) = range(13)  # fmt: skip
+)
+(
+    J_T,
+    J_SINCE,
+    J_WINDOW,
+    J_FILL,
+    J_LATENCY,
+    J_OUTAGE,
+    J_TMS,
+    J_CPU,
+    J_HEAP,
+    J_HEAP_MAX,
+    J_GC,
+    J_MANAGED,
+    J_META,
+) = range(13)
 
 
 @njit(cache=True, nogil=True)
 def observe(
-    t: JobTables, row: NDArray[np.int64], s: SimulationState, window_s: int, stabilization_s: int,
-    delay_s: int, low: int, high: int, job: NDArray[np.float64], vertex: NDArray[np.float64],
-) -> None:  # fmt: skip
+    t: JobTables,
+    row: NDArray[np.int64],
+    s: SimulationState,
+    window_s: int,
+    stabilization_s: int,
+    delay_s: int,
+    low: int,
+    high: int,
+    job: NDArray[np.float64],
+    vertex: NDArray[np.float64],
+) -> None:
     """Fill job (J, 13) and vertex (21, J, V) with what is seen; NaN where nothing is."""
     window, delay = window_s // SAMPLE_S, delay_s // SAMPLE_S
     ring = s.samples.shape[1]
@@ -156,8 +207,14 @@ def snapshot(
     job = np.full((jobs, len(JOB_FLOATS)), np.nan)
     vertex = np.full((len(VERTEX_FLOATS), jobs, size_v), np.nan)
     measured = options.measurement
-    arguments = (topology.tables, topology.row, state, measured.window_s,
-                 measured.stabilization_s, measured.delay_s)  # fmt: skip
+    arguments = (
+        topology.tables,
+        topology.row,
+        state,
+        measured.window_s,
+        measured.stabilization_s,
+        measured.delay_s,
+    )
 
     def work(low: int, high: int) -> None:
         observe(*arguments, low, high, job, vertex)
@@ -166,6 +223,10 @@ def snapshot(
     per_job = {name: job[:, i] for i, name in enumerate(JOB_FLOATS)}
     per_vertex = {name: vertex[i] for i, name in enumerate(VERTEX_FLOATS)}
     return MetricsSnapshot(
-        topology=topology, status=state.status.copy(), parallelism=state.parallelism.copy(),
-        memory_level=state.level.copy(), **per_job, **per_vertex,
-    )  # fmt: skip
+        topology=topology,
+        status=state.status.copy(),
+        parallelism=state.parallelism.copy(),
+        memory_level=state.level.copy(),
+        **per_job,
+        **per_vertex,
+    )

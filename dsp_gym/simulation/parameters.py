@@ -10,8 +10,22 @@ from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
 Floats = NDArray[np.float64]
 
 # columns of the kernel's numeric options
-(P_SERVICE_CV, P_MEASURE_CV, P_MISSING, P_FAIL, P_RECOVERY, P_SLOW, P_SLOW_FACTOR, P_SLOW_S, P_GAP,
- P_GAP_S, P_FAILED_RESCALE, P_WARM_UP, P_RESCALE_ON, P_GAUGE) = range(14)  # fmt: skip
+(
+    P_SERVICE_CV,
+    P_MEASURE_CV,
+    P_MISSING,
+    P_FAIL,
+    P_RECOVERY,
+    P_SLOW,
+    P_SLOW_FACTOR,
+    P_SLOW_S,
+    P_GAP,
+    P_GAP_S,
+    P_FAILED_RESCALE,
+    P_WARM_UP,
+    P_RESCALE_ON,
+    P_GAUGE,
+) = range(14)
 
 
 def parameters(options: SimulationOptions) -> Floats:

@@ -51,9 +51,7 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def start(
-    t: JobTables, row: Ints, s: SimulationState, fixed: Row, par: Row, jobs: Ints
-) -> None:  # fmt: skip
+def start(t: JobTables, row: Ints, s: SimulationState, fixed: Row, par: Row, jobs: Ints) -> None:
     """Bring jobs up in their next configuration, as after a reset."""
     for j in jobs:
         restart(t, s, row[j], j)
@@ -99,9 +97,15 @@ def keep_configuration(t: JobTables, s: SimulationState, k: int, j: int) -> None
 
 @njit(cache=True, nogil=True)
 def ask(
-    t: JobTables, row: Ints, s: SimulationState, par: Row, parallelism: Ints, level: Ints,
-    answer: Ints, started: Row,
-) -> None:  # fmt: skip
+    t: JobTables,
+    row: Ints,
+    s: SimulationState,
+    par: Row,
+    parallelism: Ints,
+    level: Ints,
+    answer: Ints,
+    started: Row,
+) -> None:
     """Start rescaling every running job whose wanted configuration differs from its own.
 
     `answer` is 0 where nothing was asked, 1 where a rescale started, 3 where the job was not

@@ -27,9 +27,17 @@ _BIN_WIDTH = (math.log(LATENCY_MAX_S) - _LOG_MIN) / LATENCY_BINS
 
 @njit(cache=True, nogil=True)
 def keep_sample(
-    n: int, c: Row, x: Row, ring: Row, taken: int, known: int, gauge: int, seed: int, tick: int,
+    n: int,
+    c: Row,
+    x: Row,
+    ring: Row,
+    taken: int,
+    known: int,
+    gauge: int,
+    seed: int,
+    tick: int,
     par: Row,
-) -> None:  # fmt: skip
+) -> None:
     """Close the 5 s sample of one job in its ring (R, V, SAMPLE_COLUMNS).
 
     The ring holds sums since the restart over the samples that are known, so that a window is the

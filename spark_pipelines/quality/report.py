@@ -25,9 +25,15 @@ Document = dict[str, Any]
 
 _QUANTILES = (0.05, 0.5, 0.95)
 _WINDOW_COLUMNS = (
-    "records_in_per_s", "busy_ms_per_s", "true_processing_rate", "selectivity", "cache_hit_rate",
-    "state_mib", "pending_records", "latency_p95_s",
-)  # fmt: skip
+    "records_in_per_s",
+    "busy_ms_per_s",
+    "true_processing_rate",
+    "selectivity",
+    "cache_hit_rate",
+    "state_mib",
+    "pending_records",
+    "latency_p95_s",
+)
 
 
 def write_report(revision: Path, manifest: DatasetManifest) -> None:
@@ -53,12 +59,16 @@ def quality_of(dataset: Dataset) -> Document:
             for name in tables
         },
         "partitions": [
-            {"job": p.job, "day": p.day, "accounting": p.accounting,
-             "rows": {name: t.rows for name, t in p.tables.items()}}
+            {
+                "job": p.job,
+                "day": p.day,
+                "accounting": p.accounting,
+                "rows": {name: t.rows for name, t in p.tables.items()},
+            }
             for p in manifest.partitions
         ],
         "notes": [f"{s.name}: {note}" for s in manifest.sources for note in s.notes],
-    }  # fmt: skip
+    }
     if "windows" in tables:
         found["windows"] = _windows(dataset)
     if "rescales" in tables:
@@ -98,18 +108,22 @@ def report_html(dataset: Dataset, found: Document) -> str:
                 table(("job", "vertex", "windows", *_WINDOW_COLUMNS), rows),
                 *_drawn(lambda: _busy_figure(dataset)),
             )
-        )  # fmt: skip
+        )
     if "rescales" in found:
-        rows = [(r["job"], r["cause"], f"{r['count']:,}", _spread(r["downtime_s"])) for r in
-                found["rescales"]]  # fmt: skip
+        rows = [
+            (r["job"], r["cause"], f"{r['count']:,}", _spread(r["downtime_s"]))
+            for r in found["rescales"]
+        ]
         parts.append(
             section("Outages", table(("job", "cause", "outages", "downtime, s"), rows))
             if rows
             else section("Outages", "There was none.")
         )
     if "transitions" in found:
-        rows = [(t["job"], t["policy"], f"{t['rows']:,}", f"{t['runs']:,}", _spread(t["reward"]))
-                for t in found["transitions"]]  # fmt: skip
+        rows = [
+            (t["job"], t["policy"], f"{t['rows']:,}", f"{t['runs']:,}", _spread(t["reward"]))
+            for t in found["transitions"]
+        ]
         parts.append(
             section("Decisions", table(("job", "policy", "steps", "runs", "reward"), rows))
         )
@@ -137,10 +151,16 @@ def _rows_section(found: Document) -> Iterator[str]:
 
 def _sources_table(manifest: DatasetManifest) -> Html:
     rows = [
-        (s.name, s.kind, s.path, s.clock, f"{len(s.pieces):,}",
-         f"{sum(max(0, p.rows) for p in s.pieces):,}")
+        (
+            s.name,
+            s.kind,
+            s.path,
+            s.clock,
+            f"{len(s.pieces):,}",
+            f"{sum(max(0, p.rows) for p in s.pieces):,}",
+        )
         for s in manifest.sources
-    ]  # fmt: skip
+    ]
     return table(("source", "kind", "path", "clock", "pieces", "rows"), rows)
 
 
@@ -158,20 +178,28 @@ def _windows(dataset: Dataset) -> list[Document]:
 def _rescales(dataset: Dataset) -> list[Document]:
     groups = _grouped(dataset, "rescales", ("job", "cause"), ("downtime_s",))
     return [
-        {"job": job, "cause": cause, "count": len(columns["downtime_s"]),
-         "downtime_s": _quantiles(columns["downtime_s"])}
+        {
+            "job": job,
+            "cause": cause,
+            "count": len(columns["downtime_s"]),
+            "downtime_s": _quantiles(columns["downtime_s"]),
+        }
         for (job, cause), columns in groups.items()
-    ]  # fmt: skip
+    ]
 
 
 def _transitions(dataset: Dataset) -> list[Document]:
     groups = _grouped(dataset, "transitions", ("job", "policy"), ("reward", "step"))
     return [
-        {"job": job, "policy": policy, "rows": len(columns["reward"]),
-         "runs": int(np.sum(columns["step"] == np.min(columns["step"]))),
-         "reward": _quantiles(columns["reward"])}
+        {
+            "job": job,
+            "policy": policy,
+            "rows": len(columns["reward"]),
+            "runs": int(np.sum(columns["step"] == np.min(columns["step"]))),
+            "reward": _quantiles(columns["reward"]),
+        }
         for (job, policy), columns in groups.items()
-    ]  # fmt: skip
+    ]
 
 
 def _grouped(
@@ -217,8 +245,10 @@ def _days_figure(found: Document) -> Html:
     with figure(8.0, 2.6, salt="days", extra="train", purpose="drawing the report") as drawn:
         axes = drawn.subplots()
         for number, name in enumerate(found["tables"]):
-            rows = [sum(p["rows"].get(name, 0) for p in found["partitions"] if p["day"] == day)
-                    for day in days]  # fmt: skip
+            rows = [
+                sum(p["rows"].get(name, 0) for p in found["partitions"] if p["day"] == day)
+                for day in days
+            ]
             colour = COLOURS[number % len(COLOURS)]
             axes.plot(range(len(days)), rows, marker="o", ms=3, label=name, color=colour)
         step = max(1, len(days) // 8)
@@ -230,8 +260,13 @@ def _days_figure(found: Document) -> Html:
 
 
 def _checks_figure(quarantined: Mapping[str, int]) -> Html:
-    with figure(8.0, 0.8 + 0.3 * len(quarantined), salt="checks", extra="train",
-                purpose="drawing the report") as drawn:  # fmt: skip
+    with figure(
+        8.0,
+        0.8 + 0.3 * len(quarantined),
+        salt="checks",
+        extra="train",
+        purpose="drawing the report",
+    ) as drawn:
         axes = drawn.subplots()
         axes.barh(list(quarantined), list(quarantined.values()), color=COLOURS[1])
         axes.set_xlabel("rows in quarantine")

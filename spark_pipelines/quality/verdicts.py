@@ -70,9 +70,15 @@ def _reason() -> Column:
     for name, holds in CHECKS.items():
         told = f.when(
             f.col("check") == name,
-            f.concat(f.lit(f"expected that {holds}; "), f.col("metric"), f.lit(" is "), value,
-                     f.lit(" at t_s "), f.col("t_s").cast("string")),
-        ).otherwise(told)  # fmt: skip
+            f.concat(
+                f.lit(f"expected that {holds}; "),
+                f.col("metric"),
+                f.lit(" is "),
+                value,
+                f.lit(" at t_s "),
+                f.col("t_s").cast("string"),
+            ),
+        ).otherwise(told)
     return f.coalesce(told, f.concat(f.lit("a null where none may be; check "), f.col("check")))
 
 
@@ -128,10 +134,16 @@ def accounting(flagged: DataFrame) -> DataFrame:
     same = [total[name].eqNullSafe(q[f"_q_{name}"]) for name in _RUN]
     joined = total.join(q, same, "left")
     return joined.select(
-        *_RUN, day_of_column(f.col("_first_s")).alias("day"),
-        "rows", "passed", "kept", "merged", "duplicates", "unused",
+        *_RUN,
+        day_of_column(f.col("_first_s")).alias("day"),
+        "rows",
+        "passed",
+        "kept",
+        "merged",
+        "duplicates",
+        "unused",
         f.coalesce("quarantined", nothing).alias("quarantined"),
-    )  # fmt: skip
+    )
 
 
 def failures(judged: DataFrame) -> DataFrame:
@@ -184,9 +196,13 @@ class Accounting:
             total = total + cls(quarantined={row["check"]: row["rows"]})
         for row in rows:
             total = total + cls(
-                row["rows"], row["kept"], row["merged"], row["duplicates"], row["unused"],
+                row["rows"],
+                row["kept"],
+                row["merged"],
+                row["duplicates"],
+                row["unused"],
                 dict(row["quarantined"]),
-            )  # fmt: skip
+            )
         total.prove()
         return total
 
@@ -229,9 +245,12 @@ def findings(
         tolerance: share of the records that may be lost or made between two vertices.
     """
     gaps = increases.where(f.col("gap_s").isNotNull()).select(
-        *_RUN, "t_s", "vertex", f.lit("gaps").alias("check"),
+        *_RUN,
+        "t_s",
+        "vertex",
+        f.lit("gaps").alias("check"),
         f.format_string("subtask %d was not seen for %.0f s", "subtask", "gap_s").alias("reason"),
-    )  # fmt: skip
+    )
     return gaps.unionByName(_flow(windows, specs, tolerance))
 
 
@@ -248,15 +267,25 @@ def _flow(windows: DataFrame, specs: Mapping[str, JobSpec], tolerance: float) ->
         for edge in vertex.inputs
         if all(_consumers(spec, other.from_) == 1 for other in vertex.inputs)
     ]
-    pairs = f.array(*(f.struct(f.lit(j).alias("job"), f.lit(a).alias("from"), f.lit(b).alias("to"))
-                      for j, a, b in edges)) if edges else None  # fmt: skip
+    pairs = (
+        f.array(
+            *(
+                f.struct(f.lit(j).alias("job"), f.lit(a).alias("from"), f.lit(b).alias("to"))
+                for j, a, b in edges
+            )
+        )
+        if edges
+        else None
+    )
     key = [*_RUN, "t_s"]
     known = windows.select(*key, "vertex", "records_in_per_s", "records_out_per_s")
     if pairs is None:
         empty = known.where(f.lit(False))
         return empty.select(*key, "vertex", f.lit("flow").alias("check"), f.lit("").alias("reason"))
-    out = known.withColumn("_to", f.filter(pairs, lambda e: (e["job"] == f.col("job")) & (
-        e["from"] == f.col("vertex"))))  # fmt: skip
+    out = known.withColumn(
+        "_to",
+        f.filter(pairs, lambda e: (e["job"] == f.col("job")) & (e["from"] == f.col("vertex"))),
+    )
     fed = out.select(*key, f.explode("_to.to").alias("vertex"), "records_out_per_s")
     expected = fed.groupBy(*key, "vertex").agg(
         f.sum("records_out_per_s").alias("_given"),
@@ -267,9 +296,11 @@ def _flow(windows: DataFrame, specs: Mapping[str, JobSpec], tolerance: float) ->
     off = (f.col("_unknown") == 0) & (f.abs(taken - given) > tolerance * f.greatest(taken, given))
     text = "took in %.1f records/s, the vertices before it gave out %.1f"
     return both.where(off & (f.greatest(taken, given) > 1.0)).select(
-        *key, "vertex", f.lit("flow").alias("check"),
+        *key,
+        "vertex",
+        f.lit("flow").alias("check"),
         f.format_string(text, "records_in_per_s", "_given").alias("reason"),
-    )  # fmt: skip
+    )
 
 
 def _consumers(spec: JobSpec, name: str) -> int:

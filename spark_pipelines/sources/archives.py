@@ -51,18 +51,28 @@ def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
         days = tuple((spec.job, day) for day in days_between(begin_s, end_s))
         # What is a row is known when it has been read: a wide one holds many values.
         pieces.append(
-            Piece(str(file.relative_to(folder)), sha256, rows if config.layout == "long" else -1,
-                  days, readable)
-        )  # fmt: skip
+            Piece(
+                str(file.relative_to(folder)),
+                sha256,
+                rows if config.layout == "long" else -1,
+                days,
+                readable,
+            )
+        )
     if not pieces:
         raise DatasetError(
             f"source '{name}': is empty: {len(found)} files without a row", file=folder
         )
     clock = clock_of(first_s, last_s, f"source '{name}', {folder}")
     return SourceFacts(
-        name, "archives", str(folder), clock, tuple(pieces), {spec.job: spec},
+        name,
+        "archives",
+        str(folder),
+        clock,
+        tuple(pieces),
+        {spec.job: spec},
         detail={"config": config},
-    )  # fmt: skip
+    )
 
 
 def read(
@@ -97,9 +107,13 @@ def read(
         *(f.col(field.name).cast(field.dataType) for field in RAW.fields)
     )
     return Inputs(
-        kept_in(raw, only) if by_day else raw, events_frame(spark, facts.name, ()), None,
-        facts.specs, facts, _metrics(config, facts, read.columns, pieces),
-    )  # fmt: skip
+        kept_in(raw, only) if by_day else raw,
+        events_frame(spark, facts.name, ()),
+        None,
+        facts.specs,
+        facts,
+        _metrics(config, facts, read.columns, pieces),
+    )
 
 
 def _metrics(
@@ -144,9 +158,11 @@ def _melted(frame: DataFrame, config: ArchivesSource, facts: SourceFacts) -> Dat
             f"{did_you_mean(named[-1], BY_NAME)}",
         )
     pairs = f.array(
-        *(f.struct(f.lit(metric).alias("metric"), f.col(column).cast("double").alias("value"))
-          for column, metric in metrics.items())
-    )  # fmt: skip
+        *(
+            f.struct(f.lit(metric).alias("metric"), f.col(column).cast("double").alias("value"))
+            for column, metric in metrics.items()
+        )
+    )
     keys = [f.col(config.columns.get(c, c)).alias(c) for c in _WIDE]
     rows = frame.select(*keys, "_day", f.explode(pairs).alias("pair")).select(
         *_WIDE, "_day", "pair.*"

@@ -39,16 +39,26 @@ def survey(config: FlinkRunsSource, name: str, work: Path) -> SourceFacts:
     files = (digest(folder / "runs.csv"), digest(folder / "samples.csv.gz"))
     pieces = tuple(
         stage_rows(
-            work, name, spec.job, run.name, hash_of(*files, name, spec, run.name),
+            work,
+            name,
+            spec.job,
+            run.name,
+            hash_of(*files, name, spec, run.name),
             run.samples().rows(),
         )
         for run in runs
-    )  # fmt: skip
+    )
     loads = {run.name: run.load.name for run in runs}
     return SourceFacts(
-        name, "flink_runs", str(folder), "run", pieces, {spec.job: spec}, loads,
+        name,
+        "flink_runs",
+        str(folder),
+        "run",
+        pieces,
+        {spec.job: spec},
+        loads,
         detail={"runs": {run.name: run for run in runs}},
-    )  # fmt: skip
+    )
 
 
 def read(

@@ -151,9 +151,14 @@ def decisions_of(
     for step, turn in enumerate(turns):
         following = turns[step + 1] if step + 1 < len(turns) else None
         row: Row = {
-            "source": source, "job": spec.job, "run": run, "day": day, "step": step,
-            "t_s": turn.t_s, "snapshot": _snapshot(turn.snapshot, spec, order, where),
-        }  # fmt: skip
+            "source": source,
+            "job": spec.job,
+            "run": run,
+            "day": day,
+            "step": step,
+            "t_s": turn.t_s,
+            "snapshot": _snapshot(turn.snapshot, spec, order, where),
+        }
         if following is not None:
             row |= _decided(turn, following, order) | _rewarded(turn, topology)
             row |= {"terminated": False, "truncated": step + 2 == len(turns)}
@@ -189,20 +194,30 @@ def _decided(turn: _Turn, following: _Turn, order: list[str]) -> Row:
     if who is None or who not in turn.guarded:
         came = _configuration(following.snapshot["vertices"], order)
         return {
-            "policy": OBSERVED, "guardrails": None, "propensity": None, "action": None,
-            "proposed_parallelism": came[0], "proposed_memory_level": came[1],
-            "parallelism": came[0], "memory_level": came[1],
-        }  # fmt: skip
+            "policy": OBSERVED,
+            "guardrails": None,
+            "propensity": None,
+            "action": None,
+            "proposed_parallelism": came[0],
+            "proposed_memory_level": came[1],
+            "parallelism": came[0],
+            "memory_level": came[1],
+        }
     allowed = turn.guarded[who]
     wanted = turn.decided.get(who, allowed)
     proposed = _configuration(allowed.get("proposed") or wanted["vertices"], order)
     guarded = _configuration(allowed["vertices"], order)
     names = sorted({found["guardrail"] for found in allowed.get("interventions", ())})
     return {
-        "policy": who, "guardrails": ", ".join(names) or None, "propensity": None, "action": None,
-        "proposed_parallelism": proposed[0], "proposed_memory_level": proposed[1],
-        "parallelism": guarded[0], "memory_level": guarded[1],
-    }  # fmt: skip
+        "policy": who,
+        "guardrails": ", ".join(names) or None,
+        "propensity": None,
+        "action": None,
+        "proposed_parallelism": proposed[0],
+        "proposed_memory_level": proposed[1],
+        "parallelism": guarded[0],
+        "memory_level": guarded[1],
+    }
 
 
 def _configuration(vertices: Iterable[Document], order: list[str]) -> tuple[list[int], list[int]]:

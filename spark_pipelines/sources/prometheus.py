@@ -217,9 +217,14 @@ def survey(config: PrometheusSource, name: str, work: Path) -> SourceFacts:
             "(flink_taskmanager_job_task_numRecordsIn)",
         )
     return SourceFacts(
-        name, "prometheus", config.url, "unix", tuple(pieces), {spec.job: spec},
+        name,
+        "prometheus",
+        config.url,
+        "unix",
+        tuple(pieces),
+        {spec.job: spec},
         detail={"since_s": since_s, "until_s": until_s},
-    )  # fmt: skip
+    )
 
 
 def read(

@@ -61,11 +61,16 @@ def survey(config: RecordingsSource, name: str, work: Path) -> SourceFacts:
         partitions = tuple((job, day) for day in days)
         pieces.append(Piece(run.name, sha256, rows, partitions, run.file, run.name))
     return SourceFacts(
-        name, "recordings", str(recording.folder),
+        name,
+        "recordings",
+        str(recording.folder),
         "run" if recording.manifest.started_unix_s is None else "unix",
-        tuple(pieces), {job: recording.spec}, {run.name: run.load.name for run in runs},
-        tuple(recording.notes()), {"runs": tuple(runs), "started_s": started_s},
-    )  # fmt: skip
+        tuple(pieces),
+        {job: recording.spec},
+        {run.name: run.load.name for run in runs},
+        tuple(recording.notes()),
+        {"runs": tuple(runs), "started_s": started_s},
+    )
 
 
 def read(
@@ -82,10 +87,12 @@ def read(
     runs = {run.name: run for run in facts.detail["runs"]}
     files = [str(piece.file) for piece in pieces]
     by_file = spark.createDataFrame(
-        [(Path(file).name, piece.run, len(piece.partitions) > 1)
-         for file, piece in zip(files, pieces, strict=True)],
+        [
+            (Path(file).name, piece.run, len(piece.partitions) > 1)
+            for file, piece in zip(files, pieces, strict=True)
+        ],
         "file string, run string, cut boolean",
-    )  # fmt: skip
+    )
     samples = spark.read.schema(
         "t_s double, vertex string, subtask int, metric string, value double"
     ).parquet(*files)
@@ -106,9 +113,13 @@ def read(
         for event in _events(runs[piece.run], job, started_s, piece, cut=facts.clock == "unix")
     ]
     return Inputs(
-        raw.select(*RAW.names), events_frame(spark, facts.name, events), None, facts.specs, facts,
+        raw.select(*RAW.names),
+        events_frame(spark, facts.name, events),
+        None,
+        facts.specs,
+        facts,
         texts_in(facts, pieces),
-    )  # fmt: skip
+    )
 
 
 def _told(run: Run) -> str:

@@ -41,10 +41,16 @@ def survey(config: SeriesSource, name: str, work: Path) -> SourceFacts:
     sha256 = hash_of(digest(file), name, spec, run)
     piece = stage_rows(work, name, spec.job, run, sha256, _rows(series, spec))
     return SourceFacts(
-        name, "series", str(file), "run", (piece,), {spec.job: spec}, {run: file.stem},
+        name,
+        "series",
+        str(file),
+        "run",
+        (piece,),
+        {spec.job: spec},
+        {run: file.stem},
         (f"means over {series.step_s} s; latency_p95_ms is their mean latency",),
         {"series": series},
-    )  # fmt: skip
+    )
 
 
 def read(

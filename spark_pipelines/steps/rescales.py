@@ -133,6 +133,10 @@ def configurations(events: DataFrame) -> DataFrame:
         *_RUN, "since_s", "until_s", "_body", f.explode("_body.parallelism").alias("vertex", "_p")
     )
     return each.select(
-        *_RUN, "vertex", "since_s", "until_s", f.col("_p").alias("parallelism"),
+        *_RUN,
+        "vertex",
+        "since_s",
+        "until_s",
+        f.col("_p").alias("parallelism"),
         f.col("_body.memory_level")[f.col("vertex")].alias("memory_level"),
-    )  # fmt: skip
+    )

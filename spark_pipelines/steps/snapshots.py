@@ -75,9 +75,11 @@ def observed_decisions(
     """
     known, schema = dict(specs), to_arrow_schema(DECISIONS)
     shown = rescales.select(
-        *_RUN, "t_s", f.lit("_outage").alias("kind"), f.to_json(f.struct("downtime_s", "changed"))
-        .alias("body"),
-    )  # fmt: skip
+        *_RUN,
+        "t_s",
+        f.lit("_outage").alias("kind"),
+        f.to_json(f.struct("downtime_s", "changed")).alias("body"),
+    )
     told = events.select(*EVENTS.names).unionByName(_named(shown))
 
     def of_run(key: tuple[pa.Scalar, ...], seen: pa.Table, about: pa.Table) -> pa.Table:
@@ -117,11 +119,18 @@ def _run(name: str, spec: JobSpec, samples: Samples, about: Sequence[Mapping[str
         events, first = _shown(name, spec, samples, [e for e in about if e["kind"] == "_outage"])
         begin_s = float(samples.t_s[0]) if len(samples) else math.nan
     return Run(
-        name=name, spec=spec, configuration=first,
-        load=RecordedLoad(name="observed", steps=((0.0, 0.0),)), repeat=0, events=tuple(events),
-        t_load_s=begin_s, t_running_s=begin_s, t_end_s=float(samples.t_s[-1]), complete=True,
+        name=name,
+        spec=spec,
+        configuration=first,
+        load=RecordedLoad(name="observed", steps=((0.0, 0.0),)),
+        repeat=0,
+        events=tuple(events),
+        t_load_s=begin_s,
+        t_running_s=begin_s,
+        t_end_s=float(samples.t_s[-1]),
+        complete=True,
         given=samples,
-    )  # fmt: skip
+    )
 
 
 def _event(run: str, event: Mapping[str, Any]) -> Event:
@@ -186,14 +195,18 @@ def _rows(run: Run, observing: Observing) -> Iterator[dict[str, Any]]:
             snapshot, "memory_level", names
         )
         yield _seen(snapshot, step, names) | {
-            "proposed_parallelism": tasks, "proposed_memory_level": levels,
-            "parallelism": tasks, "memory_level": levels, "reward_source": "metrics",
-            "cost": float(terms.cost[0]), "slo": float(terms.slo[0]),
+            "proposed_parallelism": tasks,
+            "proposed_memory_level": levels,
+            "parallelism": tasks,
+            "memory_level": levels,
+            "reward_source": "metrics",
+            "cost": float(terms.cost[0]),
+            "slo": float(terms.slo[0]),
             "backlog": _known(terms.backlog[0]),
             "rescale": max(float(terms.rescale[0]), float(changed)),
             "terminated": False,
             "truncated": jobs.t_s + observing.interval_s > run.t_end_s,
-        }  # fmt: skip
+        }
         step, snapshot = step + 1, after
     if step:
         yield _seen(snapshot, step, names)

@@ -188,9 +188,13 @@ def _observations(
 
 
 def _moves(
-    rows: pa.Table, seen: MetricsSnapshot, rates: Ds2Rates, kept: NDArray[np.int64],
-    config: EncodingConfig, columns: int,
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:  # fmt: skip
+    rows: pa.Table,
+    seen: MetricsSnapshot,
+    rates: Ds2Rates,
+    kept: NDArray[np.int64],
+    config: EncodingConfig,
+    columns: int,
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Actions (N, 2 V) and masks (N, 10 V), padded to V as the environment pads them."""
     shape = (len(kept), seen.topology.max_vertices)
     reached = action.targets(

@@ -66,9 +66,12 @@ def configured(windows: DataFrame, configurations: DataFrame) -> DataFrame:
             `steps.rescales.configurations`.
     """
     told = configurations.select(
-        *VERTEX, "since_s", "until_s",
-        f.col("parallelism").alias("_parallelism"), f.col("memory_level").alias("_level"),
-    )  # fmt: skip
+        *VERTEX,
+        "since_s",
+        "until_s",
+        f.col("parallelism").alias("_parallelism"),
+        f.col("memory_level").alias("_level"),
+    )
     w, c = windows.alias("w"), f.broadcast(told).alias("c")
     same = [f.col(f"w.{name}") == f.col(f"c.{name}") for name in VERTEX]
     holds = (f.col("w.t_s") > f.col("c.since_s")) & (f.col("w.t_s") <= f.col("c.until_s"))
@@ -90,13 +93,24 @@ def _with_columns(frame: DataFrame) -> DataFrame:
     return frame.withColumns({name: f.lit(None).cast("double") for name in missing})
 
 
-_RISEN = ("records_in_total", "records_out_total", "cache_hits_total", "cache_misses_total",
-          *TOTALS, "pending_records")  # fmt: skip
+_RISEN = (
+    "records_in_total",
+    "records_out_total",
+    "cache_hits_total",
+    "cache_misses_total",
+    *TOTALS,
+    "pending_records",
+)
 _GAUGES = (
-    "busy_ms_per_s", "backpressured_ms_per_s", "idle_ms_per_s", "records_in_total", "state_bytes",
-    "pending_records", "latency_p95_ms",
+    "busy_ms_per_s",
+    "backpressured_ms_per_s",
+    "idle_ms_per_s",
+    "records_in_total",
+    "state_bytes",
+    "pending_records",
+    "latency_p95_ms",
     *(f"state_{way}_latency_p{q}_ms" for way in ("read", "write") for q in _QUANTILES),
-)  # fmt: skip
+)
 
 
 def _spread(frame: DataFrame, windows: WindowsConfig) -> DataFrame:

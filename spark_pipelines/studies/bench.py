@@ -30,10 +30,17 @@ if TYPE_CHECKING:
 __all__ = ["BARS", "METRICS", "Sizes", "bench_spark", "make_samples"]
 
 METRICS = (
-    "records_in_total", "records_out_total", "cache_hits_total", "cache_misses_total",
-    "busy_ms_per_s", "backpressured_ms_per_s", "idle_ms_per_s", "pending_records", "state_bytes",
+    "records_in_total",
+    "records_out_total",
+    "cache_hits_total",
+    "cache_misses_total",
+    "busy_ms_per_s",
+    "backpressured_ms_per_s",
+    "idle_ms_per_s",
+    "pending_records",
+    "state_bytes",
     "latency_p95_ms",
-)  # fmt: skip
+)
 
 JOBS, SUBTASKS = 10, 4
 JOB = "bench-8"
@@ -136,12 +143,19 @@ def _table(
     read = np.floor(t_s[:, None] * rate)
     value = np.stack(
         [
-            read, np.floor(read * 0.5), np.floor(read * 0.9), np.floor(read * 0.1),
-            busy, backpressured, 1000 - busy - backpressured,
-            rng.integers(0, 1000, shape), np.full(shape, 2.0**20), rng.integers(5, 50, shape),
+            read,
+            np.floor(read * 0.5),
+            np.floor(read * 0.9),
+            np.floor(read * 0.1),
+            busy,
+            backpressured,
+            1000 - busy - backpressured,
+            rng.integers(0, 1000, shape),
+            np.full(shape, 2.0**20),
+            rng.integers(5, 50, shape),
         ],
         axis=2,
-    )  # fmt: skip
+    )
     each = len(series) * len(METRICS)
 
     def named(codes: Any, names: list[str]) -> Any:
@@ -271,10 +285,15 @@ def _build(folder: Path, out: Path) -> None:
     from spark_pipelines.config import DatasetConfig
 
     sources = [
-        {"kind": "archives", "name": _name(n), "folder": str(folder / "samples" / _name(n)),
-         "job": str(folder / "jobs" / f"{_name(n)}.yaml"), "run": "run"}
+        {
+            "kind": "archives",
+            "name": _name(n),
+            "folder": str(folder / "samples" / _name(n)),
+            "job": str(folder / "jobs" / f"{_name(n)}.yaml"),
+            "run": "run",
+        }
         for n in range(JOBS)
-    ]  # fmt: skip
+    ]
     document: Mapping[str, Any] = {
         "name": "bench",
         "sources": sources,

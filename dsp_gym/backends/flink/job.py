@@ -90,9 +90,14 @@ class FlinkJob:
     def _known(self, now_s: float, status: Status) -> Observed:
         since_s = now_s if self._run is None else min(now_s, self._run[1])
         return Observed(
-            t_s=now_s, status=status, running_since_s=since_s, parallelism=self._parallelism,
-            memory_level=self._memory_level, outage_s=self._outage_s, tm_count=self._tm_count,
-        )  # fmt: skip
+            t_s=now_s,
+            status=status,
+            running_since_s=since_s,
+            parallelism=self._parallelism,
+            memory_level=self._memory_level,
+            outage_s=self._outage_s,
+            tm_count=self._tm_count,
+        )
 
     def _look(self, job_id: str, now_s: float) -> Status:
         """Takes in what Flink says of a job that has not ended."""

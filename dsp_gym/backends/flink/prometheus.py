@@ -112,9 +112,13 @@ class PrometheusSamples:
         return together
 
     def _range(
-        self, metrics: Iterable[Metric], label: str, one_of: Iterable[str], since_s: float,
+        self,
+        metrics: Iterable[Metric],
+        label: str,
+        one_of: Iterable[str],
+        since_s: float,
         until_s: float,
-    ) -> list[dict[str, Any]]:  # fmt: skip
+    ) -> list[dict[str, Any]]:
         """Series of some metrics that bear one of some values of a label, as scraped."""
         names = "|".join(prometheus_names(metric) for metric in metrics)
         values = "|".join(re.escape(value) for value in sorted(one_of))

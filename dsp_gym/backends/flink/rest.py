@@ -96,11 +96,15 @@ class FlinkRest:
             return named[0]
         if named:
             ids = ", ".join(job.id for job in named)
-            raise FlinkError(f"{self.url}: {len(named)} jobs are named {name!r}: {ids}",
-                             remedy="Stop all but one: dsp-gym flink cancel JOB_ID")  # fmt: skip
+            raise FlinkError(
+                f"{self.url}: {len(named)} jobs are named {name!r}: {ids}",
+                remedy="Stop all but one: dsp-gym flink cancel JOB_ID",
+            )
         running = ", ".join(sorted({job.name for job in jobs})) or "none"
-        raise FlinkError(f"{self.url}: no job named {name!r} runs; running: {running}",
-                         remedy="Submit it: dsp-gym flink submit JOB")  # fmt: skip
+        raise FlinkError(
+            f"{self.url}: no job named {name!r} runs; running: {running}",
+            remedy="Submit it: dsp-gym flink submit JOB",
+        )
 
     def job(self, job_id: str) -> dict[str, Any]:
         """One job with its vertices and when it entered each state."""
@@ -123,8 +127,9 @@ class FlinkRest:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise FlinkError(f"cannot be read: {error.strerror}", file=path,
-                             remedy="Build it: make flink-jobs") from error  # fmt: skip
+            raise FlinkError(
+                f"cannot be read: {error.strerror}", file=path, remedy="Build it: make flink-jobs"
+            ) from error
         name = f"{path.stem}-{hashlib.sha256(content).hexdigest()[:16]}.jar"
         for known in self.get("/jars")["files"]:
             if known["name"] == name:
@@ -227,8 +232,9 @@ class FlinkRest:
         except urllib.error.HTTPError as error:
             with error:
                 said = _first_error(error.read())
-            raise FlinkError(f"{method} {url} answered {error.code}: {said}",
-                             remedy=_REMEDIES.get(error.code)) from error  # fmt: skip
+            raise FlinkError(
+                f"{method} {url} answered {error.code}: {said}", remedy=_REMEDIES.get(error.code)
+            ) from error
         except TimeoutError as error:
             raise self._unreachable(method, url, "no answer in time") from error
         except urllib.error.URLError as error:
@@ -290,6 +296,9 @@ def _first_error(body: bytes) -> str:
     text = [str(error) for error in errors if error]
     trace = next((error for error in text if "Caused by: " in error), None)
     if trace is not None:
-        return root_cause(trace.replace("<Exception on server side:", "").removesuffix("End of "
-                          "exception on server side>"))  # fmt: skip
+        return root_cause(
+            trace.replace("<Exception on server side:", "").removesuffix(
+                "End of exception on server side>"
+            )
+        )
     return root_cause(text[0]) if text else "nothing"

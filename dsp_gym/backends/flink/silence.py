@@ -26,9 +26,13 @@ class ObservedJob(Protocol):
 
 
 def refuse_silence(
-    prometheus_url: str | None, job: ObservedJob, window: WindowConfig, now_s: float, *,
+    prometheus_url: str | None,
+    job: ObservedJob,
+    window: WindowConfig,
+    now_s: float,
+    *,
     or_else: str = "",
-) -> None:  # fmt: skip
+) -> None:
     """Refuse a job without samples that has run long enough to be sampled.
 
     Args:

@@ -229,8 +229,11 @@ def load_arguments(rates_per_s: ArrayLike, directory: Path, epoch_ms: int) -> di
     """
     rates = np.atleast_1d(np.asarray(rates_per_s, dtype=np.float64))
     if rates.size == 0 or not np.isfinite(rates).all() or (rates < 0).any():
-        raise ConfigError("a load is a list of finite rates of 0 or more", key="rates_per_s",
-                          remedy="Check the load's file.")  # fmt: skip
+        raise ConfigError(
+            "a load is a list of finite rates of 0 or more",
+            key="rates_per_s",
+            remedy="Check the load's file.",
+        )
     changes = np.flatnonzero(rates[1:] != rates[:-1]) + 1
     text = "".join(f"{second},{rates[second]:.10g}\n" for second in (0, *changes))
     name = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -185,9 +185,14 @@ class KubernetesActuator(JobActuator):
             self._emit("restored", {"job_id": self._job_id()})
 
     def _written(
-        self, seen: FlinkResource, job: RunningJob, wanted: Configuration,
-        arguments: tuple[str, ...] | None, *, back: bool,
-    ) -> FlinkResource:  # fmt: skip
+        self,
+        seen: FlinkResource,
+        job: RunningJob,
+        wanted: Configuration,
+        arguments: tuple[str, ...] | None,
+        *,
+        back: bool,
+    ) -> FlinkResource:
         """Write a configuration under the lease."""
         overrides = {job.vertex_ids[name]: tasks for name, tasks in wanted.parallelism.items()}
         try:
@@ -200,8 +205,14 @@ class KubernetesActuator(JobActuator):
         except KubernetesError as error:
             status = TIMED_OUT if error.may_have_acted else REFUSED
             if error.may_have_acted:
-                self._emit("alarm", {"reason": str(error), "overrides": overrides,
-                                     "remedy": "look at the resource"})  # fmt: skip
+                self._emit(
+                    "alarm",
+                    {
+                        "reason": str(error),
+                        "overrides": overrides,
+                        "remedy": "look at the resource",
+                    },
+                )
             raise Unreached(str(error), status=status) from error
 
     def _arguments(

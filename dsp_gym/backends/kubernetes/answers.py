@@ -13,10 +13,18 @@ from dsp_gym.errors import KubernetesError
 __all__ = ["refused", "unanswered", "unreadable"]
 
 _REASONS = {
-    400: "Invalid", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "Unsupported",
-    406: "Unsupported", 409: "Conflict", 410: "Gone", 415: "Unsupported", 422: "Invalid",
+    400: "Invalid",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "Unsupported",
+    406: "Unsupported",
+    409: "Conflict",
+    410: "Gone",
+    415: "Unsupported",
+    422: "Invalid",
     504: "Timeout",
-}  # fmt: skip
+}
 
 _REMEDIES = {
     "Unauthorized": "Its token is wrong or has expired; sign in anew.",

@@ -184,9 +184,12 @@ class KubernetesApi:
                 forgotten what changed since then, so list anew.
         """
         query = [
-            ("watch", "true"), ("resourceVersion", since), ("allowWatchBookmarks", "true"),
-            ("timeoutSeconds", str(timeout_s)), *_selected(selector, name),
-        ]  # fmt: skip
+            ("watch", "true"),
+            ("resourceVersion", since),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(timeout_s)),
+            *_selected(selector, name),
+        ]
         path = _path(kind, namespace)
         answer = self._send("GET", path, query, None, "", read_s=timeout_s + self._read_s)
         if answer.status != 200:
@@ -232,9 +235,11 @@ class KubernetesApi:
         """Whether this account may do something, by the server's own answer."""
         version, plural = KINDS[kind]
         asked = {
-            "namespace": namespace, "verb": verb, "group": version.partition("/")[0],
+            "namespace": namespace,
+            "verb": verb,
+            "group": version.partition("/")[0],
             "resource": plural,
-        }  # fmt: skip
+        }
         review = self.request(
             "POST",
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
@@ -279,9 +284,15 @@ class KubernetesApi:
         self._client.close()  # type: ignore[no-untyped-call]  # the client's, without a type
 
     def _send(
-        self, method: str, path: str, query: Iterable[tuple[str, str]], body: Document | None,
-        content_type: str, *, read_s: float,
-    ) -> Any:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        query: Iterable[tuple[str, str]],
+        body: Document | None,
+        content_type: str,
+        *,
+        read_s: float,
+    ) -> Any:
         headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if body is not None:
             headers["Content-Type"] = content_type

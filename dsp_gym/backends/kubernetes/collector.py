@@ -168,19 +168,24 @@ class KubernetesJob:
                 return self._told_by_flink(job)
         found, resource = self._tasks_of(job_id, self._clock()), self.resource
         return RunningVertices(
-            job_id, resource.job_state, {name: found[name][0] for name in found},
-            {name: found[name][1] for name in found}, resource.job_state == "RUNNING",
-        )  # fmt: skip
+            job_id,
+            resource.job_state,
+            {name: found[name][0] for name in found},
+            {name: found[name][1] for name in found},
+            resource.job_state == "RUNNING",
+        )
 
     def _told_by_flink(self, job: Mapping[str, Any]) -> RunningVertices:
         names = [vertex.name for vertex in self.spec.vertices]
         found = {vertex_of(vertex["name"], names): vertex for vertex in job["vertices"]}
         self._check(found, f"job {job['jid']}")
         return RunningVertices(
-            str(job["jid"]), str(job["state"]), {name: str(found[name]["id"]) for name in names},
+            str(job["jid"]),
+            str(job["state"]),
+            {name: str(found[name]["id"]) for name in names},
             {name: int(found[name]["tasks"].get("RUNNING", 0)) for name in names},
             all_running(job),
-        )  # fmt: skip
+        )
 
     def _by_metrics(self, resource: FlinkResource, job_id: str, now_s: float) -> Observed:
         """What the resource and the series of the tasks tell."""
@@ -241,9 +246,14 @@ class KubernetesJob:
         """The same, with nothing looked at from before the time named."""
         since_s = min(max(seen.running_since_s, self.not_before_s), seen.t_s)
         return Observed(
-            seen.t_s, seen.status, since_s, seen.parallelism, seen.memory_level, seen.outage_s,
+            seen.t_s,
+            seen.status,
+            since_s,
+            seen.parallelism,
+            seen.memory_level,
+            seen.outage_s,
             seen.tm_count,
-        )  # fmt: skip
+        )
 
     def _remembered(self, job_id: str) -> str:
         self._ids = [known for known in self._ids if known != job_id] + [job_id]

@@ -63,9 +63,10 @@ class Followed:
         known = self.watcher.resources()
         if name not in known:
             raise KubernetesError(
-                f"there is no resource '{name}' there", reason="NotFound",
+                f"there is no resource '{name}' there",
+                reason="NotFound",
                 remedy=did_you_mean(name, known),
-            )  # fmt: skip
+            )
         return known[name]
 
     def close(self) -> None:
@@ -213,9 +214,13 @@ def follow(
                 remedy="Name the one that scrapes the TaskManagers.",
             )
         watcher = Watcher(
-            api, place.kind, place.namespace, place.selector if only is None else None,
-            name=only, watch_s=place.watch_s,
-        )  # fmt: skip
+            api,
+            place.kind,
+            place.namespace,
+            place.selector if only is None else None,
+            name=only,
+            watch_s=place.watch_s,
+        )
         watcher.wait(api.timeout_s)
     except BaseException:
         api.close()
@@ -263,9 +268,13 @@ def watched_on_kubernetes(
         if place.rest_url is not None:
             rest = FlinkRest(place.rest_url.replace(RESOURCE_NAME, resource.name), place.timeout_s)
         job = KubernetesJob(
-            at.watcher, resource.name, spec, rest,
-            stale_s=2.0 * place.watch_s + at.api.timeout_s, clock=clock,
-        )  # fmt: skip
+            at.watcher,
+            resource.name,
+            spec,
+            rest,
+            stale_s=2.0 * place.watch_s + at.api.timeout_s,
+            clock=clock,
+        )
         assert place.prometheus_url is not None  # `follow` has seen to it
         samples = KubernetesSamples(place.prometheus_url, job, spec, timeout_s=place.timeout_s)
         job.tasks = samples
@@ -283,10 +292,17 @@ def watched_on_kubernetes(
             at.close()
         raise
     return KubernetesJobs(
-        at, job, samples, closes=followed is None,
+        at,
+        job,
+        samples,
+        closes=followed is None,
         collector=LiveCollector(spec, job, samples, window, clock),
-        actuator=actuator, spec=spec, clock=clock, sleep=sleep, stop=stop,
-    )  # fmt: skip
+        actuator=actuator,
+        spec=spec,
+        clock=clock,
+        sleep=sleep,
+        stop=stop,
+    )
 
 
 def _check_rights(api: KubernetesApi, place: KubernetesPlace, *, apply: bool) -> None:
@@ -311,20 +327,25 @@ def _only(found: Mapping[str, FlinkResource], place: KubernetesPlace, name: str 
         raise KubernetesError(
             f"the labels {place.selector} are those of {len(found)} resources: "
             f"{', '.join(sorted(found))}",
-            reason="Invalid", remedy="Name one; `dsp-gym shadow` watches all of them.",
-        )  # fmt: skip
+            reason="Invalid",
+            remedy="Name one; `dsp-gym shadow` watches all of them.",
+        )
     if name is not None and name not in found:
         raise KubernetesError(
-            f"there is no {place.kind} '{name}' there", reason="NotFound",
+            f"there is no {place.kind} '{name}' there",
+            reason="NotFound",
             remedy=did_you_mean(name, found),
-        )  # fmt: skip
+        )
     return name if name is not None else next(iter(found))
 
 
 def _rehearse(
-    api: KubernetesApi, place: KubernetesPlace, resource: FlinkResource, spec: JobSpec,
+    api: KubernetesApi,
+    place: KubernetesPlace,
+    resource: FlinkResource,
+    spec: JobSpec,
     runs: RunningVertices,
-) -> None:  # fmt: skip
+) -> None:
     """Refuse to act where the server would not let pass what that writes."""
     arguments = None
     levels = levels_in(resource.job_arguments, spec)
@@ -335,14 +356,23 @@ def _rehearse(
 
 
 def _actuator(
-    api: KubernetesApi, place: KubernetesPlace, resource: FlinkResource, spec: JobSpec,
-    job: KubernetesJob, on_event: Callable[[str, dict[str, Any]], None], *, apply: bool,
-) -> ClosableActuator:  # fmt: skip
+    api: KubernetesApi,
+    place: KubernetesPlace,
+    resource: FlinkResource,
+    spec: JobSpec,
+    job: KubernetesJob,
+    on_event: Callable[[str, dict[str, Any]], None],
+    *,
+    apply: bool,
+) -> ClosableActuator:
     if not apply:
         return DryRunActuator(spec, on_event=on_event)
     holder = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
     lease = Lease(
-        api, place.lease_namespace or place.namespace, place.lease or f"dsp-gym-{resource.name}",
-        holder, place.lease_s,
-    )  # fmt: skip
+        api,
+        place.lease_namespace or place.namespace,
+        place.lease or f"dsp-gym-{resource.name}",
+        holder,
+        place.lease_s,
+    )
     return KubernetesActuator(api, place, resource.name, spec, job.look, lease, on_event=on_event)

@@ -23,16 +23,33 @@ UNKNOWN = "unknown"
 
 _LIFECYCLE = frozenset(
     (
-        "CREATED", "SUSPENDED", "UPGRADING", "DEPLOYED", "STABLE", "ROLLING_BACK", "ROLLED_BACK",
-        "FAILED", "DELETING", "DELETED",
+        "CREATED",
+        "SUSPENDED",
+        "UPGRADING",
+        "DEPLOYED",
+        "STABLE",
+        "ROLLING_BACK",
+        "ROLLED_BACK",
+        "FAILED",
+        "DELETING",
+        "DELETED",
     )
-)  # fmt: skip
+)
 _JOB = frozenset(
     (
-        "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED",
-        "FINISHED", "RESTARTING", "SUSPENDED", "RECONCILING",
+        "INITIALIZING",
+        "CREATED",
+        "RUNNING",
+        "FAILING",
+        "FAILED",
+        "CANCELLING",
+        "CANCELED",
+        "FINISHED",
+        "RESTARTING",
+        "SUSPENDED",
+        "RECONCILING",
     )
-)  # fmt: skip
+)
 _RECONCILIATION = frozenset(("DEPLOYED", "UPGRADING", "ROLLING_BACK", "ROLLED_BACK"))
 _UPGRADE = frozenset(("stateless", "savepoint", "last-state"))
 _MODES = frozenset(("native", "standalone"))
@@ -130,9 +147,10 @@ class FlinkResource:
         """
         if self.override_trouble is not None:
             raise KubernetesError(
-                f"{self}: {self.override_trouble}", reason="Invalid",
+                f"{self}: {self.override_trouble}",
+                reason="Invalid",
                 remedy=f"Leave one text '{KEY}' there.",
-            )  # fmt: skip
+            )
         return {"spec": {"flinkConfiguration": self.written.patch(overrides)}}
 
     @property

@@ -134,9 +134,13 @@ class Watcher:
     def _watch(self) -> None:
         assert self._version is not None
         stream = self._api.watch(
-            self._kind, namespace=self._namespace, selector=self._selector, name=self._name,
-            since=self._version, timeout_s=self._watch_s,
-        )  # fmt: skip
+            self._kind,
+            namespace=self._namespace,
+            selector=self._selector,
+            name=self._name,
+            since=self._version,
+            timeout_s=self._watch_s,
+        )
         with self._lock:
             self._stream = stream
         if self._closing.is_set():

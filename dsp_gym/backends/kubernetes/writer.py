@@ -37,9 +37,15 @@ class PatchApi(Protocol):
         """One object."""
 
     def merge_patch(
-        self, kind: str, namespace: str, name: str, body: dict[str, Any], *,
-        resource_version: str, dry_run: bool = False,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        body: dict[str, Any],
+        *,
+        resource_version: str,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
         """Merge a patch into an object, if it still has that version."""
 
 

@@ -88,9 +88,13 @@ class ReplayJobs:
         history.append(self._observed(self.t_s))
         samples = self.run.samples().between(since_s - 2 * SAMPLE_S, self.t_s)
         return outcome_of(
-            self.run.spec, samples, history, since_s, self.t_s,
+            self.run.spec,
+            samples,
+            history,
+            since_s,
+            self.t_s,
             rescales=sum(event.kind == "rescale_asked" for event in events),
-        )  # fmt: skip
+        )
 
     def _observed(self, t_s: float, *, before: bool = False) -> Observed:
         """Status and configuration at a time; `before` leaves out what happened right then."""
@@ -109,7 +113,10 @@ class ReplayJobs:
                 status, since_s = Status.RUNNING, event.t_s
         configuration = self.run.configuration_at(math.nextafter(t_s, 0.0) if before else t_s)
         return Observed(
-            t_s=t_s, status=status, running_since_s=since_s,
-            parallelism=configuration.parallelism, memory_level=configuration.memory_level,
+            t_s=t_s,
+            status=status,
+            running_since_s=since_s,
+            parallelism=configuration.parallelism,
+            memory_level=configuration.memory_level,
             outage_s=outage_s,
-        )  # fmt: skip
+        )

@@ -114,8 +114,15 @@ class SimulatedJobs:
     def advance(self, seconds: int) -> Outcome:
         """Let the jobs run for whole seconds; returns what happened since the last call."""
         columns, self._outcome = self._outcome, np.zeros((len(self), OUTCOME_COLUMNS))
-        arguments = (self.topology.tables, self._fixed, self.topology.row, self.state,
-                     self.parameters, self.rates, seconds)  # fmt: skip
+        arguments = (
+            self.topology.tables,
+            self._fixed,
+            self.topology.row,
+            self.state,
+            self.parameters,
+            self.rates,
+            seconds,
+        )
 
         def work(low: int, high: int) -> None:
             kernel.advance(*arguments, low, high, columns, self.trace)
@@ -137,9 +144,15 @@ class SimulatedJobs:
         started = self._outcome[:, O_RESCALES]
         answer = np.zeros(len(self), np.int64)
         rescaling.ask(
-            self.topology.tables, self.topology.row, self.state, self.parameters,
-            guarded.parallelism, guarded.memory_level, answer, started,
-        )  # fmt: skip
+            self.topology.tables,
+            self.topology.row,
+            self.state,
+            self.parameters,
+            guarded.parallelism,
+            guarded.memory_level,
+            answer,
+            started,
+        )
         self._asked = np.where(answer != 0, answer, self._asked)
 
     def status(self) -> Ints:

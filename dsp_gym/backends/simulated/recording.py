@@ -100,11 +100,19 @@ class SimulatedRecording:
         }
         self._now_s += seconds
         return self.writer.add(
-            name, configuration, load, shifted,
+            name,
+            configuration,
+            load,
+            shifted,
             [Event(t_s=began_s, run=name, kind="running", body=body)],
-            t_begin_s=began_s, t_load_s=began_s, t_running_s=began_s, t_end_s=self._now_s,
-            repeat=repeat, seed=seed, truth=truth,
-        )  # fmt: skip
+            t_begin_s=began_s,
+            t_load_s=began_s,
+            t_running_s=began_s,
+            t_end_s=self._now_s,
+            repeat=repeat,
+            seed=seed,
+            truth=truth,
+        )
 
 
 def simulated_samples(jobs: SimulatedJobs, seconds: int) -> Samples:
@@ -159,8 +167,10 @@ def _sampled(jobs: SimulatedJobs, cumulated: dict[tuple[str, str], float]) -> li
         once = {}
         if vertex.state is not None:
             latency = newest - base[column]  # the ring holds sums
-            for way, at, times in (("read", S_READ, vertex.state.reads),
-                                   ("write", S_WRITE, vertex.state.writes)):  # fmt: skip
+            for way, at, times in (
+                ("read", S_READ, vertex.state.reads),
+                ("write", S_WRITE, vertex.state.writes),
+            ):
                 if times > 0:
                     once[f"state_{way}_latency_p50_ms"] = 1000.0 * float(latency[at])
         if vertex.kind == "sink":

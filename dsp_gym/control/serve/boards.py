@@ -79,9 +79,10 @@ class Boards:
             return next(iter(known.values()))
         if name is None:
             raise ConfigError(
-                f"{len(known)} jobs are watched", key="job",
+                f"{len(known)} jobs are watched",
+                key="job",
                 remedy=f"Name one: {', '.join(known)}." if known else "See /v1/jobs.",
-            )  # fmt: skip
+            )
         if name not in known:
             trouble = self.troubles().get(name)
             said = "no job of that name is watched" if trouble is None else trouble.reason
@@ -124,5 +125,9 @@ class Boards:
 def _line(name: str, status: dict[str, Any]) -> dict[str, Any]:
     kept = ("namespace", "mode", "acting", "job_status", "held", "decisions_made", "t_s")
     conditions = {one["type"]: one["status"] for one in status["conditions"]}
-    return {"job": name, "watched": True, **{key: status[key] for key in kept},
-            "conditions": conditions}  # fmt: skip
+    return {
+        "job": name,
+        "watched": True,
+        **{key: status[key] for key in kept},
+        "conditions": conditions,
+    }

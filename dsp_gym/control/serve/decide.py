@@ -63,9 +63,10 @@ class Decisions:
         name = policy or self._default
         if name not in self._seats:
             raise ConfigError(
-                f"there is no policy '{name}' here", key="policy",
+                f"there is no policy '{name}' here",
+                key="policy",
                 remedy=did_you_mean(name, self._seats),
-            )  # fmt: skip
+            )
         snapshot = snapshot_from_json([document], "request")
         job = snapshot.job(0)
         key, t_s = snapshot.topology.spec(0).job, float(snapshot.t_s[0])

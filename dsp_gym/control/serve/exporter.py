@@ -65,8 +65,13 @@ class Exporter:
         families: dict[str, Metric] = {}
         for board in self._boards.all().values():
             with board.lock:
-                _add(families, self._state(board), self._counters(board), self._seconds(board),
-                     self._vertices(board))  # fmt: skip
+                _add(
+                    families,
+                    self._state(board),
+                    self._counters(board),
+                    self._seconds(board),
+                    self._vertices(board),
+                )
         _add(families, self._not_watched())
         yield from families.values()
 
@@ -78,9 +83,13 @@ class Exporter:
                 common, "condition", "1: the condition is True", ["condition"], [(("Ready",), 0)]
             )
             yield self._family(
-                common, "held", "Decisions at which nothing could be asked of the job", ["reason"],
-                [(("start",), one.times)], counted=True,
-            )  # fmt: skip
+                common,
+                "held",
+                "Decisions at which nothing could be asked of the job",
+                ["reason"],
+                [(("start",), one.times)],
+                counted=True,
+            )
 
     def _state(self, board: StatusBoard) -> Iterator[Metric]:
         common = labels_of(board)
@@ -89,22 +98,34 @@ class Exporter:
             common, "build_info", "Release that runs", ["version"], [((__version__,), 1)]
         )
         yield self._family(
-            common, "mode", "Mode of the loop", ["mode"],
+            common,
+            "mode",
+            "Mode of the loop",
+            ["mode"],
             [((mode,), int(mode == run.permission.mode)) for mode in MODES],
-        )  # fmt: skip
+        )
         yield self._family(
-            common, "policy_info", "Policies that are asked", ["policy", "version", "sha256"],
+            common,
+            "policy_info",
+            "Policies that are asked",
+            ["policy", "version", "sha256"],
             [((name, v.version, v.sha256), 1) for name, v in board.versions.items()],
-        )  # fmt: skip
+        )
         spec = run.jobs.spec
         yield self._family(
-            common, "model_info", "Model of the job", ["job_file", "sha256"],
+            common,
+            "model_info",
+            "Model of the job",
+            ["job_file", "sha256"],
             [((spec.job, model_sha256(spec)), 1)],
-        )  # fmt: skip
+        )
         yield self._family(
-            common, "condition", "1: the condition is True", ["condition"],
+            common,
+            "condition",
+            "1: the condition is True",
+            ["condition"],
             [((c.type,), int(c.status == "True")) for c in board.conditions],
-        )  # fmt: skip
+        )
         paused = board.conditions["Paused"].status == "True"
         yield self._family(common, "paused", "1: nothing may be enacted", [], [((), int(paused))])
         seen = None if turn is None else turn.snapshot
@@ -118,37 +139,67 @@ class Exporter:
             )
         if turn is not None:
             yield self._family(
-                common, "fallback_active", "1: another policy decided", ["policy"],
-                [((one.policy,), int(one.is_replaced or one.failure is not None))
-                 for one in turn.judgements if one.policy != INCUMBENT],
-            )  # fmt: skip
+                common,
+                "fallback_active",
+                "1: another policy decided",
+                ["policy"],
+                [
+                    ((one.policy,), int(one.is_replaced or one.failure is not None))
+                    for one in turn.judgements
+                    if one.policy != INCUMBENT
+                ],
+            )
 
     def _counters(self, board: StatusBoard) -> Iterator[Metric]:
         counts, common = board.counts, labels_of(board)
         yield self._family(
-            common, "decisions", "Decisions of each policy", ["policy"],
-            [((policy,), n) for policy, n in counts.decisions.items()], counted=True,
-        )  # fmt: skip
+            common,
+            "decisions",
+            "Decisions of each policy",
+            ["policy"],
+            [((policy,), n) for policy, n in counts.decisions.items()],
+            counted=True,
+        )
         yield self._family(
-            common, "held", "Decisions at which nothing could be asked of the job", ["reason"],
-            [((reason,), n) for reason, n in counts.held.items()], counted=True,
-        )  # fmt: skip
+            common,
+            "held",
+            "Decisions at which nothing could be asked of the job",
+            ["reason"],
+            [((reason,), n) for reason, n in counts.held.items()],
+            counted=True,
+        )
         yield self._family(
-            common, "guard_trips", "Decisions a guardrail changed", ["policy", "guardrail"],
-            counts.trips.items(), counted=True,
-        )  # fmt: skip
+            common,
+            "guard_trips",
+            "Decisions a guardrail changed",
+            ["policy", "guardrail"],
+            counts.trips.items(),
+            counted=True,
+        )
         yield self._family(
-            common, "policy_failures", "Decisions a policy could not make itself",
-            ["policy", "cause"], counts.failures.items(), counted=True,
-        )  # fmt: skip
+            common,
+            "policy_failures",
+            "Decisions a policy could not make itself",
+            ["policy", "cause"],
+            counts.failures.items(),
+            counted=True,
+        )
         yield self._family(
-            common, "api_errors", "Answers of Flink, Prometheus or Kubernetes that failed",
-            ["api", "reason"], self._api_errors(board).items(), counted=True,
-        )  # fmt: skip
+            common,
+            "api_errors",
+            "Answers of Flink, Prometheus or Kubernetes that failed",
+            ["api", "reason"],
+            self._api_errors(board).items(),
+            counted=True,
+        )
         yield self._family(
-            common, "writes", "Changes asked of the job", ["outcome"],
-            [((outcome,), n) for outcome, n in counts.writes.items()], counted=True,
-        )  # fmt: skip
+            common,
+            "writes",
+            "Changes asked of the job",
+            ["outcome"],
+            [((outcome,), n) for outcome, n in counts.writes.items()],
+            counted=True,
+        )
 
     def _api_errors(self, board: StatusBoard) -> Counter[tuple[str, str]]:
         """Those the loop met, and those of whoever watches the API server beside it."""
@@ -161,9 +212,10 @@ class Exporter:
     def _seconds(self, board: StatusBoard) -> Iterator[Metric]:
         common = labels_of(board)
         family = self._histogram(
-            "dsp_gym_decision_seconds", "Time one decision of a policy took, guardrails included",
+            "dsp_gym_decision_seconds",
+            "Time one decision of a policy took, guardrails included",
             labels=[*common, "policy"],
-        )  # fmt: skip
+        )
         for policy, took in board.counts.seconds.items():
             edges = [*(f"{edge:g}" for edge in BUCKETS_S), "+Inf"]
             filled = list(zip(edges, accumulate(took.buckets), strict=True))
@@ -177,45 +229,75 @@ class Exporter:
         seen = turn.snapshot
         names = list(enumerate(seen.topology.names(0)))
         for what, values in (
-            ("parallelism", seen.parallelism), ("memory_level", seen.memory_level)
-        ):  # fmt: skip
+            ("parallelism", seen.parallelism),
+            ("memory_level", seen.memory_level),
+        ):
             yield self._family(
-                common, f"current_{what}", "What runs", ["vertex"],
+                common,
+                f"current_{what}",
+                "What runs",
+                ["vertex"],
                 [((name,), int(values[0, v])) for v, name in names],
-            )  # fmt: skip
+            )
         if not board.is_full:
             return
         policies = [one for one in turn.judgements if one.policy != INCUMBENT]
         wanted = [(one.policy, one.guarded.proposed) for one in policies]
         left = [(one.policy, one.guarded.parallelism) for one in policies]
         for family, about, values_of in (
-            ("recommended_parallelism", "What the policy wants",
-             [(policy, proposed.parallelism) for policy, proposed in wanted]),
+            (
+                "recommended_parallelism",
+                "What the policy wants",
+                [(policy, proposed.parallelism) for policy, proposed in wanted],
+            ),
             ("allowed_parallelism", "What the guardrails leave of it", left),
-            ("recommended_memory_level", "Memory level the policy wants; -1: no managed memory",
-             [(policy, proposed.memory_level) for policy, proposed in wanted]),
-        ):  # fmt: skip
+            (
+                "recommended_memory_level",
+                "Memory level the policy wants; -1: no managed memory",
+                [(policy, proposed.memory_level) for policy, proposed in wanted],
+            ),
+        ):
             yield self._family(
-                common, family, about, ["vertex", "policy"],
-                [((name, policy), int(values[0, v]))
-                 for policy, values in values_of for v, name in names],
-            )  # fmt: skip
+                common,
+                family,
+                about,
+                ["vertex", "policy"],
+                [
+                    ((name, policy), int(values[0, v]))
+                    for policy, values in values_of
+                    for v, name in names
+                ],
+            )
         yield self._family(
-            common, "baseline_parallelism", "What the incumbent runs, or advises",
+            common,
+            "baseline_parallelism",
+            "What the incumbent runs, or advises",
             ["vertex", "baseline"],
-            [((name, one.policy), int(one.guarded.parallelism[0, v]))
-             for one in turn.judgements if one.policy == INCUMBENT for v, name in names],
-        )  # fmt: skip
+            [
+                ((name, one.policy), int(one.guarded.parallelism[0, v]))
+                for one in turn.judgements
+                if one.policy == INCUMBENT
+                for v, name in names
+            ],
+        )
         yield self._family(
-            common, "predicted_cost_per_hour", "Money per hour of what the guardrails leave",
+            common,
+            "predicted_cost_per_hour",
+            "Money per hour of what the guardrails leave",
             ["policy"],
             [((one.policy,), cost_per_hour(turn, one)) for one in turn.judgements],
-        )  # fmt: skip
+        )
 
     def _family(
-        self, common: dict[str, str], name: str, about: str, labels: list[str],
-        samples: Iterable[tuple[tuple[str, ...], float]], *, counted: bool = False,
-    ) -> Metric:  # fmt: skip
+        self,
+        common: dict[str, str],
+        name: str,
+        about: str,
+        labels: list[str],
+        samples: Iterable[tuple[tuple[str, ...], float]],
+        *,
+        counted: bool = False,
+    ) -> Metric:
         kind = self._counter if counted else self._gauge
         family = kind(f"dsp_gym_{name}", about, labels=[*common, *labels])
         for values, number in samples:

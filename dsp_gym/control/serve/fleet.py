@@ -216,11 +216,15 @@ class _Loop(threading.Thread):
             fleet.on_turn(name, turn)
 
         with started(
-            self.config, mode=fleet.mode, journal=fleet.journal / name, on_decision=decided,
+            self.config,
+            mode=fleet.mode,
+            journal=fleet.journal / name,
+            on_decision=decided,
             on_turn=passed,
             on_event=lambda event, body: fleet.on_event(name, event, body),
-            stop=self.stop, followed=fleet.followed,
-        ) as run:  # fmt: skip
+            stop=self.stop,
+            followed=fleet.followed,
+        ) as run:
             run.one_at_a_time = fleet.one_at_a_time
             boards.append(StatusBoard(run, run.managed))
             fleet.boards.put(name, boards[0])
@@ -267,10 +271,16 @@ def fleet(
         )
         stack.callback(followed.close)
         made = Fleet(
-            config, followed, mode=mode, journal=journal or config.journal, settle=settle,
-            on_decision=on_decision, on_turn=on_turn, on_event=on_event,
+            config,
+            followed,
+            mode=mode,
+            journal=journal or config.journal,
+            settle=settle,
+            on_decision=on_decision,
+            on_turn=on_turn,
+            on_event=on_event,
             stop=stop or threading.Event(),
-        )  # fmt: skip
+        )
         if serve:
             made.server = stack.enter_context(served(config, made.boards, acting, token))
         yield made

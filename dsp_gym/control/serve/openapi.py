@@ -67,9 +67,14 @@ def _status() -> dict[str, Any]:
         "404": {"description": "No job of that name is watched", "content": _ERROR},
     }
     found["get"]["parameters"] = [
-        {"name": "job", "in": "query", "required": False, "schema": {"type": "string"},
-         "description": "which of several jobs"}
-    ]  # fmt: skip
+        {
+            "name": "job",
+            "in": "query",
+            "required": False,
+            "schema": {"type": "string"},
+            "description": "which of several jobs",
+        }
+    ]
     return found
 
 

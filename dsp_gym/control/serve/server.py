@@ -68,9 +68,11 @@ def read_token(config: ServeConfig) -> str | None:
         token = config.token_file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"cannot be read: {error}", file=config.token_file, key="serve.token_file",
+            f"cannot be read: {error}",
+            file=config.token_file,
+            key="serve.token_file",
             remedy="Write the token into that file, in ASCII.",
-        ) from None  # fmt: skip
+        ) from None
     if len(token) < SHORTEST_TOKEN:
         raise ConfigError(
             f"holds a token of {len(token)} characters, expected {SHORTEST_TOKEN} or more",
@@ -117,9 +119,11 @@ class StatusServer:
                 else "Give an address of this machine.",
             ) from None
         self._thread = threading.Thread(
-            target=self._http.serve_forever, kwargs={"poll_interval": 0.1},
-            name="dsp-gym http", daemon=True,
-        )  # fmt: skip
+            target=self._http.serve_forever,
+            kwargs={"poll_interval": 0.1},
+            name="dsp-gym http",
+            daemon=True,
+        )
         self._thread.start()
 
     @property

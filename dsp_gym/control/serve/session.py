@@ -130,9 +130,12 @@ def _makers(config: RunConfig) -> dict[str, Callable[[], Seat]]:
             policy = make(seat.policy)
             own = None if config.fallback is None else Shadows().of(config.fallback, "run")
             return Seat(
-                policy, build_for(policy, guardrails_of(config, seat)), name=name, replacement=own,
+                policy,
+                build_for(policy, guardrails_of(config, seat)),
+                name=name,
+                replacement=own,
                 timeout_s=min(config.decide_timeout_s, config.serve.timeout_s),
-            )  # fmt: skip
+            )
 
         return made
 

@@ -154,12 +154,10 @@ def _vertices(turn: Turn, seen: MetricsSnapshot) -> list[Document]:
                 "parallelism": int(seen.parallelism[0, v]),
                 "memory_level": int(seen.memory_level[0, v]),
             },
-            "policies": {
-                one.policy: _wanted(seen, one, v) for one in turn.judgements
-            },
+            "policies": {one.policy: _wanted(seen, one, v) for one in turn.judgements},
         }
         for v, name in enumerate(seen.topology.names(0))
-    ]  # fmt: skip
+    ]
 
 
 def _wanted(seen: MetricsSnapshot, one: Judgement, v: int) -> Document:

@@ -30,8 +30,16 @@ from dsp_gym.errors import MissingExtraError, SchemaError, StorageError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 
-__all__ = ["MANIFEST", "ROLLOUT_SCHEMA", "CellRecord", "Episode", "RolloutManifest", "cell_bytes",
-           "cell_file", "cell_schema"]  # fmt: skip
+__all__ = [
+    "MANIFEST",
+    "ROLLOUT_SCHEMA",
+    "CellRecord",
+    "Episode",
+    "RolloutManifest",
+    "cell_bytes",
+    "cell_file",
+    "cell_schema",
+]
 
 ROLLOUT_SCHEMA: Literal["dsp-gym/rollout/1"] = "dsp-gym/rollout/1"
 MANIFEST = "manifest.json"
@@ -182,9 +190,12 @@ def cell_bytes(episode: Episode) -> bytes:
     ]
     sink = io.BytesIO()
     parquet.write_table(
-        arrow.table(arrays, schema=schema), sink, compression="zstd", version="2.6",
+        arrow.table(arrays, schema=schema),
+        sink,
+        compression="zstd",
+        version="2.6",
         write_statistics=False,
-    )  # fmt: skip
+    )
     return sink.getvalue()
 
 

@@ -125,9 +125,13 @@ def _environment(batch: Batch) -> tuple[AutoscaleBatch, NDArray[np.int64]]:
     specs = list({cell.spec.job: cell.spec for cell in batch.cells}.values())
     places = {spec.job: k for k, spec in enumerate(specs)}
     env = AutoscaleBatch(
-        specs, [places[cell.spec.job] for cell in batch.cells], batch.loads, batch.split, batch.env,
+        specs,
+        [places[cell.spec.job] for cell in batch.cells],
+        batch.loads,
+        batch.split,
+        batch.env,
         base_dir=batch.base_dir,
-    )  # fmt: skip
+    )
     return env, np.array([cell.seed for cell in batch.cells], dtype=np.int64)
 
 

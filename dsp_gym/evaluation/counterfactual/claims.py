@@ -20,8 +20,16 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.evaluation.counterfactual.course import Course, Decided
 from dsp_gym.evaluation.counterfactual.forward import Predicted
 
-__all__ = ["Claim", "Estimated", "ModelError", "Trust", "agreement", "claim", "figures_of",
-           "model_error"]  # fmt: skip
+__all__ = [
+    "Claim",
+    "Estimated",
+    "ModelError",
+    "Trust",
+    "agreement",
+    "claim",
+    "figures_of",
+    "model_error",
+]
 
 Floats = NDArray[np.float64]
 
@@ -152,9 +160,14 @@ def _mean(values: Floats) -> float:
 
 
 def claim(
-    policy: str, predicted: dict[str, Floats], incumbent: dict[str, Floats], error: ModelError,
-    trust: Trust, decided: Decided | None, course: Course,
-) -> Claim:  # fmt: skip
+    policy: str,
+    predicted: dict[str, Floats],
+    incumbent: dict[str, Floats],
+    error: ModelError,
+    trust: Trust,
+    decided: Decided | None,
+    course: Course,
+) -> Claim:
     """What is claimed of one policy; of its figures nothing where the model cannot be trusted."""
     figures: dict[str, Estimated] = {}
     if not error.beyond(trust):

@@ -22,8 +22,18 @@ Ints = NDArray[np.int64]
 
 _UP = (Status.RUNNING.name, Status.SAVEPOINTING.name)
 
-OUTCOMES = ("seconds", "arrived", "processed", "pending", "pending_s", "latency_p95_s", "slo_s",
-            "down_s", "cost", "rescales")  # fmt: skip
+OUTCOMES = (
+    "seconds",
+    "arrived",
+    "processed",
+    "pending",
+    "pending_s",
+    "latency_p95_s",
+    "slo_s",
+    "down_s",
+    "cost",
+    "rescales",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +201,7 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
         pending=_of_vertices(slots, "pending_records"),
         state_mib=_of_vertices(slots, "state_mib"),
         outcome={
-            name: np.array([_number(slot.outcome.get(name)) for slot in slots])
-            for name in OUTCOMES
+            name: np.array([_number(slot.outcome.get(name)) for slot in slots]) for name in OUTCOMES
         },
         age_s=np.nan_to_num(np.array([_number(s.outcome.get("data_age_s")) for s in slots])),
         arrivals=tuple(
@@ -204,7 +213,7 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
         interval_s=float(np.median(steps)) if len(steps) else 60.0,
         configuration=configuration,
         simulated=simulated,
-    )  # fmt: skip
+    )
 
 
 def _of_job(slots: Sequence[_Slot], metric: str) -> Floats:
@@ -243,9 +252,13 @@ def _decided(
             arrays["proposed"][k, v] = proposed[name]["parallelism"]
         trips.update(_guardrails(body.get("interventions", ())))
     return Decided(
-        arrays["parallelism"], arrays["level"], arrays["proposed"], asked, dict(trips),
+        arrays["parallelism"],
+        arrays["level"],
+        arrays["proposed"],
+        asked,
+        dict(trips),
         dict(failures or {}),
-    )  # fmt: skip
+    )
 
 
 def _guardrails(interventions: Iterable[Mapping[str, Any]]) -> set[str]:

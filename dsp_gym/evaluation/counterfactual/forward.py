@@ -113,10 +113,16 @@ def forward(
         seeds: how many times, with other service times, outages and noise each time.
     """
     jobs = _started(spec, course, part, window, seeds)
-    measured = jobs if course.simulated else MeasuredJobs(
-        jobs, ages_s=course.age_s[part], has_latency=course.tells_latency,
-        down_share=down_share(course),
-    )  # fmt: skip
+    measured = (
+        jobs
+        if course.simulated
+        else MeasuredJobs(
+            jobs,
+            ages_s=course.age_s[part],
+            has_latency=course.tells_latency,
+            down_share=down_share(course),
+        )
+    )
     numbers = np.arange(seeds, dtype=np.int64)
     loop = ControlLoop(measured, policy, guardrails)
     loop.reset(numbers)
@@ -138,8 +144,10 @@ def forward(
         changes.append(asked)
     return Predicted(
         {f.name: np.array([getattr(o, f.name) for o in outcomes]) for f in fields(Outcome)},
-        np.array(running), np.array(level), np.array(changes, np.int64),
-    )  # fmt: skip
+        np.array(running),
+        np.array(level),
+        np.array(changes, np.int64),
+    )
 
 
 def _started(
@@ -156,10 +164,11 @@ def _started(
     up_s = _up_s(course, first)
     rates = arrival_rates(course, part, up_s)
     jobs.reset(
-        np.arange(seeds, dtype=np.int64), np.tile(rates, (seeds, 1)),
+        np.arange(seeds, dtype=np.int64),
+        np.tile(rates, (seeds, 1)),
         parallelism=np.tile(course.parallelism[first, columns], (seeds, 1)),
         memory_level=np.tile(course.memory_level[first, columns], (seeds, 1)),
-    )  # fmt: skip
+    )
     pending, age_s = course.pending[first, columns], _age_s(course, first, up_s)
     _owe(jobs, pending)  # what waits now kept the job as busy before
     jobs.advance(up_s - age_s)

@@ -12,8 +12,19 @@ from dsp_gym.pages import COLOURS, INK, Html, figure, note, page, section, svg, 
 
 __all__ = ["CLAIM_COLUMNS", "claim_rows", "error_rows", "verdict_rows", "write_page"]
 
-CLAIM_COLUMNS = ("policy", "saving", "late, vs. now", "cost/h", "late", "lag s", "rescales/day",
-                 "agrees", "within 1", "regret/h", "trips")  # fmt: skip
+CLAIM_COLUMNS = (
+    "policy",
+    "saving",
+    "late, vs. now",
+    "cost/h",
+    "late",
+    "lag s",
+    "rescales/day",
+    "agrees",
+    "within 1",
+    "regret/h",
+    "trips",
+)
 
 _SHOWN = {
     "subtasks": "subtasks",
@@ -60,10 +71,13 @@ def verdict_rows(card: Scorecard, policy: str) -> list[tuple[str, str, str]]:
     """Every reason of one policy's verdict."""
     marks = {(True, False): "holds", (False, False): "not yet", (False, True): "speaks against"}
     return [
-        (reason.subject, marks[reason.holds, reason.speaks_against and not reason.holds],
-         reason.text)
+        (
+            reason.subject,
+            marks[reason.holds, reason.speaks_against and not reason.holds],
+            reason.text,
+        )
         for reason in card.verdicts[policy].reasons
-    ]  # fmt: skip
+    ]
 
 
 def write_page(card: Scorecard, file: Path) -> Path:
@@ -117,9 +131,12 @@ def _plots(card: Scorecard) -> list[Html]:
                 COLOURS * 4, card.line.predicted.items(), strict=False
             ):
                 axes.plot(
-                    hours, series[key], color=colour, linewidth=1.0,
+                    hours,
+                    series[key],
+                    color=colour,
+                    linewidth=1.0,
                     label="model of what ran" if name == "incumbent" else name,
-                )  # fmt: skip
+                )
             axes.set_xlabel("hours")
             axes.set_ylabel(label)
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

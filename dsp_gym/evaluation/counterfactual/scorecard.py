@@ -217,8 +217,9 @@ def _line(course: Course, parts: Sequence[slice], predicted: dict[str, list[Pred
     seconds = np.maximum(course.outcome["seconds"][shown], 1.0)
     found = {}
     for name, several in predicted.items():
-        cost = np.concatenate([(3600 * p.outcome["cost"] / p.outcome["seconds"]).mean(axis=1)
-                               for p in several])  # fmt: skip
+        cost = np.concatenate(
+            [(3600 * p.outcome["cost"] / p.outcome["seconds"]).mean(axis=1) for p in several]
+        )
         lag = np.concatenate([p.outcome["pending_s"].mean(axis=1) for p in several])
         tasks = np.concatenate([p.parallelism.sum(axis=2).mean(axis=1) for p in several])
         found[name] = {

@@ -66,8 +66,12 @@ def _guard(course: Course, found: Claim, gate: GateConfig) -> Reason:
     holds = per_day <= gate.max_guard_trips_per_day
     most = max(found.trips, key=lambda name: found.trips[name], default=None)
     text = f"{per_day:.1f} guardrail trips a day, at most {gate.max_guard_trips_per_day:g}"
-    return Reason("guardrails", holds, not holds and course.days >= gate.min_days,
-                  text if most is None else f"{text}; most often {most}")  # fmt: skip
+    return Reason(
+        "guardrails",
+        holds,
+        not holds and course.days >= gate.min_days,
+        text if most is None else f"{text}; most often {most}",
+    )
 
 
 def _failures(found: Claim, gate: GateConfig) -> Reason:

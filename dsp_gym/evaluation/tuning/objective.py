@@ -167,7 +167,7 @@ class PolicyObjective:
             "loads": [entry.name for entry in b.loads.train.loads] if b.loads.train else [],
             "seeds_per_load": b.seeds,
             "episode_s": b.episode_s,
-        }  # fmt: skip
+        }
 
 
 def _reference_cost_per_s(benchmark: BenchmarkConfig) -> NDArray[np.float64]:

@@ -79,9 +79,10 @@ def bench_environment(jobs: int = 1024, runs: int = 5) -> list[Rate]:
         rates.append(measure(name, "decisions/s", step, runs=runs, threads=threads, bar=bar))
     env = AutoscaleEnv(config=experiment(), guardrails=GUARDRAILS)
     rates.append(
-        measure("one job, guardrails on", "decisions/s", _single(env), runs=runs, threads=1,
-                bar=5_000.0)
-    )  # fmt: skip
+        measure(
+            "one job, guardrails on", "decisions/s", _single(env), runs=runs, threads=1, bar=5_000.0
+        )
+    )
     return rates
 
 

@@ -69,15 +69,27 @@ def bench_policies(names: Iterable[str] = (), jobs: int = 1024, runs: int = 5) -
     batch = recorded([load_job(JOB)], jobs)
     for name in wanted:
         rates.append(
-            measure(f"{name}, {jobs} jobs of 8 vertices", "decisions/s",
-                    _decider(name, batch, explain=False), runs=runs, threads=1, bar=BATCH_BAR)
-        )  # fmt: skip
+            measure(
+                f"{name}, {jobs} jobs of 8 vertices",
+                "decisions/s",
+                _decider(name, batch, explain=False),
+                runs=runs,
+                threads=1,
+                bar=BATCH_BAR,
+            )
+        )
     single = recorded([chain(LARGE)], 1)
     for name in wanted:
         rates.append(
-            measure(f"{name}, one job of {LARGE} vertices", "decisions/s",
-                    _decider(name, single, explain=True), runs=runs, threads=1, bar=SINGLE_BAR)
-        )  # fmt: skip
+            measure(
+                f"{name}, one job of {LARGE} vertices",
+                "decisions/s",
+                _decider(name, single, explain=True),
+                runs=runs,
+                threads=1,
+                bar=SINGLE_BAR,
+            )
+        )
     return rates
 
 

@@ -97,9 +97,13 @@ def _decisions(document: dict[str, Any], decisions: int) -> list[Figure]:
     took: list[float] = []
     elsewhere = Elsewhere(load="diurnal", duration_s=60 * (decisions + WARM_UP + 1))
     with session(
-        config, serve=False, mode="shadow", elsewhere=elsewhere, durable=True,
+        config,
+        serve=False,
+        mode="shadow",
+        elsewhere=elsewhere,
+        durable=True,
         on_decision=lambda turn: took.append(turn.seconds),
-    ) as shown:  # fmt: skip
+    ) as shown:
         begun = time.perf_counter()
         shown.run.run(steps=decisions + WARM_UP)
         whole_s = time.perf_counter() - begun
@@ -124,9 +128,18 @@ def _started(document: dict[str, Any], folder: Path) -> tuple[float, float]:
     code = "".join(f"import {name}\n" for name in loaded)
     code += "from dsp_gym.cli import main\nmain()"
     line = [
-        sys.executable, "-c", code, "shadow", str(file), "--simulated", "diurnal",
-        "--speed", "600", "--port", str(port),
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        code,
+        "shadow",
+        str(file),
+        "--simulated",
+        "diurnal",
+        "--speed",
+        "600",
+        "--port",
+        str(port),
+    ]
     begun = time.perf_counter()
     with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
@@ -151,9 +164,16 @@ def _replayed(folder: Path, hours: int) -> list[Figure]:
     start = Configuration.of_spec(spec)
     recording.add("replayed", start, load, 3600 * hours)
     line = [
-        sys.executable, "-c", "from dsp_gym.cli import main\nmain()", "shadow", REPLAYED_AS,
-        "--replay", str(folder / "recording"), "--journal", str(folder / "replayed"),
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        "from dsp_gym.cli import main\nmain()",
+        "shadow",
+        REPLAYED_AS,
+        "--replay",
+        str(folder / "recording"),
+        "--journal",
+        str(folder / "replayed"),
+    ]
     begun = time.perf_counter()
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     took_s = time.perf_counter() - begun

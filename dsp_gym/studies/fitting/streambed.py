@@ -101,13 +101,23 @@ QUERIES: dict[str, Query] = {
     "q5": Query(
         "q5",
         (
-            "source", "filter_map", "window_agg", "map_counts", "map_max",
-            "max_agg", "map_best", "join", "map_result", "sink",
+            "source",
+            "filter_map",
+            "window_agg",
+            "map_counts",
+            "map_max",
+            "max_agg",
+            "map_best",
+            "join",
+            "map_result",
+            "sink",
         ),
         ("filter_map", "map_counts", "map_max", "max_agg", "join", "map_result", "sink"),
         (("window_agg", "map_counts"),),
         (
-            ("window_agg_us", 20.0), ("window_agg_loss", 0.05), ("window_agg_floor", 0.5),
+            ("window_agg_us", 20.0),
+            ("window_agg_loss", 0.05),
+            ("window_agg_floor", 0.5),
             ("join_loss", OVERLAP),
         ),
         (("join_loss", OVERLAP, 0.1),),
@@ -119,7 +129,7 @@ QUERIES: dict[str, Query] = {
         (("window_agg", "map"),),
         (("window_agg_us", 14.0), ("window_agg_loss", 0.05), ("window_agg_floor", 0.5)),
     ),
-}  # fmt: skip
+}
 
 KEY_GROUPS = 128
 """Flink's default up to 85 tasks.
@@ -132,8 +142,10 @@ AT_SCALE: dict[str, Query] = {
     "q5": replace(
         QUERIES["q5"],
         by_mst=(
-            ("window_agg_us", 20.0), ("window_agg_power", 0.05),
-            ("join_loss", OVERLAP), ("join_floor", 0.05),
+            ("window_agg_us", 20.0),
+            ("window_agg_power", 0.05),
+            ("join_loss", OVERLAP),
+            ("join_floor", 0.05),
         ),
         # Carried "with temporary instabilities", so about what these slots sustain; 3.0 M/s was
         # not. The testbed has at most three join tasks, which says nothing of fifty.
@@ -147,7 +159,7 @@ AT_SCALE: dict[str, Query] = {
         key_groups=KEY_GROUPS,
         variant="-large",
     ),
-}  # fmt: skip
+}
 """For budgets far beyond the testbed.
 
 Within it the rounding to key groups looks like a loss that grows with parallelism, and the job
@@ -219,9 +231,12 @@ def production_cell(query: Query, training: Sequence[Cell]) -> Cell | None:
         limiting = min(range(len(tasks)), key=lambda i: tasks[i] * per_task[i])
         tasks[limiting] += 1
     placed = replace(
-        seen[0], memory_mib=run.memory_mib, slots=run.slots, mst_per_s=run.mst_per_s,
+        seen[0],
+        memory_mib=run.memory_mib,
+        slots=run.slots,
+        mst_per_s=run.mst_per_s,
         parallelism=(seen[0].parallelism[0], *tasks),
-    )  # fmt: skip
+    )
     return Cell(query.name, run.memory_mib, run.slots, (placed,))
 
 

@@ -72,12 +72,15 @@ def cells(runs: Sequence[Run], query: str, memories: Sequence[int] = ()) -> list
     """The runs of a query gathered by cell; without memories, those of 2 GB per slot and more."""
     keys = sorted({(r.memory_mib, r.slots) for r in runs if r.query == query})
     return [
-        Cell(query, memory, slots, tuple(
-            r for r in runs if (r.query, r.memory_mib, r.slots) == (query, memory, slots)
-        ))
+        Cell(
+            query,
+            memory,
+            slots,
+            tuple(r for r in runs if (r.query, r.memory_mib, r.slots) == (query, memory, slots)),
+        )
         for memory, slots in keys
         if (memory in memories if memories else memory >= ENOUGH_MIB)
-    ]  # fmt: skip
+    ]
 
 
 def read_table(path: Path) -> list[dict[str, str]]:

@@ -65,15 +65,23 @@ SETUPS = {
     "static": Setup(STATIC, "demeter-cars", "static", 60, Measurement(), from_checkpoint=False),
     "reactive": Setup(
         # The kubelet's CPU is a mean of 15 s, the controller looks as often.
-        REACTIVE, "demeter-cars", "demeter-reactive", 15, Measurement(gauge_s=15,
-        stabilization_s=0), from_checkpoint=True,
+        REACTIVE,
+        "demeter-cars",
+        "demeter-reactive",
+        15,
+        Measurement(gauge_s=15, stabilization_s=0),
+        from_checkpoint=True,
     ),
     "operator": Setup(
         # The operator asks every 10 s whether a job is up, and passes begin then.
-        OPERATOR, "demeter-cars-unchained", "demeter-operator", 10,
-        Measurement(stabilization_s=0), from_checkpoint=False,
+        OPERATOR,
+        "demeter-cars-unchained",
+        "demeter-operator",
+        10,
+        Measurement(stabilization_s=0),
+        from_checkpoint=False,
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +106,12 @@ class FailingJobs:
     """A simulated job with failures at given seconds, and records read again after restarts."""
 
     def __init__(
-        self, jobs: SimulatedJobs, failures: list[tuple[int, int]], failure_s: float,
+        self,
+        jobs: SimulatedJobs,
+        failures: list[tuple[int, int]],
+        failure_s: float,
         rescale_s: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Wraps a started job.
 
         Args:
@@ -234,8 +245,9 @@ def _injected(outages: list[RecordedOutage]) -> list[RecordedOutage]:
 
 
 def _checks(name: str, setup: Setup, data: Path, days: list[SimulatedDay]) -> list[Check]:
-    late = float(read_series(data / f"demeter_cars_{setup.recorded}.csv")
-                 .late(END_TO_END_SLO_S).mean())  # fmt: skip
+    late = float(
+        read_series(data / f"demeter_cars_{setup.recorded}.csv").late(END_TO_END_SLO_S).mean()
+    )
     ours = [float(day.late.mean()) for day in days]
     found = [
         Check(

@@ -90,8 +90,15 @@ def _text(
     mode, (low, middle, high) = rescale
     before, vertices, fires = "log", "", False
     for vertex, share in chain:
-        vertices += _vertex(vertex, before, us * share, TRIGGERED if fires else 1.0, fit,
-                            KEY_GROUPS[mode], last=vertex == chain[-1][0])  # fmt: skip
+        vertices += _vertex(
+            vertex,
+            before,
+            us * share,
+            TRIGGERED if fires else 1.0,
+            fit,
+            KEY_GROUPS[mode],
+            last=vertex == chain[-1][0],
+        )
         before, fires = vertex, fires or vertex == "window"
     warm_up = "" if mode == "in_place" else ", runs 2 and 3 of the operator: cost after a redeploy"
     return f"""\
@@ -139,8 +146,10 @@ def _vertex(
     ship = "HASH" if name in ("main", "window") else "REBALANCE"
     selectivity = ""
     if name == "window":
-        selectivity = (f'    selectivity: {{value: {TRIGGERED:g}, source: "assumption: a window '
-                       'fires every 50 m"}\n')  # fmt: skip
+        selectivity = (
+            f'    selectivity: {{value: {TRIGGERED:g}, source: "assumption: a window '
+            'fires every 50 m"}\n'
+        )
     whence = "highest throughput of the series" if ship == "HASH" else "assumption: see fit_script"
     loss = f'{{value: {fit.loss:.4g}, source: "saturated profiles"}}'
     cold = fit.warm_up.records * reached * BLOCK_BYTES / 2**20

@@ -35,21 +35,62 @@ def dhalion_word_count(_data: Path | None = None) -> list[Check]:
     moved, settled = most_moved(run), run.path[-1][0]
     least, most = tuple(OPTIMUM.values()), spec.max_parallelism_per_vertex
     return [
-        Check("dhalion/one-operator", SOURCE, "operators rescaled per step", 1, moved,
-              "1", moved == 1, False, note=_path(run)),
-        Check("dhalion/steps", SOURCE, "steps from (flatmap, count) = (1, 1)", 6, run.steps,
-              ">= 3", run.steps >= 3, False),
-        Check("dhalion/final", SOURCE, f"ends at or above the optimum {least}, over-provisioned",
-              "(22, 30)", f"({final['flatmap']}, {final['count']})", f">= {least}, not equal",
-              reached and final != OPTIMUM, False,
-              note=f"the job file allows {most} tasks per vertex, which cuts the last step"
-              if most in final.values() else None),
-        Check("dhalion/sustained", SOURCE, "share of the load carried at the end", 1.0,
-              round(run.sustained, 3), ">= 0.99", run.sustained >= 0.99, False),
-        Check("dhalion/settled", SOURCE, "seconds until the last configuration runs", 2000.0,
-              settled, "only reported", None, False,
-              note="Heron's queues of 100 MiB take longer to fill than the simulated buffers"),
-    ]  # fmt: skip
+        Check(
+            "dhalion/one-operator",
+            SOURCE,
+            "operators rescaled per step",
+            1,
+            moved,
+            "1",
+            moved == 1,
+            False,
+            note=_path(run),
+        ),
+        Check(
+            "dhalion/steps",
+            SOURCE,
+            "steps from (flatmap, count) = (1, 1)",
+            6,
+            run.steps,
+            ">= 3",
+            run.steps >= 3,
+            False,
+        ),
+        Check(
+            "dhalion/final",
+            SOURCE,
+            f"ends at or above the optimum {least}, over-provisioned",
+            "(22, 30)",
+            f"({final['flatmap']}, {final['count']})",
+            f">= {least}, not equal",
+            reached and final != OPTIMUM,
+            False,
+            note=f"the job file allows {most} tasks per vertex, which cuts the last step"
+            if most in final.values()
+            else None,
+        ),
+        Check(
+            "dhalion/sustained",
+            SOURCE,
+            "share of the load carried at the end",
+            1.0,
+            round(run.sustained, 3),
+            ">= 0.99",
+            run.sustained >= 0.99,
+            False,
+        ),
+        Check(
+            "dhalion/settled",
+            SOURCE,
+            "seconds until the last configuration runs",
+            2000.0,
+            settled,
+            "only reported",
+            None,
+            False,
+            note="Heron's queues of 100 MiB take longer to fill than the simulated buffers",
+        ),
+    ]
 
 
 def most_moved(run: Run) -> int:

@@ -131,16 +131,50 @@ def ds2_convergence(_data: Path | None = None, seed: int = 0) -> list[Check]:
     one = sum(count == 1 for count in steps.values())
     source = "DS2, section 5.4, Table 4"
     return [
-        Check("ds2-convergence/steps", source, "every run of 36 settles in at most three steps",
-              3, worst, "<= 3", worst <= 3, False,
-              note=", ".join(f"{n} in {s}" for s, n in _counted(steps))),
-        Check("ds2-convergence/one-step", source, "runs that settle in one step", 19, one,
-              ">= 15 of 36", one >= 15, False),
-        Check("ds2-convergence/sustained", source, "runs whose rate is not sustained", 0,
-              len(unsustained), "0", not unsustained, False, note=", ".join(unsustained) or None),
-        Check("ds2-convergence/minimal", source, "runs in which a vertex could lose two tasks", 0,
-              len(wasteful), "0", not wasteful, False, note=", ".join(wasteful) or None),
-    ]  # fmt: skip
+        Check(
+            "ds2-convergence/steps",
+            source,
+            "every run of 36 settles in at most three steps",
+            3,
+            worst,
+            "<= 3",
+            worst <= 3,
+            False,
+            note=", ".join(f"{n} in {s}" for s, n in _counted(steps)),
+        ),
+        Check(
+            "ds2-convergence/one-step",
+            source,
+            "runs that settle in one step",
+            19,
+            one,
+            ">= 15 of 36",
+            one >= 15,
+            False,
+        ),
+        Check(
+            "ds2-convergence/sustained",
+            source,
+            "runs whose rate is not sustained",
+            0,
+            len(unsustained),
+            "0",
+            not unsustained,
+            False,
+            note=", ".join(unsustained) or None,
+        ),
+        Check(
+            "ds2-convergence/minimal",
+            source,
+            "runs in which a vertex could lose two tasks",
+            0,
+            len(wasteful),
+            "0",
+            not wasteful,
+            False,
+            note=", ".join(wasteful) or None,
+        ),
+    ]
 
 
 def _counted(steps: dict[tuple[str, int], int]) -> list[tuple[str, int]]:

@@ -33,15 +33,31 @@ def flink_autoscaler(data: Path | None = None) -> list[Check]:
     decisions = _lines(data / "flink_autoscaler_decisions.jsonl")
     traces = _lines(data / "flink_autoscaler_traces.jsonl")
     return [
-        _check("facts", "facts of its unit tests that hold in 1.15.0", ours,
-               wrong_facts(answer, ours, RELEASE)),
-        _check("main", "facts that hold on main only, through the switches", of_main,
-               wrong_facts(answer, of_main, MAIN)),
-        _check("decisions", "worked decisions of its classes, every field", decisions,
-               wrong_decisions(answer, decisions)),
-        _check("traces", "closed-loop traces of its classes, every field of every tick", traces,
-               wrong_traces(answer, traces)),
-    ]  # fmt: skip
+        _check(
+            "facts",
+            "facts of its unit tests that hold in 1.15.0",
+            ours,
+            wrong_facts(answer, ours, RELEASE),
+        ),
+        _check(
+            "main",
+            "facts that hold on main only, through the switches",
+            of_main,
+            wrong_facts(answer, of_main, MAIN),
+        ),
+        _check(
+            "decisions",
+            "worked decisions of its classes, every field",
+            decisions,
+            wrong_decisions(answer, decisions),
+        ),
+        _check(
+            "traces",
+            "closed-loop traces of its classes, every field of every tick",
+            traces,
+            wrong_traces(answer, traces),
+        ),
+    ]
 
 
 def wrong_facts(answer: Answer, cases: Iterable[dict[str, Any]], version: str) -> dict[str, str]:
@@ -122,10 +138,16 @@ def _same(expected: Any, found: Any) -> bool:
 def _check(name: str, claim: str, asked: list[Any], wrong: dict[str, str]) -> Check:
     note = "; ".join(f"{key}{what}" for key, what in list(wrong.items())[:3]) or None
     return Check(
-        name=f"flink-autoscaler/{name}", source=SOURCE, claim=claim, published=len(asked),
-        ours=len(asked) - len(wrong), tolerance="all; parallelism exact, rates within 1e-3",
-        passed=not wrong and bool(asked), used_in_fit=False, note=note,
-    )  # fmt: skip
+        name=f"flink-autoscaler/{name}",
+        source=SOURCE,
+        claim=claim,
+        published=len(asked),
+        ours=len(asked) - len(wrong),
+        tolerance="all; parallelism exact, rates within 1e-3",
+        passed=not wrong and bool(asked),
+        used_in_fit=False,
+        note=note,
+    )
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

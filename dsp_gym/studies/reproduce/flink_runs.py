@@ -30,19 +30,43 @@ def flink_runs(data: Path | None) -> list[Check]:
     fit = f"{found.fitted_runs} of {found.all_runs} runs fitted"
     rates = f"{held.rate_count} parts at capacity; {fit}"
     checks = [
-        _at_most("rate-median", "median error of the sustained rate", held.rate_median,
-                 RATE_MEDIAN, rates),
+        _at_most(
+            "rate-median",
+            "median error of the sustained rate",
+            held.rate_median,
+            RATE_MEDIAN,
+            rates,
+        ),
         _at_most("rate-p90", "90th percentile of the same", held.rate_p90, RATE_P90, rates),
-        _at_most("busy", "mean error of the operators' busy share", held.busy_mean, SHARE_MEAN,
-                 f"{held.busy_count} values; {fit}"),
-        _at_most("hit-rate", "mean error of the block cache's hit ratio", held.hit_mean,
-                 SHARE_MEAN, f"{held.hit_count} values; {fit}"),
-        _at_least("read-latency", "share of median read latencies within a factor of 2",
-                  held.read_within_2, READ_WITHIN_2, f"{held.read_count} values; {fit}"),
-        _at_most("extrapolated", "median error of the rate with 4 and 8 tasks, fitted to 1 and 2",
-                 found.extrapolated.rate_median, EXTRAPOLATED,
-                 f"{found.extrapolated.rate_count} parts at capacity"),
-    ]  # fmt: skip
+        _at_most(
+            "busy",
+            "mean error of the operators' busy share",
+            held.busy_mean,
+            SHARE_MEAN,
+            f"{held.busy_count} values; {fit}",
+        ),
+        _at_most(
+            "hit-rate",
+            "mean error of the block cache's hit ratio",
+            held.hit_mean,
+            SHARE_MEAN,
+            f"{held.hit_count} values; {fit}",
+        ),
+        _at_least(
+            "read-latency",
+            "share of median read latencies within a factor of 2",
+            held.read_within_2,
+            READ_WITHIN_2,
+            f"{held.read_count} values; {fit}",
+        ),
+        _at_most(
+            "extrapolated",
+            "median error of the rate with 4 and 8 tasks, fitted to 1 and 2",
+            found.extrapolated.rate_median,
+            EXTRAPOLATED,
+            f"{found.extrapolated.rate_count} parts at capacity",
+        ),
+    ]
     if ranks is not None:
         pairs = (
             f"{ranks.pairs} pairs further apart than twice the repeat spread of "
@@ -50,9 +74,14 @@ def flink_runs(data: Path | None) -> list[Check]:
         )
         checks += [
             _at_least("order", "Kendall's tau over pairs of configurations", ranks.tau, TAU, pairs),
-            _at_least("order-linear", "the same, against the linear model's", ranks.tau,
-                      ranks.linear_tau, pairs),
-        ]  # fmt: skip
+            _at_least(
+                "order-linear",
+                "the same, against the linear model's",
+                ranks.tau,
+                ranks.linear_tau,
+                pairs,
+            ),
+        ]
     return checks
 
 
@@ -71,6 +100,13 @@ def _check(
 ) -> Check:
     shown = None if ours is None else round(ours, 3)
     return Check(
-        f"flink-runs/{name}", SOURCE, claim, "measured", shown, tolerance, passed,
-        used_in_fit=False, note=note,
-    )  # fmt: skip
+        f"flink-runs/{name}",
+        SOURCE,
+        claim,
+        "measured",
+        shown,
+        tolerance,
+        passed,
+        used_in_fit=False,
+        note=note,
+    )

@@ -41,13 +41,20 @@ class Published:
 
 
 PUBLISHED = {
-    "q1": Published("map", (7, 0), (7, NONE), 48.0, 0.5, note="the paper prints 40 %: its two "
-                    "figures, 2,317 and 1,379 MB, do not fit its own profile with seven tasks"),
+    "q1": Published(
+        "map",
+        (7, 0),
+        (7, NONE),
+        48.0,
+        0.5,
+        note="the paper prints 40 %: its two "
+        "figures, 2,317 and 1,379 MB, do not fit its own profile with seven tasks",
+    ),
     "q3": Published("join", (12, 0), (12, 0), 9.5, 0.5, note="the paper prints 10 %, rounded"),
     "q5": Published("window", (24, 0), (24, 0), 2.0, 0.5),
     "q8": Published("join", (24, 0), (12, 1), 27.0, 0.5, 48.0),
     "q11": Published("session", (12, 0), (6, 1), 27.8, 0.5, 46.0),
-}  # fmt: skip
+}
 
 PAPER_2 = PolicyConfig(policy="justin-paper", params={"max_level": 2})
 JUSTINS: dict[str, str | PolicyConfig] = {

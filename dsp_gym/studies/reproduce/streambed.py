@@ -46,13 +46,9 @@ def streambed(data: Path | None) -> list[Check]:
     return [
         _median("mst-median", every, lambda p: p.error, "parallelism as measured"),
         _median("mst-median-placed", every, lambda p: p.placed_error, "placed by --slots"),
-        *(
-            check
-            for name, predictions in found.items()
-            for check in _largest(name, predictions)
-        ),
+        *(check for name, predictions in found.items() for check in _largest(name, predictions)),
         *_cliff(runs),
-    ]  # fmt: skip
+    ]
 
 
 def _median(

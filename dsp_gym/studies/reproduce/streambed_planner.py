@@ -115,11 +115,11 @@ def large_job(query: str) -> JobSpec:
         return load_job(f"streambed-{query}-large")
     spec = load_job(f"streambed-{query}")
     vertices = tuple(
-        v if v.kind == "source" else v.model_copy(
-            update={"max_parallelism": max(v.max_parallelism, KEY_GROUPS)}
-        )
+        v
+        if v.kind == "source"
+        else v.model_copy(update={"max_parallelism": max(v.max_parallelism, KEY_GROUPS)})
         for v in spec.vertices
-    )  # fmt: skip
+    )
     return spec.model_copy(update={"vertices": vertices, "max_parallelism_per_vertex": KEY_GROUPS})
 
 
@@ -157,9 +157,15 @@ def _bids2(data: Path | None) -> Check:
         return skipped(name, SOURCE, claim, ROWS, str(error))
     worst = max(abs(error) for error in errors)
     return Check(
-        name, SOURCE, claim, f"{ROWS} rows", f"{len(errors)} rows, {worst:.1e}",
-        f"at most {ROW_BAR:g}", len(errors) == ROWS and worst <= ROW_BAR, used_in_fit=False,
-    )  # fmt: skip
+        name,
+        SOURCE,
+        claim,
+        f"{ROWS} rows",
+        f"{len(errors)} rows, {worst:.1e}",
+        f"at most {ROW_BAR:g}",
+        len(errors) == ROWS and worst <= ROW_BAR,
+        used_in_fit=False,
+    )
 
 
 def _extrapolation(query: str) -> Check:

@@ -22,8 +22,15 @@ from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 from dsp_gym.studies.reproduce.check import Check, skipped
 from dsp_gym.studies.reproduce.streambed_planner import TESTBED_SLOTS, large_job
 
-__all__ = ["TABLES", "Published", "Replay", "learned", "planned_slots", "replays",
-           "streambed_tables"]  # fmt: skip
+__all__ = [
+    "TABLES",
+    "Published",
+    "Replay",
+    "learned",
+    "planned_slots",
+    "replays",
+    "streambed_tables",
+]
 
 SLOT_GIB = (0.5, 1, 2, 4)
 LONG = {"estimator": {"warm_up_s": 450, "timeout_s": 900}}
@@ -110,8 +117,12 @@ def replays(query: str) -> tuple[Replay, ...]:
         parallelism = topology.tables.start_parallelism.copy()
         for v, name in enumerate(names):
             parallelism[0, v] = tried.get(name, parallelism[0, v])
-        jobs.reset(np.array([1]), np.array([[rate_per_s]]), parallelism=parallelism,
-                   memory_level=np.full_like(parallelism, level))  # fmt: skip
+        jobs.reset(
+            np.array([1]),
+            np.array([[rate_per_s]]),
+            parallelism=parallelism,
+            memory_level=np.full_like(parallelism, level),
+        )
         jobs.advance(WARM_UP_S)
         return float(jobs.advance(WATCH_S).processed[0]) / (rate_per_s * WATCH_S)
 

@@ -99,9 +99,15 @@ def real(
     spec = load_job(case.job)
     name = f"{case.job}-{policy}"
     config = RunConfig(
-        job=case.job, job_name=name, where=place.config, policy=policy, guardrails=None,
-        interval_s=INTERVAL_S, window=WINDOW, max_slots=MOST_SLOTS,
-    )  # fmt: skip
+        job=case.job,
+        job_name=name,
+        where=place.config,
+        policy=policy,
+        guardrails=None,
+        interval_s=INTERVAL_S,
+        window=WINDOW,
+        max_slots=MOST_SLOTS,
+    )
     Submission.of_spec(spec, arguments, name).submit(place.rest, start(spec))
     turns: list[Turn] = []
     try:
@@ -190,9 +196,11 @@ def _simulation(spec: JobSpec, rate_per_s: float, seed: int) -> SimulatedJobs:
     parallelism = np.array([[first.parallelism[name] for name in names]], np.int64)
     level = np.array([[first.memory_level[name] for name in names]], np.int64)
     jobs.reset(
-        np.array([seed], np.int64), np.full((1, 1), rate_per_s), parallelism=parallelism,
+        np.array([seed], np.int64),
+        np.full((1, 1), rate_per_s),
+        parallelism=parallelism,
         memory_level=level,
-    )  # fmt: skip
+    )
     return jobs
 
 
@@ -210,9 +218,11 @@ def _result(
     last = seen[-1]
     sources = [v.kind == "source" for v in last.topology.spec(0).topological_order()]
     return LoopResult(
-        tuple(steps), settled, float(np.nansum(last.records_in_per_s[0, sources])),
+        tuple(steps),
+        settled,
+        float(np.nansum(last.records_in_per_s[0, sources])),
         float(np.nansum(last.pending_growth_per_s[0, sources])),
-    )  # fmt: skip
+    )
 
 
 def _quiet(changes: list[bool]) -> bool:
@@ -251,8 +261,9 @@ def main(
         for name in policy or POLICIES:
             spec = load_job(str(calibrated / f"{one.job}.yaml"))
             arguments = {
-                "rate": f"{one.rate_per_s:g}", "epoch-ms": str(round(time.time() * 1000)),
-            }  # fmt: skip
+                "rate": f"{one.rate_per_s:g}",
+                "epoch-ms": str(round(time.time() * 1000)),
+            }
             found, turns = real(place, one, name, journal / f"{one.job}-{name}", arguments)
             model = simulated(spec, one.rate_per_s, make(name))
             same = along(spec, one.rate_per_s, make(name), turns)

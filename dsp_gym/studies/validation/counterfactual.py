@@ -68,10 +68,16 @@ def rising_and_falling(seconds: int, low_per_s: float) -> list[float]:
 def configured(job: str, acting: str = "justin", where: PlaceConfig | None = None) -> RunConfig:
     """Three policies on one job, one of them acting."""
     return RunConfig(
-        job=job, job_name=f"{job}-{acting}", where=where or PlaceConfig(), policies=SEATS,
-        acting=acting, guardrails=None, interval_s=INTERVAL_S, window=WINDOW,
+        job=job,
+        job_name=f"{job}-{acting}",
+        where=where or PlaceConfig(),
+        policies=SEATS,
+        acting=acting,
+        guardrails=None,
+        interval_s=INTERVAL_S,
+        window=WINDOW,
         roll_back=RollBackConfig(slo_share=1.0),
-    )  # fmt: skip
+    )
 
 
 def calibrated(job: str, reports: Path) -> JobSpec:
@@ -157,7 +163,7 @@ def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[
             "lag of ds2's run": _relative(again.lag_s) <= BARS["lag"],
             "slo of ds2's run": again.slo <= BARS["slo_share"],
         },
-    }  # fmt: skip
+    }
 
 
 def _told(error: ModelError) -> dict[str, tuple[float, float]]:

@@ -69,9 +69,14 @@ def main(
     )
     Submission.of_spec(spec, load, NAME).submit(place.rest, Configuration.of_spec(spec))
     config = RunConfig(
-        job=JOB, job_name=NAME, where=place.config, policy=policy, guardrails=guardrails,
-        interval_s=INTERVAL_S, window=WINDOW,
-    )  # fmt: skip
+        job=JOB,
+        job_name=NAME,
+        where=place.config,
+        policy=policy,
+        guardrails=guardrails,
+        interval_s=INTERVAL_S,
+        window=WINDOW,
+    )
     folder = journal / time.strftime("%Y%m%d-%H%M%S")
     try:
         with started(config, apply=True, journal=folder) as run:
@@ -97,9 +102,10 @@ def _arrived(jobs: LiveJobs, spec: JobSpec) -> tuple[float, float]:
         emitted, received = (
             float(np.nansum(newest.grid(vertex, metric)[2][-1:]))
             for vertex, metric in (
-                ("source", "emitted_records_total"), ("count", "received_records_total"),
+                ("source", "emitted_records_total"),
+                ("count", "received_records_total"),
             )
-        )  # fmt: skip
+        )
         pending = float(np.nansum(newest.grid("source", "pending_records")[2][-1:]))
         done = pending == 0 and emitted > 0 and received == emitted * words
         if done or time.monotonic() > until:

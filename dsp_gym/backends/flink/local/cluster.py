@@ -125,8 +125,11 @@ class LocalCluster:
         """
         found = cls.find(home)
         if found is None:
-            raise FlinkError("no Flink cluster was started here", file=home or default_home(),
-                             remedy="Start one: dsp-gym flink up")  # fmt: skip
+            raise FlinkError(
+                "no Flink cluster was started here",
+                file=home or default_home(),
+                remedy="Start one: dsp-gym flink up",
+            )
         return found
 
     @classmethod
@@ -338,8 +341,9 @@ class LocalCluster:
             return
         log, output = self.home.log(part), self.home.output(part)
         end = "ended while it started" if not alive else f"did not answer within {_START_S:g} s"
-        raise FlinkError(f"the {part} {end}: {failure_in(output, log)}", file=log,
-                         remedy="The file tells more.")  # fmt: skip
+        raise FlinkError(
+            f"the {part} {end}: {failure_in(output, log)}", file=log, remedy="The file tells more."
+        )
 
     def _jobmanager_answers(self) -> bool:
         with contextlib.suppress(FlinkError):

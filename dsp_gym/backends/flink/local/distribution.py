@@ -30,10 +30,19 @@ INSTALL_PROMETHEUS = "Install it: apt-get install prometheus, or go without: --n
 
 # Flink reaches into these packages; its own start scripts open them the same way.
 _OPENED = (
-    "java.util", "java.lang", "java.time", "java.nio", "sun.nio.ch", "java.lang.reflect",
-    "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks",
-    "java.net", "java.io", "java.text",
-)  # fmt: skip
+    "java.util",
+    "java.lang",
+    "java.time",
+    "java.nio",
+    "sun.nio.ch",
+    "java.lang.reflect",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "java.util.concurrent.locks",
+    "java.net",
+    "java.io",
+    "java.text",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +117,18 @@ def find_java() -> Java:
     home = os.environ.get("JAVA_HOME")
     named = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if named is None:
-        raise FlinkError("no Java: JAVA_HOME is not set and no 'java' is on the PATH",
-                         remedy=f"{INSTALL_JAVA}.")  # fmt: skip
+        raise FlinkError(
+            "no Java: JAVA_HOME is not set and no 'java' is on the PATH", remedy=f"{INSTALL_JAVA}."
+        )
     if not Path(named).is_file():
         raise FlinkError(
             f"JAVA_HOME is {home}, but there is no {named}",
             remedy=f"Point JAVA_HOME to a JDK, or unset it. {INSTALL_JAVA}.",
         )
     try:
-        answer = subprocess.run([named, "-version"], capture_output=True, text=True, timeout=30,
-                                check=True)  # fmt: skip
+        answer = subprocess.run(
+            [named, "-version"], capture_output=True, text=True, timeout=30, check=True
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise FlinkError(f"{named} does not run: {error}", remedy=f"{INSTALL_JAVA}.") from error
     lines = (answer.stderr or answer.stdout).splitlines()

@@ -67,8 +67,11 @@ class Process:
         """Ends it at once, as a crash would; it stays written down."""
         self.signal(signal.SIGKILL)
         if not wait_until(lambda: not self.is_alive(), 10.0):
-            raise FlinkError(f"process {self.pid} did not end", file=self.file,
-                             remedy=f"End it yourself: kill -9 {self.pid}")  # fmt: skip
+            raise FlinkError(
+                f"process {self.pid} did not end",
+                file=self.file,
+                remedy=f"End it yourself: kill -9 {self.pid}",
+            )
 
 
 def start(

@@ -199,8 +199,9 @@ def _metrics(settings: ClusterSettings) -> Mapping[str, object]:
     rocksdb = "state.backend.rocksdb.metrics"
     return {
         "metrics.reporters": "prom",
-        "metrics.reporter.prom.factory.class":
-            "org.apache.flink.metrics.prometheus.PrometheusReporterFactory",
+        "metrics.reporter.prom.factory.class": (
+            "org.apache.flink.metrics.prometheus.PrometheusReporterFactory"
+        ),
         "metrics.fetcher.update-interval": f"{round(settings.metric_fetch_s * 1000)} ms",
         f"{rocksdb}.block-cache-hit": True,
         f"{rocksdb}.block-cache-miss": True,
@@ -209,7 +210,7 @@ def _metrics(settings: ClusterSettings) -> Mapping[str, object]:
         "state.latency-track.keyed-state-enabled": True,
         "state.latency-track.sample-interval": settings.state_latency_sample,
         "state.latency-track.history-size": 128,
-    }  # fmt: skip
+    }
 
 
 def log4j_properties() -> str:

@@ -82,8 +82,11 @@ def check_same(
     differs = ", ".join(
         f"{key} is {here[key]}, asked for {asked[key]}" for key in here if here[key] != asked[key]
     )
-    raise FlinkError(f"a cluster with other settings runs here: {differs}", file=home.folder,
-                     remedy=f"{remedy}, or take another folder: --home FOLDER")  # fmt: skip
+    raise FlinkError(
+        f"a cluster with other settings runs here: {differs}",
+        file=home.folder,
+        remedy=f"{remedy}, or take another folder: --home FOLDER",
+    )
 
 
 def choose_ports(settings: ClusterSettings) -> Ports:

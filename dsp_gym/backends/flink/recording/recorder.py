@@ -138,13 +138,24 @@ class Recorder:
         tried = sum(r.name.startswith(f"{run.name}.failed-") for r in self.writer.manifest.runs)
         self.writer.add(
             run.name if cause is None else f"{run.name}.failed-{tried + 1}",
-            run.configuration, run.load, samples,
-            [event if cause is None else event.model_copy(
-                update={"run": f"{run.name}.failed-{tried + 1}"}) for event in watched.events],
-            t_begin_s=watched.t_begin_s, t_load_s=watched.t_load_s,
-            t_running_s=watched.t_running_s, t_end_s=watched.t_end_s or self.now_s(),
-            repeat=run.repeat, seed=run.seed, attempt=attempt, cause=cause,
-        )  # fmt: skip
+            run.configuration,
+            run.load,
+            samples,
+            [
+                event
+                if cause is None
+                else event.model_copy(update={"run": f"{run.name}.failed-{tried + 1}"})
+                for event in watched.events
+            ],
+            t_begin_s=watched.t_begin_s,
+            t_load_s=watched.t_load_s,
+            t_running_s=watched.t_running_s,
+            t_end_s=watched.t_end_s or self.now_s(),
+            repeat=run.repeat,
+            seed=run.seed,
+            attempt=attempt,
+            cause=cause,
+        )
         return cause is None
 
     def _populated_savepoint(self) -> str | None:
