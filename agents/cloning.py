@@ -11,24 +11,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.evaluation.experiment import AgentConfig, WarmStartConfig
 from dsp_gym.policies.registry import make
 
 __all__ = ["Demonstrations", "clone", "demonstrate"]
 
-Floats = NDArray[np.float32]
-
 
 class Demonstrations(NamedTuple):
     """N decisions of a teacher."""
 
-    observations: Floats  # (N, size)
-    masks: NDArray[np.bool_]  # (N, V * 10)
-    actions: NDArray[np.int64]  # (N, V * 2)
-    returns: Floats  # (N,)
+    observations: Floats32  # (N, size)
+    masks: Bools  # (N, V * 10)
+    actions: Ints  # (N, V * 2)
+    returns: Floats32  # (N,)
 
 
 def demonstrate(
@@ -64,7 +62,7 @@ def demonstrate(
     )
 
 
-def discounted(rewards: Floats, gamma: float) -> Floats:
+def discounted(rewards: Floats32, gamma: float) -> Floats32:
     """Discounted returns of (T, J) rewards.
 
     Episodes end by the clock, so the future beyond the last one is taken to be like the mean.

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from agents.network import NetworkShape
+from dsp_gym.arrays import Floats32
 from dsp_gym.config.explain import explain
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
@@ -40,7 +40,7 @@ __all__ = [
 SCHEMA = "dsp-gym/policy/1"
 POLICY, WEIGHTS, CONFIG, CARD = "policy.json", "weights.safetensors", "config.yaml", "card.md"
 
-Weights = dict[str, NDArray[np.float32]]
+Weights = dict[str, Floats32]
 Range = tuple[float, float]
 
 

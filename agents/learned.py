@@ -12,6 +12,7 @@ from pydantic import Field
 
 from agents.folder import POLICY, PolicyDocument, read_folder
 from agents.network import logits, parameters
+from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs import action
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES, ObservationEncoder
@@ -50,10 +51,10 @@ class LearnedPolicy:
         self.document, self._weights = read_folder(self.folder)
         _refuse_other_spaces(self.document, self._weights, self.folder / POLICY)
         self._encoder: ObservationEncoder | None = None
-        self.confidence: NDArray[np.float32] | None = None
+        self.confidence: Floats32 | None = None
         """Probability of the moves last decided, (J, V), where it explains; 1 beyond the graph."""
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         if mask is not None and self._encoder is not None:
             self._encoder.reset(mask)
             return
@@ -123,15 +124,13 @@ class LearnedPolicy:
             raise RuntimeError("reset() comes first")
         return self._encoder
 
-    def _scores(self, observation: NDArray[np.float32], vertices: int) -> NDArray[np.float32]:
+    def _scores(self, observation: Floats32, vertices: int) -> Floats32:
         shape = self.document.network.for_vertices(vertices)
         flat = logits(self._weights, shape, observation)
         return flat.reshape(len(observation), vertices, action.LOGITS)
 
 
-def _probability(
-    scores: NDArray[np.float32], pairs: NDArray[np.int64], mask: NDArray[np.bool_]
-) -> NDArray[np.float32]:
+def _probability(scores: Floats32, pairs: Ints, mask: Bools) -> Floats32:
     """What the policy gave the moves chosen, of parallelism and of memory, (J, V)."""
     chosen = np.ones(mask.shape, np.float32)
     for part, index in ((scores[..., : action.MOVES], 0), (scores[..., action.MOVES :], 1)):
@@ -141,7 +140,7 @@ def _probability(
     return np.where(mask, chosen, np.float32(1.0))
 
 
-def _reason(snapshot: MetricsSnapshot, pairs: NDArray[np.int64], job: int) -> str:
+def _reason(snapshot: MetricsSnapshot, pairs: Ints, job: int) -> str:
     """The moves that are not holding, in words."""
     said = []
     for v, name in enumerate(snapshot.topology.names(job)):

@@ -25,6 +25,7 @@ from agents.network import NetworkShape
 from agents.offline import demonstrated, improve, read_transitions
 from agents.sb3_vec import Sb3VecEnv
 from agents.validation import validate
+from dsp_gym.arrays import Floats32
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.evaluation.experiment import (
     AgentConfig,
@@ -35,7 +36,6 @@ from dsp_gym.evaluation.experiment import (
 
 __all__ = ["Learner", "Progress", "TrainingInterrupted"]
 
-Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int, dict[str, float]], None]
 """Told of a stage ("imitate", "offline", "learn"), what is done of it, of how much, and figures."""
 
@@ -90,7 +90,7 @@ class Learner:
         self.checkpoint = folder / "checkpoint"
         self.masked = agent.algorithm == "maskable-ppo"
         self.best = Best()
-        self.samples: list[Floats] = []
+        self.samples: list[Floats32] = []
         self.stop = False
         self._progress: Progress = progress or (lambda stage, done, of, figures: None)
         self._record = record or (lambda figures, step: None)
@@ -180,7 +180,7 @@ class Learner:
         seen = self.model.rollout_buffer.observations
         self._keep(seen.reshape(-1, seen.shape[-1]))
 
-    def _keep(self, flat: Floats) -> None:
+    def _keep(self, flat: Floats32) -> None:
         stride = max(1, len(flat) // SAMPLE_ROWS)
         # A stride prime to the number of jobs visits all of them.
         self.samples.append(flat[:: stride | 1][:SAMPLE_ROWS].copy())
@@ -271,7 +271,7 @@ class Learner:
             self._keep(seen.observation)
         self._record(improve(self.model.policy, seen, offline, self.config, told), 0)
 
-    def _normalise(self, observations: Floats) -> None:
+    def _normalise(self, observations: Floats32) -> None:
         """Fixes shift and scale of each feature from what is seen before learning."""
         vertex, job = by_feature(observations, self.shape.vertices)
         network = self.model.policy.features_extractor
@@ -334,14 +334,14 @@ class _Callback(BaseCallback):
         self.learner.sample()
 
 
-def by_feature(observations: Floats, vertices: int) -> tuple[Floats, Floats]:
+def by_feature(observations: Floats32, vertices: int) -> tuple[Floats32, Floats32]:
     """Vertex features (rows, Fv), padding left out, and job features (rows, Fj)."""
     layout = ObservationLayout(vertices)
     vertex = observations[:, layout.vertex].reshape(-1, FV)
     return vertex[observations[:, layout.mask].reshape(-1) > 0], observations[:, layout.job]
 
 
-def _wander(batch: Any) -> Floats:
+def _wander(batch: Any) -> Floats32:
     """Observations of jobs under random valid moves."""
     rng = np.random.Generator(np.random.Philox(key=int(batch.base_seeds[0])))
     seen = []

@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Floats32
 from dsp_gym.envs.action import LOGITS, MOVES
 from dsp_gym.evaluation.experiment import NetworkConfig
 
@@ -25,8 +25,7 @@ __all__ = [
     "split_observation",
 ]
 
-Floats = NDArray[np.float32]
-Weights = Mapping[str, Floats]
+Weights = Mapping[str, Floats32]
 
 FORBIDDEN = np.float32(-1e8)
 """Logit of a move that is not allowed; its probability is exactly 0 in float32."""
@@ -54,8 +53,8 @@ class NetworkShape(NetworkConfig):
 
 
 def split_observation(
-    shape: NetworkShape, observation: Floats
-) -> tuple[Floats, Floats, Floats, Floats]:
+    shape: NetworkShape, observation: Floats32
+) -> tuple[Floats32, Floats32, Floats32, Floats32]:
     """Vertex features (B, V, Fv), job features (B, Fj), mask (B, V), adjacency (B, V, V).
 
     `adjacency[b, d, u]` is 1 where vertex `d` reads from vertex `u`.
@@ -72,18 +71,18 @@ def split_observation(
     )
 
 
-def logits(weights: Weights, shape: NetworkShape, observation: Floats) -> Floats:
+def logits(weights: Weights, shape: NetworkShape, observation: Floats32) -> Floats32:
     """Logits (B, V * 10) of all moves of all vertices; padded vertices can only stay."""
     x, job, mask, adjacency = split_observation(shape, observation.astype(np.float32))
     x = _normalised(x, weights["vertex_shift"], weights["vertex_scale"]) * mask[..., None]
     job = _normalised(job, weights["job_shift"], weights["job_scale"])
-    act: Callable[[Floats], Floats] = np.tanh if shape.activation == "tanh" else _relu
+    act: Callable[[Floats32], Floats32] = np.tanh if shape.activation == "tanh" else _relu
     network = _graph if shape.encoder == "graph" else _mlp
     values = network(weights, shape, act, x, job, mask, adjacency)
     stay = np.full(LOGITS, FORBIDDEN, dtype=np.float32)
     stay[[0, MOVES]] = 0.0
     values = np.where(mask[..., None] > 0, values, stay)
-    flat: Floats = values.reshape(len(observation), -1)
+    flat: Floats32 = values.reshape(len(observation), -1)
     return flat
 
 
@@ -117,12 +116,12 @@ def _dense(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
 def _graph(
     w: Weights,
     shape: NetworkShape,
-    act: Callable[[Floats], Floats],
-    x: Floats,
-    job: Floats,
-    mask: Floats,
-    adjacency: Floats,
-) -> Floats:
+    act: Callable[[Floats32], Floats32],
+    x: Floats32,
+    job: Floats32,
+    mask: Floats32,
+    adjacency: Floats32,
+) -> Floats32:
     h = act(_linear(w, "encode", x) + _linear(w, "encode_job", job)[:, None])
     upstream = adjacency / np.maximum(adjacency.sum(axis=2, keepdims=True), 1)
     downstream = adjacency.transpose(0, 2, 1)
@@ -142,27 +141,27 @@ def _graph(
 def _mlp(
     w: Weights,
     shape: NetworkShape,
-    act: Callable[[Floats], Floats],
-    x: Floats,
-    job: Floats,
-    mask: Floats,
-    adjacency: Floats,
-) -> Floats:
+    act: Callable[[Floats32], Floats32],
+    x: Floats32,
+    job: Floats32,
+    mask: Floats32,
+    adjacency: Floats32,
+) -> Floats32:
     h = np.concatenate([x.reshape(len(x), -1), job, mask], axis=1)
     for k in range(len(shape.hidden)):
         h = act(_linear(w, f"actor.{k}", h))
     return _linear(w, "actor_out", h).reshape(len(x), shape.vertices, LOGITS)
 
 
-def _linear(weights: Weights, name: str, x: Floats) -> Floats:
-    y: Floats = x @ weights[f"{name}.weight"].T
+def _linear(weights: Weights, name: str, x: Floats32) -> Floats32:
+    y: Floats32 = x @ weights[f"{name}.weight"].T
     bias = weights.get(f"{name}.bias")
     return y if bias is None else y + bias
 
 
-def _normalised(x: Floats, shift: Floats, scale: Floats) -> Floats:
+def _normalised(x: Floats32, shift: Floats32, scale: Floats32) -> Floats32:
     return np.asarray(np.clip((x - shift) * scale, -OBSERVATION_LIMIT, OBSERVATION_LIMIT))
 
 
-def _relu(x: Floats) -> Floats:
+def _relu(x: Floats32) -> Floats32:
     return np.maximum(x, np.float32(0))

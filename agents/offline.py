@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 
 from agents.cloning import Demonstrations
+from dsp_gym.arrays import Bools, Floats32
 from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.datasets.transitions import Transitions
@@ -28,7 +28,6 @@ from dsp_gym.job.catalog import load_job
 
 __all__ = ["dataset_hashes", "datasets_of", "demonstrated", "improve", "read_transitions"]
 
-Floats = NDArray[np.float32]
 
 LARGEST_WEIGHT = 20.0
 """Of a decision in the regression, as in the paper: no single lucky one counts for more."""
@@ -149,7 +148,7 @@ def improve(
 def _judged(
     policy: Any,
     seen: Transitions,
-    rewards: Floats,
+    rewards: Floats32,
     offline: OfflineConfig,
     gamma: float,
     gae_lambda: float,
@@ -165,21 +164,21 @@ def _judged(
     return torch.from_numpy(now + advantage), torch.from_numpy(weight.astype(np.float32))
 
 
-def _values(policy: Any, observations: Floats) -> Floats:
+def _values(policy: Any, observations: Floats32) -> Floats32:
     with torch.no_grad():
         whole = torch.from_numpy(observations)
         parts = [policy.predict_values(part) for part in torch.split(whole, 8192)]
-    found: Floats = torch.cat(parts).flatten().numpy()
+    found: Floats32 = torch.cat(parts).flatten().numpy()
     return found
 
 
-def _rewards(seen: Transitions, config: ExperimentConfig) -> Floats:
+def _rewards(seen: Transitions, config: ExperimentConfig) -> Floats32:
     """With the weights of the experiment, whatever those of the dataset are."""
     return reward(seen.terms, config.env.reward).astype(np.float32)
 
 
 @njit(cache=True, nogil=True)
-def _backwards(each: Floats, beyond: Floats, ends: NDArray[np.bool_], decay: float) -> Floats:
+def _backwards(each: Floats32, beyond: Floats32, ends: Bools, decay: float) -> Floats32:
     """Sums of what is to come, (N,), each step weighing `decay` less; `beyond` follows an end."""
     found = np.empty(len(each), np.float32)
     future = 0.0

@@ -9,13 +9,13 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
+from dsp_gym.arrays import Bools, Floats, Floats32
 from dsp_gym.envs.action import MEMORY_MOVES, MOVES
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.observation import LIMIT
 
 __all__ = ["Sb3VecEnv"]
 
-Floats = NDArray[np.float32]
 Infos = list[dict[str, Any]]
 
 
@@ -50,7 +50,7 @@ class Sb3VecEnv(VecEnv):
         self._seeds = [seed * self.num_envs + row for row in range(self.num_envs)]
         return self._seeds
 
-    def reset(self) -> Floats:
+    def reset(self) -> Floats32:
         if None not in self._seeds:
             self.batch.seed(np.array(self._seeds, dtype=np.int64))
         self._reset_seeds()
@@ -62,7 +62,7 @@ class Sb3VecEnv(VecEnv):
     def step_async(self, actions: NDArray[Any]) -> None:
         self._actions = np.asarray(actions, dtype=np.int64)
 
-    def step_wait(self) -> tuple[Floats, Floats, NDArray[np.bool_], Infos]:
+    def step_wait(self) -> tuple[Floats32, Floats32, Bools, Infos]:
         step = self.batch.step(self._actions)
         observation, infos = step.observation, self._infos
         done = step.terminated | step.truncated
@@ -122,7 +122,7 @@ class Sb3VecEnv(VecEnv):
         self._returns[:] = saved["returns"]
         self._lengths[:] = saved["lengths"]
 
-    def _learned_from(self, reward: NDArray[np.float64], terminated: NDArray[np.bool_]) -> Floats:
+    def _learned_from(self, reward: Floats, terminated: Bools) -> Floats32:
         if self.discount is None:
             return reward.astype(np.float32)
         scale = 1.0 - self.discount

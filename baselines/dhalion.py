@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from baselines import reasons
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
@@ -26,8 +26,6 @@ from dsp_gym.loop.topology import Topology
 
 __all__ = ["Dhalion", "DhalionConfig", "scale_up"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ROUND_OFF = 1e-9
 """Part of a task that is arithmetic, not demand: 3.0000000001 tasks are three."""
@@ -115,7 +113,7 @@ class Dhalion:
             depth=2,
         )
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
         self._log.reset(jobs, mask)
 

@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from baselines import reasons
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
@@ -26,9 +26,6 @@ from dsp_gym.policies.requirement import Requirement
 
 __all__ = ["Ds2", "Ds2Config"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 ROUND_OFF = 1e-9
 """Part of a task that is arithmetic, not demand: 3.0000000001 tasks are three."""
@@ -131,7 +128,7 @@ class Ds2:
             }
         )
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
 
     def state(self) -> State:
@@ -162,7 +159,7 @@ class Ds2:
 
         return reason
 
-    def trigger(self, snapshot: MetricsSnapshot) -> tuple[Ints, Flags, Ds2Rates]:
+    def trigger(self, snapshot: MetricsSnapshot) -> tuple[Ints, Bools, Ds2Rates]:
         """Parallelism to run, rows where a rescale is due now, and the rates behind it."""
         c, m = self.config, self._memory
         rates, plan = self.planned(snapshot)
@@ -231,7 +228,7 @@ class Ds2:
         return rates, planned
 
     def _roll_back(
-        self, snapshot: MetricsSnapshot, wanted: Ints, due: Flags, evaluated: Flags
+        self, snapshot: MetricsSnapshot, wanted: Ints, due: Bools, evaluated: Bools
     ) -> None:
         """Section 4.2: if performance degrades after a scaling action, DS2 rolls back."""
         m, running, mask = self._memory, snapshot.parallelism, snapshot.topology.mask
@@ -333,8 +330,8 @@ def _manage(
     wanting: Ints,
     last: Ints,
     wanted: Ints,
-    due: Flags,
-    evaluated: Flags,
+    due: Bools,
+    evaluated: Bools,
 ) -> None:
     """When to act on a plan; `wanted` becomes the running configuration where it is not time."""
     jobs, vertices = running.shape

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
@@ -17,11 +17,8 @@ from dsp_gym.loop.topology import Topology
 
 __all__ = ["ConfigurationHistory", "Previous", "access_ms"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
-Previous = tuple[Flags, Ints, Ints, Floats, Floats, Floats]
+Previous = tuple[Bools, Ints, Ints, Floats, Floats, Floats]
 """Exists (J,), then parallelism, level, hit rate, latency ms, rate per s of the vertex (J, V)."""
 
 _METRICS = ("hit", "latency", "rate")
@@ -126,12 +123,12 @@ def _moved(
     row: Ints,
     n: Ints,
     status: Ints,
-    seen: Flags,
+    seen: Bools,
     p_now: Ints,
     level_now: Ints,
     p: Ints,
     level: Ints,
-    moved: Flags,
+    moved: Bools,
 ) -> bool:
     some = False
     for j in range(p.shape[0]):
@@ -153,8 +150,8 @@ def _observe(
     read: Floats,
     write: Floats,
     rate_per_task: Floats,
-    seen: Flags,
-    exists: Flags,
+    seen: Bools,
+    exists: Bools,
     p_now: Ints,
     level_now: Ints,
     hit_now: Floats,

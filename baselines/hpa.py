@@ -8,11 +8,11 @@ and its busy time for CPU, as in Varga et al., "Towards autoscaling of Apache Fl
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from baselines import reasons
 from baselines.replicas import Behavior, HorizontalController, can_scale, recommend_all
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
@@ -20,8 +20,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
 __all__ = ["HpaCpu", "HpaCpuConfig"]
-
-Floats = NDArray[np.float64]
 
 
 class HpaCpuConfig(ConfigModel):
@@ -61,7 +59,7 @@ class HpaCpu:
             readiness_s=c.readiness_s,
         )
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
 
     def state(self) -> State:

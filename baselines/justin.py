@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field
 
 from baselines import reasons
 from baselines.ds2 import Ds2, Ds2Config
 from baselines.history import ConfigurationHistory, Previous, access_ms
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
@@ -29,10 +29,6 @@ __all__ = [
     "JustinPaperConfig",
     "justin_ds2",
 ]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 def justin_ds2() -> Ds2Config:
@@ -104,7 +100,7 @@ class _Justin:
         self._ds2 = Ds2(ds2)
         self._history = ConfigurationHistory()
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._ds2.reset(jobs, seeds, mask)
         self._history.reset(jobs, mask)
 
@@ -133,7 +129,7 @@ class _Justin:
         return reasons.decision(snapshot, parallelism, level, why)
 
     def _arbitrate(
-        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Flags
+        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
     ) -> tuple[Ints, Ints]:
         """Parallelism and level of the rows due, from DS2's parallelism."""
         raise NotImplementedError
@@ -167,7 +163,7 @@ class JustinPaper(_Justin):
         super().__init__("justin-paper", self.config.ds2)
 
     def _arbitrate(
-        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Flags
+        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
     ) -> tuple[Ints, Ints]:
         c, tables = self.config, snapshot.topology.tables
         parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
@@ -201,7 +197,7 @@ class JustinArtifact(_Justin):
         super().__init__("justin-artifact", self.config.ds2)
 
     def _arbitrate(
-        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Flags
+        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
     ) -> tuple[Ints, Ints]:
         c, tables = self.config, snapshot.topology.tables
         parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
@@ -233,7 +229,7 @@ def _algorithm_1(
     row: Ints,
     kind: Ints,
     levels: Ints,
-    due: Flags,
+    due: Bools,
     running: Ints,
     hit: Floats,
     read: Floats,
@@ -282,7 +278,7 @@ def _released_code(
     row: Ints,
     kind: Ints,
     levels: Ints,
-    due: Flags,
+    due: Bools,
     running: Ints,
     hit: Floats,
     rate: Floats,

@@ -8,7 +8,6 @@ scaler that is not active for the cool-down time takes its target to the least r
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from baselines import reasons
@@ -20,6 +19,7 @@ from baselines.replicas import (
     HorizontalController,
     can_scale,
 )
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
@@ -29,9 +29,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
 __all__ = ["Keda", "KedaConfig", "lag_replicas"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class KedaConfig(ConfigModel):
@@ -84,7 +81,7 @@ class Keda:
         )
         self._memory = RowMemory({"active_s": ("job", np.nan)})
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
         self._memory.reset(jobs, mask)
 
@@ -123,7 +120,7 @@ class Keda:
             snapshot, pods, snapshot.memory_level, why if self.explain else None
         )
 
-    def _cold(self, snapshot: MetricsSnapshot, lag: Floats) -> NDArray[np.bool_]:
+    def _cold(self, snapshot: MetricsSnapshot, lag: Floats) -> Bools:
         """True where the scaler has not been active for the cool-down time, (J,).
 
         The time counts from the first look too: nothing is known of what went before.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["Why", "decision"]
 
-Ints = NDArray[np.int64]
 HOLD = "hold"
 
 Why = Callable[[int, int], str]

@@ -12,9 +12,9 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
@@ -34,9 +34,6 @@ __all__ = [
     "recommend_all",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 Select = Literal["Max", "Min", "Disabled"]
 
 NOTHING = -1
@@ -121,7 +118,7 @@ class Behavior(ConfigModel):
 class Limits(NamedTuple):
     """The behaviour policies of one direction, as the compiled code takes them."""
 
-    percent: Flags
+    percent: Bools
     value: Ints
     period_s: Floats
     select: int
@@ -225,7 +222,7 @@ class HorizontalController:
         return pods
 
 
-def can_scale(jobs: Topology) -> Flags:
+def can_scale(jobs: Topology) -> Bools:
     """Vertices with room between their bounds, (J, V)."""
     tables = jobs.tables
     scalable = (tables.kind >= 0) & (tables.min_parallelism < tables.max_parallelism)

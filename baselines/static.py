@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from baselines import reasons
+from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import PolicyError, did_you_mean
 from dsp_gym.loop.decision import ScalingDecision
@@ -15,8 +15,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
 __all__ = ["Static", "StaticConfig"]
-
-Ints = NDArray[np.int64]
 
 
 class StaticConfig(ConfigModel):
@@ -42,7 +40,7 @@ class Static:
         self.explain = True
         self.config = config or StaticConfig()
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         tables = jobs.tables
         wanted = [self._configuration(jobs, k) for k in range(len(jobs.specs))]
         parallelism = np.stack([p for p, _ in wanted])

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field
 
 from baselines import reasons
@@ -22,6 +21,7 @@ from baselines.varga_equations import (
     source_lag,
     utilization,
 )
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
@@ -32,8 +32,6 @@ from dsp_gym.loop.topology import Topology
 
 __all__ = ["HpaVarga", "HpaVargaConfig"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 PERIOD_S = 60.0
 """Section 4.1: deriv() and the rolling average of the rate are taken over one minute."""
@@ -136,7 +134,7 @@ class HpaVarga:
             {"at_s": ("job", -1e18), "lag": ("job", 0.0), "taken": ("job", 0.0)}, depth=depth
         )
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
         self._written.reset(jobs, mask)
         self._samples.reset(jobs, mask)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from baselines.replicas import NOTHING, recommend
+from dsp_gym.arrays import Floats, Ints
 
 __all__ = [
     "desired_replicas",
@@ -15,9 +15,6 @@ __all__ = [
     "source_lag",
     "utilization",
 ]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)

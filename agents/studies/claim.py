@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config.files import configs_root, find, load_model, write_atomic
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import Entrant
@@ -141,7 +141,7 @@ def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> Verd
     )
 
 
-def _column(card: Scorecard, job: str, policy: str, metric: str) -> NDArray[np.float64]:
+def _column(card: Scorecard, job: str, policy: str, metric: str) -> Floats:
     cells = [cell for cell in card.cells if cell.policy == policy and cell.job == job]
     cells.sort(key=lambda cell: (cell.load, cell.seed))
     return np.array([cell.metrics[metric] for cell in cells])

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.offline import dataset_hashes
 from agents.studies.learning_curve import Curve, forget, learning_curve
 from agents.training import TrainingInterrupted
+from dsp_gym.arrays import Floats
 from dsp_gym.config.files import find, load_model, write_atomic
 from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation.config import Entrant
@@ -48,7 +48,6 @@ CONFIDENCE = 0.95
 RESAMPLES = 2000
 USER_ERROR, INTERRUPTED = 2, 130
 
-Floats = NDArray[np.float64]
 Say = Callable[[str], object]
 
 

@@ -28,16 +28,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from baselines.clairvoyant.frontier import hull, released_every_s
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.service import compiled
 from dsp_gym.job.tables import JobTables
 
 __all__ = ["bounds", "needed_per_s"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _LEAST = 0.01
 """Share of the reference rate that the simulation divides a backlog by at least."""

@@ -12,9 +12,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from baselines.clairvoyant.frontier import IN_TIME, Frontier, frontier, released_every_s, thinned
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.sizing import cost_per_s
 from dsp_gym.job.capacity import mst_per_s
@@ -23,8 +23,6 @@ from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 
 __all__ = ["Candidates", "candidates", "described"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _LOADS = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97])
 """Shares of the maximal sustainable throughput at which a configuration is tried."""
@@ -112,7 +110,7 @@ def described(jobs: Topology, k: int, parallelism: Ints, level: Ints) -> Candida
 
 def _tried(
     jobs: Topology, k: int, parallelism: Ints, level: Ints, loads: Floats
-) -> tuple[Floats, NDArray[np.bool_]]:
+) -> tuple[Floats, Bools]:
     """Share of late seconds, and whether it keeps up, (N, G), simulated under steady loads."""
     size, count = loads.shape
     spec = jobs.specs[k]

@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.capacity import slots_in_use, vertex_capacity
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.job.service import compiled
@@ -20,8 +20,6 @@ from dsp_gym.job.tables import NO_WINDOW, SLIDING, SOURCE, TUMBLING, JobTables
 
 __all__ = ["Frontier", "Hull", "frontier", "hull", "thinned"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _HALVINGS = 60
 

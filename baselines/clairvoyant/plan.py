@@ -20,14 +20,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.service import compiled
 
 __all__ = ["LABELS", "Plan", "Terms", "plan", "price_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LABELS = 8
 """Labels a node may hold."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from baselines import reasons
@@ -16,6 +15,7 @@ from baselines.clairvoyant.bound import bounds
 from baselines.clairvoyant.candidates import Candidates, candidates, described
 from baselines.clairvoyant.frontier import IN_TIME, Frontier, frontier
 from baselines.clairvoyant.plan import Plan, Terms, plan
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import PolicyError
 from dsp_gym.job.service import entries
@@ -28,9 +28,6 @@ from dsp_gym.policies.foresight import Foresight, Possible
 from dsp_gym.simulation.rows import over_rows
 
 __all__ = ["Clairvoyant", "ClairvoyantConfig"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class ClairvoyantConfig(ConfigModel):
@@ -125,7 +122,7 @@ class Clairvoyant:
             peak[j] = found.cost_per_s[found.cheapest(needed)]
         return Possible(bound=least, peak=peak * foresight.rates_per_s.shape[1])
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         if mask is None or len(self._schedules) != len(jobs):
             self._schedules = [None] * len(jobs)
             self.price, self.gap = np.full((2, len(jobs)), np.nan)

@@ -24,11 +24,8 @@ from baselines.flink_autoscaler.state import (
     OBSERVED,
     OUT,
     Delayed,
-    Flags,
-    Floats,
     Graph,
     History,
-    Ints,
     Tracking,
     Window,
     record_restart,
@@ -37,6 +34,7 @@ from baselines.flink_autoscaler.state import (
     trim,
 )
 from baselines.flink_autoscaler.window import append, average, observed_rate, restarted
+from dsp_gym.arrays import Bools, Floats, Ints
 
 __all__ = ["BALANCED", "DUE", "FAILED", "WAITING", "Seen", "Wanted", "apply", "run_batch"]
 
@@ -50,9 +48,9 @@ class Seen(NamedTuple):
     row: Ints  # (J,) number of the graph
     now_ms: Ints
     running_ms: Ints
-    running: Flags
+    running: Bools
     parallelism: Ints  # (J, V)
-    fixed: Flags
+    fixed: Bools
     records_in: Floats
     records_out: Floats
     records_in_per_s: Floats
@@ -69,7 +67,7 @@ class Wanted(NamedTuple):
 
     result: Ints  # (J,) WAITING, FAILED, BALANCED, DUE
     new: Ints  # (J, V)
-    outside: Flags
+    outside: Bools
     expected: Floats
     events: Ints
     evaluated: Floats  # (J, V, EVALUATED) of the last pass that evaluated
@@ -85,7 +83,7 @@ def _sample(
     busy_ms: Floats,
     since_ms: float,
     rows: Floats,
-    excluded: Flags,
+    excluded: Bools,
 ) -> bool:
     """Fills the sample of one job; False if nothing at all is known of it."""
     k, known = seen.row[j], False
@@ -213,7 +211,7 @@ def apply(
     graph: Graph,
     seen: Seen,
     out: Wanted,
-    accepted: Flags,
+    accepted: Bools,
     history: History,
     tracking: Tracking,
     delayed: Delayed,

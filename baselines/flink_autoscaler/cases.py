@@ -36,7 +36,12 @@ from baselines.flink_autoscaler.job import EvaluationFailed, Job, Outcome
 from baselines.flink_autoscaler.memory import REMOVED
 from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.settings import Switches
-from baselines.flink_autoscaler.state import GLOBALS, Delayed, Floats, Ints, copied
+from baselines.flink_autoscaler.state import (
+    GLOBALS,
+    Delayed,
+    copied,
+)
+from dsp_gym.arrays import Floats, Ints
 
 __all__ = ["Trace", "decision", "trace"]
 

@@ -27,9 +27,9 @@ from baselines.flink_autoscaler.state import (
     OBSERVED,
     OUT,
     SLOTS,
-    Floats,
 )
 from baselines.flink_autoscaler.window import observed_rate
+from dsp_gym.arrays import Floats
 
 __all__ = ["CollectionFailed", "Vertex", "job_sample", "source_partitions", "vertex_sample"]
 

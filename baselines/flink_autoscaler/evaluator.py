@@ -18,11 +18,10 @@ from baselines.flink_autoscaler.state import (
     OBSERVED,
     OUT,
     SLOTS,
-    Floats,
     Graph,
-    Ints,
 )
 from baselines.flink_autoscaler.window import average, rate
+from dsp_gym.arrays import Floats, Ints
 
 __all__ = [
     "EVALUATED",

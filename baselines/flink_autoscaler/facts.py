@@ -52,8 +52,11 @@ from baselines.flink_autoscaler.scaler import (
     scale_vertex,
 )
 from baselines.flink_autoscaler.settings import settings_of
-from baselines.flink_autoscaler.state import METRICS, Floats
+from baselines.flink_autoscaler.state import (
+    METRICS,
+)
 from baselines.flink_autoscaler.window import average, observed_rate, rate
+from dsp_gym.arrays import Floats
 from dsp_gym.errors import SchemaError, did_you_mean
 
 __all__ = ["fact"]

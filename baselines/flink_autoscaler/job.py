@@ -28,10 +28,7 @@ from baselines.flink_autoscaler.state import (
     METRICS,
     OBSERVED,
     Delayed,
-    Flags,
-    Floats,
     Graph,
-    Ints,
     Memory,
     record_restart,
     remember,
@@ -39,6 +36,7 @@ from baselines.flink_autoscaler.state import (
     trim,
 )
 from baselines.flink_autoscaler.window import append, average, restarted
+from dsp_gym.arrays import Bools, Floats, Ints
 
 __all__ = ["Changes", "EvaluationFailed", "Job", "Outcome", "TaskManagers", "ordered"]
 
@@ -60,7 +58,7 @@ class Changes:
     """What the scaler wants of every vertex, before the gate."""
 
     new: Ints
-    outside: Flags
+    outside: Bools
     expected: Floats  # EXPECTED_PROCESSING_RATE; NaN: none
     events: Ints
     due: bool  # at least one changed vertex is outside its thresholds

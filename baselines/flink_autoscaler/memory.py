@@ -11,8 +11,14 @@ import numpy as np
 from baselines.flink_autoscaler.flink_memory import TM, FlinkMemory, MemoryRefused, derive
 from baselines.flink_autoscaler.numbers import ceiling_text
 from baselines.flink_autoscaler.options import Options
-from baselines.flink_autoscaler.state import HEAP, MANAGED, METASPACE, SLOTS, Floats
+from baselines.flink_autoscaler.state import (
+    HEAP,
+    MANAGED,
+    METASPACE,
+    SLOTS,
+)
 from baselines.flink_autoscaler.units import memory_bytes, memory_text
+from dsp_gym.arrays import Floats
 
 __all__ = [
     "REMOVED",

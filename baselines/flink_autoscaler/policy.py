@@ -16,7 +16,11 @@ from baselines.flink_autoscaler.gate import exceeds_quota, may_act
 from baselines.flink_autoscaler.job import EvaluationFailed
 from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.settings import Alignment, Switches, settings_of
-from baselines.flink_autoscaler.state import Flags, Floats, Graph, Ints, Memory
+from baselines.flink_autoscaler.state import (
+    Graph,
+    Memory,
+)
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, DspGymError, SchemaError
 from dsp_gym.loop.decision import ScalingDecision
@@ -236,9 +240,9 @@ class FlinkAutoscaler:
             ),
         )
 
-    def _gate(self, snapshot: MetricsSnapshot, seen: batch.Seen) -> Flags:
+    def _gate(self, snapshot: MetricsSnapshot, seen: batch.Seen) -> Bools:
         o = self.options
-        accepted: Flags = self._out.result == batch.DUE
+        accepted: Bools = self._out.result == batch.DUE
         if not o.scaling_enabled:
             return np.zeros_like(accepted)
         quota = o.quota_cpu is not None or o.quota_memory is not None
@@ -262,7 +266,7 @@ class FlinkAutoscaler:
             )
         return accepted
 
-    def _why(self, accepted: Flags) -> reasons.Why:
+    def _why(self, accepted: Bools) -> reasons.Why:
         evaluated = self._out.evaluated
 
         def reason(job: int, v: int) -> str:
@@ -285,7 +289,7 @@ def _ms(seconds: Floats) -> Ints:
     return np.rint(np.asarray(seconds) * 1000.0).astype(np.int64)
 
 
-def _graph(jobs: Topology, options: Options) -> tuple[Graph, Flags]:
+def _graph(jobs: Topology, options: Options) -> tuple[Graph, Bools]:
     """Graphs of the job files, and the vertices that no policy may scale."""
     tables = jobs.tables
     k, v = tables.kind.shape

@@ -21,7 +21,12 @@ from baselines.flink_autoscaler.settings import (
     OFF,
     Settings,
 )
-from baselines.flink_autoscaler.state import Delayed, Flags, Floats, Graph, History, Ints
+from baselines.flink_autoscaler.state import (
+    Delayed,
+    Graph,
+    History,
+)
+from dsp_gym.arrays import Bools, Floats, Ints
 
 __all__ = [
     "EXPECTING",
@@ -258,7 +263,7 @@ def scale_vertices(
     k: int,
     evaluated: Floats,
     parallelism: Ints,
-    excluded: Flags,
+    excluded: Bools,
     now: int,
     s: Settings,
     restart_s: float,
@@ -266,7 +271,7 @@ def scale_vertices(
     delayed: Delayed,
     j: int,
     new: Ints,
-    outside: Flags,
+    outside: Bools,
     expected: Floats,
     events: Ints,
 ) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.loop.protocols import State
 
 __all__ = [
@@ -22,9 +23,6 @@ __all__ = [
     "copied",
 ]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 METRICS = (
     "LAG",
@@ -56,7 +54,7 @@ class Graph(NamedTuple):
     n: Ints  # (K,)
     inputs: Ints  # (K, V, I) columns of the inputs, -1 beyond
     outputs: Ints  # (K, V) number of outputs
-    hashed: Flags  # (K, V) any input is HASH
+    hashed: Bools  # (K, V) any input is HASH
     max_parallelism: Ints  # (K, V) key groups
     partitions: Ints  # (K, V) of a source, 0 = unknown
     lowest: Ints  # (K, V) vertex.min-parallelism
@@ -98,7 +96,7 @@ class Delayed(NamedTuple):
     size: Ints  # (J, V); 0 = none
     ts_ms: Ints  # (J, V, D)
     parallelism: Ints
-    outside: Flags
+    outside: Bools
 
 
 class Memory:
@@ -143,7 +141,7 @@ class Memory:
         self.collected_ms = np.full(j, np.iinfo(np.int64).min)
         self.busy_ms = np.zeros((j, v))  # accumulated from gauges since the restart
 
-    def clear(self, rows: Flags) -> None:
+    def clear(self, rows: Bools) -> None:
         """Forgets some of the jobs."""
         self.window.size[rows] = 0
         self.history.size[rows] = 0

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from baselines.flink_autoscaler.state import Floats, Ints, Window
+from baselines.flink_autoscaler.state import (
+    Window,
+)
+from dsp_gym.arrays import Floats, Ints
 
 __all__ = ["append", "average", "observed_rate", "rate", "restarted"]
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from baselines.streambed.models import (
@@ -26,12 +25,12 @@ from baselines.streambed.models import (
     fit,
     loocv,
 )
+from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import MissingExtraError
 
 __all__ = ["Budget", "Exploration", "ExplorerConfig", "SearchSpace", "explore"]
 
-Floats = NDArray[np.float64]
 
 XI = 0.01
 """Least improvement that counts, in standard deviations of the errors seen (scikit-optimize)."""

@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 
 __all__ = ["FORMS", "Form", "Point", "Surface", "extrapolation_error", "fit", "loocv"]
 
-Floats = NDArray[np.float64]
 Form = Literal["linear", "log", "sqrt"]
 
 FORMS: dict[Form, Callable[[Floats], Floats]] = {

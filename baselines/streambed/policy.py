@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from baselines import reasons
@@ -16,6 +15,7 @@ from baselines.streambed.bids2 import Operator, bids2, fillings, slot_range
 from baselines.streambed.optimizer import profile_mib
 from baselines.streambed.plan import CapacityModel, Learned, PlannerConfig, answer, learn
 from baselines.streambed.simulated import SimulatedTestbed
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import ScalingDecision
@@ -28,8 +28,6 @@ from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 
 __all__ = ["Streambed", "StreambedConfig"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SOURCE = 0  # of job.tables.kind
 
@@ -106,7 +104,7 @@ class Streambed:
             {"planned_per_s": ("job", np.nan), "wanted": ("vertex", -1), "level": ("job", -1)}
         )
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
         self._tables = [_Table(self._model(spec), spec) for spec in jobs.specs]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.calibration.model import Model
 from dsp_gym.calibration.observations import Observation
 from dsp_gym.calibration.parameters import (
@@ -39,8 +39,6 @@ IDENTIFIED = 0.7
 OUTLIER, OUTLIER_LOG = 6.0, 0.3
 """A run whose rate is this many typical residuals, and this far in log, from the fit is left out:
 an aborted measurement."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

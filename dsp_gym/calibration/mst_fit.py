@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.calibration.mst_model import (
     FORMS,
     Form,
@@ -111,7 +111,7 @@ def fit_model(
     near = _near_limit(measurements, runs)
     names = [*("scale" for _ in near), *_form_parameters(form, bool(start.few_keys))]
 
-    def model(x: NDArray[np.float64]) -> MstModel:
+    def model(x: Floats) -> MstModel:
         seconds = list(start.seconds)
         for v, scale in zip(near, x, strict=False):
             seconds[v] *= math.exp(-scale)
@@ -247,7 +247,7 @@ def _with_memory(measurements: Measurements, base: MstModel, enough_mib: float) 
     for v in candidates:
         one_task_s = statistics.median(1 / (cell.mst_per_s * base.ratio[v]) for cell in starved)
 
-        def model(x: NDArray[np.float64], v: int = v, one_task_s: float = one_task_s) -> MstModel:
+        def model(x: Floats, v: int = v, one_task_s: float = one_task_s) -> MstModel:
             effect = MemoryEffect(v, working_set, one_task_s * math.exp(x[1]), float(x[0]))
             return replace(base, memory=effect)
 
@@ -271,10 +271,10 @@ def _residual(model: MstModel, cell: MstCell, enough_mib: float) -> float:
 
 def _minimize(
     names: Sequence[str],
-    model: Callable[[NDArray[np.float64]], MstModel],
+    model: Callable[[Floats], MstModel],
     cells: Sequence[MstCell],
     enough_mib: float,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Least squares of the cells' errors and the priors, from three starts."""
     try:
         from scipy.optimize import least_squares
@@ -284,7 +284,7 @@ def _minimize(
     spread = np.array([_PRIORS[name][1] for name in names])
     low, high = (np.array([_BOUNDS[name][side] for name in names]) for side in (0, 1))
 
-    def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def residuals(x: Floats) -> Floats:
         fitted = model(x)
         errors = [_residual(fitted, cell, enough_mib) for cell in cells]
         return np.concatenate([errors, (x - mean) / spread])

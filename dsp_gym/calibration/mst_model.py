@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.calibration.mst_tables import Measurements, Operator
 from dsp_gym.job.memory import flink_split, managed_mib_per_slot
 from dsp_gym.job.scaling import share_kept
@@ -85,7 +85,7 @@ class MstModel:
         """Linear-equivalent tasks of p, made non-decreasing as `job.scaling.useful_tasks`."""
         form, a, b = self.efficiency(v)
         q = np.arange(1.0, p + 1)
-        kept: NDArray[np.float64] = q * share_kept(form, a, b, q)
+        kept: Floats = q * share_kept(form, a, b, q)
         return float(kept.max())
 
     def efficiency(self, v: int) -> tuple[str, float, float]:

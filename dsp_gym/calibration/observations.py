@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import increase
@@ -158,9 +158,7 @@ def _rate(spec: JobSpec, samples: Samples) -> tuple[float, float, float]:
     return total, spread, drift
 
 
-def _counter(
-    samples: Samples, vertex: str, *metrics: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _counter(samples: Samples, vertex: str, *metrics: str) -> tuple[Floats, Floats]:
     """The first of several counters that the vertex reports."""
     for metric in metrics:
         times, _, values = samples.grid(vertex, metric)
@@ -169,7 +167,7 @@ def _counter(
     return np.zeros(0), np.zeros((0, 0))
 
 
-def _per_s(times: NDArray[np.float64], values: NDArray[np.float64]) -> float:
+def _per_s(times: Floats, values: Floats) -> float:
     rose, seconds = increase(times, values)
     return float(np.nansum(rose / seconds))
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
@@ -22,8 +22,6 @@ from dsp_gym.simulation.rescaling import RESTARTING
 from dsp_gym.simulation.state import T_PENDING, T_PROCESSED, X_PENDING
 
 __all__ = ["Outage", "Replayed", "age_s", "merged", "replay"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Replayed:
     consumed_per_s: Floats  # records read again count again
     backlog: Floats
     age_s: Floats  # of the newest record consumed: NaN while down
-    down: NDArray[np.bool_]
+    down: Bools
 
 
 def replay(

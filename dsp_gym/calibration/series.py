@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.calibration.series_report import SeriesReport
 from dsp_gym.calibration.series_tables import (
     Profile,
@@ -37,7 +37,6 @@ from dsp_gym.job.memory import flink_split, managed_mib_per_slot
 
 __all__ = ["SeriesFit", "WarmUp", "calibrate_series", "fit_series", "fit_warm_up_after_rescales"]
 
-Floats = NDArray[np.float64]
 
 LOAD_FACTOR = 1.08
 """Measured rate in steady state over the offered one (the data's own finding)."""

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats
 from dsp_gym.calibration.csv_rows import read_rows
 from dsp_gym.errors import ConfigError
 
 __all__ = ["Profile", "RecordedOutage", "Series", "read_outages", "read_profiles", "read_series"]
 
-Floats = NDArray[np.float64]
 
 SERIES_COLUMNS = (
     "t_s",
@@ -71,7 +70,7 @@ class Series:
         """Records consumed in all."""
         return float(np.nansum(self.throughput_per_s * self.samples))
 
-    def late(self, latency_s: float) -> NDArray[np.bool_]:
+    def late(self, latency_s: float) -> Bools:
         """Rows whose latency is above the bound, or missing."""
         return np.asarray(np.isnan(self.latency_s) | (self.latency_s > latency_s))
 

@@ -207,9 +207,9 @@ def _job(
         policy,
         name,
         whole,
-        chosen,
+        chosen,  # type: ignore[arg-type]  # a choice of the command line
         seeds=seeds,
-        max_slo_share=max_slo_share,  # type: ignore[arg-type]
+        max_slo_share=max_slo_share,
     )
     return _Job(name, objective.label, objective, space, folder, agent=False)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["allowed_range"]
-
-Ints = NDArray[np.int64]
 
 
 def allowed_range(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dsp_gym.arrays import Ints
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
@@ -28,7 +26,7 @@ class Incumbent:
         self.name = INCUMBENT
         self._advice = advice
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         """It remembers nothing."""
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.backends.replay.jobs import ReplayJobs
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import load_model
@@ -38,7 +38,7 @@ class Stepped(Protocol):
 
     def apply(self, guarded: GuardedDecision) -> None: ...
 
-    def status(self) -> NDArray[np.int64]: ...
+    def status(self) -> Ints: ...
 
     def advance(self, seconds: int) -> Outcome: ...
 
@@ -107,7 +107,7 @@ class PacedJobs:
         """Ask for the configuration from before a change."""
         self._parts[0].apply(before)
 
-    def status(self) -> NDArray[np.int64]:
+    def status(self) -> Ints:
         """Of the last request."""
         return self._parts[0].status()
 

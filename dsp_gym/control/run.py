@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.control.notes import Notes, outcome_to_json
 from dsp_gym.control.permission import Held, Permission, RollBack
@@ -53,7 +53,7 @@ class WatchedJobs(Protocol):
     def roll_back(self, before: GuardedDecision, reason: str) -> None:
         """Ask for the configuration from before a change."""
 
-    def status(self) -> NDArray[np.int64]:
+    def status(self) -> Ints:
         """Of the last request."""
 
     def advance(self, seconds: int) -> Outcome:

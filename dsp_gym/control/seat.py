@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.control.bounds import allowed_range
 from dsp_gym.control.worker import LateError, Worker
 from dsp_gym.errors import DspGymError
@@ -29,8 +29,6 @@ from dsp_gym.loop.topology import Topology
 
 __all__ = ["Cause", "Failure", "Judgement", "Replacement", "Seat", "held"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Cause = Literal["raised", "late", "invalid", "guardrails"]
 
 

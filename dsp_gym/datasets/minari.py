@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from numpy.typing import NDArray
 
 from dsp_gym import __version__
+from dsp_gym.arrays import Floats32
 from dsp_gym.config import files
 from dsp_gym.datasets.encoding import Encoding, job_hash
 from dsp_gym.datasets.reader import Dataset
@@ -211,7 +211,7 @@ def _episodes(seen: Transitions, encoding: Encoding, vertices: int) -> Iterator[
         begin = last + 1
 
 
-def unpadded(observation: NDArray[np.float32], columns: int, vertices: int) -> NDArray[np.float32]:
+def unpadded(observation: Floats32, columns: int, vertices: int) -> Floats32:
     """Observations (N, size) with room for fewer vertices, those that the job has."""
     if columns == vertices:
         return observation

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.envs.action import HOLD, KEEP, LOGITS, MOVES
 from dsp_gym.envs.reward import TERMS, RewardTerms
 
@@ -38,14 +39,14 @@ COLUMNS = (
 class Transitions(NamedTuple):
     """N steps of V vertices, run by run, each in order of time."""
 
-    observation: NDArray[np.float32]  # (N, size)
-    action: NDArray[np.int64]  # (N, 2 V)
-    action_mask: NDArray[np.bool_]  # (N, 10 V)
-    next_observation: NDArray[np.float32]  # (N, size)
+    observation: Floats32  # (N, size)
+    action: Ints  # (N, 2 V)
+    action_mask: Bools  # (N, 10 V)
+    next_observation: Floats32  # (N, size)
     terms: RewardTerms  # (N,) each, unweighted
-    terminated: NDArray[np.bool_]  # (N,)
-    truncated: NDArray[np.bool_]  # (N,)
-    propensity: NDArray[np.float64]  # (N,) NaN: not known
+    terminated: Bools  # (N,)
+    truncated: Bools  # (N,)
+    propensity: Floats  # (N,) NaN: not known
     job: NDArray[np.str_]  # (N,)
     policy: NDArray[np.str_]  # (N,)
 
@@ -53,7 +54,7 @@ class Transitions(NamedTuple):
         return len(self.terminated)
 
     @property
-    def ends(self) -> NDArray[np.bool_]:
+    def ends(self) -> Bools:
         """True where the next row is not what came after, (N,)."""
         return self.terminated | self.truncated
 
@@ -63,13 +64,13 @@ class Transitions(NamedTuple):
         rest = {name: getattr(self, name)[rows] for name in self._fields if name != "terms"}
         return Transitions(terms=terms, **rest)
 
-    def of_policies(self, globs: Sequence[str]) -> NDArray[np.bool_]:
+    def of_policies(self, globs: Sequence[str]) -> Bools:
         """True where one of some policies decided, (N,)."""
         names = np.unique(self.policy)
         kept = [name for name in names if any(fnmatchcase(str(name), glob) for glob in globs)]
         return np.isin(self.policy, kept)
 
-    def valid_action(self) -> NDArray[np.int64]:
+    def valid_action(self) -> Ints:
         """The actions as they were understood: an invalid move holds."""
         n = len(self)
         pairs = self.action.reshape(n, -1, 2).copy()

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 HOLD, MINUS_QUARTER, MINUS_ONE, PLUS_ONE, PLUS_QUARTER, DOUBLE, DS2 = range(7)
 KEEP, LEVEL_DOWN, LEVEL_UP = range(3)

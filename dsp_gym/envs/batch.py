@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import EnvCore
@@ -23,10 +23,6 @@ from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.topology import Topology
 
 __all__ = ["AutoscaleBatch"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 class AutoscaleBatch(EnvCore):
@@ -76,7 +72,7 @@ class AutoscaleBatch(EnvCore):
     def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
         self.source.seed(seeds, mask)
 
-    def reset(self, mask: Bools | None = None) -> NDArray[np.float32]:
+    def reset(self, mask: Bools | None = None) -> Floats32:
         rows = np.arange(len(self)) if mask is None else np.flatnonzero(mask)
         if not len(rows):
             return self._observation
@@ -87,13 +83,13 @@ class AutoscaleBatch(EnvCore):
 
     def reset_with(
         self, seeds: Ints, rates: Floats, labels: Sequence[str] | None = None
-    ) -> NDArray[np.float32]:
+    ) -> Floats32:
         """Begin an episode of given seeds (J,) and loads (J, seconds) in records/s everywhere."""
         ones = np.ones(len(self))
         drawn = Draws(seeds, rates, ones, ones, np.zeros(len(self), np.int64))
         return self.begin(drawn, labels)
 
-    def begin(self, drawn: Draws, labels: Sequence[str] | None = None) -> NDArray[np.float32]:
+    def begin(self, drawn: Draws, labels: Sequence[str] | None = None) -> Floats32:
         """Begin an episode everywhere that was drawn elsewhere."""
         self.load_labels = list(labels or [""] * len(self))
         return self._start(np.arange(len(self)), drawn, None)
@@ -123,7 +119,7 @@ class AutoscaleBatch(EnvCore):
         self._observation = saved["observation"].copy()
         self._look()
 
-    def _start(self, rows: Ints, drawn: Draws, mask: Bools | None) -> NDArray[np.float32]:
+    def _start(self, rows: Ints, drawn: Draws, mask: Bools | None) -> Floats32:
         parallelism, level = start_configuration(self.topology, self.config, drawn, rows)
         self.jobs.reset(
             drawn.seeds,

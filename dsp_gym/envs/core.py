@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.envs import action, sizing
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import ObservationEncoder
@@ -24,10 +24,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
 __all__ = ["BatchStep", "EnvCore", "MeasuredEnv", "SteppedJobs"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 class SteppedJobs(Protocol):
@@ -48,7 +44,7 @@ class SteppedJobs(Protocol):
 class BatchStep(NamedTuple):
     """What one step gives, each (J,) or (J, ...)."""
 
-    observation: NDArray[np.float32]
+    observation: Floats32
     reward: Floats
     terminated: Bools
     truncated: Bools
@@ -118,7 +114,7 @@ class EnvCore:
         """Give each environment a new stream of episodes, or those where the mask is True."""
         raise NotImplementedError
 
-    def reset(self, mask: Bools | None = None) -> NDArray[np.float32]:
+    def reset(self, mask: Bools | None = None) -> Floats32:
         """Begin the next episode in all environments, or where the mask is True."""
         raise NotImplementedError
 
@@ -201,7 +197,7 @@ class EnvCore:
         truncated = self.steps * self.config.interval_s >= self.config.episode_s
         return terminated, truncated
 
-    def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> NDArray[np.float32]:
+    def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> Floats32:
         self.steps[rows] = 0
         self.encoder.reset(mask)
         if self.guardrails is not None:
@@ -215,7 +211,7 @@ class EnvCore:
         self._observation = fresh
         return self._observation
 
-    def _encode_rows(self, rows: Ints) -> NDArray[np.float32]:
+    def _encode_rows(self, rows: Ints) -> Floats32:
         """Observations with only some rows encoded anew: encoding advances the encoder's memory."""
         kept = self.encoder.save()
         fresh = self.encoder.encode(self.snapshot, self._rates)
@@ -250,6 +246,6 @@ class MeasuredEnv(EnvCore):
             self._pending_s = outcome.pending_s
         return replace(outcome, pending_s=self._pending_s)
 
-    def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> NDArray[np.float32]:
+    def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> Floats32:
         self._pending_s = np.zeros(1)
         return super()._begin(rows, seeds, mask)

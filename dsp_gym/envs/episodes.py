@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.envs import sizing
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.loads.sampler import LoadSampler
@@ -16,9 +16,6 @@ from dsp_gym.loop.topology import Topology
 
 __all__ = ["Draws", "EpisodeSource", "episode_seed", "start_configuration"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 MAX_KEPT_LOADS = 512
 """Generated loads kept for reuse (an hour of seconds each; tens of MiB)."""

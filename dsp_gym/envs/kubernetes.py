@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.backends.flink.slots import bounded
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.connection import KubernetesJobs, watched_on_kubernetes
@@ -33,9 +33,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.window import WindowConfig
 
 __all__ = ["KubernetesEnv", "KubernetesEnvPlace", "kubernetes_place"]
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 class KubernetesEnvPlace(KubernetesPlace):
@@ -109,7 +106,7 @@ class KubernetesEnv(MeasuredEnv):
     def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
         self._seeds = np.random.default_rng(int(seeds[0]))
 
-    def reset(self, mask: Bools | None = None) -> NDArray[np.float32]:
+    def reset(self, mask: Bools | None = None) -> Floats32:
         _close(self._open)
         began_s = time.time()
         jobs = watched_on_kubernetes(self.place, self.spec, self._window, apply=self.place.apply)

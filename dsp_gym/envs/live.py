@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.connection import reach, watched
 from dsp_gym.backends.flink.live_jobs import LiveJobs
@@ -41,8 +41,6 @@ from dsp_gym.metrics.window import WindowConfig
 
 __all__ = ["FlinkEnv", "FlinkPlace", "place_of"]
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 CANCEL_S = 60.0
 """Longest wait for a job of our own to end, s."""
@@ -119,7 +117,7 @@ class FlinkEnv(MeasuredEnv):
     def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
         self.source.seed(seeds, mask)
 
-    def reset(self, mask: Bools | None = None) -> NDArray[np.float32]:
+    def reset(self, mask: Bools | None = None) -> Floats32:
         self._end_job()
         rows = np.arange(1)
         drawn = self.source.draw(rows)

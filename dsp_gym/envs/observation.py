@@ -14,14 +14,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.job.tables import SINK, SOURCE, JobTables
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LIMIT = 10.0
 
@@ -131,9 +129,7 @@ class ObservationEncoder:
         self._vertex[rows] = np.nan
         self._job[rows] = np.nan
 
-    def encode(
-        self, snapshot: MetricsSnapshot, rates: Ds2Rates | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, snapshot: MetricsSnapshot, rates: Ds2Rates | None = None) -> Floats32:
         """Observations (J, layout.size) of a snapshot that follows the last one.
 
         `rates` are DS2's of this snapshot, where they are at hand.
@@ -199,7 +195,7 @@ def _listed(array: Floats) -> list[Any]:
     return [None if np.isnan(value) else float(value) for value in array]
 
 
-def _fixed_part(topology: Topology, layout: ObservationLayout) -> NDArray[np.float32]:
+def _fixed_part(topology: Topology, layout: ObservationLayout) -> Floats32:
     """Mask and adjacency filled in, all else 0."""
     tables, vertices = topology.tables, layout.vertices
     out = np.zeros((len(topology), layout.size), np.float32)
@@ -249,7 +245,7 @@ def _encode(
     vertex_memory: Floats,
     job_memory: Floats,
     job_at: int,
-    out: NDArray[np.float32],
+    out: Floats32,
 ) -> None:
     for j in range(row.shape[0]):
         k = row[j]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.backends.replay.jobs import ReplayJobs
 from dsp_gym.config import files
 from dsp_gym.config.model import ConfigModel
@@ -28,9 +28,6 @@ from dsp_gym.records.journal import Journal
 from dsp_gym.records.recording import Recording
 
 __all__ = ["ReplayEnv", "ReplayPlace", "replay_place"]
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 class ReplayPlace(ConfigModel):
@@ -95,7 +92,7 @@ class ReplayEnv(MeasuredEnv):
     def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
         self._base_seed, self._episode = int(seeds[0]), 0
 
-    def reset(self, mask: Bools | None = None) -> NDArray[np.float32]:
+    def reset(self, mask: Bools | None = None) -> Floats32:
         seed = episode_seed(self._base_seed, self._episode)
         self._episode += 1
         run = self.runs[seed % len(self.runs)]

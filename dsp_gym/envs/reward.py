@@ -10,13 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.outcome import Outcome
-
-Floats = NDArray[np.float64]
 
 TERMS = ("cost", "slo", "backlog", "rescale")
 

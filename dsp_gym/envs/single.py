@@ -11,8 +11,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs import action
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.core import EnvCore
@@ -21,7 +21,7 @@ from dsp_gym.envs.scenarios import decided_by, scenario
 from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
-Observation = NDArray[np.float32]
+Observation = Floats32
 
 
 def observation_space(size: int) -> spaces.Space[Observation]:
@@ -35,7 +35,7 @@ def action_space(vertices: int) -> spaces.MultiDiscrete:
     return spaces.MultiDiscrete([action.MOVES, action.MEMORY_MOVES] * vertices)
 
 
-class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
+class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
     """A Flink job whose vertices are scaled once per decision interval.
 
     Args:
@@ -93,9 +93,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
         observation = self.batch.reset()[0]
         return observation, {"load": self.batch.load_labels[0], "action_mask": self.action_masks()}
 
-    def step(
-        self, action: NDArray[np.int64]
-    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Ints) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """One decision; the job then runs for one interval."""
         step = self.batch.step(np.asarray(action, dtype=np.int64)[None, :])
         info = self.batch.info(step, 0) | {"action_mask": self.action_masks()}
@@ -107,7 +105,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, NDArray[np.int64]]):
             info,
         )
 
-    def action_masks(self) -> NDArray[np.bool_]:
+    def action_masks(self) -> Bools:
         """Valid actions, (V * 10,), as sb3-contrib's MaskablePPO asks for them."""
         return np.asarray(self.batch.action_masks()[0])
 

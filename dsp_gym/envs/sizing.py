@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.capacity import vertex_capacity
 from dsp_gym.job.tables import SOURCE, JobTables
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @njit(cache=True, nogil=True)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.core import BatchStep
 from dsp_gym.envs.scenarios import ONE_JOB, scenario
@@ -19,7 +19,7 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
 
-class AutoscaleVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.float64]]):
+class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
     """`num_envs` jobs; with several jobs in the config, environment i is job i modulo their number.
 
     Environment i seeded with `seed` is the single environment seeded with `seed + i`. An episode
@@ -72,10 +72,8 @@ class AutoscaleVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.fl
         return observation.copy(), {"action_mask": self.batch.action_masks()}
 
     def step(  # type: ignore[override]  # Gymnasium types done flags by the rewards' array type
-        self, actions: NDArray[np.int64]
-    ) -> tuple[
-        Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
-    ]:
+        self, actions: Ints
+    ) -> tuple[Observation, Floats, Bools, Bools, dict[str, Any]]:
         """One decision of every job."""
         step = self.batch.step(np.asarray(actions, dtype=np.int64))
         info = self._info(step)
@@ -86,7 +84,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[np.fl
         info["action_mask"] = self.batch.action_masks()
         return observation.copy(), step.reward, step.terminated, step.truncated, info
 
-    def action_masks(self) -> NDArray[np.bool_]:
+    def action_masks(self) -> Bools:
         """Valid actions, (num_envs, V * 10)."""
         return self.batch.action_masks()
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config.files import configs_root, load_model, parse, read_yaml
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
@@ -77,7 +77,7 @@ def _standing(card: Scorecard, config: BenchmarkConfig, policy: str) -> Standing
         places.setdefault((cell.job, cell.load), []).append(i)
     order = np.array(list(places.values()))  # (jobs * loads, seeds)
 
-    def table(values: Sequence[float]) -> NDArray[np.float64]:
+    def table(values: Sequence[float]) -> Floats:
         return np.take(np.asarray(values, dtype=np.float64), order)
 
     def estimate(name: str) -> Estimate | None:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsp_gym import __version__
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.sizing import sized
 from dsp_gym.errors import ConfigError
@@ -57,17 +57,15 @@ PLAN = "clairvoyant"
 Observer = Callable[[str, int, int, Step], None]
 """Told of each step: the policy's label, decisions taken, decisions in all, and the step."""
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
     """The rows of a batch: every job under every load with every seed."""
 
     specs: tuple[JobSpec, ...]
-    job: NDArray[np.int64]  # (J,) index into specs
+    job: Ints  # (J,) index into specs
     loads: tuple[LoadCell, ...]  # (J,)
-    seeds: NDArray[np.int64]  # (J,) of the simulation
+    seeds: Ints  # (J,) of the simulation
     rates: Floats  # (J, T) records/s
 
     def __len__(self) -> int:
@@ -266,7 +264,7 @@ def _runs(config: BenchmarkConfig, base_dir: str | Path | None) -> _Runs:
     )
 
 
-def _start(topology: Topology, runs: _Runs, config: BenchmarkConfig) -> NDArray[np.int64] | None:
+def _start(topology: Topology, runs: _Runs, config: BenchmarkConfig) -> Ints | None:
     """Parallelism to start with, the same for every policy; None: what the job files say."""
     if config.start == "job":
         return None
@@ -291,7 +289,7 @@ class _Record:
 
     outcome: dict[str, Floats]
     subtasks: Floats  # decided on, sources left out
-    trips: NDArray[np.bool_]  # (K, J, guardrails)
+    trips: Bools  # (K, J, guardrails)
     latency: dict[str, Floats]  # (J,) by metric
 
     @classmethod

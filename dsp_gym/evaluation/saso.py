@@ -7,11 +7,11 @@ controller (Kalavri et al., OSDI 2018, section 3), measured on what a policy did
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dsp_gym.arrays import Floats
 
 __all__ = ["load_changes", "overshoot", "settling_s"]
 
-Floats = NDArray[np.float64]
 
 CHANGE = 0.2
 """Share by which the load must have moved: more than noise, less than what needs no answer."""

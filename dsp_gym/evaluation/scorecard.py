@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import SchemaError
@@ -250,7 +250,7 @@ def score(
     return tuple(rows)
 
 
-def _tables(cells: Sequence[Cell], policy: str, job: str) -> dict[str, NDArray[np.float64]]:
+def _tables(cells: Sequence[Cell], policy: str, job: str) -> dict[str, Floats]:
     """Every metric of one policy and job as an array of shape (loads, seeds)."""
     by_load: dict[str, list[Mapping[str, float]]] = {}
     for cell in cells:
@@ -279,15 +279,15 @@ def _saving(cells: Sequence[Cell], how: _Resampling) -> Saving | None:
     return Saving(share=share, low=interval.low, high=interval.high)
 
 
-def _estimate(scores: NDArray[np.float64], how: _Resampling) -> Estimate:
+def _estimate(scores: Floats, how: _Resampling) -> Estimate:
     interval = stratified_bootstrap(scores, interquartile_mean, n=how.n, confidence=how.confidence)
     value = float(interquartile_mean(scores.reshape(-1)))
     return Estimate(value=value, low=interval.low, high=interval.high)
 
 
 def _differences(
-    mine: Mapping[str, NDArray[np.float64]],
-    other: Mapping[str, NDArray[np.float64]] | None,
+    mine: Mapping[str, Floats],
+    other: Mapping[str, Floats] | None,
     names: Iterable[str],
     how: _Resampling,
     *,

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from dsp_gym.arrays import Floats
 
 __all__ = [
     "Interval",
@@ -25,7 +27,7 @@ __all__ = [
     "stratified_bootstrap",
 ]
 
-Array = NDArray[np.float64]
+Array = Floats
 Statistic = Callable[[Array], Array]
 """Reduces the last axis of an array."""
 

@@ -6,18 +6,14 @@ from typing import Literal
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["BoundsAndQuota", "BoundsAndQuotaConfig"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class BoundsAndQuotaConfig(ConfigModel):
@@ -58,7 +54,7 @@ class BoundsAndQuota(Restriction):
         self.config = c = config or BoundsAndQuotaConfig()
         self.coupled = c.cores is not None or c.memory_mib is not None
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         c, tables = self.config, snapshot.topology.tables
         trips = np.zeros(len(parallelism), dtype=bool)
         _bound(
@@ -106,7 +102,7 @@ def _bound(
     mib_quota: float,
     p: Ints,
     level: Ints,
-    trips: Flags,
+    trips: Bools,
 ) -> None:
     jobs, vertices = p.shape
     for j in range(jobs):

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
@@ -19,10 +19,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import PolicyConfig
 
 __all__ = ["CapacityFloor", "CapacityFloorConfig"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class CapacityFloorConfig(ConfigModel):
@@ -71,10 +67,10 @@ class CapacityFloor(Restriction):
         self.config = c = config or CapacityFloorConfig()
         self._shadow: ShadowPolicy = (shadows or Shadows()).of(c.policy, self.name, model=True)
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._shadow.reset(jobs, seeds, mask)
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         c, tables = self.config, snapshot.topology.tables
         trips = np.zeros(len(parallelism), dtype=bool)
         required = self._shadow.required(snapshot)
@@ -144,7 +140,7 @@ def _raise(
     min_fill: float,
     p: Ints,
     level: Ints,
-    trips: Flags,
+    trips: Bools,
 ) -> None:
     jobs, vertices = p.shape
     for j in range(jobs):

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config import files
 from dsp_gym.errors import SchemaError
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota, BoundsAndQuotaConfig
@@ -69,7 +70,7 @@ class Chain:
         """Whether `allow` says in words what it changed; a large batch does without."""
         self._passes = PASSES if any(getattr(g, "coupled", False) for g in self.guardrails) else 1
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         for guardrail in self.guardrails:
             guardrail.reset(jobs, seeds, mask)
 
@@ -104,7 +105,7 @@ class Chain:
     ) -> GuardedDecision:
         parallelism, level = decision.parallelism.copy(), decision.memory_level.copy()
         trips = np.zeros((len(decision), len(self.guardrails)), dtype=bool)
-        at_work: NDArray[np.bool_] | None = None  # None: every job
+        at_work: Bools | None = None  # None: every job
         for _ in range(self._passes):
             undone = np.zeros(len(decision), dtype=bool)
             for position, guardrail in enumerate(self.guardrails):
@@ -120,9 +121,7 @@ class Chain:
         said = self._words(snapshot, trips) if explain else ()
         return GuardedDecision(parallelism, level, decision, trips, said)
 
-    def _words(
-        self, snapshot: MetricsSnapshot, trips: NDArray[np.bool_]
-    ) -> tuple[Intervention, ...]:
+    def _words(self, snapshot: MetricsSnapshot, trips: Bools) -> tuple[Intervention, ...]:
         said = []
         for job, position in np.argwhere(trips).tolist():
             guardrail = self.guardrails[position]
@@ -139,9 +138,9 @@ def _restrict(
     guardrail: Guardrail,
     snapshot: MetricsSnapshot,
     decision: ScalingDecision,
-    parallelism: NDArray[np.int64],
-    level: NDArray[np.int64],
-) -> NDArray[np.bool_]:
+    parallelism: Ints,
+    level: Ints,
+) -> Bools:
     if isinstance(guardrail, Restriction):
         return guardrail.restrict(snapshot, parallelism, level)
     here = ScalingDecision(parallelism.copy(), level.copy(), decision.reasons)

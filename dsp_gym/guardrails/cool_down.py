@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction
 from dsp_gym.loop.decision import GuardedDecision
@@ -16,10 +16,6 @@ from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["CoolDown", "CoolDownConfig"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class CoolDownConfig(ConfigModel):
@@ -59,7 +55,7 @@ class CoolDown(Restriction):
         )
         self.config = config or CoolDownConfig()
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         c, m = self.config, self._memory
         trips = np.zeros(len(parallelism), dtype=bool)
         _rest(
@@ -127,14 +123,14 @@ def _rest(
     up: float,
     down: float,
     reversal: float,
-    seen: Flags,
+    seen: Bools,
     p_seen: Ints,
     level_seen: Ints,
     moved: Ints,
     moved_s: Floats,
     p: Ints,
     level: Ints,
-    trips: Flags,
+    trips: Bools,
 ) -> None:
     for j in range(p.shape[0]):
         age = t_s[j] - since[j]
@@ -163,7 +159,7 @@ def _remember(
     since: Floats,
     running: Ints,
     running_level: Ints,
-    seen: Flags,
+    seen: Bools,
     p_seen: Ints,
     level_seen: Ints,
     moved: Ints,

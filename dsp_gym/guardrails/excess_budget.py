@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, replace
 from dsp_gym.guardrails.shadow import Shadows
@@ -26,9 +26,6 @@ from dsp_gym.policies import PolicyConfig
 
 __all__ = ["ExcessBudget", "ExcessBudgetConfig"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 BUCKETS = 24
 """Parts the rolling window is counted in; what is older than the window leaves by the part."""
@@ -83,12 +80,12 @@ class ExcessBudget(Restriction):
         )
         self.config = config or ExcessBudgetConfig()
         self._shadow = (shadows or Shadows()).of(self.config.policy, self.name)
-        self._known: tuple[MetricsSnapshot, Flags] | None = None
+        self._known: tuple[MetricsSnapshot, Bools] | None = None
         self._counts = RowMemory(
             {"part": ("job", -1), "cost": ("job", 0.0), "outage_s": ("job", 0.0)}, depth=BUCKETS
         )
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         super().reset(jobs, seeds, mask)
         self._counts.reset(jobs, mask)
         self._known = None
@@ -128,7 +125,7 @@ class ExcessBudget(Restriction):
         )
         return cost, outage
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         over = self._over(snapshot)
         if not over.any():
             return np.zeros_like(over)
@@ -197,7 +194,7 @@ class ExcessBudget(Restriction):
         self._known = None
         self._shadow.restore(state["policy"])
 
-    def _over(self, snapshot: MetricsSnapshot) -> Flags:
+    def _over(self, snapshot: MetricsSnapshot) -> Bools:
         """Where the fallback decides; kept for the tick, it changes with `commit` only."""
         if self._known is None or self._known[0] is not snapshot:
             cost, outage = self.spent(snapshot)
@@ -248,7 +245,7 @@ def _spent(
     cost_share: float,
     outage_share: float,
     given: float,
-    started: Flags,
+    started: Bools,
     counted_s: Floats,
     p_own: Ints,
     level_own: Ints,
@@ -302,10 +299,10 @@ def _count(
     wanted: Ints,
     wanted_level: Ints,
     needed: Ints,
-    over: Flags,
+    over: Bools,
     window: float,
     given: float,
-    started: Flags,
+    started: Bools,
     counted_s: Floats,
     credited_s: Floats,
     p_own: Ints,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, replace
 from dsp_gym.guardrails.shadow import Shadows
@@ -20,16 +20,13 @@ from dsp_gym.policies import PolicyConfig
 
 __all__ = ["Demanding", "Fallback", "FallbackConfig"]
 
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
 
 class Demanding(Protocol):
     """A guardrail that can ask for the fallback."""
 
     name: str
 
-    def demands(self, snapshot: MetricsSnapshot) -> Flags:
+    def demands(self, snapshot: MetricsSnapshot) -> Bools:
         """True for the jobs it asks for, (J,)."""
 
 
@@ -58,17 +55,17 @@ class Fallback(Restriction):
         self.shadow = (shadows or Shadows()).of(self.config.policy, self.name)
         self._asking = tuple(asking)
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self.shadow.reset(jobs, seeds, mask)
 
-    def asked(self, snapshot: MetricsSnapshot) -> Flags:
+    def asked(self, snapshot: MetricsSnapshot) -> Bools:
         """True for the jobs in which it decides, whether or not that changes anything, (J,)."""
         asked = np.zeros(len(snapshot), dtype=bool)
         for guardrail in self._asking:
             asked |= guardrail.demands(snapshot)
         return asked
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         asked = self.asked(snapshot)
         if not asked.any():
             return asked

@@ -6,18 +6,14 @@ from typing import Literal
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, hold
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 
 __all__ = ["Freeze", "FreezeConfig"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class FreezeConfig(ConfigModel):
@@ -41,7 +37,7 @@ class Freeze(Restriction):
         super().__init__()
         self.config = config or FreezeConfig()
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         frozen = np.zeros(len(parallelism), dtype=bool)
         _frozen(
             snapshot.topology.row,
@@ -71,7 +67,7 @@ def _frozen(
     growth: Floats,
     records_in: Floats,
     limit_s: float,
-    frozen: Flags,
+    frozen: Bools,
 ) -> None:
     for j in range(pending.shape[0]):
         waiting = arriving = growing = 0.0

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import MetricsError, did_you_mean
 from dsp_gym.guardrails.restriction import Restriction, hold
@@ -18,8 +19,6 @@ from dsp_gym.loop.topology import Topology
 
 __all__ = ["Features", "OutOfDistribution", "OutOfDistributionConfig", "quantile_box"]
 
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 Features = Callable[[MetricsSnapshot], Mapping[str, NDArray[Any]]]
 """Features by name from a snapshot, (J,) or (J, V); unknown is NaN."""
@@ -67,13 +66,13 @@ class OutOfDistribution(Restriction):
         super().__init__()
         self.config = config or OutOfDistributionConfig()
         self._features = features
-        self._known: tuple[MetricsSnapshot, dict[str, Flags]] | None = None
+        self._known: tuple[MetricsSnapshot, dict[str, Bools]] | None = None
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         super().reset(jobs, seeds, mask)
         self._known = None
 
-    def demands(self, snapshot: MetricsSnapshot) -> Flags:
+    def demands(self, snapshot: MetricsSnapshot) -> Bools:
         """True where more features than tolerated are outside, (J,)."""
         outside = np.zeros(len(snapshot), dtype=np.int64)
         if self.config.bounds:
@@ -81,7 +80,7 @@ class OutOfDistribution(Restriction):
                 outside += flags
         return np.asarray(outside > self.config.tolerated)
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         if self.config.action == "fallback" or not self.config.bounds:
             return np.zeros(len(parallelism), dtype=bool)
         return hold(snapshot, self.demands(snapshot), parallelism, level)
@@ -90,13 +89,13 @@ class OutOfDistribution(Restriction):
         names = [name for name, flags in self._outside(snapshot).items() if flags[job]]
         return f"unlike anything seen in training: {', '.join(names)}"
 
-    def _outside(self, snapshot: MetricsSnapshot) -> dict[str, Flags]:
+    def _outside(self, snapshot: MetricsSnapshot) -> dict[str, Bools]:
         """Flags by feature; kept for the tick, as a chain asks several times."""
         if self._known is None or self._known[0] is not snapshot:
             self._known = snapshot, self._looked(snapshot)
         return self._known[1]
 
-    def _looked(self, snapshot: MetricsSnapshot) -> dict[str, Flags]:
+    def _looked(self, snapshot: MetricsSnapshot) -> dict[str, Bools]:
         found = {} if self._features is None else self._features(snapshot)
         outside = {}
         for name, (low, high) in self.config.bounds.items():

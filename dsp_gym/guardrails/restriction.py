@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
@@ -18,9 +18,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
 __all__ = ["Restriction", "hold", "replace"]
-
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class Restriction:
@@ -33,10 +30,10 @@ class Restriction:
     def __init__(self, memory: RowMemory | None = None) -> None:
         self._memory = memory or RowMemory({})
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         """Changes the working copy in place; True for the jobs it changed, (J,)."""
         raise NotImplementedError
 
@@ -63,19 +60,19 @@ class Restriction:
         self._memory.restore(state)
 
 
-def hold(snapshot: MetricsSnapshot, rows: Flags, parallelism: Ints, level: Ints) -> Flags:
+def hold(snapshot: MetricsSnapshot, rows: Bools, parallelism: Ints, level: Ints) -> Bools:
     """Keeps the running configuration in the given rows; True where that changes something."""
     return replace(snapshot, rows, snapshot.parallelism, snapshot.memory_level, parallelism, level)
 
 
 def replace(
     snapshot: MetricsSnapshot,
-    rows: Flags,
+    rows: Bools,
     wanted_parallelism: Ints,
     wanted_level: Ints,
     parallelism: Ints,
     level: Ints,
-) -> Flags:
+) -> Bools:
     """Takes another configuration in the given rows; True where that changes something."""
     trips = np.zeros(len(parallelism), dtype=bool)
     _replace(
@@ -95,12 +92,12 @@ def replace(
 def _replace(
     row: Ints,
     n: Ints,
-    rows: Flags,
+    rows: Bools,
     wanted_p: Ints,
     wanted_level: Ints,
     p: Ints,
     level: Ints,
-    trips: Flags,
+    trips: Bools,
 ) -> None:
     for j in range(p.shape[0]):
         if not rows[j]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dsp_gym.arrays import Ints
 from dsp_gym.errors import ConfigError
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, Policy, State
@@ -38,7 +36,7 @@ class ShadowPolicy:
     def name(self) -> str:
         return self.policy.name
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self.policy.reset(jobs, seeds, mask)
         self._seen = self._needed_for = None
 

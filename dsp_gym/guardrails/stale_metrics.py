@@ -6,19 +6,15 @@ from typing import Literal
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.guardrails.restriction import Restriction, hold
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 
 __all__ = ["StaleMetrics", "StaleMetricsConfig"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class StaleMetricsConfig(ConfigModel):
@@ -55,7 +51,7 @@ class StaleMetrics(Restriction):
         super().__init__()
         self.config = config or StaleMetricsConfig()
 
-    def demands(self, snapshot: MetricsSnapshot) -> Flags:
+    def demands(self, snapshot: MetricsSnapshot) -> Bools:
         """True where the metrics cannot be relied on, (J,)."""
         # Written so that an unknown fill counts as none.
         stale = ~(snapshot.window_fill >= self.config.min_window_fill - 1e-9)
@@ -68,7 +64,7 @@ class StaleMetrics(Restriction):
                 _unknown(topology.row, topology.tables.n, np.ascontiguousarray(values), stale)
         return np.asarray(stale)
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         if self.config.action == "fallback":  # the fallback asks `demands` itself
             return np.zeros(len(parallelism), dtype=bool)
         return hold(snapshot, self.demands(snapshot), parallelism, level)
@@ -87,7 +83,7 @@ class StaleMetrics(Restriction):
 
 
 @njit(cache=True, nogil=True)
-def _unknown(row: Ints, n: Ints, values: Floats, stale: Flags) -> None:
+def _unknown(row: Ints, n: Ints, values: Floats, stale: Bools) -> None:
     for j in range(values.shape[0]):
         for v in range(n[row[j]]):
             stale[j] = stale[j] or np.isnan(values[j, v])

@@ -6,17 +6,14 @@ from typing import Literal
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["StepLimit", "StepLimitConfig"]
-
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class StepLimitConfig(ConfigModel):
@@ -44,7 +41,7 @@ class StepLimit(Restriction):
         super().__init__()
         self.config = config or StepLimitConfig()
 
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Flags:
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         c, tables = self.config, snapshot.topology.tables
         trips = np.zeros(len(parallelism), dtype=bool)
         _limit(
@@ -82,7 +79,7 @@ def _limit(
     levels: int,
     p: Ints,
     level: Ints,
-    trips: Flags,
+    trips: Bools,
 ) -> None:
     for j in range(p.shape[0]):
         for v in range(n[row[j]]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.job.memory import FULL_MEMTABLE_MIB
 from dsp_gym.job.spec import Popularity
 
@@ -14,7 +14,7 @@ GRID = 65
 """Points of a hit curve over cache / working set in [0, 1]."""
 
 
-def hit_curve(popularity: Popularity, keys: float) -> NDArray[np.float64]:
+def hit_curve(popularity: Popularity, keys: float) -> Floats:
     """Hit rate of an LRU cache that holds the fraction x of the working set, x on GRID points.
 
     Uniform keys: x itself. Zipf: Che's approximation (Che, Tung, Wang, 2002) over at most 4,096

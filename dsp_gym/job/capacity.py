@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.job.service import (
     compiled,
@@ -131,7 +131,7 @@ def vertex_capacity(
 
 
 @compiled
-def slots_in_use(tables: JobTables, k: int, parallelism: NDArray[np.int64]) -> int:
+def slots_in_use(tables: JobTables, k: int, parallelism: Ints) -> int:
     """Slots in use on the fullest TaskManager; sources stand on TaskManagers of their own."""
     total = 0
     for v in range(tables.n[k]):
@@ -148,8 +148,8 @@ def slots_in_use(tables: JobTables, k: int, parallelism: NDArray[np.int64]) -> i
 def _carried(
     tables: JobTables,
     k: int,
-    parallelism: NDArray[np.int64],
-    levels: NDArray[np.int64],
+    parallelism: Ints,
+    levels: Ints,
     crowd: float,
     rate: float,
 ) -> bool:
@@ -164,9 +164,7 @@ def _carried(
 
 
 @compiled
-def mst_per_s(
-    tables: JobTables, k: int, parallelism: NDArray[np.int64], levels: NDArray[np.int64]
-) -> float:
+def mst_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> float:
     """Largest load, records/s over all sources, that every vertex can carry."""
     crowd = 1.0 - tables.contention[k] * (slots_in_use(tables, k, parallelism) - 1)
     low, high = 0.0, math.inf

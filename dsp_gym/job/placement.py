@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.capacity import MstResult, mst, vertex_capacity
 from dsp_gym.job.memory import managed_mib_per_slot
@@ -46,8 +46,8 @@ def slots_of(parallelism: Mapping[str, int], *, shared: bool) -> int:
 
 @compiled
 def needed_parallelism(
-    tables: JobTables, k: int, levels: NDArray[np.int64], rate_per_s: float, crowd: float
-) -> NDArray[np.int64]:
+    tables: JobTables, k: int, levels: Ints, rate_per_s: float, crowd: float
+) -> Ints:
     """Smallest parallelism per vertex that carries the load; 0 where none does.
 
     Args:
@@ -71,7 +71,7 @@ def needed_parallelism(
 
 @compiled
 def _largest_rate(
-    tables: JobTables, k: int, levels: NDArray[np.int64], slots: int, crowd: float, bound: float
+    tables: JobTables, k: int, levels: Ints, slots: int, crowd: float, bound: float
 ) -> float:
     low, high = 0.0, bound
     for _ in range(60):
@@ -158,7 +158,7 @@ def _shared(tables: JobTables, v: int, slots: int) -> int:
     return int(np.clip(slots, tables.min_parallelism[0, v], tables.max_parallelism[0, v]))
 
 
-def _bound_per_s(tables: JobTables, levels: NDArray[np.int64]) -> float:
+def _bound_per_s(tables: JobTables, levels: Ints) -> float:
     """A load no parallelism within the bounds can carry."""
     bound = math.inf
     for v in range(int(tables.n[0])):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.spec import Efficiency, Vertex
 
 
-def share_kept(form: str, a: float, b: float, q: NDArray[np.float64]) -> NDArray[np.float64]:
+def share_kept(form: str, a: float, b: float, q: Floats) -> Floats:
     """Share of linear scaling a form keeps at parallelism q, from its bare parameters (for fits).
 
     >>> share_kept("usl", 0.1, 0.0, np.array([1.0, 11.0])).tolist()
@@ -23,7 +23,7 @@ def share_kept(form: str, a: float, b: float, q: NDArray[np.float64]) -> NDArray
     return np.ones_like(q)
 
 
-def efficiency(form: Efficiency, p: NDArray[np.int64]) -> NDArray[np.float64]:
+def efficiency(form: Efficiency, p: Ints) -> Floats:
     """Share of linear scaling kept at parallelism p; 1 at p = 1, never increasing.
 
     >>> efficiency(Efficiency(form="power", a=0.5), np.array([1, 4])).tolist()
@@ -32,12 +32,12 @@ def efficiency(form: Efficiency, p: NDArray[np.int64]) -> NDArray[np.float64]:
     return share_kept(form.form, form.a, form.b, p.astype(np.float64))
 
 
-def useful_tasks(form: Efficiency, p: NDArray[np.int64]) -> NDArray[np.float64]:
+def useful_tasks(form: Efficiency, p: Ints) -> Floats:
     """Linear-equivalent tasks p * e(p), made non-decreasing (more tasks are never slower)."""
     return np.asarray(np.maximum.accumulate(p * efficiency(form, p)))
 
 
-def hottest_share(vertex: Vertex, p: NDArray[np.int64]) -> NDArray[np.float64]:
+def hottest_share(vertex: Vertex, p: Ints) -> Floats:
     """Load of the hottest subtask over the mean at parallelism p, at least 1.
 
     Key groups are spread as Flink spreads them: a subtask holds ceil or floor of

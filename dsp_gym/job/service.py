@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
-import numpy as np
-from numpy.typing import NDArray
+
+from dsp_gym.arrays import Floats
 
 __all__ = [
     "compiled",
@@ -50,7 +50,7 @@ def entries(keys: float, content: float, panes: float, prefilled: bool) -> float
 
 
 @compiled
-def hit_rate(hit_curve_row: NDArray[np.float64], cache_mib: float, working_set_mib: float) -> float:
+def hit_rate(hit_curve_row: Floats, cache_mib: float, working_set_mib: float) -> float:
     """Share of reads served from the block cache, linear between the points of the hit curve."""
     if working_set_mib <= cache_mib:
         return 1.0

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job import cache, scaling
 from dsp_gym.job.memory import flink_split, justin_split, level_mib
 from dsp_gym.job.spec import MAX_INPUTS, JobSpec, Vertex
@@ -21,9 +21,6 @@ NO_WINDOW, TUMBLING, SLIDING, SESSION = 0, 1, 2, 3
 KINDS = {"source": SOURCE, "operator": OPERATOR, "sink": SINK}
 WINDOWS = {"tumbling": TUMBLING, "sliding": SLIDING, "session": SESSION}
 MIB = 1024.0 * 1024.0
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Mechanisms(NamedTuple):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import LoadError
 from dsp_gym.loads.spec import (
     Between,
@@ -31,7 +31,7 @@ from dsp_gym.loads.traces import TraceLibrary
 
 __all__ = ["philox", "rates"]
 
-Rates = NDArray[np.float64]
+Rates = Floats
 
 SHAPE, NOISE, CHOICE = 0, 1, 2
 """What a stream of random numbers is for."""
@@ -193,7 +193,7 @@ class _Ticks:
         state = int(np.searchsorted(share, stream.random(), side="right")) % count
         end_s = 0.0
         ends: list[Rates] = []
-        states: list[NDArray[np.int64]] = []
+        states: list[Ints] = []
         while end_s < self.duration_s:
             draws = stream.random((_EVENTS_AT_ONCE, 2))
             jumps = 1 + (draws[:, 1] * (count - 1)).astype(np.int64)

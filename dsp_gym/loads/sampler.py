@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.errors import LoadError, did_you_mean
 from dsp_gym.loads.generate import CHOICE, philox, rates
 from dsp_gym.loads.spec import LoadSpec, TraceLoad, nodes
@@ -42,7 +42,7 @@ class LoadSampler:
     def __init__(self, loads: LoadSet, base_dir: str | Path | None = None) -> None:
         self._traces = TraceLibrary(base_dir)
         self._splits: dict[str, LoadSplit] = dict(loads.splits())
-        self._shares: dict[str, NDArray[np.float64]] = {}
+        self._shares: dict[str, Floats] = {}
         for name, split in self._splits.items():
             weights = np.array([entry.weight for entry in split.loads])
             self._shares[name] = np.cumsum(weights / weights.sum())
@@ -53,7 +53,7 @@ class LoadSampler:
 
     def sample(
         self, split: SplitName, index: int, duration_s: float, dt_s: float = 1.0
-    ) -> tuple[NDArray[np.float64], str]:
+    ) -> tuple[Floats, str]:
         """The rates and the label of the split's draw number `index`.
 
         The index may be any number from 0 on: seeds wrap around inside the split's own range.
@@ -91,7 +91,7 @@ class LoadSampler:
             for entry in chosen.loads
         ]
 
-    def rates(self, cell: LoadCell, duration_s: float, dt_s: float = 1.0) -> NDArray[np.float64]:
+    def rates(self, cell: LoadCell, duration_s: float, dt_s: float = 1.0) -> Floats:
         """The rates of one cell, as multipliers of the job's reference rate."""
         return rates(
             cell.load, seed=cell.seed, duration_s=duration_s, dt_s=dt_s, traces=self._traces

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.errors import LoadError
 
 __all__ = ["DATA_VARIABLE", "Trace", "TraceLibrary", "data_folder", "read_trace"]
@@ -28,8 +28,8 @@ class Trace:
     """
 
     path: Path
-    t_s: NDArray[np.float64]
-    rate: NDArray[np.float64]
+    t_s: Floats
+    rate: Floats
 
     @property
     def end_s(self) -> float:
@@ -101,9 +101,7 @@ def read_trace(path: str | Path) -> Trace:
     return Trace(file, t_s, rate)
 
 
-def _read_columns(
-    reader: Iterator[list[str]], file: Path
-) -> tuple[list[int], NDArray[np.float64], NDArray[np.float64]]:
+def _read_columns(reader: Iterator[list[str]], file: Path) -> tuple[list[int], Floats, Floats]:
     header = [name.strip() for name in next(reader, [])]
     if not header:
         raise LoadError("is empty, expected a header line 't_seconds,rate'", file=file)
@@ -143,7 +141,7 @@ def _number(row: list[str], place: int, line: int, file: Path, header: list[str]
     return number
 
 
-def _check_order(t_s: NDArray[np.float64], lines: list[int], file: Path) -> None:
+def _check_order(t_s: Floats, lines: list[int], file: Path) -> None:
     wrong = np.flatnonzero(np.diff(t_s) <= 0)
     if wrong.size == 0:
         return

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dsp_gym.arrays import Ints
 from dsp_gym.job.capacity import starting_configuration
 from dsp_gym.job.memory import NO_MEMORY, level_mib
 from dsp_gym.job.placement import slots_of
@@ -22,10 +20,10 @@ class Configured(Protocol):
     """What holds the configuration of a batch of jobs: a snapshot, a decision."""
 
     @property
-    def parallelism(self) -> NDArray[np.int64]: ...
+    def parallelism(self) -> Ints: ...
 
     @property
-    def memory_level(self) -> NDArray[np.int64]: ...
+    def memory_level(self) -> Ints: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dsp_gym.arrays import Ints
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.protocols import Guardrail, Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
@@ -59,7 +57,7 @@ class ControlLoop:
         self.guardrails = guardrails
         self.interval_s = interval_s
 
-    def reset(self, seeds: NDArray[np.int64]) -> None:
+    def reset(self, seeds: Ints) -> None:
         """Start policy and guardrails anew; the jobs are the caller's to start."""
         self.policy.reset(self.jobs.topology, seeds)
         if self.guardrails is not None:

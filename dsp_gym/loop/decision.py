@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from dsp_gym.arrays import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +23,7 @@ class ScalingDecision:
     def __len__(self) -> int:
         return len(self.parallelism)
 
-    def changes(self, parallelism: Ints, memory_level: Ints, mask: NDArray[np.bool_]) -> Ints:
+    def changes(self, parallelism: Ints, memory_level: Ints, mask: Bools) -> Ints:
         """1 where the job would have to be rescaled from the given configuration, (J,)."""
         differs = (self.parallelism != parallelism) | (self.memory_level != memory_level)
         return np.asarray(np.any(differs & mask, axis=1), dtype=np.int64)
@@ -46,7 +45,7 @@ class GuardedDecision:
     parallelism: Ints
     memory_level: Ints
     proposed: ScalingDecision
-    trips: NDArray[np.bool_]  # (J, guardrails) in chain order
+    trips: Bools  # (J, guardrails) in chain order
     interventions: tuple[Intervention, ...] = field(default=())
 
     def __len__(self) -> int:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import PolicyError, did_you_mean
 from dsp_gym.loop.decision import ScalingDecision
@@ -38,7 +36,7 @@ class PerJobPolicy:
     def __init__(self, config: NoParameters | None = None) -> None:
         self.config = config or NoParameters()
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         """A function of one snapshot remembers nothing."""
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -18,7 +16,7 @@ from dsp_gym.loop.topology import Topology
 State = dict[str, Any]
 """JSON-able state of a policy or guardrail."""
 
-Mask = NDArray[np.bool_]
+Mask = Bools
 
 IDLE, PENDING, REACHED, REFUSED, TIMED_OUT = 0, 1, 2, 3, 4
 """Actuator status per job: nothing asked; under way; done; failed; gave up."""
@@ -34,7 +32,7 @@ class Policy(Protocol):
 
     name: str
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         """Start anew on these jobs; with a mask only the rows where it is True."""
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
@@ -53,7 +51,7 @@ class Guardrail(Protocol):
 
     name: str
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         """Start anew on these jobs; with a mask only the rows where it is True."""
 
     def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
@@ -86,5 +84,5 @@ class Actuator(Protocol):
     def apply(self, guarded: GuardedDecision) -> None:
         """Ask for the guarded configuration."""
 
-    def status(self) -> NDArray[np.int64]:
+    def status(self) -> Ints:
         """IDLE, PENDING, REACHED, REFUSED or TIMED_OUT per job."""

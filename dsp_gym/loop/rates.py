@@ -10,14 +10,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["Ds2Rates", "SourceRate", "ds2_rates"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SourceRate = Literal["offered", "observed"]
 """Which rate the sources are taken to have.

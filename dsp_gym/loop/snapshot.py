@@ -11,11 +11,9 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.loop.topology import Topology
-
-Floats = NDArray[np.float64]
 
 
 class Status(IntEnum):
@@ -34,7 +32,7 @@ class MetricsSnapshot:
     topology: Topology
     # per job
     t_s: Floats
-    status: NDArray[np.int64]  # Status
+    status: Ints  # Status
     running_since_s: Floats  # t_s at which the job last became RUNNING
     window_s: Floats  # configured length of the metrics window
     window_fill: Floats  # 0..1, share of the window covered since the last restart
@@ -48,8 +46,8 @@ class MetricsSnapshot:
     tm_managed_used_mib: Floats
     tm_metaspace_used_mib: Floats
     # per vertex: configuration observed running
-    parallelism: NDArray[np.int64]
-    memory_level: NDArray[np.int64]  # -1 = no managed memory
+    parallelism: Ints
+    memory_level: Ints  # -1 = no managed memory
     # per vertex: gauges and counters at t_s
     records_in_total: Floats  # cumulative since the last restart
     records_out_total: Floats
@@ -77,7 +75,7 @@ class MetricsSnapshot:
     def __len__(self) -> int:
         return len(self.topology)
 
-    def take(self, jobs: NDArray[np.int64]) -> MetricsSnapshot:
+    def take(self, jobs: Ints) -> MetricsSnapshot:
         """The snapshot of some of the jobs."""
         values: dict[str, Any] = {
             f.name: getattr(self, f.name)[jobs] for f in fields(self) if f.name != "topology"
@@ -89,7 +87,7 @@ class MetricsSnapshot:
         return JobSnapshot(self, job)
 
     @property
-    def running(self) -> NDArray[np.bool_]:
+    def running(self) -> Bools:
         """True for jobs that are RUNNING, (J,)."""
         return np.asarray(self.status == Status.RUNNING)
 

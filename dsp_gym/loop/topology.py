@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
 
@@ -21,7 +21,7 @@ class Topology:
 
     specs: tuple[JobSpec, ...]
     tables: JobTables
-    row: NDArray[np.int64]  # (J,)
+    row: Ints  # (J,)
     _names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class Topology:
         return int(self.tables.kind.shape[1])
 
     @property
-    def mask(self) -> NDArray[np.bool_]:
+    def mask(self) -> Bools:
         """True where a column is a vertex, (J, V)."""
         return np.asarray(self.tables.kind[self.row] >= 0)
 
@@ -55,6 +55,6 @@ class Topology:
         """Vertex names of one row in column order."""
         return self._names[int(self.row[job])]
 
-    def take(self, jobs: Sequence[int] | NDArray[np.int64]) -> Topology:
+    def take(self, jobs: Sequence[int] | Ints) -> Topology:
         """The same facts for some of the rows."""
         return Topology(self.specs, self.tables, self.row[np.asarray(jobs)])

@@ -13,8 +13,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.job.cost import requested
 from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
@@ -26,7 +26,6 @@ from dsp_gym.metrics.window import Observed, increase
 
 __all__ = ["arrivals_of", "observed_in", "outcome_of"]
 
-Floats = NDArray[np.float64]
 Span = tuple[float, float]
 
 _UP = (Status.RUNNING, Status.SAVEPOINTING)  # records are processed while a savepoint is written

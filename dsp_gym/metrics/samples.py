@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import MetricsError
 
 __all__ = ["SAMPLE_S", "Samples"]
@@ -17,7 +18,7 @@ SAMPLE_S = 5
 
 Row = tuple[float, str, int, str, float]
 Series = tuple[str, int, str]  # vertex, subtask, metric
-_Index = dict[tuple[str, str], NDArray[np.int64]]
+_Index = dict[tuple[str, str], Ints]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,11 +29,11 @@ class Samples:
     is then the subtask. Metric names are those of `dsp_gym.metrics.flink`.
     """
 
-    t_s: NDArray[np.float64]
+    t_s: Floats
     vertex: NDArray[np.str_]
     subtask: NDArray[np.int32]
     metric: NDArray[np.str_]
-    value: NDArray[np.float64]
+    value: Floats
     _index: _Index | None = field(default=None, init=False, repr=False)
     _part_of: tuple[_Index, int, int] | None = field(default=None, init=False, repr=False)
 
@@ -116,9 +117,7 @@ class Samples:
         """Names of the vertices that reported, TaskManagers left out."""
         return sorted({v for v, m in self._rows_of_pairs() if len(self._rows(v, m))} - {""})
 
-    def grid(
-        self, vertex: str, metric: str
-    ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+    def grid(self, vertex: str, metric: str) -> tuple[Floats, NDArray[np.int32], Floats]:
         """One metric of one vertex: times (T,), subtasks (P,), values (T, P), NaN where missing."""
         rows = self._rows(vertex, metric)
         if not len(rows):
@@ -139,7 +138,7 @@ class Samples:
         values[np.cumsum(changes) - 1, column] = value
         return t_s[changes], subtasks, values
 
-    def _rows(self, vertex: str, metric: str) -> NDArray[np.int64]:
+    def _rows(self, vertex: str, metric: str) -> Ints:
         """Rows of one metric of one vertex, rising."""
         index, begin, end = self._part_of or (self._rows_of_pairs(), 0, len(self))
         rows = index.get((vertex, metric))
@@ -170,11 +169,11 @@ class Samples:
         return self._index
 
 
-def _joined(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+def _joined(parts: Sequence[Floats]) -> Floats:
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def _codes(names: NDArray[np.str_]) -> tuple[list[str], NDArray[np.int64]]:
+def _codes(names: NDArray[np.str_]) -> tuple[list[str], Ints]:
     """The distinct names and, for every row, which one it is."""
     plain: list[str] = names.tolist()
     known = {name: code for code, name in enumerate(dict.fromkeys(plain))}

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
@@ -17,7 +18,6 @@ from dsp_gym.metrics.samples import SAMPLE_S, Samples
 
 __all__ = ["Observed", "WindowConfig", "increase", "snapshot_of"]
 
-Floats = NDArray[np.float64]
 
 _SHARES = ("busy", "backpressured", "idle")
 _TASKMANAGER = (

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dsp_gym.arrays import Floats
 from dsp_gym.loop.topology import Topology
 
 __all__ = ["Bounding", "Foreseeing", "Foresight", "Possible"]
-
-Floats = NDArray[np.float64]
 
 
 class Foresight(NamedTuple):

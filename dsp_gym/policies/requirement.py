@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dsp_gym.arrays import Ints
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["CapacityModel", "Requirement"]
-
-Ints = NDArray[np.int64]
 
 
 class Requirement(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.service import (
     entries,
     hit_rate,
@@ -19,12 +19,11 @@ from dsp_gym.simulation import state as col
 from dsp_gym.simulation.parameters import P_SERVICE_CV, P_SLOW_FACTOR, P_WARM_UP
 from dsp_gym.simulation.state import SimulationState
 
-Row = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Row = Floats
 
 
 @njit(cache=True, nogil=True)
-def bin_pack(t: JobTables, k: int, parallelism: NDArray[np.int64], level: NDArray[np.int64]) -> int:
+def bin_pack(t: JobTables, k: int, parallelism: Ints, level: Ints) -> int:
     """TaskManagers that hold the job's subtasks, sources left out: first fit, largest first.
 
     A TaskManager offers its slots and, for tasks, the memory of that many level-0 subtasks.

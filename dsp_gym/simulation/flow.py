@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import NO_WINDOW, SESSION, SOURCE, TUMBLING
 from dsp_gym.simulation import state as col
 
-Row = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Row = Floats
 
 HOP_S = 0.02
 """Network and buffer time of one hop while nothing queues (buffers flushed well below 100 ms)."""

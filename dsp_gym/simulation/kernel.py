@@ -8,10 +8,9 @@ of the metrics is kept. No Python per vertex, no allocation per second.
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import JobTables
 from dsp_gym.simulation import state as col
 from dsp_gym.simulation.capacity import renew, renew_capacity, slowed
@@ -29,8 +28,7 @@ from dsp_gym.simulation.rescaling import (
 from dsp_gym.simulation.sampling import count_latency, is_known, keep_sample, note
 from dsp_gym.simulation.state import SimulationState
 
-Row = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Row = Floats
 
 
 @njit(cache=True, nogil=True)

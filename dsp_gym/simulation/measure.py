@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.snapshot import PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -103,15 +103,15 @@ JOB_FLOATS = (
 @njit(cache=True, nogil=True)
 def observe(
     t: JobTables,
-    row: NDArray[np.int64],
+    row: Ints,
     s: SimulationState,
     window_s: int,
     stabilization_s: int,
     delay_s: int,
     low: int,
     high: int,
-    job: NDArray[np.float64],
-    vertex: NDArray[np.float64],
+    job: Floats,
+    vertex: Floats,
 ) -> None:
     """Fill job (J, 13) and vertex (21, J, V) with what is seen; NaN where nothing is."""
     window, delay = window_s // SAMPLE_S, delay_s // SAMPLE_S

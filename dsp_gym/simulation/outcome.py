@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.simulation.state import (
     LATENCY_BINS,
@@ -13,8 +13,6 @@ from dsp_gym.simulation.state import (
     O_LATENCY,
     O_SECONDS,
 )
-
-Floats = NDArray[np.float64]
 
 
 def outcome_from(columns: Floats) -> Outcome:

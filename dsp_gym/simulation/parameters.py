@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
-
-Floats = NDArray[np.float64]
 
 # columns of the kernel's numeric options
 (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import JobTables
 from dsp_gym.simulation import philox as rng
 from dsp_gym.simulation import state as col
@@ -23,8 +22,7 @@ from dsp_gym.simulation.parameters import (
 )
 from dsp_gym.simulation.state import SimulationState
 
-Row = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Row = Floats
 
 RUNNING, SAVEPOINTING, RESTARTING, FAILED = 0, 1, 2, 3
 """loop.snapshot.Status, as compiled code reads it."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.job.tables import NO_WINDOW
 from dsp_gym.simulation import philox as rng
 from dsp_gym.simulation import state as col
@@ -15,8 +14,7 @@ from dsp_gym.simulation.options import SAMPLE_S
 from dsp_gym.simulation.parameters import P_MEASURE_CV, P_MISSING, P_SERVICE_CV
 from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S
 
-Row = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Row = Floats
 
 BLOCK_MIB = 4096 / (1024.0 * 1024.0)
 """What a cache miss brings in: one RocksDB block of 4 KiB."""

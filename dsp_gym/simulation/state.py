@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import JobTables
 from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LATENCY_BINS = 64
 LATENCY_MIN_S, LATENCY_MAX_S = 1e-3, 1e5

@@ -10,11 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dsp_gym.arrays import Floats, Ints
 
 __all__ = ["Timeline", "outages"]
 
-Floats = NDArray[np.float64]
 Event = Mapping[str, Any]
 Configuration = dict[str, tuple[int, int | None]]
 """By vertex: parallelism, and memory level where it is known."""
@@ -30,11 +30,11 @@ nothing yet, or whose sample of that slot is missing, do not show it."""
 class Timeline:
     """One run in T slots of the grid, rising."""
 
-    slot: NDArray[np.int64]
+    slot: Ints
     first_s: Floats  # oldest and newest sample of the slot
     last_s: Floats
-    fallen: NDArray[np.int64]  # subtasks whose counters fell
-    series: NDArray[np.int64]  # subtasks that count
+    fallen: Ints  # subtasks whose counters fell
+    series: Ints  # subtasks that count
     widths: Sequence[Sequence[Mapping[str, Any]]]  # vertices that are otherwise parallel from here
     pending: Floats
 

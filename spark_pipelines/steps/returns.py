@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dsp_gym.arrays import Bools, Floats32
 
 __all__ = ["returns_to_go"]
 
 
-def returns_to_go(
-    reward: NDArray[np.float32], begins: NDArray[np.bool_], gamma: float
-) -> NDArray[np.float32]:
+def returns_to_go(reward: Floats32, begins: Bools, gamma: float) -> Floats32:
     """Discounted sum of the rewards from each step to the end of its run; nothing beyond it.
 
     Args:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.datasets.encoding import EncodingConfig
 from dsp_gym.envs import action
@@ -172,8 +173,8 @@ def encoded(
 
 
 def _observations(
-    snapshot: MetricsSnapshot, rates: Ds2Rates, begins: NDArray[np.bool_], columns: int
-) -> NDArray[np.float32]:
+    snapshot: MetricsSnapshot, rates: Ds2Rates, begins: Bools, columns: int
+) -> Floats32:
     """Observations (N, size) of the rows of J segments, which advance side by side."""
     starts = np.flatnonzero(begins)
     lengths = np.diff(np.append(starts, len(begins)))
@@ -191,10 +192,10 @@ def _moves(
     rows: pa.Table,
     seen: MetricsSnapshot,
     rates: Ds2Rates,
-    kept: NDArray[np.int64],
+    kept: Ints,
     config: EncodingConfig,
     columns: int,
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+) -> tuple[Ints, Bools]:
     """Actions (N, 2 V) and masks (N, 10 V), padded to V as the environment pads them."""
     shape = (len(kept), seen.topology.max_vertices)
     reached = action.targets(
@@ -274,15 +275,15 @@ def _all_known(names: tuple[str, ...]) -> Column:
     return known
 
 
-def _floats(column: Any) -> NDArray[np.float64]:
+def _floats(column: Any) -> Floats:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _whole(column: Any) -> NDArray[np.int64]:
+def _whole(column: Any) -> Ints:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def _flags(table: pa.Table, name: str) -> NDArray[np.bool_]:
+def _flags(table: pa.Table, name: str) -> Bools:
     column = table[name].combine_chunks().fill_null(False)
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=bool)
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.backends.flink.source import SampleSource
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision
@@ -47,7 +47,7 @@ class ClosableActuator(Protocol):
     def apply(self, guarded: GuardedDecision) -> None:
         """Ask for the guarded configuration; returns at once."""
 
-    def status(self) -> NDArray[np.int64]:
+    def status(self) -> Ints:
         """Of the last request."""
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class LiveJobs:
             self.actuator.apply(before)
         self._rescales += 1
 
-    def status(self) -> NDArray[np.int64]:
+    def status(self) -> Ints:
         """Of the last request."""
         return self.actuator.status()
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.backends.flink.source import FollowedJob
 from dsp_gym.errors import FlinkError, MissingExtraError
 from dsp_gym.job.spec import JobSpec
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PrometheusSamples"]
 
-Floats = NDArray[np.float64]
 _Key = tuple[str, int, str]
 _Merged = dict[_Key, tuple[Floats, Floats]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.errors import MetricsError
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
@@ -72,7 +72,7 @@ class ReplayJobs:
         """Remember what was asked for."""
         self.asked.append((self.t_s, guarded))
 
-    def status(self) -> NDArray[np.int64]:
+    def status(self) -> Ints:
         """Nothing is ever under way."""
         return np.full(1, IDLE, dtype=np.int64)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.errors import MetricsError
 from dsp_gym.job.tables import Mechanisms, compile_jobs
 from dsp_gym.loop.decision import GuardedDecision
@@ -27,9 +28,6 @@ from dsp_gym.simulation.state import (
     allocate,
     fixed_columns,
 )
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class SimulatedJobs:
@@ -66,7 +64,7 @@ class SimulatedJobs:
         parallelism: Ints | None = None,
         memory_level: Ints | None = None,
         service_factor: Floats | None = None,
-        mask: NDArray[np.bool_] | None = None,
+        mask: Bools | None = None,
     ) -> None:
         """Start jobs anew, running, with empty windows and cold caches.
 

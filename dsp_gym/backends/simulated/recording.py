@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
@@ -40,8 +40,6 @@ from dsp_gym.simulation.state import (
 )
 
 __all__ = ["SimulatedRecording", "simulated_samples"]
-
-Floats = NDArray[np.float64]
 
 
 class SimulatedRecording:

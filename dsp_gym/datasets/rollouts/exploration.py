@@ -14,16 +14,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.envs import action
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["Exploration"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _STREAM = zlib.crc32(b"exploration")
 
@@ -69,7 +67,7 @@ class Exploration:
         taken = action.encode(proposed, moves, memory)
         return proposed, self._propensity(own != taken, choices, can_move)
 
-    def _propensity(self, differs: NDArray[np.bool_], choices: Ints, can_move: Ints) -> Floats:
+    def _propensity(self, differs: Bools, choices: Ints, can_move: Ints) -> Floats:
         """Probability of the actions, (J,), given where (J, V * 2) they differ from the policy's.
 
         An action differs at one vertex at most, since exploring changes no more.

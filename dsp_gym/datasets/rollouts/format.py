@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.reward import TERMS
@@ -58,9 +59,9 @@ class Episode:
     policy: str
     guardrails: str | None
     snapshots: dict[str, NDArray[Any]]  # (N + 1,) or (N + 1, V), by name of the field
-    decided: dict[str, NDArray[np.int64]]  # (N, V), by DECIDED
-    propensity: NDArray[np.float64]  # (N,)
-    terms: dict[str, NDArray[np.float64]]  # (N,), unweighted, by TERMS
+    decided: dict[str, Ints]  # (N, V), by DECIDED
+    propensity: Floats  # (N,)
+    terms: dict[str, Floats]  # (N,), unweighted, by TERMS
     terminated: bool  # else truncated
 
     def __len__(self) -> int:

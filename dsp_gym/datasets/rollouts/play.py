@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.datasets.rollouts.exploration import Exploration
 from dsp_gym.datasets.rollouts.format import Episode
 from dsp_gym.datasets.rollouts.plan import Batch
@@ -63,7 +63,7 @@ class _Tape:
     def __init__(self, jobs: int) -> None:
         self.snapshots: list[MetricsSnapshot] = []
         self.steps: list[BatchStep] = []
-        self.propensity: list[NDArray[np.float64]] = []
+        self.propensity: list[Floats] = []
         self.length = np.zeros(jobs, np.int64)  # decisions until the end; 0: not over
         self.terminated = np.zeros(jobs, dtype=bool)
 
@@ -72,9 +72,7 @@ class _Tape:
         """Whether every episode has ended."""
         return bool((self.length > 0).all())
 
-    def keep(
-        self, snapshot: MetricsSnapshot, propensity: NDArray[np.float64], step: BatchStep
-    ) -> None:
+    def keep(self, snapshot: MetricsSnapshot, propensity: Floats, step: BatchStep) -> None:
         """One more decision of every job."""
         self.snapshots.append(snapshot)
         self.propensity.append(propensity)
@@ -120,7 +118,7 @@ class _Tape:
         return made
 
 
-def _environment(batch: Batch) -> tuple[AutoscaleBatch, NDArray[np.int64]]:
+def _environment(batch: Batch) -> tuple[AutoscaleBatch, Ints]:
     """The environment of the batch, not begun yet, and the seeds of its episodes."""
     specs = list({cell.spec.job: cell.spec for cell in batch.cells}.values())
     places = {spec.job: k for k, spec in enumerate(specs)}
@@ -135,10 +133,10 @@ def _environment(batch: Batch) -> tuple[AutoscaleBatch, NDArray[np.int64]]:
     return env, np.array([cell.seed for cell in batch.cells], dtype=np.int64)
 
 
-def _draws(batch: Batch, env: AutoscaleBatch, seeds: NDArray[np.int64]) -> Draws:
+def _draws(batch: Batch, env: AutoscaleBatch, seeds: Ints) -> Draws:
     """Loads, and how episodes differ beyond them; a cell's own depend on its seed alone."""
     sampler, duration_s = env.source.sampler, batch.env.episode_s
-    shapes: dict[str, NDArray[np.float64]] = {}
+    shapes: dict[str, Floats] = {}
     for cell in batch.cells:
         if cell.load.label not in shapes:
             shapes[cell.load.label] = sampler.rates(cell.load, duration_s)

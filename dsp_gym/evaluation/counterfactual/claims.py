@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.evaluation.counterfactual.course import Course, Decided
 from dsp_gym.evaluation.counterfactual.forward import Predicted
@@ -31,7 +31,6 @@ __all__ = [
     "model_error",
 ]
 
-Floats = NDArray[np.float64]
 
 Z95 = 1.959964
 """Two-sided 95 % of a normal distribution."""

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.records.journal import Entry, read
 
 __all__ = ["Course", "Decided", "read_course"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _UP = (Status.RUNNING.name, Status.SAVEPOINTING.name)
 
@@ -43,7 +41,7 @@ class Decided:
     parallelism: Ints  # (K, V) after guardrails
     memory_level: Ints
     proposed: Ints  # (K, V) parallelism before them
-    asked: NDArray[np.bool_]  # (K,)
+    asked: Bools  # (K,)
     trips: Mapping[str, int]  # slots in which a guardrail changed the decision, by guardrail
     failures: Mapping[str, int]  # by cause
 
@@ -55,7 +53,7 @@ class Course:
     job: str
     vertices: tuple[str, ...]
     t_s: Floats  # (K,)
-    up: NDArray[np.bool_]  # (K,) records are processed while a savepoint is written
+    up: Bools  # (K,) records are processed while a savepoint is written
     parallelism: Ints  # (K, V) as observed running
     memory_level: Ints
     running_since_s: Floats  # (K,) NaN where it is not known

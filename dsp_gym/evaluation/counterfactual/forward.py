@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.evaluation.counterfactual.course import Course
 from dsp_gym.evaluation.counterfactual.measured import MeasuredJobs
@@ -26,8 +26,6 @@ from dsp_gym.simulation.state import X_PENDING
 
 __all__ = ["Followed", "Predicted", "arrival_rates", "forward"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 WARM_UP_S = 300
 """The model runs at most so long in the first configuration before what was observed begins: caches
@@ -69,7 +67,7 @@ class Followed:
         """How long the rescale took that the next decision asks for; None: not known."""
         return self._outages_s[self._at]
 
-    def reset(self, jobs: Topology, seeds: NDArray[np.int64], mask: Mask | None = None) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         """Start from the first decision."""
         self._at = 0
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import GuardedDecision
@@ -25,7 +25,6 @@ from dsp_gym.simulation.state import X_PENDING, X_QUEUE, X_WAIT
 
 __all__ = ["MeasuredJobs"]
 
-Floats = NDArray[np.float64]
 
 REMEMBERED_S = 10
 """How long the histogram of a measuring sink remembers (LatencyHistogram of the Flink jobs)."""
@@ -82,7 +81,7 @@ class MeasuredJobs:
         """Let the next rescales take so long."""
         self.jobs.topology.tables.outage_s[:] = max(0.0, outage_s - HALF_S)
 
-    def _stop(self, stopping: NDArray[np.bool_]) -> None:
+    def _stop(self, stopping: Bools) -> None:
         """Sources stand still at once; what is in the buffers gets through before the job ends."""
         tables, state = self.topology.tables, self.jobs.state
         state.vertex[stopping, :, X_QUEUE] = 0.0
@@ -135,7 +134,7 @@ class MeasuredJobs:
             seconds -= step_s
         return parts
 
-    def _is_up(self) -> NDArray[np.bool_]:
+    def _is_up(self) -> Bools:
         """Whether records reached the sinks in the last second, (J,)."""
         state = self.jobs.state
         return np.asarray(

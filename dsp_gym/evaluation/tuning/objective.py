@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.envs.reward import RewardWeights, reward, reward_terms
 from dsp_gym.envs.sizing import cost_per_s, sized
 from dsp_gym.errors import ConfigError
@@ -170,7 +170,7 @@ class PolicyObjective:
         }
 
 
-def _reference_cost_per_s(benchmark: BenchmarkConfig) -> NDArray[np.float64]:
+def _reference_cost_per_s(benchmark: BenchmarkConfig) -> Floats:
     """Of each job, as the reward counts it."""
     topology = Topology.of([benchmark_job(name, benchmark) for name in benchmark.jobs])
     tables, row = topology.tables, topology.row

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, did_you_mean
@@ -132,7 +132,7 @@ def _decider(name: str, seen: list[MetricsSnapshot], *, explain: bool) -> Callab
     policy: Policy = make(name)
     if hasattr(policy, "explain"):
         policy.explain = explain
-    seeds: NDArray[np.int64] = np.arange(len(seen[0]))
+    seeds: Ints = np.arange(len(seen[0]))
 
     def once() -> int:
         policy.reset(seen[0].topology, seeds)

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import MissingExtraError
@@ -82,7 +82,7 @@ def fit(texts: Mapping[str, str]) -> dict[str, float]:
         name: tables[name].entry_mib[0, 1] / _space_factor(spec) for name, spec in specs.items()
     }
 
-    def loss(scale: NDArray[np.float64]) -> float:
+    def loss(scale: Floats) -> float:
         values = dict(zip(START, start * np.exp(scale), strict=True))
         total = 1e-4 * float(np.sum(scale**2))  # of equal solutions, the one next to the start
         for name, spec in specs.items():

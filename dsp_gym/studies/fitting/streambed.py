@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import MissingExtraError
@@ -205,7 +205,7 @@ def fit(query: Query, training: Sequence[Cell], text: str) -> str:
     names = [name for name, _ in query.by_mst]
     start = np.array([value for _, value in query.by_mst])
 
-    def loss(scale: NDArray[np.float64]) -> float:
+    def loss(scale: Floats) -> float:
         values = dict(zip(names, start * np.exp(scale), strict=True))
         if any(value >= 1 for name, value in values.items() if not name.endswith("_us")):
             return 1e6
@@ -245,7 +245,7 @@ def fit_miss(query: Query, crowded: Sequence[Cell], text: str) -> str:
     model = _Model(query, text)
     start = fitted_values(text)["join_miss_us"]
 
-    def loss(scale: NDArray[np.float64]) -> float:
+    def loss(scale: Floats) -> float:
         model.set({"join_miss_us": start * float(np.exp(scale[0]))})
         return float(sum(abs(np.log(model.predict(c) / c.mst_per_s)) for c in crowded))
 
@@ -365,7 +365,7 @@ def _from_operator_rates(query: Query, training: Sequence[Cell], text: str) -> d
     return values
 
 
-def _minimize(loss: Callable[[NDArray[np.float64]], float], size: int) -> NDArray[np.float64]:
+def _minimize(loss: Callable[[Floats], float], size: int) -> Floats:
     try:
         from scipy.optimize import minimize
     except ModuleNotFoundError:

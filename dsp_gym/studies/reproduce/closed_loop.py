@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.spec import JobSpec
@@ -56,7 +56,7 @@ def closed_loop(
     options: SimulationOptions,
     *,
     interval_s: int,
-    rates_per_s: NDArray[np.float64],
+    rates_per_s: Floats,
     start: Mapping[str, int] | int | None = None,
     seed: int = 0,
 ) -> Run:

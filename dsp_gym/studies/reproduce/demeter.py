@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.calibration.mst_job import job_spec
 from dsp_gym.calibration.replay import Outage, Replayed, merged, replay
 from dsp_gym.calibration.series import (
@@ -190,7 +190,7 @@ def _unlisted(recorded: Series, listed: Sequence[Outage], start: int) -> list[Ou
     return found
 
 
-def row_means(values: NDArray[np.float64], step_s: int) -> NDArray[np.float64]:
+def row_means(values: Floats, step_s: int) -> Floats:
     """Means over rows of what is known; NaN where a row knows nothing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a row of an outage is all NaN

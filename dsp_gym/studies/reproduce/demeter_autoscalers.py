@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Floats
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.calibration.replay import age_s
 from dsp_gym.calibration.series import END_TO_END_SLO_S, LOAD_FACTOR
@@ -88,11 +88,11 @@ SETUPS = {
 class SimulatedDay:
     """One simulated run."""
 
-    late: NDArray[np.bool_]  # of each 30 s row
+    late: Bools  # of each 30 s row
     slots: tuple[tuple[float, int], ...]  # since when, and how many
     restarts: int  # rescales of any vertex and failures
-    offered_per_s: NDArray[np.float64]
-    processed_per_s: NDArray[np.float64]
+    offered_per_s: Floats
+    processed_per_s: Floats
 
     def rescales(self, failures_s: tuple[int, ...] = ()) -> int:
         """Changes of the slots, but for those within a minute of an injected failure."""
@@ -225,7 +225,7 @@ def _day(
     spec: JobSpec,
     jobs: SimulatedJobs,
     recorded: Series,
-    offered: NDArray[np.float64],
+    offered: Floats,
     slots: list[tuple[float, int]],
     restarts: int,
 ) -> SimulatedDay:

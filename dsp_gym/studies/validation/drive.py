@@ -18,8 +18,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.connection import reach
 from dsp_gym.backends.flink.live_jobs import LiveJobs
@@ -44,7 +44,7 @@ WINDOW = WindowConfig(window_s=25, stabilization_s=10)
 DRAIN_S = 180.0
 
 
-def compressed(seconds: int, peak_per_s: float) -> NDArray[np.float64]:
+def compressed(seconds: int, peak_per_s: float) -> Floats:
     """The load, records/s per real second: every third second of three times as long, then zero."""
     load = load_model(LoadConfig, "loads", LOAD).load
     slow = rates(load, seed=SEED, duration_s=seconds * COMPRESSION)

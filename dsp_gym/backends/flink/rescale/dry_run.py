@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.backends.flink.rescale.worker import OnEvent, as_words, clipped, ignored
 from dsp_gym.backends.flink.submission import Configuration
 from dsp_gym.job.spec import JobSpec
@@ -33,7 +33,7 @@ class DryRunActuator:
             self.wanted = wanted
             self._on_event("not_asked", {"wanted": as_words(wanted)})
 
-    def status(self) -> NDArray[np.int64]:
+    def status(self) -> Ints:
         """IDLE."""
         return np.array([IDLE], np.int64)
 

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dsp_gym.arrays import Ints
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration
@@ -125,7 +125,7 @@ class JobActuator(ABC):
             self._status = REFUSED
         self._emit("refused", {"reason": reason, "wanted": as_words(wanted)})
 
-    def status(self) -> NDArray[np.int64]:
+    def status(self) -> Ints:
         """IDLE, PENDING, REACHED, REFUSED or TIMED_OUT of the last request."""
         return np.array([self._status], np.int64)
 
