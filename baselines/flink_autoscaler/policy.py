@@ -9,9 +9,8 @@ from pydantic import Field, model_validator
 
 from baselines import reasons
 from baselines.flink_autoscaler import batch
-from baselines.flink_autoscaler.cases import decision, trace
+from baselines.flink_autoscaler.answers import decision, trace
 from baselines.flink_autoscaler.evaluator import EVALUATED
-from baselines.flink_autoscaler.facts import fact
 from baselines.flink_autoscaler.gate import exceeds_quota, may_act
 from baselines.flink_autoscaler.job import EvaluationFailed
 from baselines.flink_autoscaler.options import Options
@@ -20,6 +19,7 @@ from baselines.flink_autoscaler.state import (
     Graph,
     Memory,
 )
+from baselines.studies.autoscaler_facts import fact
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, DspGymError, SchemaError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from baselines.flink_autoscaler.cases import Trace
+from baselines.flink_autoscaler.answers import Trace
 from baselines.flink_autoscaler.numbers import ceil2, ceiling_text, round3
 from baselines.flink_autoscaler.scaler import align, delay
 from baselines.flink_autoscaler.settings import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.studies.reproduce.flink_autoscaler import differences, flink_autoscaler
+from baselines.studies.autoscaler_checks import differences, flink_autoscaler
 from dsp_gym.studies.reproduce.registry import data_folder
 
 

@@ -56,7 +56,7 @@ STUDIES: dict[str, tuple[str, str]] = {
         "Demeter: the operator's autoscaler and reactive HPA as policies, 18 h, five seeds",
     ),
     "flink-autoscaler": (
-        "dsp_gym.studies.reproduce.flink_autoscaler:flink_autoscaler",
+        "baselines.studies.autoscaler_checks:flink_autoscaler",
         "Flink's autoscaler 1.15.0: facts of its unit tests, decisions and traces of its classes",
     ),
     "flink-runs": (

@@ -8,7 +8,7 @@ import math
 import pytest
 from typer.testing import CliRunner
 
-from baselines.flink_autoscaler.cases import Trace, decision
+from baselines.flink_autoscaler.answers import Trace, decision
 from baselines.flink_autoscaler.collector import (
     CollectionFailed,
     Vertex,

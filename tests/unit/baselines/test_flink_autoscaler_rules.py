@@ -18,7 +18,6 @@ from baselines.flink_autoscaler.evaluator import (
     capacity,
     thresholds,
 )
-from baselines.flink_autoscaler.facts import fact
 from baselines.flink_autoscaler.flink_memory import MemoryRefused, derive
 from baselines.flink_autoscaler.job import Job
 from baselines.flink_autoscaler.numbers import ceil2, ceiling_text, round3, round_half_up
@@ -33,6 +32,7 @@ from baselines.flink_autoscaler.settings import (
     Switches,
     settings_of,
 )
+from baselines.studies.autoscaler_facts import fact
 from dsp_gym.errors import SchemaError
 
 NAN = float("nan")

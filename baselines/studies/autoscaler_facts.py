@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from baselines.flink_autoscaler.cases import Trace, decision
+from baselines.flink_autoscaler.answers import Trace, decision
 from baselines.flink_autoscaler.documents import (
     add_delayed,
     fill_globals,
@@ -33,14 +33,6 @@ from baselines.flink_autoscaler.evaluator import (
     thresholds,
     true_processing_rate,
 )
-from baselines.flink_autoscaler.facts_memory import (
-    excluded_period,
-    memory_scaling,
-    memory_tuning,
-    network_segments,
-    restart_time,
-    slots_after,
-)
 from baselines.flink_autoscaler.job import Job
 from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.scaler import (
@@ -56,6 +48,14 @@ from baselines.flink_autoscaler.state import (
     METRICS,
 )
 from baselines.flink_autoscaler.window import average, observed_rate, rate
+from baselines.studies.autoscaler_memory_facts import (
+    excluded_period,
+    memory_scaling,
+    memory_tuning,
+    network_segments,
+    restart_time,
+    slots_after,
+)
 from dsp_gym.arrays import Floats
 from dsp_gym.errors import SchemaError, did_you_mean
 
