@@ -7,13 +7,13 @@ trace gives what Flink reports tick by tick. NaN and infinities are texts; what 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from baselines.flink_autoscaler.collector import CollectionFailed, Vertex, source_partitions
 from baselines.flink_autoscaler.documents import (
+    Answer,
+    Document,
     add_delayed,
     fill_history,
     fill_tracking,
@@ -45,10 +45,8 @@ from dsp_gym.arrays import Floats, Ints
 
 __all__ = ["Trace", "decision", "trace"]
 
-Document = Mapping[str, Any]
 
-
-def decision(document: Document, switches: Switches | None = None) -> dict[str, Any]:
+def decision(document: Document, switches: Switches | None = None) -> Answer:
     """Answers one decision document: the fields of its `expected["1.15.0"]`, and its id."""
     options = Options.of(document.get("conf", {}))
     given = document.get("delayed_scale_down") or []
@@ -69,7 +67,7 @@ def decision(document: Document, switches: Switches | None = None) -> dict[str, 
     job.trim(now)
     w = job.memory.window
     count = w.size[0]
-    answer: dict[str, Any] = {"id": document.get("id"), "restart_time_s": int(job.restart_s)}
+    answer: Answer = {"id": document.get("id"), "restart_time_s": int(job.restart_s)}
     failed: str | None = None
     done = Outcome()
     try:
@@ -99,7 +97,7 @@ def decision(document: Document, switches: Switches | None = None) -> dict[str, 
     return answer
 
 
-def trace(document: Document, switches: Switches | None = None) -> dict[str, Any]:
+def trace(document: Document, switches: Switches | None = None) -> Answer:
     """Answers one closed-loop trace: `{"id", "ticks": [{"out": ...}]}`."""
     run = Trace(document, switches)
     ticks = [{"out": run.tick(tick.get("in", tick))} for tick in document["ticks"]]
@@ -115,9 +113,9 @@ class Trace:
         self._switches = switches
         self._config: dict[str, str] = {}
         self.job: Job | None = None
-        self.reported: dict[str, Any] | None = None
+        self.reported: Answer | None = None
 
-    def tick(self, given: Document) -> dict[str, Any]:
+    def tick(self, given: Document) -> Answer:
         """One pass; what a test of the operator would see afterwards."""
         options = Options.of(given.get("conf", self._conf) or {})
         vertices = _seen(given)
@@ -127,7 +125,7 @@ class Trace:
             self.job = Job(options, vertices, switches=self._switches, tm=tm, steps=steps)
         job = self.job
         job.look(options, vertices)
-        out: dict[str, Any] = {"scaled": False, "balanced": False, "error": False}
+        out: Answer = {"scaled": False, "balanced": False, "error": False}
         events: list[str] = []
         if not options.enabled:
             job.memory.clear(np.array([True]))
@@ -151,7 +149,7 @@ class Trace:
         out["delayed"] = _delayed(job)
         return out
 
-    def _pass(self, job: Job, given: Document, out: dict[str, Any]) -> list[str]:
+    def _pass(self, job: Job, given: Document, out: Answer) -> list[str]:
         now, running_ms = int(given["now_ms"]), int(given["job_running_ts_ms"])
         full = job.collect(
             now,
@@ -181,7 +179,7 @@ class Trace:
         return done.events
 
 
-def _recommend(reported: dict[str, Any], parallelism: Ints) -> None:
+def _recommend(reported: Answer, parallelism: Ints) -> None:
     for vertex, p in zip(reported.values(), parallelism.tolist(), strict=True):
         vertex["RECOMMENDED_PARALLELISM"] = {"current": p}
 
@@ -199,10 +197,10 @@ def _seen(given: Document) -> list[Vertex]:
     )
 
 
-def _changes(job: Job, now: int, evaluated: Floats, delayed: Delayed) -> dict[str, Any]:
+def _changes(job: Job, now: int, evaluated: Floats, delayed: Delayed) -> Answer:
     wanted = job.changes(now, evaluated, delayed)
     expected = wanted.expectations(job.names)
-    changes: dict[str, Any] = {}
+    changes: Answer = {}
     for v, name in enumerate(job.names):
         current, new = int(job.parallelism[v]), int(wanted.new[v])
         changes[name] = {"current": current, "new": new}
@@ -213,11 +211,11 @@ def _changes(job: Job, now: int, evaluated: Floats, delayed: Delayed) -> dict[st
     return changes
 
 
-def _evaluated(job: Job, evaluated: Floats, *, whole: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _evaluated(job: Job, evaluated: Floats, *, whole: bool) -> Answer:
+    found: Answer = {}
     for v, (vertex, row) in enumerate(zip(job.vertices, evaluated, strict=True)):
         nan = float("nan")
-        metrics = {
+        metrics: Answer = {
             "LOAD": _pair(nan, row[E_LOAD]),
             "TRUE_PROCESSING_RATE": _pair(nan, row[E_TPR]),
             "TARGET_DATA_RATE": _pair(nan, row[E_TARGET]),
@@ -237,7 +235,7 @@ def _evaluated(job: Job, evaluated: Floats, *, whole: bool) -> dict[str, Any]:
     return found
 
 
-def _pair(current: float, mean: float) -> Any:
+def _pair(current: float, mean: float) -> dict[str, float | int | str]:
     pair = {"current": float(current), "average": float(mean)}
     return {name: written(value) for name, value in pair.items() if not math.isnan(value)}
 
@@ -247,7 +245,7 @@ def _overrides(job: Job) -> dict[str, int]:
     return {name: p for name, p in zip(job.names, stored, strict=True) if p > 0}
 
 
-def _delayed(job: Job) -> dict[str, Any]:
+def _delayed(job: Job) -> Answer:
     d = job.memory.delayed
     return {
         name: {

@@ -11,27 +11,29 @@ from typing import Any
 
 from baselines.flink_autoscaler.collector import Vertex
 from baselines.flink_autoscaler.job import Job, TaskManagers
-from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.scaler import delay
-from baselines.flink_autoscaler.settings import Switches
 from baselines.flink_autoscaler.state import GLOBALS, METRICS, Memory
 from baselines.flink_autoscaler.units import memory_bytes
 
 __all__ = [
+    "Answer",
+    "Document",
     "add_delayed",
-    "fill_globals",
     "fill_history",
     "fill_tracking",
     "fill_window",
-    "job_of",
     "number",
-    "switches_of",
     "task_managers",
     "vertices_of",
     "written",
 ]
 
 Document = Mapping[str, Any]
+"""A JSON object as `dsp-gym decide` reads it."""
+
+Answer = dict[str, Any]
+"""A JSON object as it is written in reply."""
+
 NEVER_MS = 2**62
 """An interval that does not pass."""
 
@@ -109,7 +111,7 @@ def fill_tracking(job: Job, given: Sequence[Document]) -> None:
         t.size[0] = i + 1
 
 
-def number(value: Any) -> float:
+def number(value: float | str | None) -> float:
     """A number of a document: NaN and infinities are texts.
 
     >>> number("Infinity"), number(3)
@@ -138,30 +140,3 @@ def add_delayed(job: Job, v: int, entry: Document) -> None:
         int(entry["parallelism"]),
         bool(entry["outside_utilization_bound"]),
     )
-
-
-def switches_of(options: Options, main: bool) -> Switches:
-    """The switches of 1.15.0, or of main."""
-    return Switches.main(options) if main else Switches()
-
-
-def job_of(given: Document, main: bool, steps: int = 64) -> Job:
-    """A job with what a fact says of it."""
-    options = Options.of(given.get("conf", {}))
-    vertices = given.get("vertices") or [{"name": "v", "parallelism": 1, "max_parallelism": 1}]
-    job = Job(
-        options,
-        vertices_of(vertices),
-        switches=switches_of(options, main),
-        tm=task_managers(given),
-        steps=steps,
-    )
-    fill_window(job, given.get("history", []))
-    return job
-
-
-def fill_globals(job: Job, given: Document) -> None:
-    """Puts evaluated metrics of the job in place."""
-    for g, name in enumerate(GLOBALS):
-        for at, kind in enumerate(("current", "average")):
-            job.evaluated_job[g, at] = number(given.get(name, {}).get(kind))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from baselines import reasons
 from baselines.flink_autoscaler import batch
 from baselines.flink_autoscaler.answers import decision, trace
+from baselines.flink_autoscaler.documents import Answer, Document
 from baselines.flink_autoscaler.evaluator import EVALUATED
 from baselines.flink_autoscaler.gate import exceeds_quota, may_act
 from baselines.flink_autoscaler.job import EvaluationFailed
@@ -19,7 +20,6 @@ from baselines.flink_autoscaler.state import (
     Graph,
     Memory,
 )
-from baselines.studies.autoscaler_facts import fact
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, DspGymError, SchemaError
@@ -44,7 +44,7 @@ EVER = 10**15
 class FlinkAutoscalerConfig(ConfigModel):
     """Parameters of Flink's autoscaler; its own keys stand in `flink_configuration`."""
 
-    flink_configuration: dict[str, Any] = Field(
+    flink_configuration: dict[str, object] = Field(
         default_factory=dict,
         description="flinkConfiguration as in a FlinkDeployment, flat or nested: job.autoscaler.* "
         "keys with the operator's names and defaults; keys of other parts of Flink are ignored",
@@ -199,11 +199,20 @@ class FlinkAutoscaler:
         return report
 
     @staticmethod
-    def answer(document: dict[str, Any], kind: str = "decision") -> dict[str, Any]:
-        """Answers a document of Flink's own classes: a decision, a trace, or a fact."""
+    def answer(document: Document, kind: str = "decision") -> Answer:
+        """Answers a document of the inputs of Flink's own classes, for `dsp-gym decide`.
+
+        Args:
+            document: A JSON object: the inputs of one pass, or of a run of ticks.
+            kind: `decision` or `trace`.
+
+        Returns:
+            The fields that Flink's classes give for the same inputs.
+
+        Raises:
+            SchemaError: A field is missing or has another type.
+        """
         try:
-            if kind == "fact":
-                return fact(document["op"], document["input"], document.get("version", "1.15.0"))
             return trace(document) if kind == "trace" else decision(document)
         except KeyError as error:
             raise SchemaError(f"has no {error}", remedy=_FORMAT) from None

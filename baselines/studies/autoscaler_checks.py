@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from dsp_gym.policies.registry import load_class
+from baselines.flink_autoscaler import FlinkAutoscaler
+from baselines.flink_autoscaler.documents import Document
+from baselines.studies.autoscaler_facts import fact
 from dsp_gym.studies.reproduce.check import Check, skipped
 
 __all__ = ["differences", "flink_autoscaler", "wrong_decisions", "wrong_facts", "wrong_traces"]
@@ -18,7 +19,7 @@ RELEASE, MAIN = "1.15.0", "main"
 RATE_TOLERANCE = 1e-3
 """Sums over several inputs run in the order of a Java hash map; parallelism is exact."""
 
-Answer = Callable[[dict[str, Any], str], dict[str, Any]]
+Documents = Iterable[Document]
 
 
 def flink_autoscaler(data: Path | None = None) -> list[Check]:
@@ -26,7 +27,6 @@ def flink_autoscaler(data: Path | None = None) -> list[Check]:
     if data is None or not (data / "flink_autoscaler_cases.json").is_file():
         why = "the data folder has no flink_autoscaler_cases.json"
         return [skipped("flink-autoscaler/facts", SOURCE, "facts of its unit tests", 211, why)]
-    answer: Answer = load_class("flink-autoscaler").answer
     cases = json.loads((data / "flink_autoscaler_cases.json").read_text(encoding="utf-8"))["cases"]
     ours = [case for case in cases if RELEASE in case["holds_in"]]
     of_main = [case for case in cases if case["holds_in"] == [MAIN]]
@@ -37,63 +37,63 @@ def flink_autoscaler(data: Path | None = None) -> list[Check]:
             "facts",
             "facts of its unit tests that hold in 1.15.0",
             ours,
-            wrong_facts(answer, ours, RELEASE),
+            wrong_facts(ours, RELEASE),
         ),
         _check(
             "main",
             "facts that hold on main only, through the switches",
             of_main,
-            wrong_facts(answer, of_main, MAIN),
+            wrong_facts(of_main, MAIN),
         ),
         _check(
             "decisions",
             "worked decisions of its classes, every field",
             decisions,
-            wrong_decisions(answer, decisions),
+            wrong_decisions(decisions),
         ),
         _check(
             "traces",
             "closed-loop traces of its classes, every field of every tick",
             traces,
-            wrong_traces(answer, traces),
+            wrong_traces(traces),
         ),
     ]
 
 
-def wrong_facts(answer: Answer, cases: Iterable[dict[str, Any]], version: str) -> dict[str, str]:
+def wrong_facts(cases: Documents, version: str) -> dict[str, str]:
     """Facts that do not hold, with what differs first."""
     wrong = {}
     for case in cases:
-        found = differences(case["expected"], answer({**case, "version": version}, "fact"))
+        found = differences(case["expected"], fact(case["op"], case["input"], version))
         if found:
             wrong[case["id"]] = found[0]
     return wrong
 
 
-def wrong_decisions(answer: Answer, lines: Iterable[dict[str, Any]]) -> dict[str, str]:
+def wrong_decisions(lines: Documents) -> dict[str, str]:
     """Decisions that differ from 1.15.0's in any field."""
     wrong = {}
     for line in lines:
         asked = {name: value for name, value in line.items() if name != "expected"}
-        found = differences(line["expected"][RELEASE], answer(asked, "decision"))
+        found = differences(line["expected"][RELEASE], FlinkAutoscaler.answer(asked, "decision"))
         if found:
             wrong[line["id"]] = found[0]
     return wrong
 
 
-def wrong_traces(answer: Answer, lines: Iterable[dict[str, Any]]) -> dict[str, str]:
+def wrong_traces(lines: Documents) -> dict[str, str]:
     """Traces that differ in any field of any tick."""
     wrong = {}
     for line in lines:
         ticks = [{"in": tick["in"]} for tick in line["ticks"]]
         expected = {"ticks": [{"out": tick["out"]} for tick in line["ticks"]]}
-        found = differences(expected, answer({**line, "ticks": ticks}, "trace"))
+        found = differences(expected, FlinkAutoscaler.answer({**line, "ticks": ticks}, "trace"))
         if found:
             wrong[line["id"]] = found[0]
     return wrong
 
 
-def differences(expected: Any, found: Any, where: str = "") -> list[str]:
+def differences(expected: object, found: object, where: str = "") -> list[str]:
     """Where an answer misses what is expected; what it says beyond is not looked at.
 
     >>> differences({"new": 3, "rate": 2.0}, {"new": 3, "rate": 2.0004, "more": 1})
@@ -115,7 +115,7 @@ def differences(expected: Any, found: Any, where: str = "") -> list[str]:
     return [] if same else [f"{where}: {expected!r} expected, {found!r} found"]
 
 
-def _field(expected: dict[str, Any], found: dict[str, Any], name: str, where: str) -> list[str]:
+def _field(expected: Document, found: Document, name: str, where: str) -> list[str]:
     if name == "event_reasons_contain":
         reasons = found.get("event_reasons", [])
         return [] if expected[name] in reasons else [f"{where}: no {expected[name]} in {reasons}"]
@@ -125,7 +125,7 @@ def _field(expected: dict[str, Any], found: dict[str, Any], name: str, where: st
     return differences(expected[name], found[name], f"{where}.{name}")
 
 
-def _same(expected: Any, found: Any) -> bool:
+def _same(expected: object, found: object) -> bool:
     if isinstance(expected, bool) or isinstance(found, bool) or expected is None:
         return bool(expected is found)
     if expected in ("NaN", "Infinity", "-Infinity"):
@@ -135,7 +135,7 @@ def _same(expected: Any, found: Any) -> bool:
     return bool(expected == found)
 
 
-def _check(name: str, claim: str, asked: list[Any], wrong: dict[str, str]) -> Check:
+def _check(name: str, claim: str, asked: list[Document], wrong: dict[str, str]) -> Check:
     note = "; ".join(f"{key}{what}" for key, what in list(wrong.items())[:3]) or None
     return Check(
         name=f"flink-autoscaler/{name}",
@@ -150,7 +150,7 @@ def _check(name: str, claim: str, asked: list[Any], wrong: dict[str, str]) -> Ch
     )
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path) -> list[Document]:
     if not path.is_file():
         return []
     return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines() if text]

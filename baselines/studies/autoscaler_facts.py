@@ -5,19 +5,17 @@ Each kind of fact is one function from the fact's input to what the rule gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from baselines.flink_autoscaler.answers import Trace, decision
 from baselines.flink_autoscaler.documents import (
+    Answer,
+    Document,
     add_delayed,
-    fill_globals,
     fill_history,
-    job_of,
     number,
-    switches_of,
     written,
 )
 from baselines.flink_autoscaler.evaluator import (
@@ -48,6 +46,7 @@ from baselines.flink_autoscaler.state import (
     METRICS,
 )
 from baselines.flink_autoscaler.window import average, observed_rate, rate
+from baselines.studies.autoscaler_jobs import fill_globals, job_of, switches_of
 from baselines.studies.autoscaler_memory_facts import (
     excluded_period,
     memory_scaling,
@@ -56,22 +55,25 @@ from baselines.studies.autoscaler_memory_facts import (
     restart_time,
     slots_after,
 )
-from dsp_gym.arrays import Floats
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import SchemaError, did_you_mean
 
 __all__ = ["fact"]
 
-Given = Mapping[str, Any]
-Answer = dict[str, Any]
 
-
-def fact(op: str, given: Given, version: str = "1.15.0") -> Answer:
-    """What the rule named `op` gives; the fields of the fact's `expected`.
+def fact(op: str, given: Document, version: str = "1.15.0") -> Answer:
+    """Applies one rule of the autoscaler to the input of one of Flink's unit tests.
 
     Args:
-        op: kind of fact.
-        given: its input.
+        op: Kind of the fact.
+        given: Its input.
         version: 1.15.0, or main for the switches that lead there.
+
+    Returns:
+        The fields of the fact's `expected`.
+
+    Raises:
+        SchemaError: There is no such kind of fact.
     """
     if op not in _RULES:
         raise SchemaError(
@@ -80,12 +82,12 @@ def fact(op: str, given: Given, version: str = "1.15.0") -> Answer:
     return _RULES[op](given, version == "main")
 
 
-def _samples(job: Job) -> tuple[Any, Floats]:
+def _samples(job: Job) -> tuple[Ints, Floats]:
     w = job.memory.window
     return w.ts_ms[0, : w.size[0]], w.vertex[0, : w.size[0]]
 
 
-def _scale(given: Given, main: bool) -> Answer:
+def _scale(given: Document, main: bool) -> Answer:
     options = Options.of(given["conf"])
     if given["lower_limit"] > given["upper_limit"]:
         return {"raises": True}
@@ -102,7 +104,7 @@ def _scale(given: Given, main: bool) -> Answer:
     return {"new": int(new)}
 
 
-def _align(given: Given, main: bool) -> Answer:
+def _align(given: Document, main: bool) -> Answer:
     options = Options.of(given["conf"])
     if not given["num_source_partitions"] and "HASH" not in given["input_ship_strategies"]:
         return {"new": given["target"]}
@@ -118,7 +120,7 @@ def _align(given: Given, main: bool) -> Answer:
     return {"new": int(new)}
 
 
-def _metrics(given: Given, job: Job, restart_s: float) -> Floats:
+def _metrics(given: Document, job: Job, restart_s: float) -> Floats:
     """Evaluated metrics as a test gives them, thresholds from the configuration."""
     row = np.full(len(EVALUATED), np.nan)
     row[E_TPR] = number(given["true_processing_rate"])
@@ -128,7 +130,7 @@ def _metrics(given: Given, job: Job, restart_s: float) -> Floats:
     return row
 
 
-def _vertex(given: Given, main: bool) -> Answer:
+def _vertex(given: Document, main: bool) -> Answer:
     job = job_of({"conf": given["conf"]}, main, steps=len(given["steps"]) + 8)
     memory, restart_s = job.memory, float(given["restart_time_s"])
     for entry in given.get("delayed_scale_down", []):
@@ -166,7 +168,7 @@ def _vertex(given: Given, main: bool) -> Answer:
     return {"results": results}
 
 
-def _executor(given: Given, main: bool) -> Answer:
+def _executor(given: Document, main: bool) -> Answer:
     vertices = [
         {
             **v,
@@ -195,13 +197,13 @@ def _executor(given: Given, main: bool) -> Answer:
     }
 
 
-def _evaluate(given: Given, main: bool) -> Answer:
+def _evaluate(given: Document, main: bool) -> Answer:
     job_switches = switches_of(Options.of(given["conf"]), main)
     found = decision({**given, "id": None}, job_switches)
     return {name: found[name] for name in ("evaluated", "global") if name in found}
 
 
-def _thresholds(given: Given, main: bool) -> Answer:
+def _thresholds(given: Document, main: bool) -> Answer:
     up, down = thresholds(
         number(given["target_data_rate"]),
         number(given["catch_up_data_rate"]),
@@ -212,7 +214,7 @@ def _thresholds(given: Given, main: bool) -> Answer:
     return {"scale_up_threshold": written(float(up)), "scale_down_threshold": written(float(down))}
 
 
-def _true_processing_rate(given: Given, main: bool) -> Answer:
+def _true_processing_rate(given: Document, main: bool) -> Answer:
     job = job_of(given, main)
     _, values = _samples(job)
     observed = average(values, 0, METRICS.index("OBSERVED_TPR"), job.s.observed_min)
@@ -225,31 +227,31 @@ def _true_processing_rate(given: Given, main: bool) -> Answer:
     return {"value": written(float(found))}
 
 
-def _busy_time(given: Given, main: bool) -> Answer:
+def _busy_time(given: Document, main: bool) -> Answer:
     job = job_of(given, main)
     ts_ms, values = _samples(job)
     found = busy_ms_per_s(ts_ms, values, 0, given["parallelism"], job.s)
     return {"value": written(float(found))}
 
 
-def _rate(given: Given, main: bool) -> Answer:
+def _rate(given: Document, main: bool) -> Answer:
     vertex = {"name": given["vertex"], "parallelism": 1, "max_parallelism": 1}
     ts_ms, values = _samples(job_of({**given, "vertices": [vertex]}, main))
     return {"value": written(float(rate(ts_ms, values, 0, METRICS.index(given["metric"]))))}
 
 
-def _edge_output_ratio(given: Given, main: bool) -> Answer:
+def _edge_output_ratio(given: Document, main: bool) -> Answer:
     job = job_of(given, main)
     u, v = job.names.index(given["from"]), job.names.index(given["to"])
     return {"value": float(edge_ratio(job.graph, 0, u, v, *_samples(job)))}
 
 
-def _processing_backlog(given: Given, main: bool) -> Answer:
+def _processing_backlog(given: Document, main: bool) -> Answer:
     job = job_of(given, main)
     return {"value": bool(backlog(job.graph, 0, *_samples(job), job.s.backlog_s))}
 
 
-def _coefficient(given: Given, main: bool) -> Answer:
+def _coefficient(given: Document, main: bool) -> Answer:
     job = job_of({"conf": given["conf"]}, main)
     fill_history(job, {"v": given["scaling_history"]})
     h = job.memory.history
@@ -260,7 +262,7 @@ def _coefficient(given: Given, main: bool) -> Answer:
     return {"value": float(found)}
 
 
-def _observed_tpr(given: Given, main: bool) -> Answer:
+def _observed_tpr(given: Document, main: bool) -> Answer:
     threshold_s = job_of({"conf": given["conf"]}, main).s.observed_lag_s
     found = observed_rate(
         float(given["records_per_s"]),
@@ -272,7 +274,7 @@ def _observed_tpr(given: Given, main: bool) -> Answer:
     return {"value": written(float(found))}
 
 
-def _observed_tpr_backpressure(given: Given, _main: bool) -> Answer:
+def _observed_tpr_backpressure(given: Document, _main: bool) -> Answer:
     found = observed_rate(
         float(given["records_in_per_s"]),
         0.0,
@@ -283,7 +285,7 @@ def _observed_tpr_backpressure(given: Given, _main: bool) -> Answer:
     return {"value": written(float(found))}
 
 
-def _trace(given: Given, _main: bool) -> Answer:
+def _trace(given: Document, _main: bool) -> Answer:
     run, ticks = Trace(given), []
     for tick in given["ticks"]:
         ticks.append(run.tick(tick))
@@ -295,7 +297,7 @@ def _trace(given: Given, _main: bool) -> Answer:
     return {"ticks": ticks}
 
 
-_RULES: dict[str, Callable[[Given, bool], Answer]] = {
+_RULES: dict[str, Callable[[Document, bool], Answer]] = {
     "scale": _scale,
     "align": _align,
     "vertex": _vertex,

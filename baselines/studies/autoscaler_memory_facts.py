@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from baselines.flink_autoscaler import memory
-from baselines.flink_autoscaler.documents import fill_globals, fill_tracking, job_of
+from baselines.flink_autoscaler.documents import Answer, Document, fill_tracking
 from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.periods import excluded
 from baselines.flink_autoscaler.units import memory_bytes
+from baselines.studies.autoscaler_jobs import fill_globals, job_of
 from dsp_gym.errors import ConfigError
 
 __all__ = [
@@ -21,11 +19,8 @@ __all__ = [
     "slots_after",
 ]
 
-Given = Mapping[str, Any]
-Answer = dict[str, Any]
 
-
-def memory_tuning(given: Given, main: bool) -> Answer:
+def memory_tuning(given: Document, main: bool) -> Answer:
     """Sizes of a TaskManager after a scaling."""
     job = job_of(given, main)
     fill_globals(job, given["global_metrics"])
@@ -38,7 +33,7 @@ def memory_tuning(given: Given, main: bool) -> Answer:
     return {"overrides": found.overrides if job.options.tuning else {}}
 
 
-def network_segments(given: Given, _main: bool) -> Answer:
+def network_segments(given: Document, _main: bool) -> Answer:
     """Network segments of a gate."""
     return {
         "value": memory.network_segments(
@@ -51,12 +46,12 @@ def network_segments(given: Given, _main: bool) -> Answer:
     }
 
 
-def _parallelisms(given: Given) -> tuple[list[int], list[int]]:
+def _parallelisms(given: Document) -> tuple[list[int], list[int]]:
     of = given["vertices"].values()
     return [v["parallelism"] for v in of], [v.get("new_parallelism", v["parallelism"]) for v in of]
 
 
-def memory_scaling(given: Given, _main: bool) -> Answer:
+def memory_scaling(given: Document, _main: bool) -> Answer:
     """Heap after the compensation."""
     options = Options.of(given["conf"])
     heap, budget = memory_bytes(given["memory"], "memory"), memory_bytes(given["budget"], "budget")
@@ -72,19 +67,19 @@ def memory_scaling(given: Given, _main: bool) -> Answer:
     return {"value_bytes": heap}
 
 
-def slots_after(given: Given, _main: bool) -> Answer:
+def slots_after(given: Document, _main: bool) -> Answer:
     """Slots after a scaling."""
     return {"value": memory.slots_after(given["num_task_slots_used"], *_parallelisms(given))}
 
 
-def restart_time(given: Given, main: bool) -> Answer:
+def restart_time(given: Document, main: bool) -> Answer:
     """The restart time that counts."""
     job = job_of({"conf": given["conf"]}, main)
     fill_tracking(job, given["tracked_restarts"])
     return {"value_s": job.restart_s}
 
 
-def excluded_period(given: Given, _main: bool) -> Answer:
+def excluded_period(given: Document, _main: bool) -> Answer:
     """Whether a period can be read, and whether a moment lies in it."""
     try:
         options = Options.of(given["conf"])

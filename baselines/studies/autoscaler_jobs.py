@@ -1,0 +1,44 @@
+"""The job a fact is about: its options, vertices, window and evaluated metrics."""
+
+from __future__ import annotations
+
+from baselines.flink_autoscaler.documents import (
+    Document,
+    fill_window,
+    number,
+    task_managers,
+    vertices_of,
+)
+from baselines.flink_autoscaler.job import Job
+from baselines.flink_autoscaler.options import Options
+from baselines.flink_autoscaler.settings import Switches
+from baselines.flink_autoscaler.state import GLOBALS
+
+__all__ = ["fill_globals", "job_of", "switches_of"]
+
+
+def switches_of(options: Options, main: bool) -> Switches:
+    """The switches of 1.15.0, or of main."""
+    return Switches.main(options) if main else Switches()
+
+
+def job_of(given: Document, main: bool, steps: int = 64) -> Job:
+    """A job with what a fact says of it."""
+    options = Options.of(given.get("conf", {}))
+    vertices = given.get("vertices") or [{"name": "v", "parallelism": 1, "max_parallelism": 1}]
+    job = Job(
+        options,
+        vertices_of(vertices),
+        switches=switches_of(options, main),
+        tm=task_managers(given),
+        steps=steps,
+    )
+    fill_window(job, given.get("history", []))
+    return job
+
+
+def fill_globals(job: Job, given: Document) -> None:
+    """Puts evaluated metrics of the job in place."""
+    for g, name in enumerate(GLOBALS):
+        for at, kind in enumerate(("current", "average")):
+            job.evaluated_job[g, at] = number(given.get(name, {}).get(kind))
