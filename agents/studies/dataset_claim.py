@@ -27,13 +27,13 @@ from agents.studies.learning_curve import Curve, forget, learning_curve
 from agents.training import TrainingInterrupted
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import find, load_model, write_atomic
+from dsp_gym.control.loop import Step
 from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.run import Observer, evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.evaluation.statistics import interquartile_mean, paired_difference
-from dsp_gym.loop.control import Step
 from dsp_gym.studies.bench.environment import machine
 
 __all__ = ["cloning", "offline", "steps_to"]

@@ -14,8 +14,8 @@ from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
+    from dsp_gym.control.loop import Step
     from dsp_gym.evaluation.scorecard import Scorecard
-    from dsp_gym.loop.control import Step
 
 __all__ = ["register", "seconds"]
 

@@ -21,6 +21,7 @@ import numpy as np
 from dsp_gym import __version__
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop, Step
 from dsp_gym.envs.sizing import sized
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
@@ -31,7 +32,6 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec, Prices, Slo
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loads.sampler import LoadCell, LoadSampler
-from dsp_gym.loop.control import ControlLoop, Step
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.foresight import Bounding, Foreseeing, Foresight, Possible

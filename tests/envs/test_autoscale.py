@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.envs.action import LOGITS, MOVES
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.config import EnvConfig
@@ -15,7 +16,6 @@ from dsp_gym.envs.scenarios import scenario
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from dsp_gym.loop.topology import Topology

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.envs.action import LOGITS, MOVES
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
 from tests.simulating import FAULTY

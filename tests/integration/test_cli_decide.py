@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.cli import app
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.policies.registry import make

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from dsp_gym.cli import app
 from dsp_gym.config import load, names
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.evaluation.scorecard import METRICS, Scorecard
-from dsp_gym.loop.control import ControlLoop
 
 BENCHMARK = """
 description: Two policies, two loads

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.guardrails import build
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import make
@@ -81,10 +81,10 @@ def test_a_trained_policy_hands_over_on_a_job_unlike_its_training():
     """The bounds come from the policy's own folder."""
     from dsp_gym.backends.simulated.jobs import SimulatedJobs
     from dsp_gym.config.files import load_model
+    from dsp_gym.control.loop import ControlLoop
     from dsp_gym.guardrails.chain import build_for
     from dsp_gym.guardrails.config import GuardrailsConfig
     from dsp_gym.job.catalog import load_job
-    from dsp_gym.loop.control import ControlLoop
     from dsp_gym.loop.topology import Topology
     from dsp_gym.policies.registry import make
 

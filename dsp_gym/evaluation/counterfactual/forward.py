@@ -9,12 +9,12 @@ import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.evaluation.counterfactual.course import Course
 from dsp_gym.evaluation.counterfactual.measured import MeasuredJobs
 from dsp_gym.evaluation.counterfactual.rescales import down_share
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.control.loop import Step
 from dsp_gym.envs.reward import RewardWeights, reward, reward_terms
 from dsp_gym.envs.sizing import cost_per_s, sized
 from dsp_gym.errors import ConfigError
@@ -21,7 +22,6 @@ from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.run import benchmark_job, evaluate
 from dsp_gym.evaluation.tuning.space import merged
-from dsp_gym.loop.control import Step
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig

@@ -9,9 +9,9 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig

@@ -18,9 +18,9 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.calibration.replay import age_s
 from dsp_gym.calibration.series import END_TO_END_SLO_S, LOAD_FACTOR
 from dsp_gym.calibration.series_tables import RecordedOutage, Series, read_outages, read_series
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology

@@ -27,12 +27,12 @@ from dsp_gym.backends.flink.submission import Submission
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import write_atomic
 from dsp_gym.control.config import RunConfig
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.control.run import Turn
 from dsp_gym.control.start import started
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot

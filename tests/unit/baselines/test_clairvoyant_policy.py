@@ -7,9 +7,9 @@ import pytest
 
 from baselines.clairvoyant import Clairvoyant, ClairvoyantConfig
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.guardrails.shadow import Shadows
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import make
 from dsp_gym.policies.foresight import Bounding, Foreseeing, Foresight

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import PolicyConfig, make

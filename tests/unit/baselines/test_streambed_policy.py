@@ -11,8 +11,8 @@ from baselines.streambed.models import Surface
 from baselines.streambed.plan import CapacityModel, ProfileRates, VertexRate
 from baselines.streambed.policy import Streambed, StreambedConfig
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.errors import ConfigError
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.topology import Topology
 from tests.simulating import exact, line
 from tests.strategies import random_snapshot, random_topology

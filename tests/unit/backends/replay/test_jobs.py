@@ -10,9 +10,9 @@ import pytest
 from dsp_gym.backends.replay.jobs import ReplayJobs
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.backends.simulated.recording import SimulatedRecording
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.errors import MetricsError
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.loop.control import ControlLoop
 from dsp_gym.loop.protocols import IDLE
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.samples import Samples
