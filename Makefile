@@ -115,7 +115,7 @@ FIGURES := docs/figures/validation
 
 validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a real Flink (two hours); docs/validation.md.
 	$(BIN)/dsp-gym flink up
-	$(BIN)/python -m dsp_gym.calibration.flink_runs --data $${DSP_GYM_DATA:-../shared/data} --json \
+	$(BIN)/python -m dsp_gym.studies.validation.flink_runs --data $${DSP_GYM_DATA:-../shared/data} --json \
 		> $(FIGURES)/flink-runs.json
 	mkdir -p runs/calibrated
 	for job in $(VALIDATED); do \

@@ -17,7 +17,6 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.calibration.mst_job import job_spec
-from dsp_gym.calibration.replay import Outage, Replayed, merged, replay
 from dsp_gym.calibration.series import (
     END_TO_END_SLO_S,
     LOAD_FACTOR,
@@ -35,6 +34,7 @@ from dsp_gym.calibration.series_tables import (
 )
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.studies.reproduce.check import Check, skipped
+from dsp_gym.studies.reproduce.replay import Outage, Replayed, merged, replay
 
 __all__ = ["Comparison", "compare", "demeter", "injected_reread_s", "row_means"]
 

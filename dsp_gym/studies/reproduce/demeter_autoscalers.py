@@ -15,7 +15,6 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.calibration.replay import age_s
 from dsp_gym.calibration.series import END_TO_END_SLO_S, LOAD_FACTOR
 from dsp_gym.calibration.series_tables import RecordedOutage, Series, read_outages, read_series
 from dsp_gym.control.loop import ControlLoop
@@ -40,6 +39,7 @@ from dsp_gym.studies.reproduce.demeter import (
     injected_reread_s,
     row_means,
 )
+from dsp_gym.studies.reproduce.replay import age_s
 
 __all__ = ["SETUPS", "Setup", "SimulatedDay", "demeter_autoscalers", "simulate"]
 

@@ -20,7 +20,7 @@ def flink_runs(data: Path | None) -> list[Check]:
     if data is None or not (data / "flink_runs" / "runs.csv").is_file():
         why = "no data folder; name one with DSP_GYM_DATA"
         return [skipped("flink-runs/held-out", SOURCE, claim, "50 runs", why)]
-    from dsp_gym.calibration.flink_runs import flink_runs as figures_of
+    from dsp_gym.studies.validation.flink_runs import flink_runs as figures_of
 
     try:
         found = figures_of(data)

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.calibration.mst_job import job_spec
-from dsp_gym.calibration.replay import Outage, merged, replay
 from dsp_gym.calibration.series import (
     LOAD_FACTOR,
     WarmUp,
@@ -30,6 +29,7 @@ from dsp_gym.calibration.series_tables import (
 from dsp_gym.cli import app
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.capacity import mst
+from dsp_gym.studies.reproduce.replay import Outage, merged, replay
 
 SLOTS, LOAD, CAPACITY, EXTRA, WARM_S = 8, 8000.0, 40_000.0, 2.0, 60.0
 LOSS = 0.1

@@ -1,6 +1,6 @@
 """How far the model is from the measured runs of `flink_runs/`: the figures, as JSON.
 
-    python -m dsp_gym.calibration.flink_runs --data ../shared/data --json
+    python -m dsp_gym.studies.validation.flink_runs --data ../shared/data --json
 
 Four jobs (read, update; through the page cache, direct I/O), each calibrated twice: on a third of
 its runs, and on the runs with at most two state tasks, which predict those with four and eight.
