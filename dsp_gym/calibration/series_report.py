@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
 
+from dsp_gym.calibration.series_fit import SeriesFit
 from dsp_gym.pages import code, note, page, section, table
-
-if TYPE_CHECKING:
-    from dsp_gym.calibration.series import SeriesFit
 
 __all__ = ["SeriesReport"]
 
@@ -53,7 +50,7 @@ class SeriesReport:
             found.append(("outage of a rescale p10/p50/p90, s", text))
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values for JSON."""
         return {"job": self.job, "used": list(self.used)} | asdict(self.fit)
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
 from dsp_gym.policies.registry import POLICY_FILE
-from dsp_gym.trackers import flatten
+from dsp_gym.trackers.base import flatten
 
 __all__ = [
     "MlflowTracker",

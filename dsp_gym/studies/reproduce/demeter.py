@@ -17,14 +17,13 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.calibration.mst_job import job_spec
-from dsp_gym.calibration.series import (
-    END_TO_END_SLO_S,
+from dsp_gym.calibration.series_fit import (
     LOAD_FACTOR,
     SeriesFit,
     fit_series,
     fit_warm_up_after_rescales,
-    job_text,
 )
+from dsp_gym.calibration.series_job import END_TO_END_SLO_S, job_text
 from dsp_gym.calibration.series_tables import (
     RecordedOutage,
     Series,

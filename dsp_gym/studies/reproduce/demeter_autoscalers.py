@@ -15,7 +15,8 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.calibration.series import END_TO_END_SLO_S, LOAD_FACTOR
+from dsp_gym.calibration.series_fit import LOAD_FACTOR
+from dsp_gym.calibration.series_job import END_TO_END_SLO_S
 from dsp_gym.calibration.series_tables import RecordedOutage, Series, read_outages, read_series
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.job.catalog import load_job

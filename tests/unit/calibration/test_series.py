@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.calibration.mst_job import job_spec
-from dsp_gym.calibration.series import (
+from dsp_gym.calibration.series_fit import (
     LOAD_FACTOR,
     WarmUp,
     catch_up_s,
     fit_series,
     fit_warm_up_after_rescales,
-    job_text,
 )
+from dsp_gym.calibration.series_job import job_text
 from dsp_gym.calibration.series_tables import (
     PROFILE_COLUMNS,
     SERIES_COLUMNS,
