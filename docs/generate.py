@@ -1,7 +1,7 @@
-"""Writes the reference pages whose tables come from code, and the table of published numbers.
+"""Writes the pages whose tables come from code, and the table of published numbers.
 
-    python docs/generate.py                  docs/reference/*.md and docs/reproduction.md
-    python docs/generate.py --tables-only    the reference alone, in a few seconds
+    python docs/generate.py                  reference, environments, API and reproduction.md
+    python docs/generate.py --tables-only    without reproduction.md, in a few seconds
 
 Published numbers are recomputed by `dsp-gym reproduce`; some of them need the data folder
 (DSP_GYM_DATA). A test compares the committed reference with what this file writes.
@@ -13,8 +13,10 @@ import argparse
 from pathlib import Path
 
 import typer
+from generator.api import api
 from generator.commands import command_line
-from generator.environment import action_and_reward, environments, metrics, observation, scorecard
+from generator.environment import action_and_reward, metrics, observation, scorecard
+from generator.scenarios import scenarios
 from generator.schema import config_kind
 from generator.shipped import experiments, guardrails, jobs, loads, policies
 
@@ -28,7 +30,6 @@ DOCS = Path(__file__).resolve().parent
 def pages() -> dict[str, str]:
     """Path below docs/ and content of every page that depends on code alone."""
     return {
-        "reference/environments.md": environments(),
         "reference/observation.md": observation(),
         "reference/action-and-reward.md": action_and_reward(),
         "reference/metrics.md": metrics(),
@@ -40,6 +41,8 @@ def pages() -> dict[str, str]:
         "reference/scorecard.md": scorecard(),
         "reference/cli.md": command_line(),
         **{f"reference/config-{kind}.md": config_kind(kind) for kind in KINDS},
+        **scenarios(),
+        **api(),
     }
 
 

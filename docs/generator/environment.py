@@ -1,13 +1,11 @@
-"""Pages about what an agent sees and does: ids, features, moves, rewards, metrics, scores."""
+"""Pages about what an agent sees and does: features, moves, rewards, metrics, scores."""
 
 from __future__ import annotations
 
-from dsp_gym.envs.action import LOGITS, MEMORY_NAMES, MOVE_NAMES
-from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES, ObservationLayout
-from dsp_gym.envs.registration import FROM_CONFIG, IDS
+from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
+from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.evaluation.scorecard import METRICS as SCORES
-from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.documents import METRICS
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from generator.markdown import page, table
@@ -19,26 +17,6 @@ UNTYPED = {
     "memory_level": "memory level observed running; -1: no managed memory",
 }
 """What the wire schema carries outside `metrics`, so that `METRICS` does not describe it."""
-
-
-def environments() -> str:
-    """Registered ids and the sizes of their spaces."""
-    rows = []
-    for name, job in IDS.items():
-        spec = load_job(job)
-        count = len(spec.vertices)
-        size = ObservationLayout(count).size
-        rows.append([f"`{name}`", f"`{job}`", count, size, 2 * count, count * LOGITS])
-    rows.append([f"`{FROM_CONFIG}`", "`config=` an experiment, or `job=`", "", "", "", ""])
-    head = ["id", "job", "vertices", "observation", "action", "action mask"]
-    return page(
-        "Environment ids",
-        "Registered on `import dsp_gym`. `gymnasium.make(id)` gives one job, "
-        "`gymnasium.make_vec(id, num_envs=n)` a batch. The last three columns are lengths: of the "
-        "flat observation, of the MultiDiscrete action, and of the mask over all moves. "
-        "`dsp-gym envs` lists the ids.",
-        table(head, rows),
-    )
 
 
 def observation() -> str:
@@ -54,7 +32,7 @@ def observation() -> str:
     return page(
         "Observation features",
         "In the order in which they stand in the flat vector; see "
-        "[Observation](../environment/observation.md) for the layout.",
+        "[Observation](../environments/observation.md) for the layout.",
         f"## Per vertex\n\n{per_vertex}",
         f"## Per job\n\n{per_job}",
     )
@@ -73,7 +51,7 @@ def action_and_reward() -> str:
     )
     return page(
         "Moves and reward terms",
-        "See [Action](../environment/action.md) and [Reward](../environment/reward.md).",
+        "See [Action](../environments/action.md) and [Reward](../environments/reward.md).",
         f"## Moves of parallelism\n\n{moves}",
         f"## Moves of memory\n\n{memory}",
         f"## Reward terms\n\n{terms}",
@@ -99,7 +77,8 @@ def scorecard() -> str:
     """Columns of a scorecard."""
     return page(
         "Scorecard columns",
-        "Measured per episode (one policy, job, load and seed); less is better in all of them. "
-        "See [Evaluation](../concepts/evaluation.md).",
+        "Measured per episode: one policy, job, load and seed. Less is better in every column; of "
+        "the share of the possible saving, which a report adds, more is better. See "
+        "[Evaluation](../concepts/evaluation.md).",
         table(["name", "meaning"], [[f"`{name}`", about] for name, about in SCORES.items()]),
     )

@@ -1,0 +1,203 @@
+"""One page per environment in Gymnasium's form: spaces, rewards, start, end, versions."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.observation import ObservationLayout
+from dsp_gym.envs.registration import FROM_CONFIG, IDS
+from dsp_gym.envs.reward import RewardWeights
+from dsp_gym.envs.scenarios import DEFAULT_LOADS
+from dsp_gym.envs.single import AutoscaleEnv, action_space, observation_space
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+from generator.markdown import page, plain, table
+
+VERSIONS = {"v0": "First version."}
+"""What changed with each version of the ids, newest first."""
+
+
+def scenarios() -> dict[str, str]:
+    """Path below docs/ and content of the list of environments and of one page for each."""
+    pages = {"environments/index.md": environments()}
+    for name, job in IDS.items():
+        pages[f"environments/{file_of(name)}"] = scenario(name, load_job(job))
+    pages[f"environments/{file_of(FROM_CONFIG)}"] = from_config()
+    return pages
+
+
+def file_of(name: str) -> str:
+    """The file of an environment's page: `dsp_gym/Nexmark-Q11-v0` has `nexmark-q11.md`."""
+    return re.sub(r"^\w+/|-v\d+$", "", name).lower() + ".md"
+
+
+def environments() -> str:
+    """Registered ids and the sizes of their spaces."""
+    rows = []
+    for name, job in IDS.items():
+        spec = load_job(job)
+        count = len(spec.vertices)
+        size = ObservationLayout(count).size
+        shape = [count, size, 2 * count, count * LOGITS]
+        rows.append([f"[`{name}`]({file_of(name)})", f"`{job}`", *shape])
+    link = f"[`{FROM_CONFIG}`]({file_of(FROM_CONFIG)})"
+    rows.append([link, "`config=` an experiment, or `job=`", "", "", "", ""])
+    head = ["id", "job", "vertices", "observation", "action", "action mask"]
+    return page(
+        "Environments",
+        "`import dsp_gym` registers these ids. `gymnasium.make(id)` gives one job, "
+        "`gymnasium.make_vec(id, num_envs=n)` a batch that one compiled call advances. The last "
+        "three columns are lengths: of the flat observation, of the MultiDiscrete action, and of "
+        "the mask over all moves. `dsp-gym envs` lists the ids.",
+        table(head, rows),
+        "All environments share one [observation](observation.md), one [action](action.md) and one "
+        "[reward](reward.md); they differ in the job and in what you set.",
+    )
+
+
+def scenario(name: str, spec: JobSpec) -> str:
+    """The page of one registered job."""
+    count = len(spec.vertices)
+    return page(
+        name,
+        example(f'"{name}"'),
+        f"## Description\n\n{description(spec)}",
+        f"## Action space\n\n`{action_space(count)}`\n\n{actions([v.name for v in spec.vertices])}",
+        f"## Observation space\n\n`{observation_space(ObservationLayout(count).size)}`\n\n"
+        + observations(ObservationLayout(count)),
+        *common(spec),
+    )
+
+
+def from_config() -> str:
+    """The page of the environment built from a configuration."""
+    return page(
+        FROM_CONFIG,
+        example(f'"{FROM_CONFIG}", config="q11-quickstart"'),
+        "## Description\n\nAny job under any load: `config` names an "
+        "[experiment](../reference/experiments.md) or a file of your own, `job` a "
+        "[shipped job](../reference/jobs.md) or a [job file](../guides/add-a-workload.md). Pass "
+        "one or both; `job` wins over the jobs of the experiment. Of an experiment with several "
+        "jobs `gymnasium.make` takes the first; environment i of `gymnasium.make_vec` takes job i "
+        "modulo their number.",
+        "## Action space\n\n`MultiDiscrete([7 3] * V)` for a job of V vertices, padded to the "
+        "largest job of a batch. See [Action](action.md).",
+        "## Observation space\n\n`Box(-10.0, 10.0, (n,), float32)`, n as in "
+        "[Observation](observation.md).",
+        *common(None),
+    )
+
+
+def example(arguments: str) -> str:
+    """A program that makes the environment and takes one step."""
+    return (
+        "```python\nimport gymnasium\n\nimport dsp_gym  # registers the environments\n\n"
+        f"env = gymnasium.make({arguments})\n"
+        "observation, info = env.reset(seed=0)\n"
+        "action = env.action_space.sample()\n"
+        "observation, reward, terminated, truncated, info = env.step(action)\n```"
+    )
+
+
+def description(spec: JobSpec) -> str:
+    """The job, its graph and its limits."""
+    tables = [
+        [
+            f"`{vertex.name}`",
+            vertex.kind,
+            ", ".join(f"`{edge.from_}` ({edge.ship})" for edge in vertex.inputs) or "–",
+            "yes" if vertex.state is not None else "no",
+            "yes" if vertex.scalable and vertex.kind != "source" else "no",
+        ]
+        for vertex in spec.vertices
+    ]
+    memory = ", ".join(f"{spec.memory.base_mib * 2**x:g}" for x in range(spec.memory.levels))
+    return (
+        f"{spec.description}\n\n"
+        f"{table(['vertex', 'kind', 'reads from', 'keyed state', 'can be scaled'], tables)}\n\n"
+        f"Reference rate {spec.source.rate_per_s:,.0f} records/s, latency bound "
+        f"{spec.slo.latency_s:g} s, memory levels of {memory} MiB per subtask, at most "
+        f"{spec.max_parallelism_per_vertex} subtasks per vertex. The numbers and their sources are "
+        f"in `configs/jobs/{spec.job}.yaml`."
+    )
+
+
+def actions(vertices: list[str]) -> str:
+    """What each number of an action moves."""
+    rows = []
+    for i, name in enumerate(vertices):
+        rows.append([2 * i, f"parallelism of `{name}`", f"0 to {MOVES - 1}"])
+        rows.append([2 * i + 1, f"memory level of `{name}`", f"0 to {MEMORY_MOVES - 1}"])
+    return (
+        f"{table(['#', 'moves', 'values'], rows)}\n\n[The moves](../reference/action-and-reward.md"
+        "#moves-of-parallelism) and [their masks](action.md#masks): `info['action_mask']` has "
+        f"{len(vertices) * LOGITS} entries."
+    )
+
+
+def observations(layout: ObservationLayout) -> str:
+    """Which part of the flat vector holds what."""
+    features = "../reference/observation.md"
+    rows = [
+        [span(layout.vertex), f"[features per vertex]({features}#per-vertex), vertex by vertex"],
+        [span(layout.job), f"[features of the job]({features}#per-job)"],
+        [span(layout.mask), "1 for a vertex, 0 for padding"],
+        [span(layout.adjacency), "adjacency: row = downstream, column = upstream"],
+    ]
+    return table(["entries", "hold"], rows)
+
+
+def span(part: slice) -> str:
+    """First and last entry of a slice."""
+    return f"{part.start} to {part.stop - 1}"
+
+
+def common(spec: JobSpec | None) -> list[str]:
+    """The sections that every environment shares."""
+    env = EnvConfig()
+    weights = RewardWeights()
+    formula = " + ".join(f"{getattr(weights, n):g} · {n}" for n in RewardWeights.model_fields)
+    terms = [
+        [f"`{n}`", field.default, field.description]
+        for n, field in RewardWeights.model_fields.items()
+    ]
+    train = DEFAULT_LOADS["train"]
+    load = (
+        f"Episodes draw their load from `{train['loads'][0]}`, seeds {train['seeds']['from']} to "
+        f"{train['seeds']['to'] - 1} of the split `train`; `split` takes another part."
+    )
+    return [
+        f"## Rewards\n\n`reward = −({formula})` per decision, from what happened in the interval "
+        f"([more](reward.md)):\n\n{table(['term', 'weight', 'before weighting'], terms)}",
+        "## Starting state\n\n"
+        "The smallest configuration that carries the load's first rate at "
+        f"{env.start_headroom:.0%} utilisation, at the memory level of the job file. `env.start` "
+        "of an experiment takes the job file's configuration or a random one instead. "
+        + (load if spec is not None else "The experiment names the loads and their seeds.")
+        + " The same seed gives the same episode.",
+        "## Episode end\n\n"
+        f"- Truncation after {env.episode_s:,} s, which is {env.episode_s // env.interval_s} "
+        f"decisions of {env.interval_s} s.\n"
+        f"- Termination when the backlog exceeds {env.give_up_backlog_s:,.0f} s of arrivals: the "
+        "job cannot recover.",
+        f"## Arguments\n\n{arguments()}",
+        "## Versions\n\nA version is raised whenever the same seed would give another trajectory."
+        f"\n\n{table(['version', 'change'], [[f'`{k}`', v] for k, v in VERSIONS.items()])}",
+    ]
+
+
+def arguments() -> str:
+    """Keyword arguments of `gymnasium.make`, from the docstring of the environment."""
+    text = inspect.getdoc(AutoscaleEnv) or ""
+    said = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", text, re.DOTALL | re.MULTILINE)
+    entries = re.findall(
+        r"^    (\w+): (.*?)(?=^    \w|\Z)", said[1] if said else "", re.DOTALL | re.MULTILINE
+    )
+    signature = inspect.signature(AutoscaleEnv).parameters
+    rows = [
+        [f"`{name}`", f"`{signature[name].default!r}`", plain(about)] for name, about in entries
+    ]
+    return table(["argument", "default", "meaning"], rows)
