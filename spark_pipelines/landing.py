@@ -22,7 +22,7 @@ from pydantic import Field
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import DatasetError
-from dsp_gym.records.manifest import Manifest
+from dsp_gym.records.manifest import RecordingManifest
 from spark_pipelines.days import day_of, is_unix
 from spark_pipelines.sources.config import (
     AnySource,
@@ -193,7 +193,7 @@ def _newest_s(source: Watched, name: str, file: Path) -> float | None:
         rows, _, last_s = check_columns(file, name, named, source.columns.get("t_s", "t_s"))
         return last_s if rows else None
     if isinstance(source, RecordingsSource):
-        manifest = Manifest.read(expanded(source.folder))
+        manifest = RecordingManifest.read(expanded(source.folder))
         ends = {run.samples: run.t_end_s for run in manifest.runs}
         end_s = ends.get(f"samples/{file.name}")
         if end_s is not None and manifest.started_unix_s is not None:
@@ -203,7 +203,7 @@ def _newest_s(source: Watched, name: str, file: Path) -> float | None:
 
 def _recorded(source: Path, shown: Path, taken: set[str]) -> list[str]:
     """Shows the runs of a recording whose samples have arrived; returns the files of those."""
-    manifest = Manifest.read(source)  # first: the events it counts are in the file by then
+    manifest = RecordingManifest.read(source)  # first: the events it counts are in the file by then
     runs = tuple(run for run in manifest.runs if run.samples in taken)
     if runs:
         for name in ("job.yaml", "env.yaml", "events.jsonl"):

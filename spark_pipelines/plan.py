@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dsp_gym.datasets.encoding import EncodingConfig, job_hash
-from dsp_gym.datasets.manifest import DatasetManifest, PartitionRecord, digest_of
+from dsp_gym.datasets.manifest import DatasetManifest, PartitionRecord
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.records.hashes import document_sha256
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.sources import Partition, SourceFacts
 
@@ -31,7 +32,7 @@ class Plan:
         """Says what is made on top of what: the same build goes on where it was stopped."""
         stale = sorted([*partition, sha256] for partition, sha256 in self.stale.items())
         kept = sorted([p.job, p.day, p.inputs_sha256] for p in self.kept)
-        return digest_of([stale, kept])[:16]
+        return document_sha256([stale, kept])[:16]
 
 
 def specs_of(facts: Sequence[SourceFacts]) -> dict[str, JobSpec]:
@@ -65,7 +66,7 @@ def inputs_of(
             for partition in piece.partitions:
                 pieces.setdefault(partition, []).append((source.name, piece.name, piece.sha256))
     return {
-        partition: digest_of([common, job_hash(specs[partition[0]]), sorted(found)])
+        partition: document_sha256([common, job_hash(specs[partition[0]]), sorted(found)])
         for partition, found in sorted(pieces.items())
     }
 
@@ -104,7 +105,7 @@ def _settings(config: DatasetConfig, specs: Mapping[str, JobSpec]) -> str:
         "quality": quality,
         "splits": config.splits.model_dump(mode="json"),
     }
-    return digest_of(document)
+    return document_sha256(document)
 
 
 def merged(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

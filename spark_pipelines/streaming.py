@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsp_gym.errors import DatasetError, StorageError
-from dsp_gym.records.manifest import MANIFEST, digest
+from dsp_gym.records.base import MANIFEST
+from dsp_gym.records.hashes import file_sha256
 from spark_pipelines.build import Built, Observer, build
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.faults import spark_faults
@@ -186,7 +187,8 @@ def _fingerprint(shown: Path) -> str:
     """
     files = sorted(file for file in shown.rglob("*") if file.is_file())
     return "\n".join(
-        f"{file} {digest(file) if file.name == MANIFEST else file.stat().st_size}" for file in files
+        f"{file} {file_sha256(file) if file.name == MANIFEST else file.stat().st_size}"
+        for file in files
     )
 
 

@@ -11,22 +11,22 @@ A hash of content is that of the rows, in order, whatever the bytes of the files
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
-from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.errors import SchemaError, StorageError
+from dsp_gym.errors import StorageError
+from dsp_gym.records.base import MANIFEST, Manifest
+from dsp_gym.records.hashes import document_sha256
 
 __all__ = [
     "CURRENT",
     "DATASET_SCHEMA",
-    "MIGRATIONS",
+    "MANIFEST",
+    "REVISIONS",
     "DatasetManifest",
     "PartitionRecord",
     "PieceRecord",
@@ -34,20 +34,10 @@ __all__ = [
     "TableRecord",
     "content_of",
     "current_revision",
-    "digest_of",
-    "migrated",
 ]
 
 DATASET_SCHEMA: Literal["dsp-gym/dataset/1"] = "dsp-gym/dataset/1"
-CURRENT, MANIFEST, REVISIONS = "CURRENT", "manifest.json", "revisions"
-
-Document = dict[str, Any]
-
-MIGRATIONS: Mapping[str, Callable[[Document], Document]] = {}
-"""By schema, the function that brings a manifest to the next version; see `migrated`.
-
-The tables' files need none: a column that a file lacks reads as null, one nobody asks for is left.
-"""
+CURRENT, REVISIONS = "CURRENT", "revisions"
 
 
 class PieceRecord(ConfigModel):
@@ -92,17 +82,25 @@ class PartitionRecord(ConfigModel):
     )
 
 
-class DatasetManifest(ConfigModel):
-    """The whole document."""
+class DatasetManifest(Manifest):
+    """The whole document.
+
+    The tables' files need no migration: a column that a file lacks reads as null, and a column
+    that is not asked for is not read.
+    """
+
+    SCHEMA = DATASET_SCHEMA
+    ABSENT = "is no revision of a dataset: it holds no manifest.json"
+    REMEDY = "Build the dataset again from its sources, or install a newer release."
 
     schema_: Literal["dsp-gym/dataset/1"] = Field(DATASET_SCHEMA, alias="schema")
     name: str = Field(min_length=1, description="of the dataset")
     revision: int = Field(ge=1, description="counts publications")
     content_sha256: str = Field(description="of all partitions' content")
-    config: dict[str, Any] = Field(description="resolved configuration")
+    config: dict[str, object] = Field(description="resolved configuration")
     versions: dict[str, str] = Field(default_factory=dict, description="of what made it")
     sources: tuple[SourceRecord, ...] = Field(description="what it was made from")
-    jobs: dict[str, dict[str, Any]] = Field(description="job files, by job")
+    jobs: dict[str, dict[str, object]] = Field(description="job files, by job")
     partitions: tuple[PartitionRecord, ...] = Field(description="by job and day")
     splits: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="rows by table and split"
@@ -110,37 +108,38 @@ class DatasetManifest(ConfigModel):
     accounting: dict[str, int] = Field(
         default_factory=dict, description="what became of every raw row and decision"
     )
-    detail: dict[str, Any] = Field(
+    detail: dict[str, object] = Field(
         default_factory=dict, description="what steps wrote down for who reads their tables"
     )
 
     @classmethod
-    def read(cls, dataset: str | Path) -> DatasetManifest:
-        """The manifest of a dataset's published revision.
+    def read(cls, folder: str | Path) -> Self:
+        """Reads the manifest of a dataset's published revision.
+
+        Args:
+            folder: of the dataset.
+
+        Returns:
+            The manifest of the revision that `CURRENT` names.
 
         Raises:
             StorageError: There is no dataset, or its manifest cannot be read.
-            SchemaError: It is of a version that is not read here.
+            SchemaError: It is of a version that this release does not read.
         """
-        folder = Path(dataset)
-        return cls.read_revision(folder / REVISIONS / str(current_revision(folder)))
+        dataset = Path(folder)
+        return super().read(dataset / REVISIONS / str(current_revision(dataset)))
 
     @classmethod
-    def read_revision(cls, folder: Path) -> DatasetManifest:
-        """The manifest of one revision, older versions brought up to this one."""
-        file = folder / MANIFEST
-        try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise StorageError(
-                f"cannot be read: {error}", file=file, remedy="Build the dataset again."
-            ) from None
-        return parse(cls, migrated(document, file), file)
+    def read_revision(cls, folder: Path) -> Self:
+        """Reads the manifest of one revision.
 
-    def write(self, folder: Path) -> None:
-        """Writes it into a revision's folder, whole."""
-        document = self.model_dump(mode="json", by_alias=True)
-        write_atomic(folder / MANIFEST, json.dumps(document, indent=1, sort_keys=True) + "\n")
+        Args:
+            folder: of the revision.
+
+        Returns:
+            The manifest, brought up to this version.
+        """
+        return super().read(folder)
 
     def partition(self, job: str, day: str) -> PartitionRecord | None:
         """One partition; None where there is none."""
@@ -166,7 +165,7 @@ def current_revision(dataset: Path) -> int:
 
 def content_of(partitions: Iterable[PartitionRecord]) -> str:
     """The hash of all partitions' content; the same rows give the same hash."""
-    return digest_of(
+    return document_sha256(
         sorted(
             [p.job, p.day, table, record.sha256]
             for p in partitions
@@ -174,33 +173,3 @@ def content_of(partitions: Iterable[PartitionRecord]) -> str:
             if record.rows
         )
     )
-
-
-def digest_of(document: object) -> str:
-    """SHA-256 of a document as canonical JSON."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def migrated(
-    document: object,
-    file: str | Path,
-    migrations: Mapping[str, Callable[[Document], Document]] | None = None,
-) -> Document:
-    """A manifest brought to this version, one version at a time; unknown ones are refused."""
-    known = MIGRATIONS if migrations is None else migrations
-    if not isinstance(document, dict):
-        raise SchemaError(f"expected a JSON object, found {type(document).__name__}", file=file)
-    while (schema := document.get("schema")) != DATASET_SCHEMA:
-        step = known.get(schema) if isinstance(schema, str) else None
-        if step is None:
-            raise SchemaError(
-                "this version is not read here",
-                file=file,
-                key="schema",
-                value=schema,
-                remedy=f"This release of dsp-gym reads '{DATASET_SCHEMA}'. Build the dataset again "
-                "from its sources, or install a newer release.",
-            )
-        document = step(document)
-    return document

@@ -239,7 +239,8 @@ def _environment(
     if not shipped:
         return None
     if experiment is None:
-        env = dataset.manifest.config.get("transitions", {}).get("env", {})
+        encoded = dataset.manifest.config.get("transitions")
+        env = encoded.get("env", {}) if isinstance(encoded, dict) else {}
         document: Mapping[str, Any] = {"name": "export", "loads": DEFAULT_LOADS, "env": env}
     else:
         chosen = files.load_model(

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import IO, Any, Literal, get_args
 
 from dsp_gym.errors import SchemaError, StorageError
+from dsp_gym.records.base import other_version
 
 __all__ = ["JOURNAL_SCHEMA", "Entry", "Journal", "Kind", "read"]
 
@@ -301,12 +302,7 @@ def _parsed(line: bytes) -> Entry:
         raise ValueError("it is no JSON object")
     schema = document.get("schema")
     if schema != JOURNAL_SCHEMA and isinstance(schema, str):
-        raise SchemaError(
-            "this version is not read here",
-            key="schema",
-            value=schema,
-            remedy=f"This release of dsp-gym reads '{JOURNAL_SCHEMA}'.",
-        )
+        raise other_version(schema, JOURNAL_SCHEMA)
     if set(document) != _KEYS:
         raise ValueError(f"its keys are {', '.join(sorted(document))}")
     found = document.pop("crc32")

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.errors import SchemaError, StorageError
+from dsp_gym.records.base import MANIFEST, Manifest
 
 __all__ = [
     "MANIFEST",
     "RECORDING_SCHEMA",
     "Event",
     "EventKind",
-    "Manifest",
     "RecordedLoad",
+    "RecordingManifest",
     "RunRecord",
-    "digest",
 ]
 
 RECORDING_SCHEMA: Literal["dsp-gym/recording/1"] = "dsp-gym/recording/1"
-MANIFEST = "manifest.json"
 
 EventKind = Literal[
     "submitted",
@@ -89,8 +84,12 @@ class RunRecord(ConfigModel):
     )
 
 
-class Manifest(ConfigModel):
+class RecordingManifest(Manifest):
     """The whole document."""
+
+    SCHEMA = RECORDING_SCHEMA
+    ABSENT = "is no recording: it holds no manifest.json"
+    REMEDY = "Name a folder that `dsp-gym record` wrote."
 
     schema_: Literal["dsp-gym/recording/1"] = Field(RECORDING_SCHEMA, alias="schema")
     job: str = Field(min_length=1, description="name of the job in job.yaml")
@@ -106,42 +105,12 @@ class Manifest(ConfigModel):
     runs: tuple[RunRecord, ...] = Field((), description="in the order they ended")
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Manifest:
+    def _names_are_unique(self) -> RecordingManifest:
         names = [run.name for run in self.runs]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two runs are named {twice[0]!r}")
         return self
-
-    @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """The manifest of a recording; other versions are refused, never guessed at."""
-        file = folder / MANIFEST
-        try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise StorageError(
-                "is no recording: it holds no manifest.json",
-                file=folder,
-                remedy="Name a folder that `dsp-gym record` wrote.",
-            ) from None
-        except (OSError, ValueError) as error:
-            raise StorageError(f"cannot be read: {error}", file=file) from None
-        schema = document.get("schema") if isinstance(document, dict) else None
-        if schema != RECORDING_SCHEMA:
-            raise SchemaError(
-                "this version is not read here",
-                file=file,
-                key="schema",
-                value=schema,
-                remedy=f"This release of dsp-gym reads '{RECORDING_SCHEMA}'.",
-            )
-        return parse(cls, document, file)
-
-    def write(self, folder: Path) -> None:
-        """Replaces the manifest whole."""
-        document = self.model_dump(mode="json", by_alias=True)
-        write_atomic(folder / MANIFEST, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
 class Event(ConfigModel):
@@ -155,9 +124,3 @@ class Event(ConfigModel):
     def line(self) -> str:
         """As it stands in the file."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True) + "\n"
-
-
-def digest(file: Path) -> str:
-    """SHA-256 of a file's content."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

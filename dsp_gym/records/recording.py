@@ -16,7 +16,8 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import increase
-from dsp_gym.records.manifest import Event, Manifest, RecordedLoad, RunRecord, digest
+from dsp_gym.records.hashes import file_sha256
+from dsp_gym.records.manifest import Event, RecordedLoad, RecordingManifest, RunRecord
 from dsp_gym.records.parquet import read_samples, read_table, stream_samples
 
 __all__ = ["Recording", "Run", "gaps_in", "recorded_rate"]
@@ -85,7 +86,7 @@ class Run:
                 file=self.file,
                 remedy="Record that run again.",
             )
-        if self.sha256 is not None and digest(self.file) != self.sha256:
+        if self.sha256 is not None and file_sha256(self.file) != self.sha256:
             raise StorageError(
                 f"its content is not what was recorded for run '{self.name}' (sha256 differs)",
                 file=self.file,
@@ -98,7 +99,7 @@ class Recording:
     """A folder with the runs of one job."""
 
     folder: Path
-    manifest: Manifest
+    manifest: RecordingManifest
     spec: JobSpec
     environment: Mapping[str, Any]
     events: tuple[Event, ...]
@@ -108,7 +109,7 @@ class Recording:
     def open(cls, folder: str | Path) -> Recording:
         """Opens a recording; samples are read when a run is asked for them."""
         root = Path(folder)
-        manifest = Manifest.read(root)
+        manifest = RecordingManifest.read(root)
         spec = parse(JobSpec, read_yaml(root / "job.yaml"), root / "job.yaml")
         environment = read_yaml(root / "env.yaml")
         events = tuple(_events(root / "events.jsonl", manifest.events))

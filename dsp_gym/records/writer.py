@@ -17,7 +17,8 @@ from dsp_gym.errors import StorageError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.records.manifest import Event, Manifest, RecordedLoad, RunRecord, digest
+from dsp_gym.records.hashes import file_sha256
+from dsp_gym.records.manifest import Event, RecordedLoad, RecordingManifest, RunRecord
 from dsp_gym.records.parquet import read_table, write_samples, write_table
 from dsp_gym.records.recording import Recording, gaps_in
 
@@ -27,7 +28,9 @@ __all__ = ["RecordingWriter", "machine"]
 class RecordingWriter:
     """Adds runs to a recording. After each one the folder is a recording that opens."""
 
-    def __init__(self, folder: Path, spec: JobSpec, manifest: Manifest, events: list[Event]):
+    def __init__(
+        self, folder: Path, spec: JobSpec, manifest: RecordingManifest, events: list[Event]
+    ):
         self.folder = folder
         self.spec = spec
         self.manifest = manifest
@@ -58,7 +61,7 @@ class RecordingWriter:
         env = {"machine": machine(), **environment}
         write_atomic(root / "env.yaml", yaml.safe_dump(env, sort_keys=False))
         write_atomic(root / "events.jsonl", "")
-        manifest = Manifest(
+        manifest = RecordingManifest(
             job=spec.job,
             started_unix_s=started_unix_s,
             versions={"dsp-gym": version("dsp-gym"), "python": platform.python_version()},
@@ -166,7 +169,7 @@ class RecordingWriter:
             t_end_s=t_end_s,
             samples=file,
             rows=len(samples),
-            sha256=digest(self.folder / file),
+            sha256=file_sha256(self.folder / file),
             gaps=gaps_in(samples, since_s, t_end_s),
         )
         self._events.extend(events)

@@ -10,7 +10,7 @@ from dsp_gym.datasets.files import pyarrow, write_parquet
 from dsp_gym.errors import DatasetError, did_you_mean
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.flink import BY_NAME
-from dsp_gym.records.manifest import digest
+from dsp_gym.records.hashes import file_sha256
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import ArchivesSource, expanded
 from spark_pipelines.sources.parquet_files import check_columns, days_between, texts_in
@@ -41,7 +41,7 @@ def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
     time = config.columns.get("t_s", "t_s")
     pieces, first_s, last_s = [], float("inf"), float("-inf")
     for file in found:
-        sha256 = hash_of(digest(file), spec, config.model_dump_json())
+        sha256 = hash_of(file_sha256(file), spec, config.model_dump_json())
         readable = file if file.suffix == ".parquet" else _as_parquet(file, work, sha256, name)
         rows, begin_s, end_s = check_columns(readable, name, columns, time)
         if rows == 0:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.records.flink_runs import read_flink_runs
-from dsp_gym.records.manifest import digest
+from dsp_gym.records.hashes import file_sha256
 from spark_pipelines.sources import Inputs, Partition, SourceFacts
 from spark_pipelines.sources.config import FlinkRunsSource, expanded
 from spark_pipelines.sources.parquet_files import texts_in
@@ -36,7 +36,7 @@ def survey(config: FlinkRunsSource, name: str, work: Path) -> SourceFacts:
             file=folder,
             key="sources.runs",
         )
-    files = (digest(folder / "runs.csv"), digest(folder / "samples.csv.gz"))
+    files = (file_sha256(folder / "runs.csv"), file_sha256(folder / "samples.csv.gz"))
     pieces = tuple(
         stage_rows(
             work,

@@ -28,7 +28,7 @@ from dsp_gym.errors import DatasetError, FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.records.manifest import digest
+from dsp_gym.records.hashes import file_sha256
 from spark_pipelines.config import moment_s
 from spark_pipelines.days import DAY_S, day_of
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
@@ -202,7 +202,7 @@ def survey(config: PrometheusSource, name: str, work: Path) -> SourceFacts:
         if facts["rows"] == 0:
             continue
         began_s, ended_s = (float(part) for part in file.stem.split("-"))
-        sha256 = hash_of(digest(file), spec, max(began_s, since_s), min(ended_s, until_s))
+        sha256 = hash_of(file_sha256(file), spec, max(began_s, since_s), min(ended_s, until_s))
         days = dict.fromkeys((day_of(began_s), day_of(ended_s)))
         pieces.append(
             Piece(file.name, sha256, facts["rows"], tuple((spec.job, day) for day in days), file)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.errors import DatasetError
-from dsp_gym.records.manifest import digest
+from dsp_gym.records.hashes import file_sha256
 from dsp_gym.records.recording import Recording, Run
 from spark_pipelines.days import DAY_S, day_of
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
@@ -46,7 +46,7 @@ def survey(config: RecordingsSource, name: str, work: Path) -> SourceFacts:
     pieces = []
     for run in runs:
         assert run.file is not None
-        if digest(run.file) != run.sha256:
+        if file_sha256(run.file) != run.sha256:
             raise DatasetError(
                 f"source '{name}', run '{run.name}' of job '{job}': the file is not what was "
                 "recorded (sha256 differs)",

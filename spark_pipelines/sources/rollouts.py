@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dsp_gym.datasets.rollouts.format import RolloutManifest
 from dsp_gym.errors import DatasetError
-from dsp_gym.records.manifest import digest
+from dsp_gym.records.hashes import file_sha256
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import RolloutsSource, expanded
 from spark_pipelines.sources.parquet_files import days_of_cell
@@ -35,7 +35,7 @@ def survey(config: RolloutsSource, name: str, work: Path) -> SourceFacts:
     pieces = []
     for cell in manifest.cells:
         file = folder / cell.file
-        if not file.exists() or digest(file) != cell.sha256:
+        if not file.exists() or file_sha256(file) != cell.sha256:
             raise DatasetError(
                 f"source '{name}', run '{cell.run}' of job '{cell.job}': its file is missing, or "
                 "not what was written (sha256 differs)",

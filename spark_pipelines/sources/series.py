@@ -18,7 +18,7 @@ from dsp_gym.calibration.series_tables import Series, read_series
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
-from dsp_gym.records.manifest import digest
+from dsp_gym.records.hashes import file_sha256
 from spark_pipelines.sources import Inputs, Partition, SourceFacts
 from spark_pipelines.sources.config import SeriesSource, expanded
 from spark_pipelines.sources.parquet_files import texts_in
@@ -38,7 +38,7 @@ def survey(config: SeriesSource, name: str, work: Path) -> SourceFacts:
     file, spec = expanded(config.file), load_job(config.job)
     series = read_series(file)
     run = config.run or file.stem
-    sha256 = hash_of(digest(file), name, spec, run)
+    sha256 = hash_of(file_sha256(file), name, spec, run)
     piece = stage_rows(work, name, spec.job, run, sha256, _rows(series, spec))
     return SourceFacts(
         name,

@@ -10,13 +10,10 @@ are in the job's topological order. The same episode gives the same bytes.
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -24,12 +21,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.datasets.files import pyarrow
 from dsp_gym.envs.reward import TERMS
-from dsp_gym.errors import MissingExtraError, SchemaError, StorageError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
+from dsp_gym.records.base import MANIFEST, Manifest
 
 __all__ = [
     "MANIFEST",
@@ -43,7 +40,6 @@ __all__ = [
 ]
 
 ROLLOUT_SCHEMA: Literal["dsp-gym/rollout/1"] = "dsp-gym/rollout/1"
-MANIFEST = "manifest.json"
 
 INTEGERS = ("status", "parallelism", "memory_level")
 DECIDED = ("proposed_parallelism", "proposed_memory_level", "parallelism", "memory_level")
@@ -84,8 +80,12 @@ class CellRecord(ConfigModel):
     sha256: str = Field(description="of that file")
 
 
-class RolloutManifest(ConfigModel):
+class RolloutManifest(Manifest):
     """The whole document."""
+
+    SCHEMA = ROLLOUT_SCHEMA
+    ABSENT = "holds no rollouts: there is no manifest.json"
+    REMEDY = "Name a folder that `dsp-gym rollout` wrote."
 
     schema_: Literal["dsp-gym/rollout/1"] = Field(ROLLOUT_SCHEMA, alias="schema")
     config: dict[str, Any] = Field(description="the configuration, defaults included")
@@ -96,36 +96,6 @@ class RolloutManifest(ConfigModel):
     jobs: tuple[JobSpec, ...] = Field(min_length=1, description="the job files")
     complete: bool = Field(description="false: interrupted; the same command goes on")
     cells: tuple[CellRecord, ...] = Field(description="in the order of the configuration")
-
-    @classmethod
-    def read(cls, folder: Path) -> RolloutManifest:
-        """The manifest of a folder; other versions are refused, never guessed at."""
-        file = folder / MANIFEST
-        try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise StorageError(
-                "holds no rollouts: there is no manifest.json",
-                file=folder,
-                remedy="Name a folder that `dsp-gym rollout` wrote.",
-            ) from None
-        except (OSError, ValueError) as error:
-            raise StorageError(f"cannot be read: {error}", file=file) from None
-        schema = document.get("schema") if isinstance(document, dict) else None
-        if schema != ROLLOUT_SCHEMA:
-            raise SchemaError(
-                "this version is not read here",
-                file=file,
-                key="schema",
-                value=schema,
-                remedy=f"This release of dsp-gym reads '{ROLLOUT_SCHEMA}'.",
-            )
-        return parse(cls, document, file)
-
-    def text(self) -> str:
-        """As it stands in the file."""
-        document = self.model_dump(mode="json", by_alias=True)
-        return json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
 def cell_file(run: str) -> str:
@@ -138,15 +108,10 @@ def cell_file(run: str) -> str:
     return f"cells/{'_'.join(parts)}.parquet"
 
 
-def digest(content: bytes) -> str:
-    """Hash of a file's content, as the manifest names it."""
-    return hashlib.sha256(content).hexdigest()
-
-
 @cache
 def cell_schema() -> Any:
     """Columns of an episode's file, an Arrow schema."""
-    arrow, _ = _pyarrow()
+    arrow, _ = pyarrow("writing rollouts")
     text, double, long = arrow.string(), arrow.float64(), arrow.int64()
     kinds = {name: long if name in INTEGERS else double for name in (*PER_JOB, *PER_VERTEX)}
     snapshot = [(name, kinds[name]) for name in PER_JOB]
@@ -163,7 +128,7 @@ def cell_schema() -> Any:
 
 def cell_bytes(episode: Episode) -> bytes:
     """The file of an episode."""
-    arrow, parquet = _pyarrow()
+    arrow, parquet = pyarrow("writing rollouts")
     schema, n = cell_schema(), len(episode)
     t_s = episode.snapshots["t_s"]
     ended = np.arange(n) == n - 1
@@ -212,12 +177,3 @@ def _snapshots(arrow: Any, episode: Episode, kind: Any) -> Any:
         flat = arrow.array(values.ravel(), field.type.value_type, from_pandas=False)
         parts.append(arrow.ListArray.from_arrays(arrow.array(offsets), flat, type=field.type))
     return arrow.StructArray.from_arrays(parts, fields=list(kind))
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise MissingExtraError("spark", "writing rollouts") from None
-    return pyarrow, pyarrow.parquet

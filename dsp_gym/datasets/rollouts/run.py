@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
@@ -18,12 +17,12 @@ from dsp_gym.datasets.rollouts.format import (
     RolloutManifest,
     cell_bytes,
     cell_file,
-    digest,
 )
 from dsp_gym.datasets.rollouts.plan import Batch, Cell, batches, cells_of, players_of
 from dsp_gym.datasets.rollouts.play import play
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.records.hashes import bytes_sha256
 
 __all__ = ["BATCH", "LOCAL", "Engine", "LocalEngine", "Played", "played", "rollout"]
 
@@ -152,7 +151,7 @@ def played(batch: Batch, ticked: Callable[[float], None] | None = None) -> list[
             end="terminated" if episode.terminated else "truncated",
             file=cell_file(cell.run),
             rows=len(episode) + 1,
-            sha256=digest(content),
+            sha256=bytes_sha256(content),
         )
         made.append(Played(record, content))
     return made
@@ -180,7 +179,7 @@ def _kept(folder: Path, begun: RolloutManifest, overwrite: bool) -> dict[str, Ce
 
 def _is_whole(file: Path, sha256: str) -> bool:
     try:
-        return digest(file.read_bytes()) == sha256
+        return bytes_sha256(file.read_bytes()) == sha256
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -193,7 +192,7 @@ def _written(
     records = tuple(done[cell.run] for cell in cells if cell.run in done)
     complete = len(records) == len(cells)
     manifest = begun.model_copy(update={"cells": records, "complete": complete})
-    write_atomic(folder / MANIFEST, manifest.text())
+    manifest.write(folder)
     return manifest
 
 
@@ -203,5 +202,5 @@ def _versions(specs: Sequence[JobSpec]) -> dict[str, str]:
     found |= {package: version(package) for package in ("numba", "numpy", "pyarrow")}
     for spec in specs:
         content = spec.model_dump_json(by_alias=True).encode()
-        found[f"job {spec.job}"] = hashlib.sha256(content).hexdigest()[:16]
+        found[f"job {spec.job}"] = bytes_sha256(content)[:16]
     return found

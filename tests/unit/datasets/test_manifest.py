@@ -10,7 +10,6 @@ from dsp_gym.datasets.manifest import (
     PartitionRecord,
     TableRecord,
     content_of,
-    migrated,
 )
 from dsp_gym.errors import SchemaError, StorageError
 
@@ -80,7 +79,7 @@ def test_an_older_manifest_is_brought_up_one_version_at_a_time(tmp_path, monkeyp
     document["partitions"][0]["tables"] = [table]
     document |= {"schema": "dsp-gym/dataset/-1", "generation": 4}
     known = {"dsp-gym/dataset/-1": _to_zero, "dsp-gym/dataset/0": _to_one}
-    monkeypatch.setattr("dsp_gym.datasets.manifest.MIGRATIONS", known)
+    monkeypatch.setattr(DatasetManifest, "MIGRATIONS", known)
     (tmp_path / "manifest.json").write_text(json.dumps(document))
     read = DatasetManifest.read_revision(tmp_path)
     assert read.revision == 4
@@ -90,4 +89,4 @@ def test_an_older_manifest_is_brought_up_one_version_at_a_time(tmp_path, monkeyp
 @pytest.mark.parametrize("schema", ["dsp-gym/dataset/2", "dsp-gym/dataset/0", None, 1])
 def test_a_version_without_a_migration_is_refused(schema) -> None:
     with pytest.raises(SchemaError, match="not read here"):
-        migrated({"schema": schema}, "manifest.json")
+        DatasetManifest.migrated({"schema": schema}, "manifest.json")

@@ -13,7 +13,7 @@ from dsp_gym.errors import ConfigError, MissingExtraError, SchemaError, StorageE
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.records import parquet
-from dsp_gym.records.manifest import Event, Manifest, RecordedLoad
+from dsp_gym.records.manifest import Event, RecordedLoad, RecordingManifest
 from dsp_gym.records.recording import Recording, gaps_in
 from dsp_gym.records.writer import RecordingWriter, machine
 from tests.simulating import exact, keyed
@@ -236,7 +236,7 @@ def test_two_runs_of_one_name_are_refused(writer):
     twice = writer.manifest.model_dump(by_alias=True)
     twice["runs"] = twice["runs"] * 2
     with pytest.raises(ValueError, match="two runs are named 'a'"):
-        Manifest.model_validate(twice)
+        RecordingManifest.model_validate(twice)
 
 
 def test_a_simulated_recording_holds_the_truth_beside_the_samples(tmp_path):

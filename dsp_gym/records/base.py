@@ -1,0 +1,133 @@
+"""`manifest.json`: the document that says of which version a folder is, and what it holds.
+
+Recordings, datasets and rollouts each derive theirs from `Manifest`, so that all three are read,
+refused, migrated, hashed and written alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar, Self
+
+from dsp_gym.config.files import parse, write_atomic
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import SchemaError, StorageError
+from dsp_gym.records.hashes import bytes_sha256
+
+__all__ = ["MANIFEST", "Document", "Manifest", "Migration", "other_version"]
+
+MANIFEST = "manifest.json"
+
+Document = dict[str, object]
+"""A JSON object as it was read, before anything is known of it."""
+
+Migration = Callable[[Document], Document]
+"""Brings a document to the next version."""
+
+
+class Manifest(ConfigModel):
+    """A manifest; a subclass adds its fields, `schema_` with the alias `schema` among them."""
+
+    SCHEMA: ClassVar[str]
+    """The version this release writes, such as `dsp-gym/recording/1`."""
+
+    MIGRATIONS: ClassVar[Mapping[str, Migration]] = {}
+    """By schema, the function that brings a document of it to the next version."""
+
+    ABSENT: ClassVar[str]
+    """What a folder without a manifest is not."""
+
+    REMEDY: ClassVar[str]
+    """The next step where the manifest is absent, damaged, or of another version."""
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Self:
+        """Reads the manifest of a folder; older versions are brought up to this one.
+
+        Returns:
+            The manifest as this release writes it.
+
+        Raises:
+            StorageError: There is none, or it cannot be read.
+            SchemaError: It is of a version that this release does not read, or misses a field.
+        """
+        file = Path(folder) / MANIFEST
+        try:
+            document = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise StorageError(cls.ABSENT, file=folder, remedy=cls.REMEDY) from None
+        except (OSError, ValueError) as error:
+            raise StorageError(f"cannot be read: {error}", file=file, remedy=cls.REMEDY) from None
+        return parse(cls, cls.migrated(document, file), file)
+
+    @classmethod
+    def migrated(cls, document: object, file: str | Path) -> Document:
+        """Brings a document to this version, one version at a time.
+
+        Returns:
+            The document, its `schema` equal to `SCHEMA`.
+
+        Raises:
+            SchemaError: No migration leads from its version to this one.
+        """
+        if not isinstance(document, dict):
+            raise SchemaError(f"expected a JSON object, found {type(document).__name__}", file=file)
+        while (schema := document.get("schema")) != cls.SCHEMA:
+            migration = cls.MIGRATIONS.get(schema) if isinstance(schema, str) else None
+            if migration is None:
+                raise other_version(schema, cls.SCHEMA, file, cls.REMEDY)
+            document = migration(document)
+        return document
+
+    def text(self) -> str:
+        """The file's content.
+
+        Returns:
+            JSON with sorted keys, one space of indent and a newline at the end.
+        """
+        document = self.model_dump(mode="json", by_alias=True)
+        return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+    def sha256(self) -> str:
+        """Hash of the file that `write` writes.
+
+        Returns:
+            64 hexadecimal digits.
+        """
+        return bytes_sha256(self.text().encode())
+
+    def write(self, folder: Path) -> Path:
+        """Replaces the manifest of a folder: a reader sees the old file or the new one, whole.
+
+        Returns:
+            The file.
+
+        Raises:
+            StorageError: It cannot be written; the old file is as it was.
+        """
+        return write_atomic(folder / MANIFEST, self.text())
+
+
+def other_version(
+    schema: object, reads: str, file: str | Path | None = None, remedy: str = ""
+) -> SchemaError:
+    """The error for a document of a version that this release does not read.
+
+    Args:
+        schema: the document's.
+        reads: the schema that this release reads.
+        file: that holds the document.
+        remedy: the next step beside installing another release.
+
+    Returns:
+        The error, to be raised.
+    """
+    return SchemaError(
+        "this version is not read here",
+        file=file,
+        key="schema",
+        value=schema,
+        remedy=f"This release of dsp-gym reads '{reads}'. {remedy}".rstrip(),
+    )
