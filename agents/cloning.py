@@ -15,6 +15,7 @@ import torch
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.evaluation.experiment import AgentConfig, WarmStartConfig
+from dsp_gym.loop.protocols import without_words
 from dsp_gym.policies.registry import make
 
 __all__ = ["Demonstrations", "clone", "demonstrate"]
@@ -33,9 +34,7 @@ def demonstrate(
     batch: AutoscaleBatch, teacher: str, decisions: int, gamma: float
 ) -> Demonstrations:
     """Runs a teacher through the batch, which has been seeded."""
-    policy = make(teacher)
-    if hasattr(policy, "explain"):
-        policy.explain = False  # nobody reads the words of a thousand jobs
+    policy = without_words(make(teacher))
     seeds = batch.base_seeds
     observation = batch.reset()
     policy.reset(batch.topology, seeds)

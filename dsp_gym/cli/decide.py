@@ -14,6 +14,7 @@ import typer
 from dsp_gym.cli.output import print_json
 
 if TYPE_CHECKING:
+    from dsp_gym.control.history import RequestHistory
     from dsp_gym.guardrails.chain import Chain
     from dsp_gym.loop.protocols import Policy
 
@@ -91,13 +92,12 @@ def decide(
 
 
 @dataclass(slots=True)
-class _History:
-    """One job: its policy and guardrails, and what was last seen of it."""
+class _Job:
+    """One job: its policy and guardrails, and what its next snapshot must not contradict."""
 
     policy: Policy
     chain: Chain | None
-    vertices: tuple[str, ...] = ()
-    t_s: float = float("-inf")
+    history: RequestHistory
 
 
 def answers(
@@ -117,11 +117,15 @@ def answers(
     """
     import numpy as np
 
-    from dsp_gym.errors import DspGymError, MetricsError
+    from dsp_gym.control.history import RequestHistory
+    from dsp_gym.errors import DspGymError
+    from dsp_gym.loop.protocols import Answering
+    from dsp_gym.loop.turn import take_turn
     from dsp_gym.loop.wire import decision_to_json, snapshot_from_json
 
-    histories: dict[str, _History] = {}
-    reads = getattr(start()[0], "answer", None)
+    jobs: dict[str, _Job] = {}
+    first = start()[0]
+    reads = first.answer if isinstance(first, Answering) else None
     for where, text in lines:
         document = _parsed(text, where)
         bare = reads is not None and isinstance(document, dict) and "schema" not in document
@@ -129,35 +133,21 @@ def answers(
             yield _own(reads, document, where, "trace" if trace else "decision")
             continue
         snapshot = snapshot_from_json([document], where)
-        job = snapshot.job(0)
-        key, t_s = snapshot.topology.spec(0).job, float(snapshot.t_s[0])
+        key = snapshot.topology.spec(0).job
         try:
-            history = histories.get(key)
-            if history is None:
-                policy, chain = start()
-                history = histories[key] = _History(policy, chain, job.vertices)
-                policy.reset(snapshot.topology, np.array([seed]))
-                if chain is not None:
-                    chain.reset(snapshot.topology, np.array([seed]))
-            if job.vertices != history.vertices:
-                raise MetricsError(
-                    f"job '{key}' had the vertices {', '.join(history.vertices)} before, now "
-                    f"{', '.join(job.vertices)}",
-                    remedy="A changed graph is another job: give it another 'job' key.",
+            job = jobs.get(key)
+            if job is None:
+                history = RequestHistory(
+                    snapshot, "Sort the lines of a job by t_s, without repeats."
                 )
-            if t_s <= history.t_s:
-                raise MetricsError(
-                    f"t_s {t_s:g} of job '{key}' does not follow {history.t_s:g}",
-                    remedy="Sort the lines of a job by t_s, without repeats.",
-                )
-            history.t_s = t_s
-            decision = history.policy.decide(snapshot)
-            if history.chain is None:
-                yield decision_to_json(decision, job)
-                continue
-            guarded = history.chain.allow(snapshot, decision)
-            history.chain.commit(snapshot, guarded)
-            yield decision_to_json(guarded, job)
+                job = jobs[key] = _Job(*start(), history)
+                job.policy.reset(snapshot.topology, np.array([seed]))
+                if job.chain is not None:
+                    job.chain.reset(snapshot.topology, np.array([seed]))
+            job.history.take(snapshot)
+            guarded = take_turn(snapshot, job.policy.decide, job.chain)
+            answer = guarded if job.chain is not None else guarded.proposed
+            yield decision_to_json(answer, snapshot.job(0))
         except DspGymError as error:
             raise error.in_file(where) from None
 

@@ -7,6 +7,7 @@ import numpy as np
 from dsp_gym.arrays import Ints
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota
 from dsp_gym.guardrails.chain import Chain
+from dsp_gym.guardrails.restriction import is_coupled
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
@@ -26,7 +27,7 @@ def allowed_range(
     least, most = tables.min_parallelism[row], tables.max_parallelism[row]
     if chain is None:
         return least, most
-    rules = [g for g in chain.guardrails if not getattr(g, "coupled", False)]
+    rules = [g for g in chain.guardrails if not is_coupled(g)]
     alone = chain if len(rules) == len(chain.guardrails) else Chain(rules, explain=False)
     lower, upper = (_allowed(alone, snapshot, guarded, p) for p in (least, most))
     for guardrail in chain.guardrails:

@@ -9,6 +9,7 @@ from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.protocols import Guardrail, Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.turn import take_turn
 
 
 class AdvancingJobs(Protocol):
@@ -66,11 +67,6 @@ class ControlLoop:
     def step(self) -> Step:
         """Decide once and let the jobs run for one interval."""
         snapshot = self.jobs.snapshot()
-        decision = self.policy.decide(snapshot)
-        if self.guardrails is None:
-            guarded = GuardedDecision.unchanged(decision)
-        else:
-            guarded = self.guardrails.allow(snapshot, decision)
-            self.guardrails.commit(snapshot, guarded)
+        guarded = take_turn(snapshot, self.policy.decide, self.guardrails)
         self.jobs.apply(guarded)
-        return Step(snapshot, decision, guarded, self.jobs.advance(self.interval_s))
+        return Step(snapshot, guarded.proposed, guarded, self.jobs.advance(self.interval_s))

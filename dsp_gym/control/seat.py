@@ -13,19 +13,18 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from dsp_gym.arrays import Floats, Ints
+from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.control.bounds import allowed_range
 from dsp_gym.control.worker import LateError, Worker
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import Chain
-from dsp_gym.guardrails.excess_budget import ExcessBudget
 from dsp_gym.guardrails.fallback import Fallback
-from dsp_gym.guardrails.out_of_distribution import OutOfDistribution
 from dsp_gym.guardrails.shadow import ShadowPolicy
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
-from dsp_gym.loop.protocols import Policy
+from dsp_gym.loop.protocols import Confident, Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.turn import take_turn
 
 __all__ = ["Cause", "Failure", "Judgement", "Replacement", "Seat", "held"]
 
@@ -58,11 +57,26 @@ class Judgement:
     guarded: GuardedDecision  # its `proposed` is the uncapped decision
     lower: Ints  # the range the guardrails leave each vertex now
     upper: Ints
-    confidence: Floats | None  # 0..1 per vertex, of a policy that can tell
-    in_distribution: bool | None  # None: nothing to compare with
-    is_replaced: bool  # by another policy, on account of a guardrail or a failure
+    confidence: Floats | Floats32 | None  # 0..1 per vertex, of a policy that can tell
     failure: Failure | None
     seconds: float  # it took, guardrails included
+
+    @property
+    def unfamiliar(self) -> tuple[str, ...] | None:
+        """Features outside the range of the training; None: there is none to compare with."""
+        return next(iter(self.guarded.unfamiliar), None)
+
+    @property
+    def in_distribution(self) -> bool | None:
+        """Whether the job looks like the training; None: there is none to compare with."""
+        return None if self.unfamiliar is None else not self.unfamiliar
+
+    @property
+    def replaced_by(self) -> str | None:
+        """The policy that decided instead, on account of a failure or a guardrail."""
+        if self.failure is not None and self.failure.replaced_by is not None:
+            return self.failure.replaced_by
+        return next(iter(self.guarded.replaced_by), None)
 
 
 class Seat:
@@ -92,7 +106,6 @@ class Seat:
         self._own = replacement
         of_chain = [g.shadow for g in guardrails if isinstance(g, Fallback)]
         self._replacement: Replacement | None = replacement or next(iter(of_chain), None)
-        self._box = next((g for g in guardrails if isinstance(g, OutOfDistribution)), None)
         self._timeout_s = timeout_s
         self._worker = Worker(f"dsp-gym policy {self.name}") if timeout_s is not None else None
 
@@ -122,35 +135,40 @@ class Seat:
             return  # at run time it is replaced, counted and told
 
     def decide(self, snapshot: MetricsSnapshot) -> Judgement:
-        """What it wants and may have; never raises."""
+        """Ask the policy and its guardrails about a snapshot; never raises.
+
+        Returns:
+            What the policy wants and may have. Where it failed its fallback decides; where its
+            guardrails failed the running configuration is kept.
+        """
         begun = time.perf_counter()
-        decision, failure = self._decision(snapshot)
-        lower = upper = snapshot.parallelism
-        guarded, in_distribution = GuardedDecision.unchanged(decision), None
-        is_replaced = failure is not None and failure.replaced_by is not None
-        self._keep_replacement_current(snapshot)
+        failures: list[Failure] = []
+        ranges: list[tuple[Ints, Ints]] = []
+
+        def decision(snapshot: MetricsSnapshot) -> ScalingDecision:
+            wanted, failure = self._decision(snapshot)
+            failures.extend([] if failure is None else [failure])
+            self._keep_replacement_current(snapshot)
+            return wanted
+
+        def look(guarded: GuardedDecision) -> None:
+            ranges.append(allowed_range(self.chain, snapshot, guarded))
+
         try:
-            if self._box is not None and self._box.config.bounds:
-                in_distribution = not bool(self._box.demands(snapshot)[0])
-            is_replaced |= self._hands_over(snapshot)
-            if self.chain is not None:
-                guarded = self.chain.allow(snapshot, decision)
-            lower, upper = allowed_range(self.chain, snapshot, guarded)
-            if self.chain is not None:
-                self.chain.commit(snapshot, guarded)
+            guarded = take_turn(snapshot, decision, self.chain, look)
+            lower, upper = ranges[0]
         except Exception as error:  # guardrails name policies, too
             reason = f"the guardrails failed: {type(error).__name__}: {error}"
-            failure = Failure("guardrails", reason, None)
+            failures.append(Failure("guardrails", reason, None))
             guarded = GuardedDecision.unchanged(held(snapshot, reason))
             lower = upper = snapshot.parallelism
+        failure = failures[-1] if failures else None
         return Judgement(
             self.name,
             guarded,
             lower,
             upper,
             None if failure is not None else _confidence(self.policy, snapshot),
-            in_distribution,
-            is_replaced,
             failure,
             time.perf_counter() - begun,
         )
@@ -164,17 +182,6 @@ class Seat:
         if self._own is not None:
             with contextlib.suppress(Exception):  # told when it is needed
                 self._own.decided(snapshot)
-
-    def _hands_over(self, snapshot: MetricsSnapshot) -> bool:
-        """Whether a guardrail lets another policy decide; asked before the decision counts."""
-        for guardrail in () if self.chain is None else self.chain.guardrails:
-            if isinstance(guardrail, Fallback) and guardrail.asked(snapshot)[0]:
-                return True
-            if isinstance(guardrail, ExcessBudget):
-                cost, outage = guardrail.spent(snapshot)
-                if cost[0] >= 1 or outage[0] >= 1:
-                    return True
-        return False
 
     def _decision(self, snapshot: MetricsSnapshot) -> tuple[ScalingDecision, Failure | None]:
         try:
@@ -256,9 +263,9 @@ def _fault(decision: Any, snapshot: MetricsSnapshot) -> str | None:
     return None
 
 
-def _confidence(policy: Policy, snapshot: MetricsSnapshot) -> Floats | None:
+def _confidence(policy: Policy, snapshot: MetricsSnapshot) -> Floats | Floats32 | None:
     """How sure the policy says it is of each vertex; None where it cannot tell."""
-    values = getattr(policy, "confidence", None)
+    values = policy.confidence if isinstance(policy, Confident) else None
     if not isinstance(values, np.ndarray) or values.shape != snapshot.parallelism.shape:
         return None
     return values if bool(np.isfinite(values).all()) else None

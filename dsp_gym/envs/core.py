@@ -22,6 +22,7 @@ from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.turn import take_turn
 
 __all__ = ["BatchStep", "EnvCore", "MeasuredEnv", "SteppedJobs"]
 
@@ -130,12 +131,7 @@ class EnvCore:
 
     def enact(self, decision: ScalingDecision) -> BatchStep:
         """The same with the decision itself."""
-        snapshot = self.snapshot
-        if self.guardrails is None:
-            guarded = GuardedDecision.unchanged(decision)
-        else:
-            guarded = self.guardrails.allow(snapshot, decision)
-            self.guardrails.commit(snapshot, guarded)
+        guarded = take_turn(self.snapshot, lambda _: decision, self.guardrails)
         self.stepped.apply(guarded)
         outcome = self._told(self.stepped.advance(self.config.interval_s))
         self.steps += 1

@@ -24,7 +24,7 @@ from dsp_gym.guardrails.out_of_distribution import (
     OutOfDistribution,
     OutOfDistributionConfig,
 )
-from dsp_gym.guardrails.restriction import Restriction
+from dsp_gym.guardrails.restriction import Restriction, is_coupled
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimitConfig
@@ -68,7 +68,7 @@ class Chain:
         self.names = tuple(guardrail.name for guardrail in self.guardrails)
         self.explain = explain
         """Whether `allow` says in words what it changed; a large batch does without."""
-        self._passes = PASSES if any(getattr(g, "coupled", False) for g in self.guardrails) else 1
+        self._passes = PASSES if any(is_coupled(g) for g in self.guardrails) else 1
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         for guardrail in self.guardrails:
@@ -113,25 +113,50 @@ class Chain:
                 # A job at rest comes out of another pass as it went in; what happens to it on the
                 # way is no intervention, and must not depend on its neighbours in the batch.
                 trips[:, position] |= changed if at_work is None else changed & at_work
-                if getattr(guardrail, "coupled", False):
+                if is_coupled(guardrail):
                     undone |= changed
             if not undone.any():
                 break
             at_work = undone if at_work is None else undone & at_work
-        said = self._words(snapshot, trips) if explain else ()
-        return GuardedDecision(parallelism, level, decision, trips, said)
+        if not explain:
+            return GuardedDecision(parallelism, level, decision, trips)
+        return GuardedDecision(
+            parallelism,
+            level,
+            decision,
+            trips,
+            self._interventions(snapshot, trips),
+            self._replaced_by(snapshot),
+            self._unfamiliar(snapshot),
+        )
 
-    def _words(self, snapshot: MetricsSnapshot, trips: Bools) -> tuple[Intervention, ...]:
-        said = []
+    def _interventions(self, snapshot: MetricsSnapshot, trips: Bools) -> tuple[Intervention, ...]:
+        """Who changed what, one entry per job and guardrail that changed it."""
+        found = []
         for job, position in np.argwhere(trips).tolist():
             guardrail = self.guardrails[position]
-            reason = (
-                guardrail.reason(snapshot, job)
+            found.append(
+                guardrail.intervention(snapshot, job)
                 if isinstance(guardrail, Restriction)
-                else "changed the decision"
+                else Intervention(job, guardrail.name, "changed the decision")
             )
-            said.append(Intervention(job, guardrail.name, reason))
-        return tuple(said)
+        return tuple(found)
+
+    def _replaced_by(self, snapshot: MetricsSnapshot) -> tuple[str | None, ...]:
+        """The policy that decides instead, (J,); the last guardrail of the chain has its way."""
+        names: list[str | None] = [None] * len(snapshot)
+        for guardrail in self.guardrails:
+            if isinstance(guardrail, Restriction) and guardrail.replacement is not None:
+                for job in np.flatnonzero(guardrail.replaces(snapshot)).tolist():
+                    names[job] = guardrail.replacement
+        return tuple(names)
+
+    def _unfamiliar(self, snapshot: MetricsSnapshot) -> tuple[tuple[str, ...] | None, ...]:
+        """Features outside the range of the training, (J,); None without a training."""
+        for guardrail in self.guardrails:
+            if isinstance(guardrail, OutOfDistribution) and guardrail.config.bounds:
+                return tuple(guardrail.unfamiliar(snapshot, job) for job in range(len(snapshot)))
+        return (None,) * len(snapshot)
 
 
 def _restrict(

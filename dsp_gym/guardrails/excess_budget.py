@@ -63,6 +63,7 @@ class ExcessBudget(Restriction):
     """
 
     name = "excess_budget"
+    kind = "replaced"
 
     def __init__(
         self, config: ExcessBudgetConfig | None = None, shadows: Shadows | None = None
@@ -126,7 +127,7 @@ class ExcessBudget(Restriction):
         return cost, outage
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        over = self._over(snapshot)
+        over = self.replaces(snapshot)
         if not over.any():
             return np.zeros_like(over)
         wanted = self._shadow.decided(snapshot)
@@ -134,7 +135,7 @@ class ExcessBudget(Restriction):
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         c, m, n, tables = self.config, self._memory, self._counts, snapshot.topology.tables
-        over = self._over(snapshot)
+        over = self.replaces(snapshot)
         wanted = self._shadow.decided(snapshot)
         required = self._shadow.required(snapshot)
         needed = snapshot.parallelism if required is None else required.parallelism
@@ -194,8 +195,12 @@ class ExcessBudget(Restriction):
         self._known = None
         self._shadow.restore(state["policy"])
 
-    def _over(self, snapshot: MetricsSnapshot) -> Bools:
-        """Where the fallback decides; kept for the tick, it changes with `commit` only."""
+    @property
+    def replacement(self) -> str:
+        return self._shadow.name
+
+    def replaces(self, snapshot: MetricsSnapshot) -> Bools:
+        """True for the jobs whose budget is spent, (J,); kept until the next `commit`."""
         if self._known is None or self._known[0] is not snapshot:
             cost, outage = self.spent(snapshot)
             self._known = snapshot, (cost >= 1) | (outage >= 1)

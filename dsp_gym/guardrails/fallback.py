@@ -43,6 +43,7 @@ class Fallback(Restriction):
     """Lets the named policy decide for jobs where another guardrail asks for it."""
 
     name = "fallback"
+    kind = "replaced"
 
     def __init__(
         self,
@@ -58,15 +59,18 @@ class Fallback(Restriction):
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self.shadow.reset(jobs, seeds, mask)
 
-    def asked(self, snapshot: MetricsSnapshot) -> Bools:
-        """True for the jobs in which it decides, whether or not that changes anything, (J,)."""
+    @property
+    def replacement(self) -> str:
+        return self.shadow.name
+
+    def replaces(self, snapshot: MetricsSnapshot) -> Bools:
         asked = np.zeros(len(snapshot), dtype=bool)
         for guardrail in self._asking:
             asked |= guardrail.demands(snapshot)
         return asked
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        asked = self.asked(snapshot)
+        asked = self.replaces(snapshot)
         if not asked.any():
             return asked
         wanted = self.shadow.decided(snapshot)

@@ -32,6 +32,7 @@ class Freeze(Restriction):
     """Holds while the status is not RUNNING, and while a large backlog is being worked off."""
 
     name = "freeze"
+    kind = "held"
 
     def __init__(self, config: FreezeConfig | None = None) -> None:
         super().__init__()

@@ -59,6 +59,7 @@ class OutOfDistribution(Restriction):
     """
 
     name = "out_of_distribution"
+    kind = "held"
 
     def __init__(
         self, config: OutOfDistributionConfig | None = None, features: Features | None = None
@@ -79,6 +80,12 @@ class OutOfDistribution(Restriction):
             for flags in self._outside(snapshot).values():
                 outside += flags
         return np.asarray(outside > self.config.tolerated)
+
+    def unfamiliar(self, snapshot: MetricsSnapshot, job: int) -> tuple[str, ...]:
+        """Features of a job outside their bounds; none where no more are outside than tolerated."""
+        if not self.demands(snapshot)[job]:
+            return ()
+        return tuple(name for name, flags in self._outside(snapshot).items() if flags[job])
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         if self.config.action == "fallback" or not self.config.bounds:

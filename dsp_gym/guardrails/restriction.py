@@ -7,17 +7,19 @@ Such steps, one after the other, change nothing when done again: a chain is idem
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numba import njit
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.decision import GuardedDecision, Intervention, InterventionKind, ScalingDecision
+from dsp_gym.loop.protocols import Guardrail, Mask, State
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Restriction", "hold", "replace"]
+__all__ = ["Restriction", "hold", "is_coupled", "replace"]
 
 
 class Restriction:
@@ -26,6 +28,14 @@ class Restriction:
     name: str = ""
     coupled: bool = False
     """True if what it does to one vertex depends on what is decided for another."""
+
+    kind: ClassVar[InterventionKind] = "limited"
+    """What it does where it steps in."""
+
+    @property
+    def replacement(self) -> str | None:
+        """Name of the policy it lets decide; None for a guardrail that lets nobody."""
+        return None
 
     def __init__(self, memory: RowMemory | None = None) -> None:
         self._memory = memory or RowMemory({})
@@ -41,13 +51,19 @@ class Restriction:
         """Why it stepped in, asked for jobs it changed and before `commit`."""
         raise NotImplementedError
 
+    def replaces(self, snapshot: MetricsSnapshot) -> Bools:
+        """True for the jobs in which `replacement` decides, changed or not, (J,)."""
+        return np.zeros(len(snapshot), dtype=bool)
+
+    def intervention(self, snapshot: MetricsSnapshot, job: int) -> Intervention:
+        """What it changed in one job, asked for jobs it changed and before `commit`."""
+        reason = self.reason(snapshot, job)
+        return Intervention(job, self.name, reason, self.kind, self.replacement)
+
     def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
         parallelism, level = decision.parallelism.copy(), decision.memory_level.copy()
         trips = self.restrict(snapshot, parallelism, level)
-        said = tuple(
-            Intervention(job, self.name, self.reason(snapshot, job))
-            for job in np.flatnonzero(trips).tolist()
-        )
+        said = tuple(self.intervention(snapshot, job) for job in np.flatnonzero(trips).tolist())
         return GuardedDecision(parallelism, level, decision, trips[:, None], said)
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
@@ -58,6 +74,11 @@ class Restriction:
 
     def restore(self, state: State) -> None:
         self._memory.restore(state)
+
+
+def is_coupled(guardrail: Guardrail) -> bool:
+    """Whether what a guardrail does to one vertex depends on what is decided for another."""
+    return isinstance(guardrail, Restriction) and guardrail.coupled
 
 
 def hold(snapshot: MetricsSnapshot, rows: Bools, parallelism: Ints, level: Ints) -> Bools:

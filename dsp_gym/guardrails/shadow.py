@@ -5,7 +5,7 @@ from __future__ import annotations
 from dsp_gym.arrays import Ints
 from dsp_gym.errors import ConfigError
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.protocols import Mask, Policy, State
+from dsp_gym.loop.protocols import Mask, Policy, State, without_words
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import CapacityModel, PolicyConfig, Requirement, make
@@ -22,9 +22,7 @@ class ShadowPolicy:
     """
 
     def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        if hasattr(policy, "explain"):
-            policy.explain = False
+        self.policy = without_words(policy)
         # Told once: the check of a protocol takes longer than the model.
         self.model = policy if isinstance(policy, CapacityModel) else None
         self._seen: MetricsSnapshot | None = None

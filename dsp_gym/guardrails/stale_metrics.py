@@ -46,6 +46,7 @@ class StaleMetrics(Restriction):
     """Holds while the metrics window is not filled or a needed metric is unknown."""
 
     name = "stale_metrics"
+    kind = "held"
 
     def __init__(self, config: StaleMetricsConfig | None = None) -> None:
         super().__init__()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -29,30 +30,42 @@ class ScalingDecision:
         return np.asarray(np.any(differs & mask, axis=1), dtype=np.int64)
 
 
+InterventionKind = Literal["limited", "held", "replaced"]
+"""limited: vertices were moved into a range; held: the running configuration is kept; replaced:
+another policy's decision stands."""
+
+
 @dataclass(frozen=True, slots=True)
 class Intervention:
-    """One thing a guardrail changed in one job, in words."""
+    """One change a guardrail made to the decision on one job: data first, the sentence from it."""
 
-    job: int
+    job: int  # row of the batch
     guardrail: str
-    reason: str
+    reason: str  # for people; "" where nobody reads it, as in a large batch
+    kind: InterventionKind = "limited"
+    by: str | None = None  # the policy whose decision stands, where kind is "replaced"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GuardedDecision:
-    """The allowed configuration, (J, V), and what was changed on the way and why."""
+    """The allowed configuration of J jobs, (J, V), and who changed what on the way, and why."""
 
     parallelism: Ints
     memory_level: Ints
     proposed: ScalingDecision
     trips: Bools  # (J, guardrails) in chain order
-    interventions: tuple[Intervention, ...] = field(default=())
+    interventions: tuple[Intervention, ...] = ()
+    replaced_by: tuple[str | None, ...] = ()
+    """(J,) the policy that decides instead, even where it wants the same; () where nobody asked."""
+    unfamiliar: tuple[tuple[str, ...] | None, ...] = ()
+    """(J,) features outside the range of the training; None where there is no training to compare
+    with; () where nobody asked."""
 
     def __len__(self) -> int:
         return len(self.parallelism)
 
     @classmethod
     def unchanged(cls, decision: ScalingDecision) -> GuardedDecision:
-        """What no guardrail has touched."""
+        """A decision that no guardrail has touched."""
         trips = np.zeros((len(decision), 0), dtype=bool)
         return cls(decision.parallelism, decision.memory_level, decision, trips)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from dsp_gym.arrays import Bools, Ints
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -43,6 +43,41 @@ class Policy(Protocol):
 
     def restore(self, state: State) -> None:
         """Go on from `state()`."""
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """A policy that can leave out the words of its reasons, which cost time in a large batch."""
+
+    explain: bool
+
+
+@runtime_checkable
+class Confident(Protocol):
+    """A policy that says how sure it is of its last decision."""
+
+    @property
+    def confidence(self) -> Floats | Floats32 | None:
+        """0..1 per vertex, (J, V); None before the first decision."""
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """A policy that also answers documents in a format of its own."""
+
+    def answer(self, document: dict[str, Any], kind: str = "decision") -> dict[str, Any]:
+        """The policy's answer to one document; `kind` is "decision" or "trace".
+
+        Raises:
+            SchemaError: The document is not in the policy's format.
+        """
+
+
+def without_words(policy: Policy) -> Policy:
+    """The same policy, told to leave out the words of its reasons where it can."""
+    if isinstance(policy, Explaining):
+        policy.explain = False
+    return policy
 
 
 @runtime_checkable

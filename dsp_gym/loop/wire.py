@@ -123,7 +123,8 @@ def decision_to_json(
 ) -> Document:
     """The document that answers one job of a snapshot with its row of a decision."""
     row, batch = job.index, job.batch
-    proposed = decision.proposed if isinstance(decision, GuardedDecision) else None
+    guarded = decision if isinstance(decision, GuardedDecision) else None
+    proposed = None if guarded is None else guarded.proposed
     wanted = decision if isinstance(decision, ScalingDecision) else decision.proposed
     n = len(job.vertices)
     changed = np.any(decision.parallelism[row, :n] != batch.parallelism[row, :n]) or np.any(
@@ -139,7 +140,7 @@ def decision_to_json(
         "proposed": None if proposed is None else _configuration(proposed, job),
         "interventions": [
             {"guardrail": found.guardrail, "reason": found.reason}
-            for found in (getattr(decision, "interventions", ()))
+            for found in (() if guarded is None else guarded.interventions)
             if found.job == row
         ],
     }

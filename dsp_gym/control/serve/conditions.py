@@ -116,11 +116,11 @@ def _data_fresh(turn: Turn, age_s: float) -> Found:
 
 def _in_distribution(acting: Judgement | None) -> Found:
     if acting is None or acting.in_distribution is None:
-        return Found("Unknown", "NotTrained", "the policy has no training to compare with")
+        return Found("Unknown", "NotTrained", "there is no training to compare the job with")
     if acting.in_distribution:
-        return Found("True", "Known", "the job looks like what the policy was trained on")
-    said = [i.reason for i in acting.guarded.interventions if "training" in i.reason]
-    return Found("False", "Unlike", "; ".join(said) or "unlike anything seen in training")
+        return Found("True", "Known", "every feature lies within the range of the training")
+    names = ", ".join(acting.unfamiliar or ())
+    return Found("False", "Unlike", f"outside the range of the training: {names}")
 
 
 def _limited(acting: Judgement | None) -> Found:
@@ -137,9 +137,13 @@ def _fallback(acting: Judgement | None) -> Found:
         return Found("Unknown", "NothingDecided", "nothing was decided")
     if acting.failure is not None:
         return Found("True", f"Policy{acting.failure.cause.title()}", acting.failure.reason)
-    if acting.is_replaced:
-        said = [f"{i.guardrail}: {i.reason}" for i in acting.guarded.interventions]
-        agrees = "a guardrail lets the fallback decide, which wants the same"
+    if acting.replaced_by is not None:
+        said = [
+            f"{i.guardrail}: {i.reason}"
+            for i in acting.guarded.interventions
+            if i.kind == "replaced"
+        ]
+        agrees = f"{acting.replaced_by} decides and wants what the policy wants"
         return Found("True", "Guarded", "; ".join(said) or agrees)
     return Found("False", "PolicyDecides", "the policy itself decides")
 
@@ -159,4 +163,4 @@ def _paused(run: LiveRun, turn: Turn) -> Found:
         return Found("True", "Stopped", reason)
     if turn.held_code == "rests":
         return Found("True", "RolledBack", turn.held or "")
-    return Found("False", "NotPaused", "nobody stopped it")
+    return Found("False", "Running", "nothing stops the policy from acting")

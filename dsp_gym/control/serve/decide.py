@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from dsp_gym.control.history import RequestHistory
 from dsp_gym.control.seat import Seat
-from dsp_gym.errors import ConfigError, MetricsError, did_you_mean
+from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.wire import decision_to_json, snapshot_from_json
 
 __all__ = ["Decisions"]
@@ -25,10 +27,9 @@ MOST_JOBS = 64
 
 
 @dataclass(slots=True)
-class _History:
+class _Job:
     seat: Seat
-    vertices: tuple[str, ...]
-    t_s: float
+    history: RequestHistory
     lock: threading.Lock
 
 
@@ -45,7 +46,7 @@ class Decisions:
         self, seats: Mapping[str, Callable[[], Seat]], default: str, seed: int = 0
     ) -> None:
         self._seats, self._default, self._seed = dict(seats), default, seed
-        self._histories: OrderedDict[tuple[str, str], _History] = OrderedDict()
+        self._jobs: OrderedDict[tuple[str, str], _Job] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -68,24 +69,11 @@ class Decisions:
                 remedy=did_you_mean(name, self._seats),
             )
         snapshot = snapshot_from_json([document], "request")
-        job = snapshot.job(0)
-        key, t_s = snapshot.topology.spec(0).job, float(snapshot.t_s[0])
-        history = self._history(name, key, snapshot)
-        with history.lock:
-            if history.vertices != job.vertices:
-                raise MetricsError(
-                    f"job '{key}' had the vertices {', '.join(history.vertices)} before, now "
-                    f"{', '.join(job.vertices)}",
-                    remedy="A changed graph is another job: give it another 'job' key.",
-                )
-            if t_s <= history.t_s:
-                raise MetricsError(
-                    f"t_s {t_s:g} of job '{key}' does not follow {history.t_s:g}",
-                    remedy="Send the snapshots of a job in order, each once.",
-                )
-            history.t_s = t_s
-            judged = history.seat.decide(snapshot)
-        answer = decision_to_json(judged.guarded, job)
+        asked = self._job(name, snapshot)
+        with asked.lock:
+            asked.history.take(snapshot)
+            judged = asked.seat.decide(snapshot)
+        answer = decision_to_json(judged.guarded, snapshot.job(0))
         if judged.failure is not None:
             answer["reason"] = judged.failure.reason
         return answer
@@ -93,21 +81,23 @@ class Decisions:
     def close(self) -> None:
         """Let every policy's thread end."""
         with self._lock:
-            for history in self._histories.values():
-                history.seat.close()
-            self._histories.clear()
+            for job in self._jobs.values():
+                job.seat.close()
+            self._jobs.clear()
 
-    def _history(self, policy: str, key: str, snapshot: Any) -> _History:
+    def _job(self, policy: str, snapshot: MetricsSnapshot) -> _Job:
+        key = snapshot.topology.spec(0).job
         with self._lock:
-            found = self._histories.get((policy, key))
+            found = self._jobs.get((policy, key))
             if found is None:
                 seat = self._seats[policy]()
                 seat.reset(snapshot.topology, np.array([self._seed], np.int64))
-                vertices = snapshot.job(0).vertices
-                found = _History(seat, vertices, float("-inf"), threading.Lock())
-                self._histories[policy, key] = found
-                if len(self._histories) > MOST_JOBS:
-                    _, gone = self._histories.popitem(last=False)
+                history = RequestHistory(
+                    snapshot, "Send the snapshots of a job in order, each once."
+                )
+                found = self._jobs[policy, key] = _Job(seat, history, threading.Lock())
+                if len(self._jobs) > MOST_JOBS:
+                    _, gone = self._jobs.popitem(last=False)
                     gone.seat.close()
-            self._histories.move_to_end((policy, key))
+            self._jobs.move_to_end((policy, key))
             return found

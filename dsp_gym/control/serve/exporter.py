@@ -144,7 +144,7 @@ class Exporter:
                 "1: another policy decided",
                 ["policy"],
                 [
-                    ((one.policy,), int(one.is_replaced or one.failure is not None))
+                    ((one.policy,), int(one.replaced_by is not None or one.failure is not None))
                     for one in turn.judgements
                     if one.policy != INCUMBENT
                 ],

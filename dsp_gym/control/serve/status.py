@@ -134,7 +134,7 @@ def _policy(turn: Turn, name: str) -> Document:
     if one is None:
         return {}
     return {
-        "fallback_active": one.is_replaced or one.failure is not None,
+        "fallback_active": one.replaced_by is not None or one.failure is not None,
         "failure": None if one.failure is None else _short(one.failure.reason),
         "seconds": one.seconds,
         "cost_per_hour": cost_per_hour(turn, one),

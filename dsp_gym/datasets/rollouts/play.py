@@ -17,6 +17,7 @@ from dsp_gym.envs.core import BatchStep
 from dsp_gym.envs.episodes import Draws
 from dsp_gym.envs.reward import TERMS
 from dsp_gym.guardrails.chain import build_for
+from dsp_gym.loop.protocols import without_words
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.policies.foresight import Foreseeing, Foresight
 from dsp_gym.policies.registry import make
@@ -37,8 +38,7 @@ def play(batch: Batch, ticked: Ticked | None = None) -> list[Episode]:
     env.guardrails = chain = build_for(policy, batch.player.guardrails)
     if chain is not None:
         chain.explain = False  # nobody reads it here
-    if hasattr(policy, "explain"):
-        policy.explain = False
+    without_words(policy)
     if isinstance(policy, Foreseeing):
         policy.foresee(env.topology, Foresight(drawn.rates, batch.env.interval_s))
     env.begin(drawn)

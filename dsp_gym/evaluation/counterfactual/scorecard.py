@@ -31,6 +31,7 @@ from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_
 from dsp_gym.evaluation.counterfactual.verdict import Verdict, judge
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.protocols import without_words
 from dsp_gym.policies.registry import make
 
 __all__ = ["Scorecard", "ScorecardConfig", "scorecard"]
@@ -189,10 +190,8 @@ def _predicted(
         followed = Followed(course, part, observed_outages_s(course, spec))
         return forward(spec, course, part, followed, None, config.window, seeds)
     seat = next(s for n, s in zip(seat_names(config), config.seats, strict=True) if n == name)
-    policy = make(seat.policy)
+    policy = without_words(make(seat.policy))
     rules = seat.guardrails if seat.has_own_guardrails else config.guardrails
-    if hasattr(policy, "explain"):
-        policy.explain = False  # nobody reads the words of a model
     chain = build_for(policy, rules)
     return forward(spec, course, part, policy, chain, config.window, seeds)
 

@@ -96,7 +96,7 @@ NONSENSE = {
 def test_a_sound_decision_passes_with_its_range(seen):
     judged = seat(Answers(decision), seen).decide(seen)
     assert judged.failure is None
-    assert not judged.is_replaced
+    assert judged.replaced_by is None
     assert judged.guarded.parallelism[0, 1] == 2
     assert judged.lower[0, 1] <= 2 <= judged.upper[0, 1]
     assert judged.seconds > 0
@@ -109,7 +109,7 @@ def test_nonsense_is_replaced_by_the_fallback_and_counted_as_such(seen, what):
     judged = seat(Answers(NONSENSE[what]), seen, replacement=fallback()).decide(seen)
     assert judged.failure.cause == "invalid"
     assert judged.failure.replaced_by == "ds2"
-    assert judged.is_replaced
+    assert judged.replaced_by is not None
     np.testing.assert_array_equal(judged.guarded.parallelism, expected.decided(seen).parallelism)
     assert "nonsense" in judged.guarded.proposed.reasons[0]
 

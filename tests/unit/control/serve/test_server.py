@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from agents.learned import LearnedPolicy
 from dsp_gym.control.config import ServeConfig
 from dsp_gym.control.serve import server as serving_module
 from dsp_gym.control.serve.server import read_token
@@ -213,13 +214,12 @@ def test_many_at_once_are_served_or_turned_away_and_it_goes_on(serving):
 def test_a_slow_policy_answers_with_its_fallback_in_time(serving, monkeypatch):
     session = serving(decide_timeout_s=0.2)
     (document,) = snapshots(session, 1)
-    assert decide(session, document).status == 200
-    seat = next(iter(session.server.decisions._histories.values())).seat
+    assert decide(session, document, "?policy=learned").status == 200
     let_go = threading.Event()
-    monkeypatch.setattr(seat.policy, "decide", lambda snapshot: let_go.wait(10))
+    monkeypatch.setattr(LearnedPolicy, "decide", lambda self, snapshot: let_go.wait(10))
     begun = time.monotonic()
     (document,) = snapshots(session, 1)
-    answer = decide(session, document)
+    answer = decide(session, document, "?policy=learned")
     assert time.monotonic() - begun < 5
     let_go.set()
     assert answer.status == 200

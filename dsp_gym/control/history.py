@@ -1,0 +1,42 @@
+"""The history of one job in requests of a client: the same graph, and time that goes forward."""
+
+from __future__ import annotations
+
+from dsp_gym.errors import MetricsError
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+__all__ = ["RequestHistory"]
+
+
+class RequestHistory:
+    """What the snapshots of one job must not contradict.
+
+    Args:
+        first: the first snapshot of the job; its vertices are the job's.
+        order: what to do about a snapshot out of order, for the error.
+    """
+
+    def __init__(self, first: MetricsSnapshot, order: str) -> None:
+        self._vertices = first.job(0).vertices
+        self._order = order
+        self._t_s = float("-inf")
+
+    def take(self, snapshot: MetricsSnapshot) -> None:
+        """Take in the next snapshot of the job.
+
+        Raises:
+            MetricsError: Its vertices are others, or its time does not follow the last one.
+        """
+        key, vertices = snapshot.topology.spec(0).job, snapshot.job(0).vertices
+        if vertices != self._vertices:
+            raise MetricsError(
+                f"job '{key}' had the vertices {', '.join(self._vertices)} before, now "
+                f"{', '.join(vertices)}",
+                remedy="A changed graph is another job: give it another 'job' key.",
+            )
+        t_s = float(snapshot.t_s[0])
+        if t_s <= self._t_s:
+            raise MetricsError(
+                f"t_s {t_s:g} of job '{key}' does not follow {self._t_s:g}", remedy=self._order
+            )
+        self._t_s = t_s
