@@ -11,8 +11,10 @@ import pytest
 
 from dsp_gym.control.seat import Seat
 from dsp_gym.control.worker import LateError, Worker
-from dsp_gym.guardrails.chain import build
+from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.guardrails.out_of_distribution import OutOfDistribution, OutOfDistributionConfig
+from dsp_gym.guardrails.restriction import Restriction, hold, replace
 from dsp_gym.guardrails.shadow import ShadowPolicy
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.policies.registry import make
@@ -230,3 +232,72 @@ def test_warming_up_leaves_no_trace_and_raises_nothing_but_what_the_user_can_put
     made.warm_up(seen)
     made.reset(seen.topology, np.array([0]))
     assert made.policy.state() == other.policy.state()
+
+
+class Holiday(Restriction):
+    """A guardrail of somebody's own that keeps the running configuration."""
+
+    name = "holiday"
+    kind = "held"
+
+    def restrict(self, snapshot, parallelism, level):
+        everywhere = np.ones(len(snapshot), dtype=bool)
+        return hold(snapshot, everywhere, parallelism, level)
+
+    def reason(self, snapshot, job: int) -> str:
+        return "the operators are at a training"
+
+
+class Deputy(Restriction):
+    """A guardrail of somebody's own that lets a policy of its own decide."""
+
+    name = "deputy"
+    kind = "replaced"
+    replacement = "two-for-all"
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__()
+        self._tasks = tasks
+
+    def replaces(self, snapshot):
+        return np.ones(len(snapshot), dtype=bool)
+
+    def restrict(self, snapshot, parallelism, level):
+        wanted = snapshot.parallelism.copy()
+        wanted[:, 1] = self._tasks
+        rows = self.replaces(snapshot)
+        return replace(snapshot, rows, wanted, snapshot.memory_level, parallelism, level)
+
+    def reason(self, snapshot, job: int) -> str:
+        return "the deputy decides"
+
+
+def test_a_word_in_a_guardrails_sentence_says_nothing_about_the_training(seen):
+    box = OutOfDistribution(
+        OutOfDistributionConfig(bounds={"busy_ms_per_s": (-2.0, -1.0)}, action="hold")
+    )
+    judged = seat(Answers(decision), seen, Chain([Holiday(), box])).decide(seen)
+    assert [i.guardrail for i in judged.guarded.interventions] == ["holiday"]
+    assert judged.unfamiliar == ("busy_ms_per_s",)
+    familiar = OutOfDistribution(OutOfDistributionConfig(bounds={"busy_ms_per_s": (0.0, 1000.0)}))
+    judged = seat(Answers(decision), seen, Chain([Holiday(), familiar])).decide(seen)
+    assert judged.in_distribution is True
+    judged = seat(Answers(decision), seen, Chain([Holiday()])).decide(seen)
+    assert judged.in_distribution is None
+
+
+@pytest.mark.parametrize(("tasks", "changes"), [(5, 1), (2, 0)])
+def test_a_guardrail_of_ones_own_says_who_decides_changed_or_not(seen, tasks, changes):
+    judged = seat(Answers(decision), seen, Chain([Deputy(tasks)])).decide(seen)
+    assert judged.replaced_by == "two-for-all"
+    said = [(i.kind, i.by) for i in judged.guarded.interventions]
+    assert said == [("replaced", "two-for-all")] * changes
+
+
+def test_an_intervention_says_what_it_did_as_data(seen):
+    rules = GuardrailsConfig.model_validate(
+        {"guardrails": [{"kind": "bounds_and_quota", "max_parallelism": 3}]}
+    )
+    judged = seat(Answers(lambda s: decision(s, tasks=9)), seen, build(rules)).decide(seen)
+    (one,) = judged.guarded.interventions
+    assert (one.job, one.guardrail, one.kind, one.by) == (0, "bounds_and_quota", "limited", None)
