@@ -1,11 +1,30 @@
-"""Names of the array types the whole project uses; a docstring gives the shape."""
+"""Names of the array types the whole project uses, and tables whose columns are arrays.
+
+A table is a class whose fields are arrays, each annotated `Annotated[Floats, Column(...)]`: that
+one line is the column's name, type, axes, unit and meaning. Everything else follows from it.
+"""
 
 from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple, Protocol, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bools", "Floats", "Floats32", "Ints"]
+__all__ = [
+    "Bools",
+    "Column",
+    "ColumnIndex",
+    "Field",
+    "Floats",
+    "Floats32",
+    "Ints",
+    "columns_of",
+    "filled",
+    "indices",
+]
 
 Ints = NDArray[np.int64]
 """Counts, indices, parallelism and memory levels."""
@@ -18,3 +37,77 @@ Floats32 = NDArray[np.float32]
 
 Bools = NDArray[np.bool_]
 """Masks and flags."""
+
+
+class Column(NamedTuple):
+    """What an array of a table holds."""
+
+    axes: str  # names of the axes, separated by spaces, e.g. "J V"
+    unit: str
+    sentence: str
+    first: float = 0.0  # value before anything is written
+
+
+class ColumnIndex(Protocol):
+    """Place of each column of a block by its name, a constant in compiled code."""
+
+    def __getattr__(self, name: str) -> int: ...
+
+
+class Field(NamedTuple):
+    """A column of a table with its name and type."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    column: Column
+
+
+def columns_of(table: type) -> tuple[Field, ...]:
+    """The columns of a table in the order of its fields.
+
+    Args:
+        table: A class with fields annotated `Annotated[<array type>, Column(...)]`.
+
+    Returns:
+        One `Field` per such annotation; other fields are left out.
+    """
+    found = []
+    for name, hint in get_type_hints(table, include_extras=True).items():
+        if get_origin(hint) is not Annotated:
+            continue
+        array_type, *notes = get_args(hint)
+        scalar = get_args(get_args(array_type)[1])[0]  # ndarray[shape, dtype[scalar]]
+        found += [Field(name, np.dtype(scalar), note) for note in notes if type(note) is Column]
+    return tuple(found)
+
+
+def filled(table: type, sizes: Mapping[str, int]) -> dict[str, NDArray[np.generic]]:
+    """The arrays of a table before anything is written.
+
+    Args:
+        table: A class as `columns_of` reads it.
+        sizes: Length of each axis the columns name.
+
+    Returns:
+        By column, an array of its type and shape that holds its first value.
+    """
+    return {
+        name: np.full([sizes[axis] for axis in column.axes.split()], column.first, dtype)
+        for name, dtype, column in columns_of(table)
+    }
+
+
+def indices(name: str, columns: Sequence[str]) -> ColumnIndex:
+    """The place of each column in a block whose columns stand in this order.
+
+    Args:
+        name: Name of the constant that holds the answer.
+        columns: Names of the columns.
+
+    Returns:
+        A tuple of 0, 1, 2... with an attribute for each column; compiled code reads constants.
+
+    >>> indices("SHARES", ["busy", "idle"]).idle
+    1
+    """
+    return cast(ColumnIndex, namedtuple(name, columns)(*range(len(columns))))

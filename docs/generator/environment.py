@@ -6,7 +6,7 @@ from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.evaluation.scorecard import METRICS as SCORES
-from dsp_gym.loop.documents import METRICS
+from dsp_gym.loop.documents import MEANINGS
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from generator.markdown import page, table
 
@@ -16,7 +16,7 @@ UNTYPED = {
     "parallelism": "subtasks observed running",
     "memory_level": "memory level observed running; -1: no managed memory",
 }
-"""What the wire schema carries outside `metrics`, so that `METRICS` does not describe it."""
+"""What the wire schema carries outside `metrics`, so that `MEANINGS` does not describe it."""
 
 
 def observation() -> str:
@@ -60,7 +60,7 @@ def action_and_reward() -> str:
 
 def metrics() -> str:
     """Fields of a snapshot."""
-    about = UNTYPED | METRICS
+    about = UNTYPED | MEANINGS
     per_job = table(["metric", "meaning"], [[f"`{n}`", about[n]] for n in PER_JOB])
     per_vertex = table(["metric", "meaning"], [[f"`{n}`", about[n]] for n in PER_VERTEX])
     return page(

@@ -9,12 +9,12 @@ from pydantic import Field, create_model
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.spec import Input, Memory, Prices, Rescale, Slo, Source, TaskManager
-from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
+from dsp_gym.loop.snapshot import CONFIGURATION, METRICS, PER_JOB, PER_VERTEX
 
 __all__ = [
     "DECISION_SCHEMA",
     "JOB_METRICS",
-    "METRICS",
+    "MEANINGS",
     "SNAPSHOT_SCHEMA",
     "VERTEX_METRICS",
     "DecisionDocument",
@@ -25,51 +25,20 @@ __all__ = [
 SNAPSHOT_SCHEMA = "dsp-gym/snapshot/1"
 DECISION_SCHEMA = "dsp-gym/decision/1"
 
-METRICS: dict[str, str] = {
-    "running_since_s": "t_s at which the job last became RUNNING",
-    "window_s": "configured length of the metrics window",
-    "window_fill": "share of the window covered since the last restart, 0..1",
-    "latency_p95_s": "end-to-end record latency, window residence left out",
-    "outage_s": "duration of the last rescale's outage",
-    "tm_count": "TaskManagers running",
-    "tm_cpu_load": "CPU load, 0..1, mean over TaskManagers",
-    "tm_heap_used_mib": "heap used, mean over TaskManagers",
-    "tm_heap_max_mib": "heap limit of one TaskManager",
-    "tm_gc_ms_per_s": "garbage collection time, mean over TaskManagers",
-    "tm_managed_used_mib": "managed memory used, mean over TaskManagers",
-    "tm_metaspace_used_mib": "metaspace used, mean over TaskManagers",
-    "records_in_total": "records received since the last restart",
-    "records_out_total": "records sent since the last restart",
-    "cache_hits_total": "block cache hits since the last restart",
-    "cache_misses_total": "block cache misses since the last restart",
-    "pending_records": "source: backlog of all partitions",
-    "pending_records_max_subtask": "source: backlog of the subtask that has most",
-    "pending_partitions_max_subtask": "source: partitions of that subtask",
-    "state_mib": "live state of all subtasks",
-    "busy_now_ms_per_s": "60 s gauge at t_s, mean over subtasks, 0..1000",
-    "backpressured_now_ms_per_s": "60 s gauge at t_s, mean over subtasks, 0..1000",
-    "records_in_per_s": "window mean, summed over subtasks",
-    "records_out_per_s": "window mean, summed over subtasks",
-    "busy_ms_per_s": "window mean, mean over subtasks, 0..1000",
-    "busy_max_ms_per_s": "window mean, hottest subtask, 0..1000",
-    "busy_accumulated_ms_per_s": "window mean, summed over subtasks",
-    "backpressured_ms_per_s": "window mean, mean over subtasks, 0..1000",
-    "idle_ms_per_s": "window mean, mean over subtasks, 0..1000",
-    "cache_hit_rate": "window mean, 0..1",
-    "state_read_latency_ms": "window mean of one state read",
-    "state_write_latency_ms": "window mean of one state write",
-    "pending_growth_per_s": "source: growth of the backlog over the window",
+JOB_METRICS = tuple(name for name in PER_JOB if name not in ("t_s", "status"))
+VERTEX_METRICS = tuple(name for name in PER_VERTEX if name not in CONFIGURATION)
+
+MEANINGS = {
+    name: column.sentence
+    for name, _, column in METRICS
+    if name in JOB_METRICS or name in VERTEX_METRICS
 }
 """What each measured value is, for the JSON Schema and the documentation."""
-
-_CONFIGURATION = ("parallelism", "memory_level")
-JOB_METRICS = tuple(name for name in PER_JOB if name not in ("t_s", "status"))
-VERTEX_METRICS = tuple(name for name in PER_VERTEX if name not in _CONFIGURATION)
 
 
 def _metrics_model(model: str, names: Sequence[str], doc: str) -> type[ConfigModel]:
     fields: dict[str, Any] = {
-        name: (float | None, Field(None, description=METRICS[name])) for name in names
+        name: (float | None, Field(None, description=MEANINGS[name])) for name in names
     }
     return create_model(model, __base__=ConfigModel, __doc__=doc, **fields)
 

@@ -11,8 +11,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numba import njit
 
-from dsp_gym.arrays import Floats, Ints
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.arrays import Floats
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts
 
 __all__ = ["Ds2Rates", "SourceRate", "ds2_rates"]
 
@@ -25,8 +27,6 @@ observed: what the sources emit, the only rate there is when a generator without
 by backpressure, as in Justin's runs.
 """
 
-_SOURCE = 0  # of job.tables.kind, a constant inside compiled code
-
 
 class Ds2Rates(NamedTuple):
     """The model's quantities per vertex, (J, V); NaN where the metrics do not tell."""
@@ -38,73 +38,54 @@ class Ds2Rates(NamedTuple):
 
 
 def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") -> Ds2Rates:
-    """All quantities of DS2's model from one snapshot.
+    """All quantities of DS2's model from one snapshot, computed once for each snapshot.
 
     A vertex that was never busy has shown nothing about its speed: its rate is NaN, not 0, and so
     is its parallelism. One whose bounds leave no choice (source, sink of one task) keeps its own.
+
+    Returns:
+        The same object for every caller that asks about this snapshot; do not write into it.
     """
-    topology = snapshot.topology
-    tables = topology.tables
+    return snapshot.once(("ds2_rates", source_rate), lambda: _computed(snapshot, source_rate))
+
+
+def _computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
     shape = snapshot.parallelism.shape
     rates = Ds2Rates(np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape))
-    _traverse(
-        topology.row,
-        tables.kind,
-        tables.upstream,
-        tables.min_parallelism,
-        tables.max_parallelism,
-        tables.has_log,
-        source_rate == "offered",
-        np.ascontiguousarray(snapshot.parallelism),
-        np.ascontiguousarray(snapshot.records_in_per_s),
-        np.ascontiguousarray(snapshot.records_out_per_s),
-        np.ascontiguousarray(snapshot.busy_ms_per_s),
-        np.ascontiguousarray(snapshot.pending_growth_per_s),
-        rates.true_rate_per_task,
-        rates.selectivity,
-        rates.demand,
-        rates.optimal,
-    )
+    _traverse(snapshot.topology.facts, snapshot.arrays, source_rate == "offered", rates)
     return rates
 
 
 @njit(cache=True, nogil=True)
-def _traverse(
-    row: Ints,
-    kind: Ints,
-    upstream: Ints,
-    min_parallelism: Ints,
-    max_parallelism: Ints,
-    has_log: Ints,
-    offered: bool,
-    parallelism: Ints,
-    records_in: Floats,
-    records_out: Floats,
-    busy: Floats,
-    growth: Floats,
-    rate: Floats,
-    selectivity: Floats,
-    demand: Floats,
-    optimal: Floats,
-) -> None:
-    jobs, vertices = parallelism.shape
+def _traverse(t: JobFacts, seen: SnapshotArrays, offered: bool, rates: Ds2Rates) -> None:
+    """Fill the rates, walking each job (row j, job file k) along its vertices v from the sources.
+
+    `emitted` is what a vertex would put out if nothing held it back, records/s; u is an input of v.
+    """
+    jobs, vertices = seen.parallelism.shape
+    records_in, records_out = (
+        seen.vertex[VERTEX.records_in_per_s],
+        seen.vertex[VERTEX.records_out_per_s],
+    )
+    busy, growth = seen.vertex[VERTEX.busy_ms_per_s], seen.vertex[VERTEX.pending_growth_per_s]
+    rate, selectivity, demand, optimal = rates
     emitted = np.empty(vertices)  # o_j[lambda_o]*, equation 8
     for j in range(jobs):
-        k = row[j]
+        k = t.row[j]
         for v in range(vertices):
             rate[j, v] = selectivity[j, v] = demand[j, v] = optimal[j, v] = np.nan
             emitted[v] = np.nan
-            if kind[k, v] < 0:
+            if t.kind[k, v] < 0:
                 continue
             arriving, leaving = records_in[j, v], records_out[j, v]
-            p = parallelism[j, v]
+            p = seen.parallelism[j, v]
             if busy[j, v] > 0.0 and arriving > 0.0 and p > 0:
                 rate[j, v] = arriving / (busy[j, v] / 1000.0 * p)
             if arriving > 0.0:
                 selectivity[j, v] = leaving / arriving
-            if kind[k, v] == _SOURCE:
+            if t.kind[k, v] == SOURCE:
                 read = arriving
-                if offered and has_log[k] == 1 and not np.isnan(growth[j, v]):
+                if offered and t.has_log[k] == 1 and not np.isnan(growth[j, v]):
                     read = max(0.0, arriving + growth[j, v])
                     emitted[v] = 0.0 if read == 0.0 else read * selectivity[j, v]
                 else:
@@ -112,14 +93,14 @@ def _traverse(
                 demand[j, v] = read
             else:
                 total = 0.0
-                for i in range(upstream.shape[2]):
-                    u = upstream[k, v, i]
+                for i in range(t.upstream.shape[2]):
+                    u = t.upstream[k, v, i]
                     if u >= 0:
                         total += emitted[u]
                 demand[j, v] = total
                 # Nothing in, nothing out: an idle branch has no measured selectivity.
                 emitted[v] = 0.0 if total == 0.0 else total * selectivity[j, v]
-            if min_parallelism[k, v] == max_parallelism[k, v]:
+            if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
                 optimal[j, v] = p
             else:
                 optimal[j, v] = demand[j, v] / rate[j, v]

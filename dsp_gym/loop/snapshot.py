@@ -6,13 +6,14 @@ metrics window, which empties at a restart. Unknown is NaN.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, NamedTuple, SupportsFloat, TypeVar, cast
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.arrays import Bools, Column, ColumnIndex, Floats, Ints, columns_of, indices
 from dsp_gym.loop.topology import Topology
 
 
@@ -25,62 +26,151 @@ class Status(IntEnum):
     FAILED = 3
 
 
+RUNNING, SAVEPOINTING, RESTARTING, FAILED = (int(status) for status in Status)
+"""The same as numbers, for compiled code."""
+
+T = TypeVar("T")
+
+
+class _Memo:
+    """Room for what follows from a snapshot; a copy with other values starts with none."""
+
+    __slots__ = ("_found",)
+    _found: dict[object, object]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class MetricsSnapshot:
-    """Metrics of J jobs of at most V vertices. Shapes (J,) or (J, V)."""
+class MetricsSnapshot(_Memo):
+    """Metrics of J jobs of at most V vertices.
+
+    Each field is one row of the table of metrics: name, type, axes, unit, meaning. Collectors, the
+    JSON documents, datasets and compiled code take their columns from these rows. Do not write
+    into the arrays of a snapshot: what was computed from them is kept.
+    """
 
     topology: Topology
-    # per job
-    t_s: Floats
-    status: Ints  # Status
-    running_since_s: Floats  # t_s at which the job last became RUNNING
-    window_s: Floats  # configured length of the metrics window
-    window_fill: Floats  # 0..1, share of the window covered since the last restart
-    latency_p95_s: Floats  # end-to-end, window residence left out
-    outage_s: Floats  # duration of the last rescale's outage
-    tm_count: Floats  # TaskManagers running
-    tm_cpu_load: Floats  # 0..1, mean over TaskManagers
-    tm_heap_used_mib: Floats
-    tm_heap_max_mib: Floats
-    tm_gc_ms_per_s: Floats
-    tm_managed_used_mib: Floats
-    tm_metaspace_used_mib: Floats
-    # per vertex: configuration observed running
-    parallelism: Ints
-    memory_level: Ints  # -1 = no managed memory
-    # per vertex: gauges and counters at t_s
-    records_in_total: Floats  # cumulative since the last restart
-    records_out_total: Floats
-    cache_hits_total: Floats
-    cache_misses_total: Floats
-    pending_records: Floats  # sources: backlog, all partitions
-    pending_records_max_subtask: Floats  # sources: backlog of the subtask that has most
-    pending_partitions_max_subtask: Floats  # sources: partitions of that subtask
-    state_mib: Floats  # live data of the vertex, all subtasks
-    busy_now_ms_per_s: Floats  # 60 s gauge at t_s, mean over subtasks
-    backpressured_now_ms_per_s: Floats
-    # per vertex: means over the window
-    records_in_per_s: Floats
-    records_out_per_s: Floats
-    busy_ms_per_s: Floats  # mean over subtasks
-    busy_max_ms_per_s: Floats  # hottest subtask
-    busy_accumulated_ms_per_s: Floats  # summed over subtasks
-    backpressured_ms_per_s: Floats
-    idle_ms_per_s: Floats
-    cache_hit_rate: Floats  # 0..1; NaN where there is no block cache metric
-    state_read_latency_ms: Floats
-    state_write_latency_ms: Floats
-    pending_growth_per_s: Floats  # sources: growth of the backlog over the window
+    t_s: Annotated[Floats, Column("J", "s", "seconds on the collector's clock")]
+    status: Annotated[Ints, Column("J", "Status", "job status")]
+    running_since_s: Annotated[Floats, Column("J", "s", "t_s at which the job last became RUNNING")]
+    window_s: Annotated[Floats, Column("J", "s", "configured length of the metrics window")]
+    window_fill: Annotated[
+        Floats, Column("J", "0..1", "share of the window covered since the last restart, 0..1")
+    ]
+    latency_p95_s: Annotated[
+        Floats, Column("J", "s", "end-to-end record latency, window residence left out")
+    ]
+    outage_s: Annotated[Floats, Column("J", "s", "duration of the last rescale's outage")]
+    tm_count: Annotated[Floats, Column("J", "TaskManagers", "TaskManagers running")]
+    tm_cpu_load: Annotated[Floats, Column("J", "0..1", "CPU load, 0..1, mean over TaskManagers")]
+    tm_heap_used_mib: Annotated[Floats, Column("J", "MiB", "heap used, mean over TaskManagers")]
+    tm_heap_max_mib: Annotated[Floats, Column("J", "MiB", "heap limit of one TaskManager")]
+    tm_gc_ms_per_s: Annotated[
+        Floats, Column("J", "ms/s", "garbage collection time, mean over TaskManagers")
+    ]
+    tm_managed_used_mib: Annotated[
+        Floats, Column("J", "MiB", "managed memory used, mean over TaskManagers")
+    ]
+    tm_metaspace_used_mib: Annotated[
+        Floats, Column("J", "MiB", "metaspace used, mean over TaskManagers")
+    ]
+    parallelism: Annotated[Ints, Column("J V", "subtasks", "subtasks running")]
+    memory_level: Annotated[
+        Ints, Column("J V", "level", "memory level running; -1: no managed memory")
+    ]
+    records_in_total: Annotated[
+        Floats, Column("J V", "records", "records received since the last restart")
+    ]
+    records_out_total: Annotated[
+        Floats, Column("J V", "records", "records sent since the last restart")
+    ]
+    cache_hits_total: Annotated[
+        Floats, Column("J V", "lookups", "block cache hits since the last restart")
+    ]
+    cache_misses_total: Annotated[
+        Floats, Column("J V", "lookups", "block cache misses since the last restart")
+    ]
+    pending_records: Annotated[
+        Floats, Column("J V", "records", "source: backlog of all partitions")
+    ]
+    pending_records_max_subtask: Annotated[
+        Floats, Column("J V", "records", "source: backlog of the subtask that has most")
+    ]
+    pending_partitions_max_subtask: Annotated[
+        Floats, Column("J V", "partitions", "source: partitions of that subtask")
+    ]
+    state_mib: Annotated[Floats, Column("J V", "MiB", "live state of all subtasks")]
+    busy_now_ms_per_s: Annotated[
+        Floats, Column("J V", "ms/s", "60 s gauge at t_s, mean over subtasks, 0..1000")
+    ]
+    backpressured_now_ms_per_s: Annotated[
+        Floats, Column("J V", "ms/s", "60 s gauge at t_s, mean over subtasks, 0..1000")
+    ]
+    records_in_per_s: Annotated[
+        Floats, Column("J V", "records/s", "window mean, summed over subtasks")
+    ]
+    records_out_per_s: Annotated[
+        Floats, Column("J V", "records/s", "window mean, summed over subtasks")
+    ]
+    busy_ms_per_s: Annotated[
+        Floats, Column("J V", "ms/s", "window mean, mean over subtasks, 0..1000")
+    ]
+    busy_max_ms_per_s: Annotated[
+        Floats, Column("J V", "ms/s", "window mean, hottest subtask, 0..1000")
+    ]
+    busy_accumulated_ms_per_s: Annotated[
+        Floats, Column("J V", "ms/s", "window mean, summed over subtasks")
+    ]
+    backpressured_ms_per_s: Annotated[
+        Floats, Column("J V", "ms/s", "window mean, mean over subtasks, 0..1000")
+    ]
+    idle_ms_per_s: Annotated[
+        Floats, Column("J V", "ms/s", "window mean, mean over subtasks, 0..1000")
+    ]
+    cache_hit_rate: Annotated[Floats, Column("J V", "0..1", "window mean, 0..1")]
+    state_read_latency_ms: Annotated[Floats, Column("J V", "ms", "window mean of one state read")]
+    state_write_latency_ms: Annotated[Floats, Column("J V", "ms", "window mean of one state write")]
+    pending_growth_per_s: Annotated[
+        Floats, Column("J V", "records/s", "source: growth of the backlog over the window")
+    ]
 
     def __len__(self) -> int:
         return len(self.topology)
 
     def take(self, jobs: Ints) -> MetricsSnapshot:
-        """The snapshot of some of the jobs."""
-        values: dict[str, Any] = {
-            f.name: getattr(self, f.name)[jobs] for f in fields(self) if f.name != "topology"
-        }
+        """Some of the jobs.
+
+        Args:
+            jobs: (n,) rows.
+
+        Returns:
+            A snapshot of n jobs with copies of the values.
+        """
+        values = {name: getattr(self, name)[jobs] for name in PER_JOB + PER_VERTEX}
         return MetricsSnapshot(topology=self.topology.take(jobs), **values)
+
+    def once(self, key: object, compute: Callable[[], T]) -> T:
+        """A quantity that follows from this snapshot, computed at the first call.
+
+        Args:
+            key: Names the quantity, together with every argument it depends on.
+            compute: Called where the quantity is not known yet.
+
+        Returns:
+            The same object at every call with the same key.
+        """
+        try:
+            found = self._found
+        except AttributeError:
+            found = {}
+            object.__setattr__(self, "_found", found)
+        if key not in found:
+            found[key] = compute()
+        return cast(T, found[key])
+
+    @property
+    def arrays(self) -> SnapshotArrays:
+        """The snapshot for compiled code, made once."""
+        return self.once("arrays", lambda: _packed(self))
 
     def job(self, job: int) -> JobSnapshot:
         """One job with named access."""
@@ -92,16 +182,80 @@ class MetricsSnapshot:
         return np.asarray(self.status == Status.RUNNING)
 
 
-PER_JOB = tuple(
-    f.name
-    for f in fields(MetricsSnapshot)
-    if f.name
-    in ("t_s", "status", "running_since_s", "window_s", "window_fill", "latency_p95_s", "outage_s")
-    or f.name.startswith("tm_")
-)
-PER_VERTEX = tuple(
-    f.name for f in fields(MetricsSnapshot) if f.name not in PER_JOB and f.name != "topology"
-)
+METRICS = columns_of(MetricsSnapshot)
+"""The table of metrics; its order is the order of the fields."""
+
+PER_JOB = tuple(name for name, _, column in METRICS if column.axes == "J")
+PER_VERTEX = tuple(name for name, _, column in METRICS if column.axes == "J V")
+
+INTEGERS = tuple(name for name, dtype, _ in METRICS if dtype == np.int64)
+"""Metrics that are whole numbers and always known."""
+
+CONFIGURATION = ("parallelism", "memory_level")
+"""The columns that say which configuration runs."""
+
+JOB_FLOATS = tuple(name for name in PER_JOB if name not in INTEGERS)
+VERTEX_FLOATS = tuple(name for name in PER_VERTEX if name not in INTEGERS)
+
+
+JOB: ColumnIndex = indices("JOB", JOB_FLOATS)
+"""Place of each metric in `SnapshotArrays.job`: `seen.job[JOB.latency_p95_s]` is (J,)."""
+
+VERTEX: ColumnIndex = indices("VERTEX", VERTEX_FLOATS)
+"""Place of each metric in `SnapshotArrays.vertex`: `seen.vertex[VERTEX.state_mib]` is (J, V)."""
+
+
+class SnapshotArrays(NamedTuple):
+    """A snapshot as compiled code takes it: few arrays, for each costs time at every call.
+
+    All are C-contiguous and writeable, so a function that takes a snapshot is compiled once.
+    """
+
+    status: Ints  # (J,)
+    parallelism: Ints  # (J, V)
+    memory_level: Ints  # (J, V)
+    job: Floats  # (len(JOB_FLOATS), J), rows as in JOB
+    vertex: Floats  # (len(VERTEX_FLOATS), J, V), rows as in VERTEX
+
+
+def snapshot_of_arrays(topology: Topology, arrays: SnapshotArrays) -> MetricsSnapshot:
+    """A snapshot whose metrics are views of blocks.
+
+    Args:
+        topology: The jobs.
+        arrays: Their metrics; the snapshot keeps them.
+
+    Returns:
+        The snapshot; its `arrays` are those given.
+    """
+    snapshot = MetricsSnapshot(
+        topology=topology,
+        status=arrays.status,
+        parallelism=arrays.parallelism,
+        memory_level=arrays.memory_level,
+        **dict(zip(JOB_FLOATS, arrays.job, strict=True)),
+        **dict(zip(VERTEX_FLOATS, arrays.vertex, strict=True)),
+    )
+    snapshot.once("arrays", lambda: arrays)
+    return snapshot
+
+
+def _packed(snapshot: MetricsSnapshot) -> SnapshotArrays:
+    """The blocks of a snapshot that was made from single arrays: a copy."""
+
+    def block(names: Sequence[str], shape: tuple[int, ...]) -> Floats:
+        values = np.empty((len(names), *shape))
+        for place, name in enumerate(names):
+            values[place] = getattr(snapshot, name)
+        return values
+
+    return SnapshotArrays(
+        np.array(snapshot.status, np.int64),
+        np.array(snapshot.parallelism, np.int64, order="C"),
+        np.array(snapshot.memory_level, np.int64, order="C"),
+        block(JOB_FLOATS, snapshot.status.shape),
+        block(VERTEX_FLOATS, snapshot.parallelism.shape),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +289,6 @@ class JobSnapshot:
         return _known(getattr(self.batch, name)[self.index, column])
 
 
-def _known(value: Any) -> float | None:
+def _known(value: SupportsFloat) -> float | None:
     number = float(value)
     return None if np.isnan(number) else number

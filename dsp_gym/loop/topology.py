@@ -4,12 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Ints
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
+
+
+class JobFacts(NamedTuple):
+    """The fixed facts a policy or guardrail reads, for compiled code.
+
+    J rows, K distinct jobs, V vertices, L memory levels. A small part of `JobTables`, for each
+    array costs time at every call.
+    """
+
+    row: Ints  # (J,) which of the K jobs each row is
+    n: Ints  # (K,) vertices
+    kind: Ints  # (K, V) SOURCE, OPERATOR, SINK; -1 beyond n
+    upstream: Ints  # (K, V, MAX_INPUTS) column of an input, -1 = none
+    min_parallelism: Ints  # (K, V)
+    max_parallelism: Ints  # (K, V)
+    partitions: Ints  # (K, V) of a source, 0 = unknown
+    stateful: Ints  # (K, V) 0 or 1
+    levels: Ints  # (K,)
+    start_level: Ints  # (K, V)
+    subtask_mib: Floats  # (K, L + 1) heap + network + managed by level + 1
+    has_log: Ints  # (K,)
+    slo_s: Floats  # (K,)
+    core_hour: Floats  # (K,) money
+    gib_hour: Floats  # (K,) money
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,11 +47,14 @@ class Topology:
     specs: tuple[JobSpec, ...]
     tables: JobTables
     row: Ints  # (J,)
+    facts: JobFacts = field(init=False, repr=False)
     _names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         names = tuple(tuple(v.name for v in spec.topological_order()) for spec in self.specs)
         object.__setattr__(self, "_names", names)
+        facts = {name: getattr(self.tables, name) for name in JobFacts._fields[1:]}
+        object.__setattr__(self, "facts", JobFacts(row=np.ascontiguousarray(self.row), **facts))
 
     @classmethod
     def of(cls, specs: Sequence[JobSpec], row: Sequence[int] | None = None) -> Topology:

@@ -22,7 +22,7 @@ from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.documents import (
     DECISION_SCHEMA,
     JOB_METRICS,
-    METRICS,
+    MEANINGS,
     SNAPSHOT_SCHEMA,
     VERTEX_METRICS,
     DecisionDocument,
@@ -34,7 +34,7 @@ from dsp_gym.loop.topology import Topology
 
 __all__ = [
     "DECISION_SCHEMA",
-    "METRICS",
+    "MEANINGS",
     "SNAPSHOT_SCHEMA",
     "DecisionDocument",
     "SnapshotDocument",

@@ -12,19 +12,13 @@ from numba import njit
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import JobTables
+from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.simulation import state as col
 from dsp_gym.simulation.capacity import renew, renew_capacity, slowed
 from dsp_gym.simulation.flow import flow, stand_still
 from dsp_gym.simulation.options import SAMPLE_S
 from dsp_gym.simulation.parameters import P_FAIL, P_GAP, P_GAUGE, P_SLOW
-from dsp_gym.simulation.rescaling import (
-    RESTARTING,
-    RUNNING,
-    SAVEPOINTING,
-    begin_outage,
-    draw_faults,
-    restart,
-)
+from dsp_gym.simulation.rescaling import begin_outage, draw_faults, restart
 from dsp_gym.simulation.sampling import count_latency, is_known, keep_sample, note
 from dsp_gym.simulation.state import SimulationState
 

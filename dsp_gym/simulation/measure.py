@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from dsp_gym.arrays import Floats, Ints
+from dsp_gym.arrays import Ints
 from dsp_gym.job.tables import SOURCE, JobTables
-from dsp_gym.loop.snapshot import PER_VERTEX, MetricsSnapshot
+from dsp_gym.loop.snapshot import (
+    JOB,
+    JOB_FLOATS,
+    VERTEX,
+    VERTEX_FLOATS,
+    MetricsSnapshot,
+    SnapshotArrays,
+    snapshot_of_arrays,
+)
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
 from dsp_gym.simulation.rows import over_rows
@@ -42,63 +50,6 @@ GC_MS_PER_BUSY = 20.0
 METASPACE_MIB = 80.0
 """Metaspace of a job of this size."""
 
-VERTEX_FLOATS = tuple(n for n in PER_VERTEX if n not in ("parallelism", "memory_level"))
-(
-    V_IN_TOTAL,
-    V_OUT_TOTAL,
-    V_HITS,
-    V_MISSES,
-    V_PENDING,
-    V_PENDING_MAX,
-    V_PARTITIONS_MAX,
-    V_STATE,
-    V_BUSY_NOW,
-    V_BACK_NOW,
-    V_IN,
-    V_OUT,
-    V_BUSY,
-    V_BUSY_MAX,
-    V_BUSY_SUM,
-    V_BACK,
-    V_IDLE,
-    V_HIT_RATE,
-    V_READ_MS,
-    V_WRITE_MS,
-    V_GROWTH,
-) = range(21)
-assert len(VERTEX_FLOATS) == 21
-
-JOB_FLOATS = (
-    "t_s",
-    "running_since_s",
-    "window_s",
-    "window_fill",
-    "latency_p95_s",
-    "outage_s",
-    "tm_count",
-    "tm_cpu_load",
-    "tm_heap_used_mib",
-    "tm_heap_max_mib",
-    "tm_gc_ms_per_s",
-    "tm_managed_used_mib",
-    "tm_metaspace_used_mib",
-)
-(
-    J_T,
-    J_SINCE,
-    J_WINDOW,
-    J_FILL,
-    J_LATENCY,
-    J_OUTAGE,
-    J_TMS,
-    J_CPU,
-    J_HEAP,
-    J_HEAP_MAX,
-    J_GC,
-    J_MANAGED,
-    J_META,
-) = range(13)
-
 
 @njit(cache=True, nogil=True)
 def observe(
@@ -110,10 +61,9 @@ def observe(
     delay_s: int,
     low: int,
     high: int,
-    job: Floats,
-    vertex: Floats,
+    seen: SnapshotArrays,
 ) -> None:
-    """Fill job (J, 13) and vertex (21, J, V) with what is seen; NaN where nothing is."""
+    """Fill the metrics of `seen`; NaN where nothing is known."""
     window, delay = window_s // SAMPLE_S, delay_s // SAMPLE_S
     ring = s.samples.shape[1]
     total = np.zeros(SUMMED_COLUMNS)
@@ -124,6 +74,7 @@ def observe(
         count = min(window, max(0, settled))
         known = 0
         latency = 0.0
+        job = seen.job[:, j]
         first_at = last_at = -1
         for i in range(newest - count, newest):
             if s.sample_known[j, i % ring]:
@@ -132,27 +83,35 @@ def observe(
                 last_at = i
                 if first_at < 0:
                     first_at = i
-        job[j, J_T], job[j, J_SINCE] = s.tick[j], s.running_since[j]
-        job[j, J_WINDOW], job[j, J_FILL] = window_s, known / window
-        job[j, J_LATENCY] = latency / known if known else np.nan
-        job[j, J_OUTAGE], job[j, J_TMS] = s.outage_s[j], s.tm_count[j]
+        job[JOB.t_s], job[JOB.running_since_s] = s.tick[j], s.running_since[j]
+        job[JOB.window_s], job[JOB.window_fill] = window_s, known / window
+        job[JOB.latency_p95_s] = latency / known if known else np.nan
+        job[JOB.outage_s], job[JOB.tm_count] = s.outage_s[j], s.tm_count[j]
         busy_tasks = managed = 0.0
         for v in range(t.n[k]):
             p = s.parallelism[j, v]
-            out = vertex[:, j, v]
+            out = seen.vertex[:, j, v]
             out[:] = np.nan
             stateful = t.stateful[k, v] == 1
             is_source = t.kind[k, v] == SOURCE
-            out[V_IN_TOTAL], out[V_OUT_TOTAL] = s.vertex[j, v, X_IN], s.vertex[j, v, X_OUT]
+            out[VERTEX.records_in_total], out[VERTEX.records_out_total] = (
+                s.vertex[j, v, X_IN],
+                s.vertex[j, v, X_OUT],
+            )
             if is_source and t.has_log[k]:
-                out[V_PENDING] = s.vertex[j, v, X_PENDING]
+                out[VERTEX.pending_records] = s.vertex[j, v, X_PENDING]
                 if t.partitions[k, v] > 0:
                     on_fullest = np.ceil(t.partitions[k, v] / p)
-                    out[V_PARTITIONS_MAX] = on_fullest
-                    out[V_PENDING_MAX] = s.vertex[j, v, X_PENDING] * on_fullest / t.partitions[k, v]
+                    out[VERTEX.pending_partitions_max_subtask] = on_fullest
+                    out[VERTEX.pending_records_max_subtask] = (
+                        s.vertex[j, v, X_PENDING] * on_fullest / t.partitions[k, v]
+                    )
             if stateful:
-                out[V_HITS], out[V_MISSES] = s.vertex[j, v, X_HITS], s.vertex[j, v, X_MISSES]
-                out[V_STATE] = s.vertex[j, v, X_STATE]
+                out[VERTEX.cache_hits_total], out[VERTEX.cache_misses_total] = (
+                    s.vertex[j, v, X_HITS],
+                    s.vertex[j, v, X_MISSES],
+                )
+                out[VERTEX.state_mib] = s.vertex[j, v, X_STATE]
                 managed += s.vertex[j, v, X_CACHED] * p
             if known == 0:
                 continue
@@ -166,37 +125,52 @@ def observe(
             top = min(1.0, total[S_BUSY_MAX] / known)
             back = min(1.0 - busy, max(0.0, total[S_BACK] / known))
             now = s.samples[j, last_at % ring, v]
-            out[V_BUSY_NOW], out[V_BACK_NOW] = 1000.0 * now[S_BUSY], 1000.0 * now[S_BACK]
+            out[VERTEX.busy_now_ms_per_s], out[VERTEX.backpressured_now_ms_per_s] = (
+                1000.0 * now[S_BUSY],
+                1000.0 * now[S_BACK],
+            )
             if last_at > 0:
-                out[V_BUSY_NOW] -= 1000.0 * s.samples[j, (last_at - 1) % ring, v, S_BUSY]
-                out[V_BACK_NOW] -= 1000.0 * s.samples[j, (last_at - 1) % ring, v, S_BACK]
-            out[V_IN], out[V_OUT] = total[S_IN] / seconds, total[S_OUT] / seconds
-            out[V_BUSY], out[V_BUSY_MAX] = 1000.0 * busy, 1000.0 * max(top, busy)
-            out[V_BUSY_SUM] = 1000.0 * busy * p
-            out[V_BACK] = 1000.0 * back
-            out[V_IDLE] = 1000.0 - out[V_BUSY] - out[V_BACK]
+                out[VERTEX.busy_now_ms_per_s] -= (
+                    1000.0 * s.samples[j, (last_at - 1) % ring, v, S_BUSY]
+                )
+                out[VERTEX.backpressured_now_ms_per_s] -= (
+                    1000.0 * s.samples[j, (last_at - 1) % ring, v, S_BACK]
+                )
+            out[VERTEX.records_in_per_s], out[VERTEX.records_out_per_s] = (
+                total[S_IN] / seconds,
+                total[S_OUT] / seconds,
+            )
+            out[VERTEX.busy_ms_per_s], out[VERTEX.busy_max_ms_per_s] = (
+                1000.0 * busy,
+                1000.0 * max(top, busy),
+            )
+            out[VERTEX.busy_accumulated_ms_per_s] = 1000.0 * busy * p
+            out[VERTEX.backpressured_ms_per_s] = 1000.0 * back
+            out[VERTEX.idle_ms_per_s] = (
+                1000.0 - out[VERTEX.busy_ms_per_s] - out[VERTEX.backpressured_ms_per_s]
+            )
             busy_tasks += busy * p
             if is_source and t.has_log[k]:
                 span = (last_at - first_at) * SAMPLE_S
                 grown = now[S_PENDING] - s.samples[j, first_at % ring, v, S_PENDING]
-                out[V_GROWTH] = grown / span if span > 0 else 0.0
+                out[VERTEX.pending_growth_per_s] = grown / span if span > 0 else 0.0
             if stateful:
                 asked = total[S_HITS] + total[S_MISSES]
                 if asked > 0.0:
-                    out[V_HIT_RATE] = total[S_HITS] / asked
+                    out[VERTEX.cache_hit_rate] = total[S_HITS] / asked
                 if t.reads[k, v] > 0.0:
-                    out[V_READ_MS] = 1000.0 * total[S_READ] / known
+                    out[VERTEX.state_read_latency_ms] = 1000.0 * total[S_READ] / known
                 if t.writes[k, v] > 0.0:
-                    out[V_WRITE_MS] = 1000.0 * total[S_WRITE] / known
+                    out[VERTEX.state_write_latency_ms] = 1000.0 * total[S_WRITE] / known
         tms = max(1.0, float(s.tm_count[j]))
         load = min(1.0, busy_tasks / (tms * t.tm_cores[k]))
         heap = t.slots[k] * (t.subtask_mib[k, 0])
-        job[j, J_CPU] = load if known else np.nan
-        job[j, J_HEAP_MAX] = heap
-        job[j, J_HEAP] = heap * (HEAP_BASE_SHARE + HEAP_PER_BUSY * load)
-        job[j, J_GC] = GC_MS_PER_BUSY * load
-        job[j, J_MANAGED] = managed / tms
-        job[j, J_META] = METASPACE_MIB
+        job[JOB.tm_cpu_load] = load if known else np.nan
+        job[JOB.tm_heap_max_mib] = heap
+        job[JOB.tm_heap_used_mib] = heap * (HEAP_BASE_SHARE + HEAP_PER_BUSY * load)
+        job[JOB.tm_gc_ms_per_s] = GC_MS_PER_BUSY * load
+        job[JOB.tm_managed_used_mib] = managed / tms
+        job[JOB.tm_metaspace_used_mib] = METASPACE_MIB
 
 
 def snapshot(
@@ -204,8 +178,13 @@ def snapshot(
 ) -> MetricsSnapshot:
     """The snapshot of a batch of simulated jobs as of now."""
     jobs, size_v = len(topology), topology.max_vertices
-    job = np.full((jobs, len(JOB_FLOATS)), np.nan)
-    vertex = np.full((len(VERTEX_FLOATS), jobs, size_v), np.nan)
+    seen = SnapshotArrays(
+        state.status.copy(),
+        state.parallelism.copy(),
+        state.level.copy(),
+        np.full((len(JOB_FLOATS), jobs), np.nan),
+        np.full((len(VERTEX_FLOATS), jobs, size_v), np.nan),
+    )
     measured = options.measurement
     arguments = (
         topology.tables,
@@ -217,16 +196,7 @@ def snapshot(
     )
 
     def work(low: int, high: int) -> None:
-        observe(*arguments, low, high, job, vertex)
+        observe(*arguments, low, high, seen)
 
     over_rows(work, jobs, options.thread_count(jobs))
-    per_job = {name: job[:, i] for i, name in enumerate(JOB_FLOATS)}
-    per_vertex = {name: vertex[i] for i, name in enumerate(VERTEX_FLOATS)}
-    return MetricsSnapshot(
-        topology=topology,
-        status=state.status.copy(),
-        parallelism=state.parallelism.copy(),
-        memory_level=state.level.copy(),
-        **per_job,
-        **per_vertex,
-    )
+    return snapshot_of_arrays(topology, seen)

@@ -6,6 +6,7 @@ from numba import njit
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import JobTables
+from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.simulation import philox as rng
 from dsp_gym.simulation import state as col
 from dsp_gym.simulation.capacity import configure, renew
@@ -23,9 +24,6 @@ from dsp_gym.simulation.parameters import (
 from dsp_gym.simulation.state import SimulationState
 
 Row = Floats
-
-RUNNING, SAVEPOINTING, RESTARTING, FAILED = 0, 1, 2, 3
-"""loop.snapshot.Status, as compiled code reads it."""
 
 
 @njit(cache=True, nogil=True)

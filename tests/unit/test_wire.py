@@ -35,7 +35,7 @@ def document(**changes):
 
 
 def test_every_metric_of_a_snapshot_is_described():
-    assert set(wire.METRICS) == set(PER_JOB + PER_VERTEX) - {
+    assert set(wire.MEANINGS) == set(PER_JOB + PER_VERTEX) - {
         "t_s",
         "status",
         "parallelism",
@@ -200,5 +200,5 @@ def test_the_json_schemas_describe_the_documents():
 
 
 def test_every_field_of_a_snapshot_travels():
-    sent = {"t_s", "status", "topology", *wire.METRICS, "parallelism", "memory_level"}
+    sent = {"t_s", "status", "topology", *wire.MEANINGS, "parallelism", "memory_level"}
     assert {f.name for f in fields(MetricsSnapshot)} == sent
