@@ -1,4 +1,4 @@
-"""What a policy must have shown in shadow before it is let act."""
+"""The bar a policy must pass in shadow mode before it may act."""
 
 from __future__ import annotations
 

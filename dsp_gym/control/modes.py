@@ -33,7 +33,7 @@ WRITING: tuple[Mode, ...] = ("advise", *ACTING)
 """Modes that write anything at all outside the journal; they need --apply."""
 
 INCUMBENT = "incumbent"
-"""Stands among the policies for what runs, whoever decided it."""
+"""Name of the running configuration among the policies, whichever controller decided it."""
 
 _TIME = r"([01]\d|2[0-3]):[0-5]\d"
 _WINDOW = re.compile(rf"({_TIME})-({_TIME}|24:00)")
@@ -50,7 +50,7 @@ class SeatConfig(ConfigModel):
     )
     policy: str | PolicyConfig = Field(
         description="a policy's name, its folder or YAML file, or {policy, params}; incumbent: "
-        "what runs"
+        "the running configuration"
     )
     guardrails: str | GuardrailsConfig | None = Field(
         None, description="its own guardrails; left out: those of the run; null: none"

@@ -36,7 +36,8 @@ class Permission:
         mode: how far the acting policy may go.
         canary: which of its changes count in mode canary.
         stop_file: while it exists nothing is enacted.
-        stopped: says why somebody stopped all acting, such as an annotation; None: nobody did.
+        stopped: gives the reason why an operator stopped all acting, such as an annotation;
+            None: not stopped.
         unsettled: says why no change may be asked for a moment; None: one may.
     """
 
@@ -67,7 +68,8 @@ class Permission:
     def against(self, t_s: float, changes: bool) -> Held | None:
         """Why the decision of this moment is not asked of the job; None: it is.
 
-        Called once per decision of an acting mode; `changes`: whether it differs from what runs.
+        Called once per decision of an acting mode; `changes`: whether it differs from the running
+        configuration.
         """
         reason = self.pause()
         if reason is not None:
@@ -151,7 +153,7 @@ class RollBack:
         if np.array_equal(before.parallelism, snapshot.parallelism) and np.array_equal(
             before.memory_level, snapshot.memory_level
         ):
-            return None  # whoever enacted it has done so
+            return None  # the configuration from before runs already
         return before, reason
 
     def _reason(self, status: Status, t_s: float) -> str | None:

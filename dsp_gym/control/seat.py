@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import take_turn
 
-__all__ = ["Cause", "Failure", "Judgement", "Replacement", "Seat", "held"]
+__all__ = ["Cause", "Failure", "Judgement", "Replacement", "Seat", "kept"]
 
 Cause = Literal["raised", "late", "invalid", "guardrails"]
 
@@ -36,7 +36,7 @@ class Failure(NamedTuple):
 
     cause: Cause
     reason: str
-    replaced_by: str | None  # None: what runs is kept
+    replaced_by: str | None  # None: the running configuration is kept
 
 
 class Replacement(Protocol):
@@ -86,9 +86,9 @@ class Seat:
         policy: decides.
         chain: what its decisions pass through; None: nothing.
         name: what it is called; None: the policy's name.
-        replacement: decides for it when it fails; None: the fallback of its chain, else what runs
-            is kept.
-        timeout_s: longest wait for a decision; None: it is asked in the caller's thread, for ever.
+        replacement: decides for it when it fails; None: the fallback of its chain, or else the
+            running configuration is kept.
+        timeout_s: longest wait for a decision; None: no limit, and no thread of its own.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Seat:
         except Exception as error:  # guardrails name policies, too
             reason = f"the guardrails failed: {type(error).__name__}: {error}"
             failures.append(Failure("guardrails", reason, None))
-            guarded = GuardedDecision.unchanged(held(snapshot, reason))
+            guarded = GuardedDecision.unchanged(kept(snapshot, reason))
             lower = upper = snapshot.parallelism
         failure = failures[-1] if failures else None
         return Judgement(
@@ -184,6 +184,7 @@ class Seat:
                 self._own.decided(snapshot)
 
     def _decision(self, snapshot: MetricsSnapshot) -> tuple[ScalingDecision, Failure | None]:
+        cause: Cause
         try:
             decision = self._asked(snapshot)
             wrong = _fault(decision, snapshot)
@@ -207,7 +208,7 @@ class Seat:
         return answer
 
     def _replaced(
-        self, snapshot: MetricsSnapshot, cause: Any, reason: str
+        self, snapshot: MetricsSnapshot, cause: Cause, reason: str
     ) -> tuple[ScalingDecision, Failure]:
         if self._replacement is not None:
             try:
@@ -221,18 +222,19 @@ class Seat:
                     wanted = ScalingDecision(decision.parallelism, decision.memory_level, said)
                     return wanted, Failure(cause, reason, name)
                 reason = f"{reason}; its fallback {name} answered nonsense, too"
-        return held(snapshot, reason), Failure(cause, reason, None)
+        return kept(snapshot, reason), Failure(cause, reason, None)
 
 
-def held(snapshot: MetricsSnapshot, reason: str) -> ScalingDecision:
-    """The decision that what runs is kept."""
+def kept(snapshot: MetricsSnapshot, reason: str) -> ScalingDecision:
+    """The decision to keep the running configuration."""
     return ScalingDecision(snapshot.parallelism.copy(), snapshot.memory_level.copy(), (reason,))
 
 
-def _fault(decision: Any, snapshot: MetricsSnapshot) -> str | None:
+def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
     """What makes it no decision on this job; None where nothing does."""
     shape = snapshot.parallelism.shape
     mask = snapshot.topology.mask
+    found: list[Ints] = []
     for name in ("parallelism", "memory_level"):
         values = getattr(decision, name, None)
         if not isinstance(values, np.ndarray):
@@ -241,8 +243,9 @@ def _fault(decision: Any, snapshot: MetricsSnapshot) -> str | None:
             return f"its {name} has shape {values.shape}, expected {shape}"
         if not np.issubdtype(values.dtype, np.integer):
             return f"its {name} is of type {values.dtype}, expected whole numbers"
+        found.append(values)
     tables, row = snapshot.topology.tables, snapshot.topology.row
-    tasks, level = decision.parallelism, decision.memory_level
+    tasks, level = found
     outside = mask & ((tasks < 1) | (tasks > tables.key_groups[row]))
     if outside.any():
         v = int(np.flatnonzero(outside[0])[0])

@@ -1,4 +1,4 @@
-"""Calls in a thread of their own, each with a time limit: the caller goes on without an answer."""
+"""Calls in a thread of their own, each with a time limit: a caller never waits longer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Call:
 
 
 class Worker:
-    """One thread; a call that is late is waited for by nobody, and its answer is thrown away.
+    """One thread; the caller stops waiting for a late call, and its answer is thrown away.
 
     Until it ends no other call is begun, so that what is called needs no lock of its own. The
     thread is a daemon: a call that never ends does not keep the process.

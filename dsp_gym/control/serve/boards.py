@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.loop.wire import Document
 
 __all__ = ["JOBS_SCHEMA", "Boards", "Trouble"]
 
@@ -97,8 +97,8 @@ class Boards:
     def readiness(self) -> tuple[bool, str]:
         """Whether a job was seen at its last decision, and a sentence.
 
-        Where a selector says what is watched, one job in trouble is no reason to send nobody here
-        any more; and there may be none at all.
+        Where a selector names the jobs, one job in trouble does not make the process unready; nor
+        does a selector without jobs.
         """
         known, troubles = self.all(), self.troubles()
         if self._is_one:
@@ -112,7 +112,7 @@ class Boards:
         said = f"{len(seen)} of {there} jobs are seen" if there else "no job is there to be watched"
         return bool(seen) or not there, said
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """A line on each, `dsp-gym/jobs/1`."""
         watched = [_line(name, board.document()) for name, board in self.all().items()]
         others = [
@@ -122,7 +122,7 @@ class Boards:
         return {"schema": JOBS_SCHEMA, "jobs": sorted(watched + others, key=lambda job: job["job"])}
 
 
-def _line(name: str, status: dict[str, Any]) -> dict[str, Any]:
+def _line(name: str, status: Document) -> Document:
     kept = ("namespace", "mode", "acting", "job_status", "held", "decisions_made", "t_s")
     conditions = {one["type"]: one["status"] for one in status["conditions"]}
     return {

@@ -10,7 +10,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from dsp_gym.control.history import RequestHistory
 from dsp_gym.control.seat import Seat
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.wire import decision_to_json, snapshot_from_json
+from dsp_gym.loop.wire import Document, decision_to_json, snapshot_from_json
 
 __all__ = ["Decisions"]
 
@@ -54,7 +53,7 @@ class Decisions:
         """Names that may be asked for."""
         return sorted(self._seats)
 
-    def answer(self, document: Any, policy: str | None = None) -> dict[str, Any]:
+    def answer(self, document: Document, policy: str | None = None) -> Document:
         """The decision on one snapshot.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What loops know as Prometheus metrics, read from their status when somebody scrapes."""
+"""The status of live loops as Prometheus metrics, read at every scrape."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Exporter:
         return bytes(self._generate(self.registry))
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry when somebody scrapes."""
+        """The registry calls this at every scrape."""
         families: dict[str, Metric] = {}
         for board in self._boards.all().values():
             with board.lock:
@@ -202,7 +202,7 @@ class Exporter:
         )
 
     def _api_errors(self, board: StatusBoard) -> Counter[tuple[str, str]]:
-        """Those the loop met, and those of whoever watches the API server beside it."""
+        """Failed answers by API and kind: the loop's own and those of the watch beside it."""
         found = Counter(board.counts.api_errors)
         watcher = getattr(board.run.jobs, "watcher", None)
         for reason, times in dict(getattr(watcher, "errors", {})).items():

@@ -1,8 +1,8 @@
 """Loops beside every job whose resource has certain labels, in one process.
 
 They share the connection to the API server, its watcher, and what is served over HTTP; each has a
-thread, a journal and a status of its own. A resource that is new is watched, one that is gone is
-left, and one that cannot be watched is told and tried again: none of this ends the others.
+thread, a journal and a status of its own. A new resource gets a loop, a deleted
+one loses it, and one that cannot be watched is reported and tried again; the others run on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dsp_gym.errors import DspGymError
 __all__ = ["Fleet", "fleet", "of_resource"]
 
 LOOK_S = 0.5
-"""How often it is looked whether resources came or went, s; the watcher is told at once."""
+"""Seconds between two comparisons of loops and resources; the watcher hears of a change at once."""
 
 OnTurn = Callable[[str, Turn], None]
 OnEvent = Callable[[str, str, dict[str, Any]], None]
@@ -62,7 +62,7 @@ class Fleet:
         on_turn: called with them when its interval has passed.
         on_event: called with every step of an actuator, and when a job comes, goes or cannot be
             watched.
-        stop: set by whoever wants the loops to end.
+        stop: ends the loops when set.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
-from dsp_gym.loop.wire import DECISION_SCHEMA, SNAPSHOT_SCHEMA, json_schema
+from dsp_gym.loop.wire import DECISION_SCHEMA, SNAPSHOT_SCHEMA, Document, json_schema
 
 __all__ = ["openapi"]
 
@@ -12,7 +12,7 @@ _TEXT = {"text/plain": {"schema": {"type": "string"}}}
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 
 
-def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> dict[str, Any]:
+def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> Document:
     """OpenAPI 3.1.
 
     Args:
@@ -29,8 +29,16 @@ def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> dict[st
             "controller. The version stands in the path; what it names stays as it is.",
         },
         "paths": {
-            "/healthz": _get("The process lives; depends on nothing outside it", _TEXT, "503"),
-            "/readyz": _get("A job was seen at the last decision", _TEXT, "503"),
+            "/healthz": _get(
+                "Every loop decides in its interval; nothing outside the process matters",
+                _TEXT,
+                {"503": "A loop has begun no decision in its interval"},
+            ),
+            "/readyz": _get(
+                "The last decision saw a job",
+                _TEXT,
+                {"503": "The server is not ready: no snapshot of a job yet, or the last failed"},
+            ),
             "/metrics": _get("Prometheus metrics", _TEXT),
             "/v1/jobs": _get(
                 "dsp-gym/jobs/1: every job that is watched, or should be",
@@ -57,9 +65,10 @@ def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> dict[st
     }
 
 
-def _status() -> dict[str, Any]:
+def _status() -> Document:
     found = _get(
-        "dsp-gym/status/1: per vertex what runs, what every policy wants, and why",
+        "dsp-gym/status/1: per vertex the running configuration and every policy's target, with "
+        "its reason",
         {"application/json": {"schema": {"type": "object"}}},
     )
     found["get"]["responses"] |= {
@@ -78,13 +87,14 @@ def _status() -> dict[str, Any]:
     return found
 
 
-def _get(about: str, content: dict[str, Any], *others: str) -> dict[str, Any]:
+def _get(about: str, content: Document, others: Mapping[str, str] | None = None) -> Document:
     responses = {"200": {"description": about, "content": content}}
-    responses |= {code: {"description": "It is not so", "content": _TEXT} for code in others}
+    for code, description in (others or {}).items():
+        responses[code] = {"description": description, "content": _TEXT}
     return {"get": {"summary": about, "responses": responses}}
 
 
-def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> dict[str, Any]:
+def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> Document:
     errors = {
         "400": "The body is no snapshot, or does not follow the one before",
         "401": "The token is missing or wrong",
@@ -125,17 +135,19 @@ def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> dict[st
     }
 
 
-def _component(schema: str, name: str) -> dict[str, Any]:
+def _component(schema: str, name: str) -> Document:
     """A JSON Schema moved below `components`, its own references with it."""
     document = json_schema(schema)
-    moved = _moved(document, f"#/components/schemas/{name}/$defs/")
-    return {key: value for key, value in moved.items() if key not in ("$schema", "$id")}
+    kept = {key: value for key, value in document.items() if key not in ("$schema", "$id")}
+    return {
+        key: _moved(value, f"#/components/schemas/{name}/$defs/") for key, value in kept.items()
+    }
 
 
-def _moved(value: Any, base: str) -> Any:
+def _moved(value: object, base: str) -> object:
     if isinstance(value, dict):
         return {
-            key: base + item.removeprefix("#/$defs/") if key == "$ref" else _moved(item, base)
+            key: base + str(item).removeprefix("#/$defs/") if key == "$ref" else _moved(item, base)
             for key, item in value.items()
         }
     return [_moved(item, base) for item in value] if isinstance(value, list) else value

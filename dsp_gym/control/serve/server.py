@@ -18,7 +18,6 @@ from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from dsp_gym.control.config import ServeConfig
@@ -27,12 +26,17 @@ from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.openapi import openapi
 from dsp_gym.errors import ConfigError, DspGymError
+from dsp_gym.loop.wire import Document
 
 __all__ = ["StatusServer", "read_token"]
 
+ALIVE, LATE = b"alive\n", b"a loop has begun no decision in its interval\n"
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 HTML = "text/html; charset=utf-8"
+
+Request = socket.socket | tuple[bytes, socket.socket]
+Address = object
 
 MOST_AT_ONCE = 32
 """Requests served at once; the next ones are closed."""
@@ -40,8 +44,8 @@ MOST_AT_ONCE = 32
 MOST_DECISIONS_AT_ONCE = 4
 
 GRACE_S = 120.0
-"""A loop that has begun no decision for its interval and so long is taken for dead: what it waits
-for has time limits that end before."""
+"""A loop that has begun no decision for its interval and so long counts as dead: every call it
+makes has a shorter time limit."""
 
 SHORTEST_TOKEN = 16
 
@@ -90,7 +94,7 @@ class StatusServer:
         boards: the loops' status.
         exporter: their metrics.
         decisions: answers POST /v1/decide; None: it is not offered.
-        token: what whoever asks for decisions must show; None: nobody can.
+        token: the bearer token a client must send for a decision; None: no decisions.
 
     Raises:
         ConfigError: The address cannot be listened on.
@@ -139,7 +143,7 @@ class StatusServer:
         return files("dsp_gym.control.serve").joinpath("page", "index.html").read_bytes()
 
     @cached_property
-    def interface(self) -> dict[str, Any]:
+    def interface(self) -> Document:
         """The OpenAPI document."""
         names = [] if self.decisions is None else self.decisions.policies
         return openapi(self.config.max_body_kib, self.config.timeout_s, names)
@@ -159,7 +163,7 @@ class StatusServer:
 
     @property
     def offers_decisions(self) -> bool:
-        """Whether anybody can ask for decisions."""
+        """Whether clients can ask for decisions."""
         return self.decisions is not None and self._token is not None
 
     def close(self) -> None:
@@ -173,7 +177,7 @@ class StatusServer:
 
 
 class _BoundedServer(ThreadingHTTPServer):
-    """Threads, but not as many as somebody likes."""
+    """A thread per request, up to a bound."""
 
     daemon_threads = True
     block_on_close = False
@@ -193,13 +197,14 @@ class _BoundedServer(ThreadingHTTPServer):
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Request, client_address: Address) -> None:
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: Request, client_address: Address) -> None:
+        assert isinstance(request, socket.socket)  # a datagram server would pass a tuple
         with self._lock:
             self._open.add(request)
         try:
@@ -209,8 +214,8 @@ class _BoundedServer(ThreadingHTTPServer):
                 self._open.discard(request)
             self._room.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away, or sends what is no HTTP, is its own affair."""
+    def handle_error(self, request: Request, client_address: Address) -> None:
+        """Connections that break, and traffic that is not HTTP, are closed without a word."""
 
 
 class _Refused(Exception):
@@ -233,7 +238,11 @@ class _Handler(BaseHTTPRequestHandler):
         owner, path = self.server.owner, urlsplit(self.path).path
         if path == "/healthz":
             alive = owner.is_alive
-            self._send(_ok(alive), TEXT, b"alive\n" if alive else b"a loop stands still\n")
+            self._send(
+                _ok(alive),
+                TEXT,
+                b"alive\n" if alive else b"a loop has begun no decision in its interval\n",
+            )
         elif path == "/readyz":
             ready, said = owner.boards.readiness()
             self._send(_ok(ready), TEXT, f"{said}\n".encode())
@@ -269,7 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
         except DspGymError as error:
             self._error(HTTPStatus.BAD_REQUEST, str(error))
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """The journal is the log."""
 
     def _status(self, job: str | None) -> None:
@@ -279,7 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
             code = HTTPStatus.BAD_REQUEST if job is None else HTTPStatus.NOT_FOUND
             self._error(code, str(error))
 
-    def _decided(self, query: dict[str, list[str]]) -> dict[str, Any]:
+    def _decided(self, query: dict[str, list[str]]) -> Document:
         owner = self.server.owner
         if owner.decisions is None or not owner.offers_decisions:
             raise _Refused(HTTPStatus.FORBIDDEN, "no token is configured: serve.token_file")
@@ -334,7 +343,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _error(self, status: HTTPStatus, message: str) -> None:
         self._json(status, {"error": message})
 
-    def _json(self, status: HTTPStatus, value: Any) -> None:
+    def _json(self, status: HTTPStatus, value: object) -> None:
         self._send(status, JSON, json.dumps(_plain(value), allow_nan=False).encode())
 
     def _send(
@@ -358,7 +367,7 @@ def _ok(holds: bool) -> HTTPStatus:
     return HTTPStatus.OK if holds else HTTPStatus.SERVICE_UNAVAILABLE
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Numbers that are not finite are unknown on the wire."""
     if isinstance(value, float):
         return value if value - value == 0 else None

@@ -83,7 +83,7 @@ def starting() -> Iterator[Callable[[], None]]:
 
     Yields what is to be called when the interval after a decision has passed: the first time,
     garbage is collected, and what is left is put where the collector need not look at it again and
-    again. That takes a fifth of a second, in which nobody is answered.
+    again. That takes a fifth of a second without an answer.
     """
     settled = threading.Event()
 
@@ -112,7 +112,7 @@ def served(
         config: where, and who decides on request.
         boards: the loops' status.
         acting: the policy that decides where none is named.
-        token: what whoever asks for decisions must show.
+        token: the bearer token a client must send for a decision.
     """
     decisions = Decisions(_makers(config), acting, config.seed)
     server = StatusServer(config.serve, boards, Exporter(boards), decisions, token)

@@ -1,4 +1,4 @@
-"""The status of a live loop, `dsp-gym/status/1`: per vertex what runs, what is wanted, and why."""
+"""The status of a live loop, `dsp-gym/status/1`: running configuration, targets and reasons."""
 
 from __future__ import annotations
 
