@@ -16,8 +16,8 @@ import numpy as np
 from baselines.clairvoyant.frontier import IN_TIME, Frontier, frontier, released_every_s, thinned
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.envs.sizing import cost_per_s
 from dsp_gym.job.capacity import mst_per_s
+from dsp_gym.job.sizing import cost_per_s
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 

@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
-from dsp_gym.envs import action, sizing
+from dsp_gym.envs import action
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import ObservationEncoder
 from dsp_gym.envs.reward import RewardTerms, reward, reward_terms
+from dsp_gym.job import sizing
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import Guardrail
@@ -83,12 +84,7 @@ class EnvCore:
         self.encoder = ObservationEncoder(self.topology, vertices)
         self.vertices = self.encoder.layout.vertices
         tables, rows = self.topology.tables, self.topology.row
-        level = tables.start_level[rows]
-        ones = np.ones(len(self))
-        reference = sizing.sized(
-            tables, rows, tables.rate_per_s[rows], config.start_headroom, ones, level
-        )
-        self.reference_cost_per_s = sizing.cost_per_s(tables, rows, reference, level)
+        self.reference_cost_per_s = sizing.reference_cost_per_s(tables, rows, config.start_headroom)
         self.steps: Ints = np.zeros(len(self), np.int64)
         self.load_labels: list[str] = [""] * len(self)
         self._observation = np.zeros((len(self), self.encoder.layout.size), np.float32)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.envs import sizing
 from dsp_gym.envs.config import EnvConfig
+from dsp_gym.job import sizing
 from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.topology import Topology

@@ -22,13 +22,13 @@ from dsp_gym import __version__
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.loop import ControlLoop, Step
-from dsp_gym.envs.sizing import sized
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.scorecard import Cell, Scorecard, Timeline, score
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
+from dsp_gym.job.sizing import sized
 from dsp_gym.job.spec import JobSpec, Prices, Slo
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loads.sampler import LoadCell, LoadSampler

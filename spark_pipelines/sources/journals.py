@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dsp_gym.datasets.files import write_parquet
-from dsp_gym.envs import sizing
 from dsp_gym.envs.reward import TERMS, reward_terms
 from dsp_gym.errors import DatasetError, did_you_mean
+from dsp_gym.job import sizing
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.outcome import Outcome

@@ -19,10 +19,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from dsp_gym.backends.replay.jobs import ReplayJobs
-from dsp_gym.envs import sizing
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.reward import reward_terms
 from dsp_gym.errors import DatasetError, did_you_mean
+from dsp_gym.job import sizing
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot

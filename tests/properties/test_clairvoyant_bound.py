@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from baselines.clairvoyant.bound import bounds, needed_per_s
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.envs.sizing import sized
+from dsp_gym.job.sizing import sized
 from dsp_gym.loop.topology import Topology
 from tests.simulating import FAULTY, exact, line, random_job, wanted
 from tests.strategies import seeds

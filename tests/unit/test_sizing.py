@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.envs.sizing import cost_per_s, sized
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import list_jobs
+from dsp_gym.job.sizing import cost_per_s, reference_cost_per_s, sized
 from dsp_gym.loop.topology import Topology
 from tests.simulating import line
 
@@ -50,3 +50,13 @@ def test_cost_counts_cores_and_memory_without_sources():
     gib = (3 * (134 + 39 + 316) + 134 + 39) / 1024
     found = cost_per_s(tables, np.array([0]), p, level)[0]
     assert found == pytest.approx((4 + gib) * 3.6 / 3600)
+
+
+def test_the_unit_of_cost_is_the_smallest_configuration_at_the_reference_rate():
+    spec = line(prices={"core_hour": 3.6, "gib_hour": 0.0})  # one core second costs 0.001
+    topology = Topology.of([spec], [0, 0])
+    rate = spec.source.rate_per_s  # 1,000/s per task of the map
+    for headroom in (1.0, 0.7, 0.5):
+        cores = int(np.ceil(rate / 1000 / headroom)) + 1  # and one sink
+        found = reference_cost_per_s(topology.tables, topology.row, headroom)
+        assert found == pytest.approx([cores / 1000] * 2)

@@ -15,13 +15,13 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.control.loop import Step
 from dsp_gym.envs.reward import RewardWeights, reward, reward_terms
-from dsp_gym.envs.sizing import cost_per_s, sized
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.run import benchmark_job, evaluate
 from dsp_gym.evaluation.tuning.space import merged
+from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
@@ -173,9 +173,4 @@ class PolicyObjective:
 def _reference_cost_per_s(benchmark: BenchmarkConfig) -> Floats:
     """Of each job, as the reward counts it."""
     topology = Topology.of([benchmark_job(name, benchmark) for name in benchmark.jobs])
-    tables, row = topology.tables, topology.row
-    level = tables.start_level[row]
-    least = sized(
-        tables, row, tables.rate_per_s[row], benchmark.start_headroom, np.ones(len(row)), level
-    )
-    return np.asarray(cost_per_s(tables, row, least, level))
+    return reference_cost_per_s(topology.tables, topology.row, benchmark.start_headroom)

@@ -22,12 +22,11 @@ from dsp_gym.control.loop import ControlLoop
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.snapshot import RESTARTING, RUNNING, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.simulation.options import Measurement, SimulationOptions
-from dsp_gym.simulation.rescaling import RESTARTING, RUNNING
 from dsp_gym.simulation.state import T_PENDING, T_PROCESSED, X_PENDING
 from dsp_gym.studies.reproduce.check import Check, skipped
 from dsp_gym.studies.reproduce.demeter import (

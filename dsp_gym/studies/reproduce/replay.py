@@ -16,9 +16,9 @@ import numpy as np
 from dsp_gym.arrays import Bools, Floats
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.snapshot import RESTARTING
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import SimulationOptions
-from dsp_gym.simulation.rescaling import RESTARTING
 from dsp_gym.simulation.state import T_PENDING, T_PROCESSED, X_PENDING
 
 __all__ = ["Outage", "Replayed", "age_s", "merged", "replay"]

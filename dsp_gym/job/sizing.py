@@ -30,6 +30,9 @@ def sized(
         utilization: 0..1.
         service_factor: (J,) scale of CPU times.
         level: (J, V) memory levels.
+
+    Returns:
+        Subtasks per vertex, (J, V).
     """
     parallelism = np.ones(level.shape, np.int64)
     for j in range(row.shape[0]):
@@ -49,7 +52,11 @@ def sized(
 
 @njit(cache=True, nogil=True)
 def cost_per_s(t: JobTables, row: Ints, parallelism: Ints, level: Ints) -> Floats:
-    """Money per second of requested resources, sources left out, (J,)."""
+    """What requested resources cost, sources left out.
+
+    Returns:
+        Money per second, (J,).
+    """
     cost = np.zeros(row.shape[0])
     for j in range(row.shape[0]):
         k = row[j]
@@ -59,3 +66,22 @@ def cost_per_s(t: JobTables, row: Ints, parallelism: Ints, level: Ints) -> Float
                 one = t.core_hour[k] + gib * t.gib_hour[k]
                 cost[j] += parallelism[j, v] * one / 3600.0
     return cost
+
+
+def reference_cost_per_s(t: JobTables, row: Ints, headroom: float) -> Floats:
+    """The unit in which a reward counts cost.
+
+    It is what the smallest configuration costs that carries the job's reference rate at the start
+    level. Every reward uses this unit, so rewards of different origin can be compared.
+
+    Args:
+        t: Compiled jobs.
+        row: (J,) which job each row is.
+        headroom: Utilization the configuration aims at, 0..1; `start_headroom` of an environment.
+
+    Returns:
+        Money per second, (J,).
+    """
+    level = t.start_level[row]
+    smallest = sized(t, row, t.rate_per_s[row], headroom, np.ones(len(row)), level)
+    return np.asarray(cost_per_s(t, row, smallest, level))
