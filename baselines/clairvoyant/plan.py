@@ -117,16 +117,17 @@ def _search(
     capacity: Floats,
     cost: Floats,
     first: int,
-    interval: int,
-    savepoint: int,
-    outage: int,
-    late_s: float,
-    slo_price: float,
-    rescale_price: float,
+    terms: Terms,
     share: Floats,
     labels: int,
     hopeful: bool,
 ) -> tuple[Ints, float, bool]:
+    """Best choice of each step, (K,), its price, and whether two labels became one.
+
+    k is a step, c a configuration, i a label of a node; m and b are a label's money and backlog. A
+    label's `parent` is the code of the node and label it came from.
+    """
+    interval, savepoint, outage = terms.interval_s, terms.savepoint_s, terms.outage_s
     steps, n = arrivals.shape[0] // interval, capacity.shape[0]
     width = labels + 1
     money = np.zeros((steps + 1, n, width))
@@ -150,14 +151,14 @@ def _search(
                 m, b = money[k, c, i], backlog[k, c, i]
                 after, late = b, 0.0
                 if b > 0.0 or heaviest > capacity[c]:
-                    after, late = serve(arrivals, begin, end, b, capacity[c], late_s)
+                    after, late = serve(arrivals, begin, end, b, capacity[c], terms.late_s)
                 late += share[k, c] * (interval - late)
                 count[k + 1, c], one = _keep(
                     money[k + 1, c],
                     backlog[k + 1, c],
                     parent[k + 1, c],
                     count[k + 1, c],
-                    m + cost[c] * interval + slo_price * late,
+                    m + cost[c] * interval + terms.slo_price * late,
                     after,
                     code,
                     hopeful,
@@ -165,15 +166,15 @@ def _search(
                 merged = merged or one
                 if k + taken > steps:
                     continue  # it would be down until the end
-                after, late = serve(arrivals, begin, stop, b, capacity[c], late_s)
+                after, late = serve(arrivals, begin, stop, b, capacity[c], terms.late_s)
                 late += share[k, c] * (savepoint - late)
-                spent = cost[c] * (savepoint + outage) + slo_price * (late + outage)
+                spent = cost[c] * (savepoint + outage) + terms.slo_price * (late + outage)
                 down, one = _keep(
                     below,
                     standing,
                     came,
                     down,
-                    m + spent + rescale_price,
+                    m + spent + terms.rescale_price,
                     after + owed[again] - owed[stop],
                     code,
                     hopeful,
@@ -182,9 +183,9 @@ def _search(
         until = (k + taken) * interval
         for i in range(down):
             for c in range(n):
-                after, late = serve(arrivals, again, until, standing[i], capacity[c], late_s)
+                after, late = serve(arrivals, again, until, standing[i], capacity[c], terms.late_s)
                 late += share[k + taken - 1, c] * (until - again - late)
-                spent = cost[c] * (until - again) + slo_price * late
+                spent = cost[c] * (until - again) + terms.slo_price * late
                 count[k + taken, c], one = _keep(
                     money[k + taken, c],
                     backlog[k + taken, c],
@@ -236,10 +237,10 @@ def plan(
     )
     steps = len(load) // terms.interval_s
     share = np.zeros((steps, len(capacity))) if late_share is None else late_share
-    choice, price, merged = _search(load, capacity, cost, first, *terms, share, labels, False)
+    choice, price, merged = _search(load, capacity, cost, first, terms, share, labels, False)
     least = price
     if merged:
-        least = _search(load, capacity, cost, first, *terms, share, labels, True)[1]
+        least = _search(load, capacity, cost, first, terms, share, labels, True)[1]
     return Plan(choice, float(price), float(price - least))
 
 

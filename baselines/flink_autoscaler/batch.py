@@ -9,7 +9,7 @@ from numba import njit
 
 from baselines.flink_autoscaler.evaluator import E_TPR, EVALUATED, evaluate
 from baselines.flink_autoscaler.numbers import round3
-from baselines.flink_autoscaler.scaler import scale_vertices
+from baselines.flink_autoscaler.scaler import Pass, Recommended, scale_vertices
 from baselines.flink_autoscaler.settings import Settings
 from baselines.flink_autoscaler.state import (
     BUSY,
@@ -23,11 +23,9 @@ from baselines.flink_autoscaler.state import (
     METRICS,
     OBSERVED,
     OUT,
-    Delayed,
     Graph,
-    History,
-    Tracking,
-    Window,
+    Remembered,
+    Scaling,
     record_restart,
     remember,
     restart_s,
@@ -77,16 +75,19 @@ class Wanted(NamedTuple):
 def _sample(
     graph: Graph,
     seen: Seen,
-    window: Window,
+    memory: Remembered,
     s: Settings,
     j: int,
-    busy_ms: Floats,
     since_ms: float,
     rows: Floats,
     excluded: Bools,
 ) -> bool:
-    """Fills the sample of one job; False if nothing at all is known of it."""
+    """Fills the sample of one job; False if no vertex of it is known.
+
+    j is the job's row, k the number of its graph, v a vertex, p its parallelism, m a metric.
+    """
     k, known = seen.row[j], False
+    window, busy_ms = memory.window, memory.busy_ms
     count = window.size[j]
     for v in range(graph.n[k]):
         busy = seen.busy[j, v]
@@ -97,10 +98,10 @@ def _sample(
         known = known or not np.isnan(seen.records_in[j, v])
         row[IN], row[OUT] = seen.records_in[j, v], seen.records_out[j, v]
         if not np.isnan(busy):
-            busy_ms[v] += busy * p * since_ms / 1000.0
+            busy_ms[j, v] += busy * p * since_ms / 1000.0
             load = busy if s.average_busy else min(1000.0, busy * seen.hottest[j, v])
             row[LOAD] = max(0.0, load) / 1000.0
-        row[BUSY] = busy_ms[v]
+        row[BUSY] = busy_ms[j, v]
         per_s = seen.records_in_per_s[j, v]
         if count > 0 and seen.now_ms[j] > window.ts_ms[j, count - 1]:
             grown = row[IN] - window.vertex[j, count - 1, v, IN]
@@ -121,19 +122,21 @@ def _sample(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def run_batch(
-    graph: Graph,
-    seen: Seen,
-    s: Settings,
-    interval_ms: int,
-    window: Window,
-    history: History,
-    tracking: Tracking,
-    delayed: Delayed,
-    collected_ms: Ints,
-    busy_ms: Floats,
-    out: Wanted,
+    graph: Graph, seen: Seen, s: Settings, interval_ms: int, memory: Remembered, out: Wanted
 ) -> None:
-    """Collects, evaluates and scales every job whose next pass has come."""
+    """Collects, evaluates and scales every job whose next pass has come.
+
+    j is a job's row, k the number of its graph, n the number of its vertices.
+
+    Args:
+        graph: Graphs of the batch.
+        seen: The snapshot.
+        s: The settings.
+        interval_ms: Time between two passes.
+        memory: Changed in place.
+        out: Filled.
+    """
+    window, history, tracking = memory.window, memory.history, memory.tracking
     vertices = seen.parallelism.shape[1]
     rows = np.empty((vertices, len(METRICS)))
     sample = np.full(len(GLOBALS), np.nan)
@@ -145,13 +148,13 @@ def run_batch(
         out.result[j] = WAITING
         out.new[j] = seen.parallelism[j]
         out.events[j] = 0
-        if not seen.running[j] or now - interval_ms < collected_ms[j]:
+        if not seen.running[j] or now - interval_ms < memory.collected_ms[j]:
             continue
         if restarted(window, j, running_ms):
-            busy_ms[j] = 0.0
-        since = now - collected_ms[j] if window.size[j] > 0 else 0
-        collected_ms[j] = now
-        if not _sample(graph, seen, window, s, j, busy_ms[j], float(since), rows, excluded):
+            memory.busy_ms[j] = 0.0
+        since = now - memory.collected_ms[j] if window.size[j] > 0 else 0
+        memory.collected_ms[j] = now
+        if not _sample(graph, seen, memory, s, j, float(since), rows, excluded):
             out.result[j] = FAILED
             continue
         sample[GC], sample[HEAP_RATIO] = seen.gc[j], seen.heap_ratio[j]
@@ -184,20 +187,14 @@ def run_batch(
             continue
         due = scale_vertices(
             graph,
-            k,
+            Pass(k, j, now, restart),
             evaluated,
             seen.parallelism[j],
             excluded,
-            now,
             s,
-            restart,
             history,
-            delayed,
-            j,
-            out.new[j],
-            out.outside[j],
-            out.expected[j],
-            out.events[j],
+            memory.delayed,
+            Recommended(out.new[j], out.outside[j], out.expected[j], out.events[j]),
         )
         if due == 1:
             out.result[j] = DUE
@@ -207,29 +204,10 @@ def run_batch(
 
 
 @njit(cache=True, nogil=True)
-def apply(
-    graph: Graph,
-    seen: Seen,
-    out: Wanted,
-    accepted: Bools,
-    history: History,
-    tracking: Tracking,
-    delayed: Delayed,
-    overrides: Ints,
-) -> None:
-    """Remembers the rescales that passed the gate."""
+def apply(graph: Graph, seen: Seen, out: Wanted, accepted: Bools, memory: Remembered) -> None:
+    """Remembers the rescales that passed the gate; `accepted` is (J,)."""
     for j in range(len(accepted)):
         if accepted[j]:
-            remember(
-                history,
-                tracking,
-                delayed,
-                overrides,
-                j,
-                graph.n[seen.row[j]],
-                seen.now_ms[j],
-                seen.parallelism[j],
-                out.new[j],
-                out.evaluated[j, :, E_TPR].copy(),
-                out.expected[j],
-            )
+            rates = out.evaluated[j, :, E_TPR].copy()
+            scaling = Scaling(seen.parallelism[j], out.new[j], rates, out.expected[j])
+            remember(memory, j, graph.n[seen.row[j]], seen.now_ms[j], scaling)

@@ -19,7 +19,14 @@ from baselines.flink_autoscaler.evaluator import E_TPR, EVALUATED, evaluate, eva
 from baselines.flink_autoscaler.gate import exceeds_quota, may_act, under_memory_pressure
 from baselines.flink_autoscaler.memory import Tuning, tune
 from baselines.flink_autoscaler.options import Options
-from baselines.flink_autoscaler.scaler import EXPECTING, INEFFECTIVE, LIMITED, scale_vertices
+from baselines.flink_autoscaler.scaler import (
+    EXPECTING,
+    INEFFECTIVE,
+    LIMITED,
+    Pass,
+    Recommended,
+    scale_vertices,
+)
 from baselines.flink_autoscaler.settings import Settings, Switches, settings_of
 from baselines.flink_autoscaler.state import (
     GC,
@@ -30,6 +37,7 @@ from baselines.flink_autoscaler.state import (
     Delayed,
     Graph,
     Memory,
+    Scaling,
     record_restart,
     remember,
     restart_s,
@@ -208,28 +216,26 @@ class Job:
     def changes(self, now: int, evaluated: Floats, delayed: Delayed) -> Changes:
         """What the scaler wants of every vertex."""
         n = len(self.names)
-        new, events = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        outside, expected = np.zeros(n, dtype=bool), np.full(n, np.nan)
+        found = Recommended(
+            np.zeros(n, dtype=np.int64),
+            np.zeros(n, dtype=bool),
+            np.full(n, np.nan),
+            np.zeros(n, dtype=np.int64),
+        )
         due = scale_vertices(
             self.graph,
-            0,
+            Pass(0, 0, now, self.restart_s),
             evaluated,
             self.parallelism,
             self.excluded,
-            now,
             self.s,
-            self.restart_s,
             self.memory.history,
             delayed,
-            0,
-            new,
-            outside,
-            expected,
-            events,
+            found,
         )
         if due < 0:
             raise EvaluationFailed("the scaling coefficient or a limit is not a number")
-        return Changes(new, outside, expected, events, due == 1)
+        return Changes(*found, due == 1)
 
     def decide(self, now: int, evaluated: Floats) -> Outcome:
         """The pass after the evaluation: scaler, gate, and what is remembered of it."""
@@ -271,19 +277,8 @@ class Job:
         if o.tuning:
             done.tuning = tuning
         rates = np.ascontiguousarray(evaluated[:, E_TPR])
-        remember(
-            m.history,
-            m.tracking,
-            m.delayed,
-            m.overrides,
-            0,
-            len(self.names),
-            now,
-            self.parallelism,
-            changes.new,
-            rates,
-            changes.expected,
-        )
+        scaling = Scaling(self.parallelism, changes.new, rates, changes.expected)
+        remember(m.arrays(), 0, len(self.names), now, scaling)
         done.scaled = True
         return done
 

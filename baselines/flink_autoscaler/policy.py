@@ -147,21 +147,10 @@ class FlinkAutoscaler:
         m, out = self._memory, self._out
         seen = self._seen(snapshot)
         m.room()
-        batch.run_batch(
-            self._graph,
-            seen,
-            self.settings,
-            round(self.config.interval_s * 1000),
-            m.window,
-            m.history,
-            m.tracking,
-            m.delayed,
-            m.collected_ms,
-            m.busy_ms,
-            out,
-        )
+        memory, interval_ms = m.arrays(), round(self.config.interval_s * 1000)
+        batch.run_batch(self._graph, seen, self.settings, interval_ms, memory, out)
         accepted = self._gate(snapshot, seen)
-        batch.apply(self._graph, seen, out, accepted, m.history, m.tracking, m.delayed, m.overrides)
+        batch.apply(self._graph, seen, out, accepted, memory)
         self.counters[:, 0] += accepted
         self.counters[:, 1] += out.result == batch.FAILED
         self.counters[:, 2] += (out.result >= batch.BALANCED) & ~accepted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -32,6 +34,9 @@ __all__ = [
     "EXPECTING",
     "INEFFECTIVE",
     "LIMITED",
+    "Limits",
+    "Pass",
+    "Recommended",
     "align",
     "coefficient",
     "delay",
@@ -42,6 +47,34 @@ __all__ = [
 
 LIMITED, INEFFECTIVE, EXPECTING = 1, 2, 4
 """Flags of a vertex: the events it raises, and that an expected rate was recorded, NaN or not."""
+
+
+class Pass(NamedTuple):
+    """One pass over one job."""
+
+    graph: int  # number of its graph
+    row: int  # its row in what is remembered
+    now_ms: int
+    restart_s: float  # expected restart time
+
+
+class Limits(NamedTuple):
+    """Bounds and alignment of the parallelism of one vertex."""
+
+    hashed: bool  # any input is keyed
+    partitions: int  # of a source, 0 = unknown
+    max_parallelism: int  # key groups
+    lowest: int  # vertex.min-parallelism
+    highest: int  # vertex.max-parallelism
+
+
+class Recommended(NamedTuple):
+    """What the scaler recommends for the vertices of one job, (V,)."""
+
+    new: Ints
+    outside: Bools  # outside the thresholds
+    expected: Floats  # EXPECTED_PROCESSING_RATE; NaN: none
+    events: Ints  # flags
 
 
 @njit(cache=True, nogil=True)
@@ -172,43 +205,32 @@ def delay(
 def scale_vertex(
     x: Floats,
     p: int,
-    hashed: bool,
-    partitions: int,
-    max_parallelism: int,
-    low: int,
-    high: int,
-    now: int,
+    limits: Limits,
     s: Settings,
-    restart_s: float,
+    at: Pass,
+    v: int,
     history: History,
     delayed: Delayed,
-    j: int,
-    v: int,
 ) -> tuple[int, bool, float, int, bool]:
     """Section 5 of FLIP-271's implementation for one vertex.
 
     Args:
-        x: its evaluated metrics.
-        p: its running parallelism.
-        hashed: any input is keyed.
-        partitions: of a source, 0 = unknown.
-        max_parallelism: key groups.
-        low: vertex.min-parallelism.
-        high: vertex.max-parallelism.
-        now: ms.
-        s: the settings.
-        restart_s: expected restart time.
-        history: trimmed scalings.
-        delayed: waiting scale-downs, changed in place.
-        j: row of the job in history and delayed.
-        v: column of the vertex there.
+        x: Its evaluated metrics, (EVALUATED,).
+        p: Its running parallelism.
+        limits: Bounds and alignment of its parallelism.
+        s: The settings.
+        at: The pass.
+        v: Column of the vertex in history and delayed.
+        history: Trimmed scalings.
+        delayed: Waiting scale-downs, changed in place.
 
     Returns:
         The parallelism (p: no change), whether the vertex is outside its thresholds,
         EXPECTED_PROCESSING_RATE (NaN: none), flags of events, and False where Flink fails.
     """
+    j = at.row
     rate = x[E_TPR]
-    needed = capacity(x[E_TARGET], x[E_CATCH_UP], s.target, True, s, restart_s)
+    needed = capacity(x[E_TARGET], x[E_CATCH_UP], s.target, True, s, at.restart_s)
     if np.isnan(rate) or np.isnan(needed):
         return p, False, np.nan, 0, True
     factor = needed / rate
@@ -227,10 +249,12 @@ def scale_vertex(
         factor = s.min_factor
     elif factor > s.max_factor:
         factor = s.max_factor
-    lower, upper = min(p, low), max(p, high)
+    lower, upper = min(p, limits.lowest), max(p, limits.highest)
     if lower > upper:
         return p, False, np.nan, 0, False
-    new, limited = scale(p, factor, hashed, partitions, max_parallelism, lower, upper, s.mode)
+    new, limited = scale(
+        p, factor, limits.hashed, limits.partitions, limits.max_parallelism, lower, upper, s.mode
+    )
     events = LIMITED if limited else 0
     if new == p:
         delayed.size[j, v] = 0
@@ -251,7 +275,7 @@ def scale_vertex(
         return new, outside, expected, events, True
     if s.scale_down_interval_ms <= 0:
         return new, outside, expected, events, True
-    new, outside = delay(delayed, j, v, now, s.scale_down_interval_ms, new, outside)
+    new, outside = delay(delayed, j, v, at.now_ms, s.scale_down_interval_ms, new, outside)
     if new in (0, p):
         return p, False, expected, events, True
     return new, outside, expected, events, True
@@ -260,45 +284,51 @@ def scale_vertex(
 @njit(cache=True, nogil=True, error_model="numpy")
 def scale_vertices(
     graph: Graph,
-    k: int,
+    at: Pass,
     evaluated: Floats,
     parallelism: Ints,
     excluded: Bools,
-    now: int,
     s: Settings,
-    restart_s: float,
     history: History,
     delayed: Delayed,
-    j: int,
-    new: Ints,
-    outside: Bools,
-    expected: Floats,
-    events: Ints,
+    out: Recommended,
 ) -> int:
-    """All vertices of a job; 1: at least one changed and is outside, 0: none, -1: Flink fails."""
-    due = 0
+    """Recommends a parallelism for every vertex of a job.
+
+    Args:
+        graph: Graphs of the batch.
+        at: The pass; its `graph` is the job's number there, its `row` that in history and delayed.
+        evaluated: (V, EVALUATED) metrics.
+        parallelism: (V,) running.
+        excluded: (V,) True for a vertex that keeps its parallelism.
+        s: The settings.
+        history: Trimmed scalings.
+        delayed: Waiting scale-downs, changed in place.
+        out: Filled.
+
+    Returns:
+        1 where a vertex changes and is outside its thresholds, 0 where none does, -1 where Flink
+        fails.
+    """
+    k, due = at.graph, 0
     for v in range(graph.n[k]):
-        new[v], outside[v], expected[v], events[v] = parallelism[v], False, np.nan, 0
+        p = parallelism[v]
+        out.new[v], out.outside[v], out.expected[v], out.events[v] = p, False, np.nan, 0
         if excluded[v]:
             continue
-        new[v], outside[v], expected[v], events[v], fine = scale_vertex(
-            evaluated[v],
-            parallelism[v],
+        limits = Limits(
             graph.hashed[k, v],
             graph.partitions[k, v],
             graph.max_parallelism[k, v],
             graph.lowest[k, v],
             graph.highest[k, v],
-            now,
-            s,
-            restart_s,
-            history,
-            delayed,
-            j,
-            v,
         )
+        new, outside, expected, events, fine = scale_vertex(
+            evaluated[v], p, limits, s, at, v, history, delayed
+        )
+        out.new[v], out.outside[v], out.expected[v], out.events[v] = new, outside, expected, events
         if not fine:
             return -1
-        if new[v] != parallelism[v] and outside[v]:
+        if new != p and outside:
             due = 1
     return due

@@ -18,6 +18,8 @@ __all__ = [
     "Graph",
     "History",
     "Memory",
+    "Remembered",
+    "Scaling",
     "Tracking",
     "Window",
     "copied",
@@ -99,6 +101,27 @@ class Delayed(NamedTuple):
     outside: Bools
 
 
+class Scaling(NamedTuple):
+    """One applied change of a job, per vertex (V,)."""
+
+    before: Ints  # parallelism before
+    after: Ints
+    rate: Floats  # TRUE_PROCESSING_RATE before
+    expected: Floats  # EXPECTED_PROCESSING_RATE after
+
+
+class Remembered(NamedTuple):
+    """The arrays of a `Memory`, as compiled code takes them."""
+
+    window: Window
+    history: History
+    tracking: Tracking
+    delayed: Delayed
+    overrides: Ints  # (J, V) stored parallelism; 0: none
+    collected_ms: Ints  # (J,) time of the last sample
+    busy_ms: Floats  # (J, V) busy time accumulated from gauges since the restart
+
+
 class Memory:
     """Everything that outlives a tick, for J jobs of at most V vertices.
 
@@ -160,6 +183,18 @@ class Memory:
         arrays: list[Any] = [w.ts_ms, w.vertex, w.job]
         wider = [np.concatenate([array, np.zeros_like(array)], axis=1) for array in arrays]
         self.window = Window(w.size, wider[0], wider[1], wider[2])
+
+    def arrays(self) -> Remembered:
+        """Views of everything remembered, for compiled code to read and write."""
+        return Remembered(
+            self.window,
+            self.history,
+            self.tracking,
+            self.delayed,
+            self.overrides,
+            self.collected_ms,
+            self.busy_ms,
+        )
 
     def parts(self) -> dict[str, Window | History | Tracking | Delayed]:
         """The named groups of arrays."""
@@ -282,31 +317,28 @@ def restart_s(tracking: Tracking, j: int, enabled: bool, configured: float, limi
 
 
 @njit(cache=True, nogil=True)
-def remember(
-    history: History,
-    tracking: Tracking,
-    delayed: Delayed,
-    overrides: Ints,
-    j: int,
-    n: int,
-    now: int,
-    parallelism: Ints,
-    new: Ints,
-    rate: Floats,
-    expected: Floats,
-) -> None:
-    """A scaling is applied: history, tracking and overrides grow, what waited is dropped."""
+def remember(memory: Remembered, j: int, n: int, now: int, scaling: Scaling) -> None:
+    """Applies a scaling: history, tracking and overrides grow, waiting scale-downs are dropped.
+
+    Args:
+        memory: Changed in place.
+        j: Row of the job in it.
+        n: Vertices of the job.
+        now: Time of the scaling, ms.
+        scaling: Parallelism and rates of the job's vertices.
+    """
+    history, tracking = memory.history, memory.tracking
     for v in range(n):
-        overrides[j, v] = new[v]
-        delayed.size[j, v] = 0
-        if new[v] == parallelism[v]:
+        memory.overrides[j, v] = scaling.after[v]
+        memory.delayed.size[j, v] = 0
+        if scaling.after[v] == scaling.before[v]:
             continue
         i = history.size[j, v]
         history.ts_ms[j, v, i] = now
-        history.before[j, v, i] = parallelism[v]
-        history.after[j, v, i] = new[v]
-        history.rate[j, v, i] = rate[v]
-        history.expected[j, v, i] = expected[v]
+        history.before[j, v, i] = scaling.before[v]
+        history.after[j, v, i] = scaling.after[v]
+        history.rate[j, v, i] = scaling.rate[v]
+        history.expected[j, v, i] = scaling.expected[v]
         history.size[j, v] = i + 1
     i = tracking.size[j]
     tracking.ts_ms[j, i] = now

@@ -36,6 +36,8 @@ from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.scaler import (
     INEFFECTIVE,
     LIMITED,
+    Limits,
+    Pass,
     align,
     coefficient,
     scale,
@@ -139,21 +141,22 @@ def _vertex(given: Document, main: bool) -> Answer:
     for step in given["steps"]:
         memory.history.size[:] = 0
         fill_history(job, {"v": step.get("scaling_history", [])})
-        new, outside, expected, events, _ = scale_vertex(
-            _metrics(step, job, restart_s),
-            step["parallelism"],
+        limits = Limits(
             "HASH" in step["input_ship_strategies"],
             step["num_source_partitions"],
             step["max_parallelism"],
             job.s.min_parallelism,
             job.s.max_parallelism,
-            step.get("now_ms", 0),
+        )
+        new, outside, expected, events, _ = scale_vertex(
+            _metrics(step, job, restart_s),
+            step["parallelism"],
+            limits,
             job.s,
-            restart_s,
-            job.memory.history,
+            Pass(0, 0, step.get("now_ms", 0), restart_s),
+            0,
+            memory.history,
             memory.delayed,
-            0,
-            0,
         )
         raised = ((LIMITED, "ScalingLimited"), (INEFFECTIVE, "IneffectiveScaling"))
         results.append(
