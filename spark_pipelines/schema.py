@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from dsp_gym.envs.reward import TERMS
 from dsp_gym.errors import DatasetError, did_you_mean
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 
@@ -54,6 +55,8 @@ INTEGERS = ("status", "parallelism", "memory_level")
 def _table(**columns: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
+
+_TERMS = dict.fromkeys(TERMS, _DOUBLE)
 
 _IDENTITY = {"source": _TEXT, "job": _TEXT, "run": _TEXT}
 
@@ -134,10 +137,7 @@ DECISIONS = _table(
     parallelism=ArrayType(_LONG),  # guarded
     memory_level=ArrayType(_LONG),
     reward_source=_TEXT,  # "outcome" or "metrics"
-    cost=_DOUBLE,  # the four reward terms, unweighted, as dsp_gym.envs.reward gives them
-    slo=_DOUBLE,
-    backlog=_DOUBLE,
-    rescale=_DOUBLE,
+    **_TERMS,  # unweighted
     terminated=_BOOL,
     truncated=_BOOL,
 )
@@ -156,10 +156,7 @@ TRANSITIONS = _table(
     action_mask=ArrayType(_BOOL),  # (10 V,)
     reward=_FLOAT,
     reward_source=_TEXT,
-    cost=_DOUBLE,
-    slo=_DOUBLE,
-    backlog=_DOUBLE,
-    rescale=_DOUBLE,
+    **_TERMS,  # unweighted
     next_observation=ArrayType(_FLOAT),
     terminated=_BOOL,
     truncated=_BOOL,

@@ -56,7 +56,7 @@ def run_decisions(
                     "parallelism": came.guarded.parallelism[j, :n].tolist(),
                     "memory_level": came.guarded.memory_level[j, :n].tolist(),
                     "reward_source": env.reward_source,
-                    **{name: float(v[j]) for name, v in came.terms._asdict().items()},
+                    **{name: float(v[j]) for name, v in came.terms.items()},
                     "terminated": bool(came.terminated[j]),
                     "truncated": bool(came.truncated[j]),
                 }

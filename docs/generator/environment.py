@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
-from dsp_gym.envs.reward import RewardWeights
+from dsp_gym.envs.reward import TERM_TABLE, RewardWeights
 from dsp_gym.evaluation.scorecard import METRICS as SCORES
 from dsp_gym.loop.documents import MEANINGS
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
@@ -43,9 +43,9 @@ def action_and_reward() -> str:
     moves = table(["index", "parallelism"], enumerate(MOVE_NAMES))
     memory = table(["index", "memory level"], enumerate(MEMORY_NAMES))
     terms = table(
-        ["term", "default weight", "meaning before weighting"],
+        ["term", "unit", "default weight", "meaning before weighting"],
         [
-            [f"`{n}`", field.default, field.description]
+            [f"`{n}`", TERM_TABLE[n].unit, field.default, field.description]
             for n, field in RewardWeights.model_fields.items()
         ],
     )

@@ -60,7 +60,7 @@ class Transitions(NamedTuple):
 
     def take(self, rows: NDArray[Any]) -> Transitions:
         """Some of the rows."""
-        terms = RewardTerms(*(term[rows] for term in self.terms))
+        terms = {name: term[rows] for name, term in self.terms.items()}
         rest = {name: getattr(self, name)[rows] for name in self._fields if name != "terms"}
         return Transitions(terms=terms, **rest)
 
@@ -99,7 +99,7 @@ def transitions_of(table: pa.Table) -> Transitions:
         action=lists("action", np.int64),
         action_mask=lists("action_mask", np.bool_),
         next_observation=lists("next_observation", np.float32),
-        terms=RewardTerms(*(column(name, np.float64) for name in TERMS)),
+        terms={name: column(name, np.float64) for name in TERMS},
         terminated=column("terminated", np.bool_),
         truncated=column("truncated", np.bool_),
         propensity=column("propensity", np.float64),

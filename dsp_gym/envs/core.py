@@ -169,7 +169,7 @@ class EnvCore:
         """What one step tells about one job beside observation and reward."""
         said = [i for i in step.guarded.interventions if i.job == job]
         return {
-            "reward_terms": {n: float(v[job]) for n, v in step.terms._asdict().items()},
+            "reward_terms": {n: float(v[job]) for n, v in step.terms.items()},
             "reward_source": self.reward_source,
             "enacted": self.enacted,
             "interventions": tuple(f"{i.guardrail}: {i.reason}" for i in said),

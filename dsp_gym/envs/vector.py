@@ -90,7 +90,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
 
     def _info(self, step: BatchStep) -> dict[str, Any]:
         return {
-            "reward_terms": step.terms._asdict(),
+            "reward_terms": dict(step.terms),
             "reward_source": np.full(self.num_envs, "outcome"),
             "enacted": np.ones(self.num_envs, dtype=bool),
             "interventions": step.guarded.trips,  # (num_envs, guardrails), in chain order

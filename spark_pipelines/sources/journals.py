@@ -236,7 +236,7 @@ def _rewarded(turn: _Turn, topology: Topology) -> Row:
         name: np.array([math.nan if turn.outcome.get(name) is None else turn.outcome[name]])
         for name in Outcome.__dataclass_fields__
     }
-    terms = reward_terms(Outcome(**values), _reference_cost_per_s(topology))._asdict()
+    terms = reward_terms(Outcome(**values), _reference_cost_per_s(topology))
     known = {name: float(v[0]) if np.isfinite(v[0]) else None for name, v in terms.items()}
     return {"reward_source": "metrics", **known}
 

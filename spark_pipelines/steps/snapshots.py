@@ -200,10 +200,8 @@ def _rows(run: Run, observing: Observing) -> Iterator[dict[str, Any]]:
             "parallelism": tasks,
             "memory_level": levels,
             "reward_source": "metrics",
-            "cost": float(terms.cost[0]),
-            "slo": float(terms.slo[0]),
-            "backlog": _known(terms.backlog[0]),
-            "rescale": max(float(terms.rescale[0]), float(changed)),
+            **{name: _known(values[0]) for name, values in terms.items()},
+            "rescale": max(float(terms["rescale"][0]), float(changed)),
             "terminated": False,
             "truncated": jobs.t_s + observing.interval_s > run.t_end_s,
         }

@@ -22,7 +22,7 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.datasets.encoding import EncodingConfig
 from dsp_gym.envs import action
 from dsp_gym.envs.observation import ObservationEncoder
-from dsp_gym.envs.reward import TERMS, RewardTerms, reward
+from dsp_gym.envs.reward import TERMS, reward
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import ScalingDecision
@@ -150,7 +150,7 @@ def encoded(
     kept = np.flatnonzero(_text(table, "use") == "transition")
     rows = table.take(pa.array(kept))
     chosen, valid = _moves(rows, snapshot.take(kept), rates, kept, config, columns)
-    terms = RewardTerms(*(_floats(rows[name]) for name in TERMS))
+    terms = {name: _floats(rows[name]) for name in TERMS}
     earned = reward(terms, config.env.reward).astype(np.float32)
     # Whatever does not go on in the data has been cut there, if it did not end by itself.
     goes_on = np.append(~begins[1:], False)[kept] & np.isin(kept + 1, kept)

@@ -110,7 +110,7 @@ def test_rewards_are_those_of_the_recording(recording):
         _, _, _, _, info = env.step(hold)
         outcome = jobs.advance(30)
         terms = reward_terms(outcome, env.unwrapped.batch.reference_cost_per_s)
-        assert info["reward_terms"] == {n: float(v[0]) for n, v in terms._asdict().items()}
+        assert info["reward_terms"] == {n: float(v[0]) for n, v in terms.items()}
         assert info["reward_source"] == "metrics"
 
 

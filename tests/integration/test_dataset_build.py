@@ -108,7 +108,7 @@ def test_a_journal_becomes_transitions_and_a_new_day_adds_to_them(spark, tmp_pat
     learned = Dataset.open(out).transitions("train")
     assert len(learned) == 7
     assert learned.truncated.tolist() == [False] * 6 + [True]
-    assert learned.terms.rescale.tolist() == [0, 0, 1, 0, 0, 0, 0]
+    assert learned.terms["rescale"].tolist() == [0, 0, 1, 0, 0, 0, 0]
     write_journal(journal, 1)
     second = build(wanted, out)
     assert (second.made, second.kept) == (1, 1)

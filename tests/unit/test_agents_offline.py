@@ -17,7 +17,7 @@ from dsp_gym.config.files import parse
 from dsp_gym.datasets.transitions import Transitions
 from dsp_gym.envs.action import LOGITS
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
-from dsp_gym.envs.reward import RewardTerms
+from dsp_gym.envs.reward import TERMS
 from dsp_gym.envs.single import action_space, observation_space
 from dsp_gym.evaluation.experiment import ExperimentConfig, OfflineConfig, WarmStartConfig
 
@@ -51,7 +51,7 @@ def some_transitions(moves, costs, ends, propensity=None, terminated=False) -> T
         action=np.stack([np.asarray(moves), np.zeros(n, int)], axis=1),
         action_mask=allowed,
         next_observation=observation,
-        terms=RewardTerms(cost, nothing, nothing, nothing),
+        terms=dict.fromkeys(TERMS, nothing) | {"cost": cost},
         terminated=ends & terminated,
         truncated=ends & ~np.asarray(terminated),
         propensity=np.ones(n) if propensity is None else np.asarray(propensity, np.float64),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.envs.reward import TERMS, RewardTerms, RewardWeights, reward, reward_terms
+from dsp_gym.envs.reward import TERMS, RewardWeights, reward, reward_terms
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.simulation.outcome import outcome_from
 from dsp_gym.simulation.state import OUTCOME_COLUMNS
@@ -19,8 +19,8 @@ def outcome(**values: float) -> Outcome:
 def test_terms_are_what_they_say():
     happened = outcome(seconds=60, cost=0.6, slo_s=15, pending_s=np.e - 1, rescales=1)
     terms = reward_terms(happened, np.array([0.005]))  # 0.3 in a minute
-    assert [float(term[0]) for term in terms] == pytest.approx([2.0, 0.25, 1.0, 1.0])
-    assert terms._fields == TERMS
+    assert [float(term[0]) for term in terms.values()] == pytest.approx([2.0, 0.25, 1.0, 1.0])
+    assert tuple(terms) == TERMS
 
 
 def test_a_perfect_interval_costs_what_the_reference_costs():
@@ -30,14 +30,14 @@ def test_a_perfect_interval_costs_what_the_reference_costs():
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_weight_scales_its_own_term_and_worse_is_less(name):
-    terms = RewardTerms(*(np.array([float(i + 1)]) for i in range(4)))
+    terms = {name: np.array([float(i + 1)]) for i, name in enumerate(TERMS)}
     none = dict.fromkeys(TERMS, 0.0)
     one = reward(terms, RewardWeights(**(none | {name: 1.0})))[0]
     two = reward(terms, RewardWeights(**(none | {name: 2.0})))[0]
-    assert one == -getattr(terms, name)[0]
+    assert one == -terms[name][0]
     assert two == 2 * one
 
 
 def test_an_interval_of_no_seconds_has_terms():
     terms = reward_terms(outcome_from(np.zeros((1, OUTCOME_COLUMNS))), np.array([0.005]))
-    assert all(float(term[0]) == 0 for term in terms)
+    assert all(float(term[0]) == 0 for term in terms.values())

@@ -95,7 +95,7 @@ class _Tape:
             "parallelism": np.array([g.parallelism for g in guarded]),
             "memory_level": np.array([g.memory_level for g in guarded]),
         }
-        terms = {name: np.array([getattr(s.terms, name) for s in self.steps]) for name in TERMS}
+        terms = {name: np.array([s.terms[name] for s in self.steps]) for name in TERMS}
         propensity = np.array(self.propensity)
         made = []
         for j, cell in enumerate(batch.cells):

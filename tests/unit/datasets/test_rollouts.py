@@ -154,7 +154,7 @@ def test_rows_are_what_the_environment_gives(tmp_path):
         assert row["proposed_parallelism"] == step.guarded.proposed.parallelism[0].tolist()
         assert row["parallelism"] == step.guarded.parallelism[0].tolist()
         assert row["memory_level"] == step.guarded.memory_level[0].tolist()
-        assert [row[name] for name in TERMS] == [getattr(step.terms, n)[0] for n in TERMS]
+        assert [row[name] for name in TERMS] == [step.terms[n][0] for n in TERMS]
         assert row["truncated"] == step.truncated[0]
 
 
