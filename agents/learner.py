@@ -34,9 +34,9 @@ from dsp_gym.evaluation.experiment import (
     WarmStartConfig,
 )
 
-__all__ = ["Learner", "Progress", "TrainingInterrupted"]
+__all__ = ["Learner", "OnStage", "TrainingInterrupted"]
 
-Progress = Callable[[str, int, int, dict[str, float]], None]
+OnStage = Callable[[str, int, int, dict[str, float]], None]
 """Told of a stage ("imitate", "offline", "learn"), what is done of it, of how much, and figures."""
 
 SAMPLE_ROWS, SAMPLES_KEPT = 256, 256
@@ -54,7 +54,7 @@ class TrainingInterrupted(Exception):
 
 
 @dataclass
-class Best:
+class BestWeights:
     """The best weights so far by validation."""
 
     steps: int = 0
@@ -80,7 +80,7 @@ class Learner:
         seed: int,
         folder: Path,
         *,
-        progress: Progress | None = None,
+        progress: OnStage | None = None,
         record: Callable[[dict[str, float], int], None] | None = None,
         base_dir: str | Path | None = None,
     ) -> None:
@@ -89,10 +89,10 @@ class Learner:
         self.config, self.seed = config, seed
         self.checkpoint = folder / "checkpoint"
         self.masked = agent.algorithm == "maskable-ppo"
-        self.best = Best()
+        self.best = BestWeights()
         self.samples: list[Floats32] = []
         self.stop = False
-        self._progress: Progress = progress or (lambda stage, done, of, figures: None)
+        self._progress: OnStage = progress or (lambda stage, done, of, figures: None)
         self._record = record or (lambda figures, step: None)
         self.batch = training_batch(config, agent.n_envs, base_dir)
         self.validation = validation_batch(config, base_dir)
@@ -105,7 +105,7 @@ class Learner:
         )
         self.model = self._model()
 
-    def run(self, *, resume: bool = False) -> Best:
+    def run(self, *, resume: bool = False) -> BestWeights:
         """Learns to the end, from the last checkpoint if asked.
 
         Raises:
@@ -138,7 +138,7 @@ class Learner:
         steps = int(self.model.num_timesteps)
         self._record({f"validation/{key}": value for key, value in figures.items()}, steps)
         if not self.best.weights or figures["return"] > self.best.figures["return"]:
-            self.best = Best(steps, figures, self.weights())
+            self.best = BestWeights(steps, figures, self.weights())
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """The network's weights, by the names NumPy inference knows."""
@@ -303,7 +303,7 @@ class Learner:
         model._setup_learn(0, reset_num_timesteps=False)
         model.ep_info_buffer.extend(saved["episodes"])
         best = saved["best"]
-        self.best = Best(best["steps"], best["figures"], best["weights"])
+        self.best = BestWeights(best["steps"], best["figures"], best["weights"])
         self.samples = list(saved["samples"])
         _restore_random(saved["random"])
 

@@ -15,7 +15,7 @@ from typing import Any
 from agents.checkpoint import checkpoint_steps, has_checkpoint
 from agents.export import config_text, data_hashes, export, job_hashes, versions
 from agents.folder import POLICY, read_folder, replace_folder
-from agents.learner import Learner, Progress, TrainingInterrupted
+from agents.learner import Learner, OnStage, TrainingInterrupted
 from agents.offline import dataset_hashes
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import ConfigError
@@ -171,7 +171,7 @@ def _publish(
     return result
 
 
-def _forwarded(progress: SeedProgress) -> Progress:
+def _forwarded(progress: SeedProgress) -> OnStage:
     return lambda stage, done, of, figures: progress.update(stage, done, of, figures)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from baselines.justin import justin_ds2
-from dsp_gym.evaluation.tuning.space import Pick, merged
+from dsp_gym.evaluation.tuning.space import Pick, with_params
 
 __all__ = [
     "dhalion",
@@ -68,7 +68,7 @@ def justin_artifact(pick: Pick) -> dict[str, Any]:
 
 def _justin_ds2(pick: Pick) -> dict[str, Any]:
     """Justin's own settings with what `ds2` picks over them."""
-    return merged(justin_ds2().model_dump(mode="json", exclude_defaults=True), ds2(pick))
+    return with_params(justin_ds2().model_dump(mode="json", exclude_defaults=True), ds2(pick))
 
 
 def hpa_cpu(pick: Pick) -> dict[str, Any]:

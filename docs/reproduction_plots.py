@@ -22,7 +22,7 @@ from dsp_gym.job.cost import requested
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
-from dsp_gym.studies.reproduce.closed_loop import Run, closed_loop
+from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, closed_loop
 from dsp_gym.studies.reproduce.demeter_autoscalers import SETUPS, simulate
 from dsp_gym.studies.reproduce.ds2 import PHASE_S, instrumented
 from dsp_gym.studies.reproduce.justin_micro import MEMORY_MIB, TASKS, rates_per_s
@@ -72,7 +72,7 @@ def drawn(plot: Plot, data: Path) -> str:
         return svg(plot.draw(data))
 
 
-def _heron() -> dict[str, Run]:
+def _heron() -> dict[str, ClosedLoopRun]:
     """Dhalion and DS2 on the Heron word count, as the checks run them."""
     spec = load_job("wordcount-heron")
     runs = {"Dhalion": ("dhalion", {}), "DS2": ("ds2", {"interval_s": 60})}

@@ -82,11 +82,11 @@ class Sweep:
             told: hears how many more runs are done, of how many, whenever some are.
         """
 
-        def spread(shares: Sequence[evaluation.Share]) -> Iterator[evaluation.Part]:
+        def spread(shares: Sequence[evaluation.Share]) -> Iterator[evaluation.ShareResult]:
             total = sum(map(len, shares))
             size = self.batch_size(total)
             work = [part for share in shares for part in share.split(size)]
-            done: dict[int, evaluation.Part] = {}
+            done: dict[int, evaluation.ShareResult] = {}
             for place, part in self.run([_carried_share(share) for share in work], _play_share):
                 done[place] = part
                 if told is not None:
@@ -222,7 +222,7 @@ def _carried_share(share: evaluation.Share) -> _Carried:
     return _Carried(replace(share, entrant=entrant, config=config), policy, _files_of(policy))
 
 
-def _play_share(carried: _Carried) -> evaluation.Part:
+def _play_share(carried: _Carried) -> evaluation.ShareResult:
     share: evaluation.Share = carried.work
     with _unpacked(carried) as policy:
         entrant = share.entrant.model_copy(update={"policy": policy})

@@ -14,7 +14,7 @@ import torch
 from agents.learner import Learner
 from dsp_gym.config.files import parse
 from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.studies.bench.environment import GUARDRAILS, Rate, experiment, measure
+from dsp_gym.studies.bench.environment import GUARDRAILS, MeasuredRate, experiment, measure
 
 __all__ = ["bench_learning"]
 
@@ -23,7 +23,7 @@ ROLLOUTS = 2
 """Rollouts of one run of `learn()`."""
 
 
-def bench_learning(runs: int = 5) -> list[Rate]:
+def bench_learning(runs: int = 5) -> list[MeasuredRate]:
     """Inference and PPO's `learn()` with both networks."""
     rates = []
     for encoder, bar in BARS.items():
@@ -47,7 +47,7 @@ def _config(encoder: str) -> ExperimentConfig:
     )
 
 
-def _acting(learner: Learner, encoder: str, runs: int) -> Rate:
+def _acting(learner: Learner, encoder: str, runs: int) -> MeasuredRate:
     env, policy = learner.env, learner.model.policy
     observation = [env.reset()]
 
@@ -64,7 +64,7 @@ def _acting(learner: Learner, encoder: str, runs: int) -> Rate:
     )
 
 
-def _learning(learner: Learner, encoder: str, runs: int, bar: float) -> Rate:
+def _learning(learner: Learner, encoder: str, runs: int, bar: float) -> MeasuredRate:
     agent = learner.config.agent
     steps = ROLLOUTS * agent.n_envs * agent.n_steps
 

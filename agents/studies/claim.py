@@ -35,14 +35,14 @@ from dsp_gym.evaluation.statistics import paired_difference
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.studies.bench.environment import machine
 
-__all__ = ["Verdict", "claim", "trained_agents", "tuned_ds2"]
+__all__ = ["ClaimResult", "claim", "trained_agents", "tuned_ds2"]
 
 CHEAPER = 0.10
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClaimResult:
     """Agents against one policy: what was measured and whether the claim holds."""
 
     job: str
@@ -96,7 +96,7 @@ def claim(
     names = ("ds2", "ds2-tuned", "justin-paper", "justin-artifact")
     rivals = [Entrant(policy=p, name=n) for p, n in zip(others, names, strict=True)]
     base = config.benchmark()
-    verdicts: list[Verdict] = []
+    verdicts: list[ClaimResult] = []
     for job in (*config.jobs, *jobs):
         benchmark = base.model_copy(
             update={
@@ -119,14 +119,14 @@ def claim(
     }
 
 
-def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> Verdict:
+def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> ClaimResult:
     cost = np.stack([_column(card, job, name, "cost") for name in agents], axis=1)
     slo = np.stack([_column(card, job, name, "slo_s") for name in agents], axis=1)
     cost_against = _column(card, job, against, "cost")[:, None]
     slo_against = _column(card, job, against, "slo_s")[:, None]
     money = paired_difference(cost, cost_against, relative=True, confidence=CONFIDENCE)
     late = paired_difference(slo, slo_against, confidence=CONFIDENCE)
-    return Verdict(
+    return ClaimResult(
         job=job,
         against=against,
         cost=float(cost.mean()),
@@ -147,10 +147,10 @@ def _column(card: Scorecard, job: str, policy: str, metric: str) -> Floats:
     return np.array([cell.metrics[metric] for cell in cells])
 
 
-def _plain(verdict: Verdict) -> dict[str, Any]:
+def _plain(verdict: ClaimResult) -> dict[str, Any]:
     return {
         name: round(value, 5) if isinstance(value, float) else value
-        for name in Verdict.__slots__
+        for name in ClaimResult.__slots__
         for value in [getattr(verdict, name)]
     }
 

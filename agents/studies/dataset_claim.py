@@ -31,7 +31,7 @@ from dsp_gym.control.loop import Step
 from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.evaluation.run import Observer, evaluate
+from dsp_gym.evaluation.run import OnStep, evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.evaluation.statistics import interquartile_mean, paired_difference
 from dsp_gym.studies.bench.environment import machine
@@ -242,7 +242,7 @@ def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], N
     return told
 
 
-def _by_policy(say: Say) -> Observer:
+def _by_policy(say: Say) -> OnStep:
     """Says each policy that has run."""
 
     def told(label: str, done: int, of: int, step: Step) -> None:

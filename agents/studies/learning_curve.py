@@ -27,7 +27,7 @@ CURVE = "curve.json"
 Curve = dict[int, float]
 """Return on the validation loads by own steps; 0: before any."""
 
-Told = Callable[[str, int, int, float | None], object]
+OnCurveStage = Callable[[str, int, int, float | None], object]
 """Told of a stage ("offline", "learn"), what is done of it, of how much, and the best return."""
 
 
@@ -41,7 +41,7 @@ def learning_curve(
     folder: Path,
     until: int,
     *,
-    told: Told = lambda stage, done, of, best: None,
+    told: OnCurveStage = lambda stage, done, of, best: None,
 ) -> Curve:
     """Returns on the validation loads until so many own steps were taken.
 

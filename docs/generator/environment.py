@@ -5,7 +5,7 @@ from __future__ import annotations
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.envs.reward import TERM_TABLE, RewardWeights
-from dsp_gym.evaluation.scorecard import METRICS as SCORES
+from dsp_gym.evaluation.scorecard import EPISODE_METRICS
 from dsp_gym.loop.documents import MEANINGS
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from generator.markdown import page, table
@@ -80,5 +80,7 @@ def scorecard() -> str:
         "Measured per episode: one policy, job, load and seed. Less is better in every column; of "
         "the share of the possible saving, which a report adds, more is better. See "
         "[Evaluation](../concepts/evaluation.md).",
-        table(["name", "meaning"], [[f"`{name}`", about] for name, about in SCORES.items()]),
+        table(
+            ["name", "meaning"], [[f"`{name}`", about] for name, about in EPISODE_METRICS.items()]
+        ),
     )

@@ -21,7 +21,7 @@ __all__ = ["Agreement", "agreement", "linear_model"]
 SEED = 0
 """Of the draw of pairs that do not trade: as many are taken as make trades a third."""
 
-Rate = Callable[[Compared], float]
+RateOf = Callable[[Compared], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Agreement:
     linear_tau_trades: float
 
 
-def linear_model(compared: Sequence[Compared]) -> Rate:
+def linear_model(compared: Sequence[Compared]) -> RateOf:
     """DS2's view: capacity in proportion to the tasks, from the single-task run, no memory.
 
     The single-task run is the fitted one with the fewest tasks; of several, that with most memory.
@@ -53,7 +53,7 @@ def linear_model(compared: Sequence[Compared]) -> Rate:
 
 
 def agreement(
-    groups: Sequence[Sequence[Compared]], repeat_cv: float, linear: Sequence[Rate]
+    groups: Sequence[Sequence[Compared]], repeat_cv: float, linear: Sequence[RateOf]
 ) -> Agreement | None:
     """Agreement over the pairs within each group; None where no pair differs enough.
 

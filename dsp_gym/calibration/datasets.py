@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dsp_gym.calibration.observations import SATURATED, Latency, MeasuredRun, Observation
+from dsp_gym.calibration.observations import SATURATED, Latency, MeasuredRun, SteadyPart
 from dsp_gym.calibration.rescale import RescaleTimes
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
@@ -28,7 +28,7 @@ __all__ = ["MeasuredDataset", "Tables", "measured_dataset"]
 SAME_LOAD = 0.05
 """Offered rates that differ by no more, relatively, are one load with its noise."""
 
-COLUMNS = (
+TRANSITION_COLUMNS = (
     "source",
     "run",
     "t_s",
@@ -47,7 +47,7 @@ COLUMNS = (
     "pending_growth_per_s",
 )
 
-Row = Mapping[str, Any]
+TransitionRow = Mapping[str, Any]
 
 
 class Tables(Protocol):
@@ -76,7 +76,7 @@ class MeasuredDataset:
     """What a dataset shows of one job."""
 
     runs: tuple[MeasuredRun, ...]  # without samples
-    seen: tuple[Observation, ...]
+    seen: tuple[SteadyPart, ...]
     rescale: RescaleTimes
 
 
@@ -86,7 +86,7 @@ class _Window:
 
     t_s: float
     seconds: float
-    vertices: Mapping[str, Row]
+    vertices: Mapping[str, TransitionRow]
     rate_per_s: float  # over all sources
     offered_per_s: float  # inf: more than the job took
 
@@ -145,8 +145,8 @@ def measured_dataset(
 
 def _by_run(dataset: Tables, spec: JobSpec, window_s: float) -> Iterator[tuple[str, list[_Window]]]:
     """Whole windows of every run of the job, in order of time."""
-    rows: dict[tuple[str, str], dict[float, dict[str, Row]]] = {}
-    for batch in dataset.table("windows", columns=("job", *COLUMNS)):
+    rows: dict[tuple[str, str], dict[float, dict[str, TransitionRow]]] = {}
+    for batch in dataset.table("windows", columns=("job", *TRANSITION_COLUMNS)):
         for row in batch.to_pylist():
             if row["job"] == spec.job and row["seconds"] >= window_s - SAMPLE_S:
                 at = rows.setdefault((row["source"], row["run"]), {})
@@ -161,7 +161,7 @@ def _by_run(dataset: Tables, spec: JobSpec, window_s: float) -> Iterator[tuple[s
         yield run, whole
 
 
-def _window(spec: JobSpec, t_s: float, vertices: Mapping[str, Row]) -> _Window:
+def _window(spec: JobSpec, t_s: float, vertices: Mapping[str, TransitionRow]) -> _Window:
     sources = [vertices[v.name] for v in spec.vertices if v.kind == "source"]
     rate = sum(_number(row["records_out_per_s"], 0.0) for row in sources)
     growth = [row["pending_growth_per_s"] for row in sources]
@@ -194,16 +194,14 @@ def _goes_on(part: Sequence[_Window], window: _Window) -> bool:
     return same and part[0].configuration == window.configuration
 
 
-def _observation(
-    spec: JobSpec, name: str, part: Sequence[_Window], latency: Latency
-) -> Observation:
+def _observation(spec: JobSpec, name: str, part: Sequence[_Window], latency: Latency) -> SteadyPart:
     """The means over a part's windows."""
     rates = np.array([window.rate_per_s for window in part])
     rate = float(rates.mean())
     offered = float(np.mean([window.offered_per_s for window in part]))
     saturated = rate < SATURATED * offered
     half = len(part) // 2
-    return Observation(
+    return SteadyPart(
         name,
         part[0].t_s - part[0].seconds,
         part[-1].t_s,
@@ -260,7 +258,7 @@ def _latency(dataset: Tables) -> Latency:
     return "mean" if clocks == {"run"} else "median"
 
 
-def _level(row: Row) -> int:
+def _level(row: TransitionRow) -> int:
     return -1 if row["memory_level"] is None else int(row["memory_level"])
 
 

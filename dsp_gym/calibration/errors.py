@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsp_gym.calibration.model import Model, Prediction
-from dsp_gym.calibration.observations import Observation
+from dsp_gym.calibration.model import JobModel, Prediction
+from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.spec import JobSpec
 
 __all__ = ["Compared", "Errors", "compare", "errors_of"]
@@ -18,7 +18,7 @@ __all__ = ["Compared", "Errors", "compare", "errors_of"]
 class Compared:
     """One observation and the model's answer."""
 
-    seen: Observation
+    seen: SteadyPart
     predicted: Prediction
     in_fit: bool
 
@@ -49,7 +49,7 @@ class Errors:
     read_count: int
 
 
-def compare(model: Model, seen: Sequence[Observation], fitted: frozenset[str]) -> list[Compared]:
+def compare(model: JobModel, seen: Sequence[SteadyPart], fitted: frozenset[str]) -> list[Compared]:
     """Every observation with its prediction."""
     return [Compared(o, model.predict(o), o.run in fitted) for o in seen]
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calibration.model import Model
-from dsp_gym.calibration.observations import Observation
+from dsp_gym.calibration.model import JobModel
+from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.calibration.parameters import (
-    FORMS,
-    Form,
+    EFFICIENCY_FORMS,
+    EfficiencyForm,
     Parameter,
     free_parameters,
     with_parameters,
@@ -60,16 +60,16 @@ class Fit:
 
     spec: JobSpec
     read_spread: dict[str, float]
-    form: Form
+    form: EfficiencyForm
     parameters: tuple[Fitted, ...]
     outliers: tuple[str, ...]  # runs the fit left out
 
-    def model(self) -> Model:
+    def model(self) -> JobModel:
         """The model of the fitted job."""
-        return Model(self.spec, self.read_spread)
+        return JobModel(self.spec, self.read_spread)
 
 
-def fit(spec: JobSpec, seen: Sequence[Observation]) -> Fit:
+def fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
     """The job with its numbers fitted to what was seen.
 
     The form of the efficiency curve is the one with the least cost, two more charged for its
@@ -92,7 +92,7 @@ def fit(spec: JobSpec, seen: Sequence[Observation]) -> Fit:
     return dataclasses.replace(kept, outliers=outliers)
 
 
-def _with_selectivity(spec: JobSpec, seen: Sequence[Observation]) -> JobSpec:
+def _with_selectivity(spec: JobSpec, seen: Sequence[SteadyPart]) -> JobSpec:
     """Selectivity is measured, not fitted: the median over runs of records out per record in."""
     vertices = []
     for vertex in spec.vertices:
@@ -102,10 +102,10 @@ def _with_selectivity(spec: JobSpec, seen: Sequence[Observation]) -> JobSpec:
     return spec.model_copy(update={"vertices": tuple(vertices)})
 
 
-def _fit(spec: JobSpec, seen: Sequence[Observation]) -> Fit:
+def _fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
     """Twice: with everything free, which tells what the runs can fix; then that alone."""
     form, free, first = min(
-        (_everything(spec, form, seen) for form in FORMS),
+        (_everything(spec, form, seen) for form in EFFICIENCY_FORMS),
         key=lambda one: float(one[2].cost) + sum(p.field == "efficiency.a" for p in one[1]),
     )
     deviation = dict(zip(free, _deviation(first.jac, first.fun[: -len(free)]), strict=True))
@@ -126,8 +126,8 @@ def _fit(spec: JobSpec, seen: Sequence[Observation]) -> Fit:
 
 
 def _everything(
-    spec: JobSpec, form: Form, seen: Sequence[Observation]
-) -> tuple[Form, list[Parameter], Any]:
+    spec: JobSpec, form: EfficiencyForm, seen: Sequence[SteadyPart]
+) -> tuple[EfficiencyForm, list[Parameter], Any]:
     """The search with every number free."""
     free = free_parameters(spec, form, seen)
     return form, free, _solve(spec, form, seen, free, {}, [p.encode(p.prior) for p in free])
@@ -135,8 +135,8 @@ def _everything(
 
 def _solve(
     spec: JobSpec,
-    form: Form,
-    seen: Sequence[Observation],
+    form: EfficiencyForm,
+    seen: Sequence[SteadyPart],
     free: Sequence[Parameter],
     fixed: dict[Parameter, float],
     begin: Sequence[float],
@@ -153,7 +153,7 @@ def _solve(
 
     def residuals(x: Floats) -> Floats:
         values = fixed | {p: p.decode(float(value)) for p, value in zip(free, x, strict=True)}
-        model = Model(*with_parameters(spec, values, form))
+        model = JobModel(*with_parameters(spec, values, form))
         data = [r for o in seen for r in _residuals(model, o)]
         return np.concatenate([np.array(data), (x - prior) / sd])
 
@@ -168,7 +168,7 @@ def _solve(
     )
 
 
-def _residuals(model: Model, o: Observation) -> list[float]:
+def _residuals(model: JobModel, o: SteadyPart) -> list[float]:
     """Seen less predicted, in units of the expected size."""
     said = model.predict(o)
     found = [math.log(o.rate_per_s / said.rate_per_s) / RATE_SD]
@@ -194,7 +194,7 @@ def _fitted(p: Parameter, value: float, deviation: float, known: bool) -> Fitted
     return Fitted(p.name, p.unit, p.prior, value, low, high, known)
 
 
-def _outliers(found: Fit, seen: Sequence[Observation]) -> tuple[str, ...]:
+def _outliers(found: Fit, seen: Sequence[SteadyPart]) -> tuple[str, ...]:
     """Runs far from a fit that the others agree with; none where there are too few to tell."""
     model = found.model()
     off = {o.run: math.log(o.rate_per_s / model.predict(o).rate_per_s) for o in seen}

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsp_gym.calibration.observations import Observation
+from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.capacity import mst_per_s, read_shares, slots_in_use, vertex_capacity
 from dsp_gym.job.service import ticker_ratio
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import compile_jobs
 
-__all__ = ["Model", "Prediction", "mixture_median"]
+__all__ = ["JobModel", "Prediction", "mixture_median"]
 
 FAST_SPREAD = 0.3
 """Log spread of reads from memory; the histogram's own grain hides more of it."""
@@ -31,7 +31,7 @@ class Prediction:
     write_us: Mapping[str, float]
 
 
-class Model:
+class JobModel:
     """A job compiled once, asked about many configurations."""
 
     def __init__(self, spec: JobSpec, read_spread: Mapping[str, float] | None = None) -> None:
@@ -47,7 +47,7 @@ class Model:
         self.order = spec.topological_order()
         self.read_spread = dict(read_spread or {})
 
-    def predict(self, seen: Observation) -> Prediction:
+    def predict(self, seen: SteadyPart) -> Prediction:
         """The steady state of the observation's configuration under its offered load."""
         tables = self.tables
         p = np.array([seen.parallelism.get(v.name, v.parallelism) for v in self.order])

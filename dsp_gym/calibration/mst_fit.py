@@ -18,10 +18,10 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.calibration.mst_model import (
-    FORMS,
-    Form,
+    SCALING_FORMS,
     MemoryEffect,
     MstModel,
+    ScalingForm,
     behind_windows,
     cache_mib,
     keyed,
@@ -76,7 +76,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
 class Choice:
     """A form, and how well it predicts slot counts left out of the fit."""
 
-    form: Form
+    form: ScalingForm
     error: float | None  # mean absolute log error over the groups; None: too few to tell
 
 
@@ -104,7 +104,10 @@ def fit_measurements(measurements: Measurements, slots_per_taskmanager: int = 16
 
 
 def fit_model(
-    measurements: Measurements, runs: Sequence[MstRun], form: Form, slots_per_taskmanager: int = 16
+    measurements: Measurements,
+    runs: Sequence[MstRun],
+    form: ScalingForm,
+    slots_per_taskmanager: int = 16,
 ) -> MstModel:
     """The model of one form, without an effect of memory."""
     start = _from_rates(measurements, runs, form, slots_per_taskmanager)
@@ -129,7 +132,7 @@ def fit_model(
 
 
 def _from_rates(
-    measurements: Measurements, runs: Sequence[MstRun], form: Form, slots: int
+    measurements: Measurements, runs: Sequence[MstRun], form: ScalingForm, slots: int
 ) -> MstModel:
     """Costs by the true rates at the smallest parallelism each operator was seen at."""
     seconds, ratios = [], []
@@ -171,7 +174,7 @@ def _near_limit(measurements: Measurements, runs: Sequence[MstRun]) -> list[int]
     return [v for v, share in busy.items() if share > NEAR_LIMIT * max(busy.values())]
 
 
-def _form_parameters(form: Form, few_keys: bool) -> list[str]:
+def _form_parameters(form: ScalingForm, few_keys: bool) -> list[str]:
     names = {
         "contention": ["contention_a"],
         "usl": ["usl_a", "usl_b"],
@@ -190,14 +193,14 @@ def _choices(measurements: Measurements, runs: Sequence[MstRun], slots: int) -> 
     for run in runs:
         single = all(run.parallelism[v] == 1 for v in measurements.working)
         groups.setdefault(0 if single else run.slots, []).append(run)
-    forms = [form for form in FORMS if not form.few_keys or behind_windows(measurements)]
+    forms = [form for form in SCALING_FORMS if not form.few_keys or behind_windows(measurements)]
     if len(groups) < ENOUGH_GROUPS:
-        return [Choice(FORMS[0], None)]
+        return [Choice(SCALING_FORMS[0], None)]
     return [Choice(form, _left_out(measurements, groups, form, slots)) for form in forms]
 
 
 def _left_out(
-    measurements: Measurements, groups: dict[int, list[MstRun]], form: Form, slots: int
+    measurements: Measurements, groups: dict[int, list[MstRun]], form: ScalingForm, slots: int
 ) -> float:
     errors = []
     for left_out, cells in ((key, gather(runs)) for key, runs in groups.items()):
@@ -207,7 +210,7 @@ def _left_out(
     return statistics.mean(errors)
 
 
-def _chosen(choices: Sequence[Choice]) -> Form:
+def _chosen(choices: Sequence[Choice]) -> ScalingForm:
     default = choices[0]
     best = min(choices, key=lambda choice: choice.error or 0.0)
     if default.error is None or best.error is None:
@@ -221,7 +224,7 @@ def _enough_mib(measurements: Measurements, slots: int) -> float:
     enough = memories[0]
     for memory in memories[1:]:
         fed = [run for run in measurements.runs if run.memory_mib >= enough]
-        model = fit_model(measurements, fed, FORMS[0], slots)
+        model = fit_model(measurements, fed, SCALING_FORMS[0], slots)
         cells = gather([run for run in measurements.runs if run.memory_mib == memory])
         if statistics.median(_log_error(model, cell) for cell in cells) > -math.log(STARVED):
             break

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dsp_gym.calibration.mst_fit import MstFit
 from dsp_gym.calibration.mst_model import MemoryEffect
-from dsp_gym.calibration.mst_tables import Operator
+from dsp_gym.calibration.mst_tables import MeasuredOperator
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.job.memory import managed_mib_per_slot
@@ -67,7 +67,7 @@ def job_text(fit: MstFit, job: str, tables: Sequence[str], command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def selectivities(operators: Sequence[Operator], ratio: Sequence[float]) -> list[float]:
+def selectivities(operators: Sequence[MeasuredOperator], ratio: Sequence[float]) -> list[float]:
     """Records out per record in, such that every operator gets its measured input rate.
 
     What an operator puts out is what a reader of its output alone gets; where it is only read
@@ -90,7 +90,9 @@ def selectivities(operators: Sequence[Operator], ratio: Sequence[float]) -> list
     ]
 
 
-def source_shares(operators: Sequence[Operator], ratio: Sequence[float]) -> dict[int, float]:
+def source_shares(
+    operators: Sequence[MeasuredOperator], ratio: Sequence[float]
+) -> dict[int, float]:
     """Share of the job's rate each source puts out."""
     sources = [v for v, operator in enumerate(operators) if operator.is_source]
     total = sum(ratio[v] for v in sources)

@@ -17,15 +17,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calibration.mst_tables import Measurements, Operator
+from dsp_gym.calibration.mst_tables import MeasuredOperator, Measurements
 from dsp_gym.job.memory import flink_split, managed_mib_per_slot
 from dsp_gym.job.scaling import share_kept
 
-__all__ = ["FORMS", "Form", "MemoryEffect", "MstModel", "behind_windows", "cache_mib", "keyed"]
+__all__ = [
+    "SCALING_FORMS",
+    "ScalingForm",
+    "MemoryEffect",
+    "MstModel",
+    "behind_windows",
+    "cache_mib",
+    "keyed",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ScalingForm:
     """How throughput may fall behind linear scaling."""
 
     name: str
@@ -34,13 +42,13 @@ class Form:
     few_keys: bool = False  # operators keyed behind a window scale by themselves, and less
 
 
-FORMS = (
-    Form("contention", "contention"),
-    Form("linear", "linear"),
-    Form("power", "power"),
-    Form("usl", "usl"),
-    Form("linear + TaskManager contention", "linear", contention=True),
-    Form("contention + few keys behind windows", "contention", few_keys=True),
+SCALING_FORMS = (
+    ScalingForm("contention", "contention"),
+    ScalingForm("linear", "linear"),
+    ScalingForm("power", "power"),
+    ScalingForm("usl", "usl"),
+    ScalingForm("linear + TaskManager contention", "linear", contention=True),
+    ScalingForm("contention + few keys behind windows", "contention", few_keys=True),
 )
 """The first is taken unless another predicts left-out measurements clearly better."""
 
@@ -59,7 +67,7 @@ class MemoryEffect:
 class MstModel:
     """A fitted job."""
 
-    form: Form
+    form: ScalingForm
     working: tuple[int, ...]  # operators that take slots
     few_keys: tuple[int, ...]  # those that scale by `few_keys_a`
     seconds: tuple[float, ...]  # of a record in one task; 0 where an operator was never busy
@@ -110,7 +118,7 @@ def cache_mib(slot_memory_mib: float, slots: int) -> float:
     return flink_split(managed_mib_per_slot(slot_memory_mib, slots), writes=False)[1]
 
 
-def keyed(operator: Operator) -> bool:
+def keyed(operator: MeasuredOperator) -> bool:
     """Its input is partitioned by key, so it may have keyed state."""
     return "HASH" in operator.ships
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from dsp_gym.calibration.csv_rows import read_rows
 from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = ["Measurements", "MstCell", "MstRun", "Operator", "gather", "read_measurements"]
+__all__ = ["Measurements", "MstCell", "MstRun", "MeasuredOperator", "gather", "read_measurements"]
 
 MST_COLUMNS = ("run_id", "query", "slot_memory_mb", "mst_events_per_s")
 OPERATOR_COLUMNS = (
@@ -33,7 +33,7 @@ OPERATOR_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class MeasuredOperator:
     """One vertex of the measured job."""
 
     name: str  # unique: the operator, with its number where two are alike
@@ -92,7 +92,7 @@ class Measurements:
     """Everything the two tables say about one query, aborted runs left out."""
 
     query: str
-    operators: tuple[Operator, ...]  # inputs before outputs
+    operators: tuple[MeasuredOperator, ...]  # inputs before outputs
     runs: tuple[MstRun, ...]
     suspect_runs: int  # left out
 
@@ -143,7 +143,7 @@ def read_measurements(mst: Path, operator_rates: Path, query: str) -> Measuremen
             key="run_id",
             remedy="Give the table of operator rates that belongs to these runs.",
         )
-    graph: tuple[Operator, ...] | None = None
+    graph: tuple[MeasuredOperator, ...] | None = None
     runs = []
     for run_id, row in kept.items():
         operators = sorted(by_run[run_id], key=lambda r: _number(r, "op_index", operator_rates))
@@ -163,7 +163,7 @@ def read_measurements(mst: Path, operator_rates: Path, query: str) -> Measuremen
 def _run(
     row: Mapping[str, str],
     operators: Sequence[Mapping[str, str]],
-    graph: Sequence[Operator],
+    graph: Sequence[MeasuredOperator],
     mst: Path,
     operator_rates: Path,
 ) -> MstRun:
@@ -180,7 +180,7 @@ def _run(
     )
 
 
-def _graph(rows: Sequence[Mapping[str, str]], file: Path) -> tuple[Operator, ...]:
+def _graph(rows: Sequence[Mapping[str, str]], file: Path) -> tuple[MeasuredOperator, ...]:
     position = {row["op_index"].strip(): i for i, row in enumerate(rows)}
     if len(position) < len(rows):
         raise ConfigError(
@@ -201,7 +201,7 @@ def _graph(rows: Sequence[Mapping[str, str]], file: Path) -> tuple[Operator, ...
                 )
         name = kinds[i] if kinds.count(kinds[i]) == 1 else f"{kinds[i]}_{row['op_index'].strip()}"
         inputs = tuple(position[u] for u in upstream)
-        found.append(Operator(name, kinds[i], inputs, _ships(row, kinds[i], len(inputs))))
+        found.append(MeasuredOperator(name, kinds[i], inputs, _ships(row, kinds[i], len(inputs))))
     return tuple(found)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsp_gym.calibration.observations import Observation
+from dsp_gym.calibration.observations import SteadyPart
 
 __all__ = ["Noise", "noise"]
 
@@ -21,7 +21,7 @@ class Noise:
     repeats_from: str  # "repeats", or "halves" of runs where none was repeated
 
 
-def noise(seen: Sequence[Observation]) -> Noise:
+def noise(seen: Sequence[SteadyPart]) -> Noise:
     """Scatter of the rate between samples, and between repeats of saturated runs.
 
     Where no configuration was run twice, the two halves of each run stand in for repeats: their

@@ -22,7 +22,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import increase
 
-__all__ = ["Latency", "MeasuredRun", "Observation", "observe", "observe_all"]
+__all__ = ["Latency", "MeasuredRun", "SteadyPart", "observe", "observe_all"]
 
 Latency = Literal["median", "mean"]
 """A histogram's p50 of a real job; the mean that a simulation knows."""
@@ -33,7 +33,7 @@ GAUGE_S = 65.0
 """Seconds after a start or a load step until a gauge of 60 s holds nothing older."""
 SATURATED = 0.9
 """A job that emits less than this share of what is offered is at its capacity."""
-LEAST_S = 10.0
+LEAST_STEADY_S = 10.0
 """Shortest settled part of a run that shows a rate."""
 LEAST_LOOKUPS = 200.0
 """Cache lookups below which a hit ratio means nothing."""
@@ -56,7 +56,7 @@ class MeasuredRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class SteadyPart:
     """One steady part of a run. Dictionaries by vertex hold only what was measured."""
 
     run: str
@@ -78,12 +78,12 @@ class Observation:
     latency: Latency = "median"  # what read_us is
 
 
-def observe_all(runs: Sequence[MeasuredRun]) -> list[Observation]:
+def observe_all(runs: Sequence[MeasuredRun]) -> list[SteadyPart]:
     """The observations of every run that was not aborted."""
     return [found for run in runs if run.complete for found in observe(run)]
 
 
-def observe(run: MeasuredRun) -> list[Observation]:
+def observe(run: MeasuredRun) -> list[SteadyPart]:
     """The steady parts of one run; none where it is too short or its sources did not report."""
     if not len(run.samples):
         return []
@@ -98,11 +98,11 @@ def observe(run: MeasuredRun) -> list[Observation]:
     return found
 
 
-def _part(run: MeasuredRun, start: float, end: float, offered: float) -> Observation | None:
+def _part(run: MeasuredRun, start: float, end: float, offered: float) -> SteadyPart | None:
     # Half a sample more on the left: the increase counts from the sample at the bound itself.
     settled = run.samples.between(start + SETTLED_S - 0.5 * SAMPLE_S, end)
     rate, spread, drift = _rate(run.spec, settled)
-    if end - start - SETTLED_S < LEAST_S or not rate > 0:
+    if end - start - SETTLED_S < LEAST_STEADY_S or not rate > 0:
         return None
     saturated = rate < SATURATED * offered
     if rate > offered / SATURATED:  # catches up what it owes from before
@@ -112,7 +112,7 @@ def _part(run: MeasuredRun, start: float, end: float, offered: float) -> Observa
         gauges_from = end
     gauges = run.samples.between(gauges_from - 0.5 * SAMPLE_S, end)
     selectivity, hottest = _flow(run.spec, settled)
-    return Observation(
+    return SteadyPart(
         run.name,
         start,
         end,

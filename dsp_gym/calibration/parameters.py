@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dsp_gym.calibration.observations import Observation
+from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.spec import Efficiency, JobSpec, Vertex
 
-__all__ = ["FORMS", "Form", "Parameter", "free_parameters", "with_parameters"]
+__all__ = ["EFFICIENCY_FORMS", "EfficiencyForm", "Parameter", "free_parameters", "with_parameters"]
 
-Form = Literal["linear", "power", "contention"]
-FORMS: tuple[Form, ...] = ("linear", "power", "contention")
+EfficiencyForm = Literal["linear", "power", "contention"]
+EFFICIENCY_FORMS: tuple[EfficiencyForm, ...] = ("linear", "power", "contention")
 """Forms of the efficiency curve that are tried: none or one parameter each."""
 
 READ_SPREAD = "read_spread"
@@ -51,7 +51,9 @@ class Parameter:
         return float(min(self.high, max(self.low, math.exp(x) if self.log else x)))
 
 
-def free_parameters(spec: JobSpec, form: Form, seen: Sequence[Observation]) -> list[Parameter]:
+def free_parameters(
+    spec: JobSpec, form: EfficiencyForm, seen: Sequence[SteadyPart]
+) -> list[Parameter]:
     """What is fitted for a job: every cost, and what the configurations seen can tell apart."""
     found = []
     for vertex in spec.topological_order():
@@ -122,7 +124,7 @@ def _of_state(vertex: Vertex, several: bool) -> list[Parameter]:
 
 
 def with_parameters(
-    spec: JobSpec, values: Mapping[Parameter, float], form: Form = "linear"
+    spec: JobSpec, values: Mapping[Parameter, float], form: EfficiencyForm = "linear"
 ) -> tuple[JobSpec, dict[str, float]]:
     """The job with fitted numbers set, and the read spreads, which no job file holds."""
     spreads, vertices = {}, []

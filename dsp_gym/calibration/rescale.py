@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsp_gym.calibration.observations import MeasuredRun, Observation
+from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
 from dsp_gym.job.spec import JobSpec, Rescale
 from dsp_gym.job.tables import MIB
 
@@ -26,7 +26,7 @@ class RescaleTimes:
     drains: int  # saturated runs behind it
 
 
-def rescale_times(runs: Sequence[MeasuredRun], seen: Sequence[Observation]) -> RescaleTimes:
+def rescale_times(runs: Sequence[MeasuredRun], seen: Sequence[SteadyPart]) -> RescaleTimes:
     """Outage, savepoint rate and buffered records.
 
     A savepoint's barrier queues behind the records in the buffers. So the stop of a job that keeps

@@ -14,15 +14,15 @@ import math
 from collections.abc import Sequence
 
 from dsp_gym.calibration.config import CalibrationConfig
-from dsp_gym.calibration.observations import MeasuredRun, Observation
+from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
 
 __all__ = ["fitted_runs"]
 
-Point = tuple[float, float]
+GridPoint = tuple[float, float]
 
 
 def fitted_runs(
-    config: CalibrationConfig, runs: Sequence[MeasuredRun], seen: Sequence[Observation]
+    config: CalibrationConfig, runs: Sequence[MeasuredRun], seen: Sequence[SteadyPart]
 ) -> frozenset[str]:
     """Names of the runs that are fitted."""
     whole = [run for run in runs if run.complete]
@@ -50,12 +50,12 @@ def _scaled(runs: Sequence[MeasuredRun]) -> list[str]:
     return [name for name in names if len({run.parallelism[name] for run in runs}) > 1]
 
 
-def _point(run: MeasuredRun, scaled: Sequence[str]) -> Point:
+def _point(run: MeasuredRun, scaled: Sequence[str]) -> GridPoint:
     tasks = sum(run.parallelism[name] for name in scaled) or 1
     return math.log2(tasks), float(sum(run.level.values()))
 
 
-def _spread(points: dict[str, Point], count: int) -> list[str]:
+def _spread(points: dict[str, GridPoint], count: int) -> list[str]:
     """`count` names whose points lie far from each other, by the module's rule."""
     if not points:
         return []

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calibration.series_tables import Profile, RecordedOutage, Series
+from dsp_gym.calibration.series_tables import MeasuredSeries, Profile, RecordedOutage
 from dsp_gym.errors import ConfigError, MissingExtraError
 
 __all__ = ["SeriesFit", "WarmUp", "catch_up_s", "fit_series", "fit_warm_up_after_rescales"]
@@ -65,7 +65,7 @@ class SeriesFit:
         return np.asarray(self.capacity_per_s * (np.asarray(slots) / self.slots) ** (1 - self.loss))
 
 
-def fit_series(series: Series, profiles: Sequence[Profile]) -> SeriesFit:
+def fit_series(series: MeasuredSeries, profiles: Sequence[Profile]) -> SeriesFit:
     """The job as the series and the profiles show it."""
     slots = int(np.nanmax(np.round(series.slots)))
     warnings: list[str] = []
@@ -160,7 +160,7 @@ def _loss(profiles: Sequence[Profile], warnings: list[str]) -> float:
     return min(max(1 - exponent, 0.0), 0.5)
 
 
-def _warm_up(series: Series, slots: int, warnings: list[str]) -> WarmUp:
+def _warm_up(series: MeasuredSeries, slots: int, warnings: list[str]) -> WarmUp:
     """Cost of a record in the first rows over the steady job's; the load is known in each."""
     load = series.offered_per_s * LOAD_FACTOR
     cost = series.cpu_load * series.slots / load

@@ -12,7 +12,14 @@ from dsp_gym.arrays import Bools, Floats
 from dsp_gym.calibration.csv_rows import read_rows
 from dsp_gym.errors import ConfigError
 
-__all__ = ["Profile", "RecordedOutage", "Series", "read_outages", "read_profiles", "read_series"]
+__all__ = [
+    "Profile",
+    "RecordedOutage",
+    "MeasuredSeries",
+    "read_outages",
+    "read_profiles",
+    "read_series",
+]
 
 
 SERIES_COLUMNS = (
@@ -48,7 +55,7 @@ OUTAGE_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class MeasuredSeries:
     """Means over equal steps of time; NaN where nothing was sampled."""
 
     t_s: Floats
@@ -109,12 +116,12 @@ class RecordedOutage:
     failure_injected: bool
 
 
-def read_series(file: Path) -> Series:
+def read_series(file: Path) -> MeasuredSeries:
     """The rows of a series, in order of time."""
     rows = read_rows(file, SERIES_COLUMNS)
     columns = [np.array([_number(row, c, file) for row in rows]) for c in SERIES_COLUMNS]
     columns[SERIES_COLUMNS.index("latency_ms")] /= 1000
-    series = Series(*columns)
+    series = MeasuredSeries(*columns)
     if len(rows) < 2 or np.any(np.diff(series.t_s) <= 0):
         raise ConfigError(
             "needs two rows or more, in order of time",

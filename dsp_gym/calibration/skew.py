@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsp_gym.calibration.observations import Observation
+from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import compile_jobs
 
@@ -36,7 +36,7 @@ class Skew:
         return abs(self.seen - self.model) > OFF
 
 
-def skew(spec: JobSpec, seen: Sequence[Observation]) -> list[Skew]:
+def skew(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[Skew]:
     """Every vertex at every parallelism above one that was seen."""
     tables = compile_jobs([spec])
     found = []

@@ -12,7 +12,7 @@ import typer
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
-    from dsp_gym.studies.bench.environment import Rate
+    from dsp_gym.studies.bench.environment import MeasuredRate
 
 _EPILOG = """
 Examples:
@@ -143,7 +143,7 @@ def spark(
     )
 
 
-def _show(rates: Sequence[Rate], machine: dict[str, str | int], as_json: bool) -> None:
+def _show(rates: Sequence[MeasuredRate], machine: dict[str, str | int], as_json: bool) -> None:
     if as_json:
         print_json({"machine": machine, "rates": [asdict(rate) for rate in rates]})
         return

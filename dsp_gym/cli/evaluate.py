@@ -21,7 +21,7 @@ from dsp_gym.cli.output import TRACK_OPTION, print_table
 if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.experiment import ExperimentConfig
-    from dsp_gym.evaluation.run import Observer
+    from dsp_gym.evaluation.run import OnStep
     from dsp_gym.evaluation.scorecard import Scorecard
 
 __all__ = [
@@ -265,7 +265,7 @@ def print_scorecard(scorecard: Scorecard) -> None:
 
 
 @contextmanager
-def progress(policies: int) -> Iterator[Observer]:
+def progress(policies: int) -> Iterator[OnStep]:
     """A progress bar on stderr over the policies of a benchmark; none without a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -160,7 +160,7 @@ def _configuration(row: dict[str, Any]) -> str:
 
 
 def _print(rows: list[dict[str, Any]], scorecard: Scorecard) -> None:
-    from dsp_gym.evaluation.report import LABELS, number
+    from dsp_gym.evaluation.report import METRIC_LABELS, number
 
     print_table(
         ["t, s", "status", "target/s", "rate/s", "p95, s", "pending", "configuration", "reason"],
@@ -185,7 +185,9 @@ def _print(rows: list[dict[str, Any]], scorecard: Scorecard) -> None:
     typer.echo("* rescaled\n")
     metrics = scorecard.cells[0].metrics
     print_table(
-        ["", "value"], [[LABELS[name], number(metrics[name])] for name in metrics], right=["value"]
+        ["", "value"],
+        [[METRIC_LABELS[name], number(metrics[name])] for name in metrics],
+        right=["value"],
     )
 
 

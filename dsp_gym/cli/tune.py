@@ -16,7 +16,7 @@ from dsp_gym.cli.progress import long_bar
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.tuning.objective import Score
-    from dsp_gym.evaluation.tuning.study import Best
+    from dsp_gym.evaluation.tuning.study import BestTrial
 
 __all__ = ["register"]
 
@@ -144,7 +144,7 @@ class _Job:
         self.file = folder / f"{label}-tuned.yaml"
         self._agent = agent
 
-    def write(self, best: Best, seed: int) -> None:
+    def write(self, best: BestTrial, seed: int) -> None:
         """Puts what was found into its file."""
         from dsp_gym.evaluation.tuning.result import provenance, write_experiment, write_policy
 
@@ -214,7 +214,7 @@ def _job(
     return _Job(name, objective.label, objective, space, folder, agent=False)
 
 
-def _show(job: _Job, best: Best, config: str) -> None:
+def _show(job: _Job, best: BestTrial, config: str) -> None:
     names = list(best.default.metrics)
     rows = [
         [label, *(f"{score.metrics[name]:.4g}" for name in names)]
@@ -255,7 +255,7 @@ def _progress(job: _Job, trials: int, seed: int, tracker: Any) -> Iterator[Any]:
             def step(self, trial: int, taken: int, steps: int) -> None:
                 bar.update(task, completed=trial + 1 + taken / steps)
 
-            def done(self, trial: int, score: Score, best: Best) -> None:
+            def done(self, trial: int, score: Score, best: BestTrial) -> None:
                 figures = "  ".join(f"{k} {v:.4g}" for k, v in best.score.metrics.items())
                 bar.update(task, completed=trial + 2, figures=figures)
                 if tracker is not None:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BARS", "bars", "timelines"]
+__all__ = ["BAR_METRICS", "bars", "timelines"]
 
-BARS: dict[str, str] = {
+BAR_METRICS: dict[str, str] = {
     "cost": "cost, requested",
     "cost_provisioned": "cost, provisioned",
     "slo_s": "SLO seconds",
@@ -31,9 +31,9 @@ def bars(scorecard: Scorecard, job: str) -> Html:
     """Interquartile means with their intervals, one bar per policy, as SVG."""
     policies = scorecard.policies
     places = range(len(policies))
-    with _figure(3.4 * len(BARS), 0.7 + 0.34 * len(policies), f"bars {job}") as drawn:
-        axes = drawn.subplots(1, len(BARS), sharey=True)
-        for axis, (metric, title) in zip(axes, BARS.items(), strict=True):
+    with _figure(3.4 * len(BAR_METRICS), 0.7 + 0.34 * len(policies), f"bars {job}") as drawn:
+        axes = drawn.subplots(1, len(BAR_METRICS), sharey=True)
+        for axis, (metric, title) in zip(axes, BAR_METRICS.items(), strict=True):
             nothing = Estimate(value=0.0, low=0.0, high=0.0)  # the bound is a cost alone
             found = [scorecard.row(policy, job).metrics.get(metric, nothing) for policy in policies]
             values = [estimate.value for estimate in found]
@@ -49,7 +49,7 @@ def bars(scorecard: Scorecard, job: str) -> Html:
             axis.grid(visible=True, axis="x")
         axes[0].set_yticks(places, policies)
         axes[0].invert_yaxis()
-        return svg(drawn, f"{', '.join(BARS.values())} by policy on {job}")
+        return svg(drawn, f"{', '.join(BAR_METRICS.values())} by policy on {job}")
 
 
 def timelines(scorecard: Scorecard, job: str) -> Html:

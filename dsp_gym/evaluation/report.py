@@ -10,12 +10,18 @@ from pathlib import Path
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.evaluation import plots
-from dsp_gym.evaluation.scorecard import METRICS, Difference, Estimate, Row, Scorecard
+from dsp_gym.evaluation.scorecard import (
+    EPISODE_METRICS,
+    Difference,
+    Estimate,
+    Scorecard,
+    ScorecardRow,
+)
 from dsp_gym.pages import Html, code, details, heading, page, section, table
 
 __all__ = ["Summary", "number", "render_html", "summary", "write_report"]
 
-LABELS: dict[str, str] = {
+METRIC_LABELS: dict[str, str] = {
     "slo_s": "SLO seconds",
     "slo_share": "share of the time",
     "latency_p50_s": "latency p50, s",
@@ -56,7 +62,9 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def summary(scorecard: Scorecard, job: str, intervals: Collection[str] = tuple(METRICS)) -> Summary:
+def summary(
+    scorecard: Scorecard, job: str, intervals: Collection[str] = tuple(EPISODE_METRICS)
+) -> Summary:
     """The table of one job, with the differences from the reference below the values.
 
     Args:
@@ -66,8 +74,11 @@ def summary(scorecard: Scorecard, job: str, intervals: Collection[str] = tuple(M
     """
     found = [scorecard.row(policy, job) for policy in scorecard.policies]
     rows = [
-        (LABELS[name], *(_estimate(row.metrics.get(name), name in intervals) for row in found))
-        for name in METRICS
+        (
+            METRIC_LABELS[name],
+            *(_estimate(row.metrics.get(name), name in intervals) for row in found),
+        )
+        for name in EPISODE_METRICS
     ]
     if any(row.saving is not None for row in found):
         rows.append((SAVING, *(_saving(row) for row in found)))
@@ -94,7 +105,7 @@ def _estimate(estimate: Estimate | None, interval: bool) -> str:
     return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
 
 
-def _saving(row: Row) -> str:
+def _saving(row: ScorecardRow) -> str:
     """The share with the violations it was bought with."""
     if row.saving is None:
         return "–"
@@ -104,14 +115,14 @@ def _saving(row: Row) -> str:
     return f"{share:.0f}{interval} %, {late}"
 
 
-def _relative(row: Row, metric: str) -> str:
+def _relative(row: ScorecardRow, metric: str) -> str:
     found = row.relative.get(metric)
     if found is None:
         return "–"
     return _between(found, lambda share: f"{100 * share:+.1f}") + " %"
 
 
-def _absolute(row: Row, metric: str) -> str:
+def _absolute(row: ScorecardRow, metric: str) -> str:
     found = row.differences.get(metric)
     return "–" if found is None else _between(found, _signed)
 
@@ -150,7 +161,7 @@ def render_html(scorecard: Scorecard) -> str:
     Raises:
         MissingExtraError: Matplotlib, which draws the figures, is not installed.
     """
-    meanings = [(LABELS[name], about) for name, about in METRICS.items()]
+    meanings = [(METRIC_LABELS[name], about) for name, about in EPISODE_METRICS.items()]
     return page(
         str(scorecard.config.get("description") or "Scorecard"),
         _lead(scorecard),

@@ -40,8 +40,8 @@ from dsp_gym.simulation.outcome import histogram_quantile
 
 __all__ = [
     "PLAN",
-    "Observer",
-    "Part",
+    "OnStep",
+    "ShareResult",
     "Share",
     "Spread",
     "benchmark_job",
@@ -54,7 +54,7 @@ __all__ = [
 PLAN = "clairvoyant"
 """The policy that is told the load, and its label."""
 
-Observer = Callable[[str, int, int, Step], None]
+OnStep = Callable[[str, int, int, Step], None]
 """Told of each step: the policy's label, decisions taken, decisions in all, and the step."""
 
 
@@ -105,7 +105,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShareResult:
     """What came of a share."""
 
     cells: tuple[Cell, ...]
@@ -113,7 +113,7 @@ class Part:
     possible: Possible | None
 
 
-Spread = Callable[[Sequence[Share]], Iterable[Part]]
+Spread = Callable[[Sequence[Share]], Iterable[ShareResult]]
 """Plays shares somewhere else: gives their parts, cut as it likes, in the order of the shares."""
 
 
@@ -121,7 +121,7 @@ def evaluate(
     config: BenchmarkConfig,
     *,
     base_dir: str | Path | None = None,
-    observer: Observer | None = None,
+    observer: OnStep | None = None,
     spread: Spread | None = None,
 ) -> Scorecard:
     """Runs a benchmark.
@@ -159,7 +159,7 @@ def evaluate(
     )
 
 
-def play(share: Share, observer: Observer | None = None) -> Part:
+def play(share: Share, observer: OnStep | None = None) -> ShareResult:
     """Plays the runs of a share as one batch."""
     config, runs, entrant = share.config, share.runs, share.entrant
     policy = make(entrant.policy)
@@ -174,7 +174,7 @@ def play(share: Share, observer: Observer | None = None) -> Part:
     record = _Record.of(_steps(loop, config, entrant.name, observer), jobs)
     names = chain.names if chain is not None else ()
     rows = range(len(runs))
-    return Part(
+    return ShareResult(
         tuple(_cell(entrant.name, runs, row, record, names, config) for row in rows),
         tuple(_timeline(entrant.name, runs, row, record, config) for row in share.drawn),
         possible,
@@ -222,7 +222,7 @@ def _with_bound(cells: list[Cell], runs: _Runs, possible: Possible) -> list[Cell
 
 
 def _steps(
-    loop: ControlLoop, config: BenchmarkConfig, label: str, observer: Observer | None
+    loop: ControlLoop, config: BenchmarkConfig, label: str, observer: OnStep | None
 ) -> Iterator[Step]:
     """One episode, step by step."""
     steps = config.episode_s // config.interval_s

@@ -24,13 +24,13 @@ from dsp_gym.evaluation.statistics import (
 )
 
 __all__ = [
-    "METRICS",
+    "EPISODE_METRICS",
     "RELATIVE",
     "SCHEMA",
     "Cell",
     "Difference",
     "Estimate",
-    "Row",
+    "ScorecardRow",
     "Saving",
     "Scorecard",
     "Timeline",
@@ -39,7 +39,7 @@ __all__ = [
 
 SCHEMA = "dsp-gym/scorecard/1"
 
-METRICS: dict[str, str] = {
+EPISODE_METRICS: dict[str, str] = {
     "slo_s": "seconds in which p95 latency exceeded the bound, or the job was down",
     "slo_share": "the same as a share of the episode",
     "latency_p50_s": "median over the episode's seconds of end-to-end p95 latency",
@@ -70,7 +70,7 @@ class Cell(ConfigModel):
     job: str = Field(description="name of the job")
     load: str = Field(description="name of the load")
     seed: int = Field(description="seed of the load")
-    metrics: dict[str, float] = Field(description="by name, see METRICS")
+    metrics: dict[str, float] = Field(description="by name, see EPISODE_METRICS")
     bound: float | None = Field(
         None, description="no policy that serves every arrival in time costs less; none: not known"
     )
@@ -109,12 +109,12 @@ class Saving(ConfigModel):
     high: float = Field(description="upper end of the interval")
 
 
-class Row(ConfigModel):
+class ScorecardRow(ConfigModel):
     """One policy on one job."""
 
     policy: str = Field(description="label of the policy")
     job: str = Field(description="name of the job")
-    metrics: dict[str, Estimate] = Field(description="by name, see METRICS")
+    metrics: dict[str, Estimate] = Field(description="by name, see EPISODE_METRICS")
     trips: dict[str, float] = Field(description="interventions per episode by guardrail, mean")
     differences: dict[str, Difference] = Field(description="against the reference, in units")
     relative: dict[str, Difference] = Field(description="against the reference, as a share of it")
@@ -148,7 +148,9 @@ class Scorecard(ConfigModel):
     reference: str | None = Field(description="the policy the others are compared with")
     config: dict[str, Any] = Field(description="the benchmark as it was run, defaults included")
     versions: dict[str, str] = Field(description="of what the numbers depend on")
-    rows: tuple[Row, ...] = Field(description="one per policy and job, in the benchmark's order")
+    rows: tuple[ScorecardRow, ...] = Field(
+        description="one per policy and job, in the benchmark's order"
+    )
     cells: tuple[Cell, ...] = Field(description="every run")
     timelines: tuple[Timeline, ...] = Field((), description="one run per policy and job")
 
@@ -162,7 +164,7 @@ class Scorecard(ConfigModel):
         """Names in the benchmark's order."""
         return tuple(dict.fromkeys(row.job for row in self.rows))
 
-    def row(self, policy: str, job: str) -> Row:
+    def row(self, policy: str, job: str) -> ScorecardRow:
         """The row of one policy and job; KeyError if there is none."""
         for row in self.rows:
             if (row.policy, row.job) == (policy, job):
@@ -195,13 +197,13 @@ class Scorecard(ConfigModel):
     def to_csv(self) -> str:
         """Every run as one line, interventions by guardrail in columns `trips.NAME`."""
         guardrails = sorted({name for cell in self.cells for name in cell.trips})
-        header = ["policy", "job", "load", "seed", *METRICS, "bound", "peak"]
+        header = ["policy", "job", "load", "seed", *EPISODE_METRICS, "bound", "peak"]
         header += [f"trips.{name}" for name in guardrails]
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(header)
         for cell in self.cells:
-            known = [*(cell.metrics.get(name) for name in METRICS), cell.bound, cell.peak]
+            known = [*(cell.metrics.get(name) for name in EPISODE_METRICS), cell.bound, cell.peak]
             values = ["" if value is None else repr(value) for value in known]
             trips = [cell.trips.get(name, 0) for name in guardrails]
             writer.writerow([cell.policy, cell.job, cell.load, cell.seed, *values, *trips])
@@ -219,7 +221,7 @@ def score(
     reference: str | None,
     confidence: float,
     resamples: int,
-) -> tuple[Row, ...]:
+) -> tuple[ScorecardRow, ...]:
     """One row per policy and job, policies side by side within a job.
 
     Args:
@@ -237,12 +239,12 @@ def score(
             mine = [cell for cell in cells if (cell.policy, cell.job) == (policy, job)]
             other = None if reference in (None, policy) else tables[str(reference)]
             rows.append(
-                Row(
+                ScorecardRow(
                     policy=policy,
                     job=job,
                     metrics={name: _estimate(values, how) for name, values in table.items()},
                     trips=_mean_trips(mine),
-                    differences=_differences(table, other, METRICS, how),
+                    differences=_differences(table, other, EPISODE_METRICS, how),
                     relative=_differences(table, other, RELATIVE, how, relative=True),
                     saving=_saving(mine, how),
                 )
@@ -258,7 +260,7 @@ def _tables(cells: Sequence[Cell], policy: str, job: str) -> dict[str, Floats]:
             by_load.setdefault(cell.load, []).append(cell.metrics)
     return {
         name: np.array([[run[name] for run in runs] for runs in by_load.values()])
-        for name in METRICS
+        for name in EPISODE_METRICS
         if all(name in run for runs in by_load.values() for run in runs)
     }
 

@@ -27,7 +27,7 @@ from dsp_gym.trackers.base import flatten
 
 __all__ = [
     "MlflowTracker",
-    "RunRecord",
+    "TrackedRun",
     "fetch_run",
     "is_model_uri",
     "promote",
@@ -44,7 +44,7 @@ _MODEL_URI = re.compile(r"^models:/(?P<name>[^@/]+)(?:@(?P<alias>[^/@]+)|/(?P<ve
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
+class TrackedRun:
     """What was recorded of a run, its files in a local folder."""
 
     run_id: str
@@ -208,7 +208,7 @@ def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
     return {"version": str(found.version), **dict(found.tags)}
 
 
-def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> RunRecord:
+def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> TrackedRun:
     """Fetches the record of a run, with all its files, into a folder that does not exist yet."""
     from mlflow.exceptions import MlflowException
 
@@ -223,7 +223,7 @@ def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> RunRecord:
             ) from error
     _download(run.info.artifact_uri, into, uri)
     data = run.data
-    return RunRecord(
+    return TrackedRun(
         run_id, run.info.run_name, dict(data.params), dict(data.metrics), dict(data.tags), into
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsp_gym.calibration.series_tables import Series, read_series
+from dsp_gym.calibration.series_tables import MeasuredSeries, read_series
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
@@ -71,7 +71,7 @@ def read(
     return Inputs(raw, told, None, facts.specs, facts, texts_in(facts, pieces))
 
 
-def _rows(series: Series, spec: JobSpec) -> Iterator[Row]:
+def _rows(series: MeasuredSeries, spec: JobSpec) -> Iterator[Row]:
     vertices = spec.topological_order()
     sources = [vertex.name for vertex in vertices if vertex.kind == "source"]
     sinks = [vertex.name for vertex in vertices if vertex.kind == "sink"]
@@ -95,7 +95,9 @@ def _rows(series: Series, spec: JobSpec) -> Iterator[Row]:
             yield t_s, "", 0, "tm_cpu_load", float(series.cpu_load[i])
 
 
-def _events(series: Series, spec: JobSpec) -> Iterator[tuple[float, str, dict[str, object]]]:
+def _events(
+    series: MeasuredSeries, spec: JobSpec
+) -> Iterator[tuple[float, str, dict[str, object]]]:
     """What ran at first, and every outage: from the first second without a sample to the last."""
     yield float(series.t_s[0]), "running", _configuration(spec, float(series.slots[0]))
     # A job that is sampled and has consumed nothing in a whole step is still coming up.

@@ -22,7 +22,7 @@ import yaml
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.studies.bench.environment import Rate
+from dsp_gym.studies.bench.environment import MeasuredRate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -183,7 +183,7 @@ def _table(
 
 def bench_spark(
     rows: int, runs: int, *, skew: bool, warm_ups: int = WARM_UPS, folder: Path | None = None
-) -> tuple[list[Rate], dict[str, float]]:
+) -> tuple[list[MeasuredRate], dict[str, float]]:
     """Rates of the scan, the aggregation and the whole build, and what else has a bar.
 
     Args:
@@ -237,10 +237,10 @@ def _timed(once: Callable[[], None], runs: int, warm_ups: int) -> list[float]:
 
 def _rate(
     name: str, rows: int, seconds: list[float], cores: int, per: int, bar: float | None
-) -> Rate:
+) -> MeasuredRate:
     rates = [rows / each / per for each in seconds]
     unit = "rows/s" if per == 1 else "rows/s per core"
-    return Rate(
+    return MeasuredRate(
         name, unit, statistics.median(rates), min(rates), max(rates), len(rates), cores, bar
     )
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from dsp_gym.cli import app
 from dsp_gym.config import load, names
 from dsp_gym.control.loop import ControlLoop
-from dsp_gym.evaluation.scorecard import METRICS, Scorecard
+from dsp_gym.evaluation.scorecard import EPISODE_METRICS, Scorecard
 
 BENCHMARK = """
 description: Two policies, two loads
@@ -90,7 +90,7 @@ def test_a_fixed_configuration_costs_what_it_costs(benchmark):
     hour = 7 * (0.04048 + memory_gib * 0.004445)
     assert cell.metrics["cost"] == pytest.approx(hour * 900 / 3600, rel=0.05)
     assert cell.metrics["rescales"] <= 1
-    assert set(cell.metrics) == set(METRICS)
+    assert set(cell.metrics) == set(EPISODE_METRICS)
 
 
 def test_results_are_printed_and_written(benchmark, tmp_path):

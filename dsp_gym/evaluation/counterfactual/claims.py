@@ -25,8 +25,8 @@ __all__ = [
     "Estimated",
     "ModelError",
     "Trust",
-    "agreement",
-    "claim",
+    "decision_agreement",
+    "claim_of",
     "figures_of",
     "model_error",
 ]
@@ -158,7 +158,7 @@ def _mean(values: Floats) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def claim(
+def claim_of(
     policy: str,
     predicted: dict[str, Floats],
     incumbent: dict[str, Floats],
@@ -185,7 +185,7 @@ def claim(
             name: _estimated(values, off.get(name, 0.0))
             for name, values in {**predicted, "saving": saved, "later": later}.items()
         }
-    same, near = agreement(course, decided)
+    same, near = decision_agreement(course, decided)
     if decided is None:
         return Claim(policy, figures, same, near, {}, {}, 0)
     return Claim(
@@ -193,7 +193,7 @@ def claim(
     )
 
 
-def agreement(course: Course, decided: Decided | None) -> tuple[float, float]:
+def decision_agreement(course: Course, decided: Decided | None) -> tuple[float, float]:
     """How often what a policy wanted is what ran: exactly, and within one task per vertex."""
     if decided is None or not decided.asked.any():
         return float("nan"), float("nan")

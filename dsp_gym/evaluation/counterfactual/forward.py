@@ -24,7 +24,7 @@ from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.simulation.options import SAMPLE_S, Measurement, SimulationOptions
 from dsp_gym.simulation.state import X_PENDING
 
-__all__ = ["Followed", "Predicted", "arrival_rates", "forward"]
+__all__ = ["IncumbentReplay", "Predicted", "arrival_rates", "forward"]
 
 
 WARM_UP_S = 300
@@ -42,7 +42,7 @@ class Predicted:
     changes: Ints  # (K, S) whether the decision differed from what ran
 
 
-class Followed:
+class IncumbentReplay:
     """The incumbent: decides what was observed running next, if need be after an outage.
 
     Args:
@@ -128,7 +128,7 @@ def forward(
     running, level, changes = [], [], []
     for seconds in np.diff(slot_ends_s(course, part), prepend=0).tolist():
         loop.interval_s = max(1, seconds)
-        outage_s = policy.outage_s if isinstance(policy, Followed) else None
+        outage_s = policy.outage_s if isinstance(policy, IncumbentReplay) else None
         if outage_s is not None and isinstance(measured, MeasuredJobs):
             measured.take(outage_s)
         step = loop.step()

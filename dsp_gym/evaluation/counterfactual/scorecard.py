@@ -21,12 +21,12 @@ from dsp_gym.evaluation.counterfactual.claims import (
     Claim,
     ModelError,
     Trust,
-    claim,
+    claim_of,
     figures_of,
     model_error,
 )
 from dsp_gym.evaluation.counterfactual.course import Course, read_course
-from dsp_gym.evaluation.counterfactual.forward import Followed, Predicted, forward
+from dsp_gym.evaluation.counterfactual.forward import IncumbentReplay, Predicted, forward
 from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_observed_outages
 from dsp_gym.evaluation.counterfactual.verdict import Verdict, judge
 from dsp_gym.guardrails.chain import build_for
@@ -148,7 +148,9 @@ def scorecard(
             notes.append(f"{name}: {problem}")
     claims = _with_regret(
         [
-            claim(name, figures_of(found), base, error, how.trust, course.decided.get(name), course)
+            claim_of(
+                name, figures_of(found), base, error, how.trust, course.decided.get(name), course
+            )
             for name, found in predicted.items()
         ]
     )
@@ -187,7 +189,7 @@ def _predicted(
     name: str, spec: JobSpec, config: RunConfig, course: Course, part: slice, seeds: int
 ) -> Predicted:
     if name == INCUMBENT:
-        followed = Followed(course, part, observed_outages_s(course, spec))
+        followed = IncumbentReplay(course, part, observed_outages_s(course, spec))
         return forward(spec, course, part, followed, None, config.window, seeds)
     seat = next(s for n, s in zip(seat_names(config), config.seats, strict=True) if n == name)
     policy = without_words(make(seat.policy))

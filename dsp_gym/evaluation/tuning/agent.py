@@ -11,8 +11,8 @@ from typing import Any
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.evaluation.tuning.objective import Score, Told
-from dsp_gym.evaluation.tuning.space import merged
+from dsp_gym.evaluation.tuning.objective import OnSteps, Score
+from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.loads.splits import LoadSet, SeedRange
 
 __all__ = ["AgentObjective", "with_held_out_seeds"]
@@ -58,10 +58,10 @@ class AgentObjective:
     def config(self, params: Mapping[str, Any]) -> ExperimentConfig:
         """The experiment with these hyper-parameters, as it would be trained in full."""
         document = self._config.model_dump(mode="json", by_alias=True)
-        agent = merged(document["agent"], params)
+        agent = with_params(document["agent"], params)
         return parse(ExperimentConfig, {**document, "agent": agent}, "the search space")
 
-    def score(self, params: Mapping[str, Any], told: Told) -> Score:
+    def score(self, params: Mapping[str, Any], told: OnSteps) -> Score:
         config = self.config(params)
         agent = config.agent.model_copy(
             update={

@@ -20,7 +20,7 @@ from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.run import benchmark_job, evaluate
-from dsp_gym.evaluation.tuning.space import merged
+from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
@@ -30,7 +30,7 @@ from dsp_gym.policies.registry import resolve
 __all__ = ["Goal", "Objective", "PolicyObjective", "Score", "training_benchmark"]
 
 Goal = Literal["cost", "reward"]
-Told = Callable[[int, int], None]
+OnSteps = Callable[[int, int], None]
 """Told of steps taken, and of steps in all."""
 
 LABEL = "candidate"
@@ -53,7 +53,7 @@ class Score:
 class Objective(Protocol):
     """Judges parameters."""
 
-    def score(self, params: Mapping[str, Any], told: Told) -> Score:
+    def score(self, params: Mapping[str, Any], told: OnSteps) -> Score:
         """Runs them on training loads."""
 
     def about(self) -> dict[str, Any]:
@@ -119,9 +119,9 @@ class PolicyObjective:
 
     def config(self, params: Mapping[str, Any]) -> PolicyConfig:
         """The policy with these parameters."""
-        return PolicyConfig(policy=self.base.policy, params=merged(self.base.params, params))
+        return PolicyConfig(policy=self.base.policy, params=with_params(self.base.params, params))
 
-    def score(self, params: Mapping[str, Any], told: Told) -> Score:
+    def score(self, params: Mapping[str, Any], told: OnSteps) -> Score:
         earned: list[float] = []
 
         def observe(_label: str, taken: int, steps: int, step: Step) -> None:

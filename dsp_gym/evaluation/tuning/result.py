@@ -11,13 +11,13 @@ import yaml
 from dsp_gym import __version__
 from dsp_gym.config.files import write_atomic
 from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.evaluation.tuning.study import Best
+from dsp_gym.evaluation.tuning.study import BestTrial
 from dsp_gym.policies.config import PolicyConfig
 
 __all__ = ["provenance", "write_experiment", "write_policy"]
 
 
-def provenance(best: Best, about: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def provenance(best: BestTrial, about: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Where parameters come from, and how much better than the default they did there."""
     return {
         **about,

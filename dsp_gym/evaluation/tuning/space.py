@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 
-__all__ = ["AGENT", "GROUP", "Pick", "SearchSpace", "merged", "search_space", "tunable"]
+__all__ = ["AGENT", "GROUP", "Pick", "SearchSpace", "with_params", "search_space", "tunable"]
 
 GROUP = "dsp_gym.search_spaces"
 """Entry-point group under which a distribution offers search spaces, by the policy's name."""
@@ -72,7 +72,7 @@ def tunable() -> tuple[str, ...]:
     return tuple(_entries())
 
 
-def merged(base: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def with_params(base: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters with those that were found put over them, level by level.
 
     >>> merged({"ds2": {"interval_s": 30, "min_down": 1}}, {"ds2": {"min_down": 2}})
@@ -81,7 +81,7 @@ def merged(base: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     whole = dict(base)
     for key, value in found.items():
         both = isinstance(value, Mapping) and isinstance(whole.get(key), Mapping)
-        whole[key] = merged(whole[key], value) if both else value
+        whole[key] = with_params(whole[key], value) if both else value
     return whole
 
 

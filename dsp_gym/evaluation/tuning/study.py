@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from dsp_gym.errors import ConfigError, MissingExtraError, StorageError
-from dsp_gym.evaluation.tuning.objective import Objective, Score, Told
+from dsp_gym.evaluation.tuning.objective import Objective, OnSteps, Score
 from dsp_gym.evaluation.tuning.space import SearchSpace, Value
 
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["Best", "Progress", "tune"]
+__all__ = ["BestTrial", "SearchProgress", "tune"]
 
 DEFAULT = -1
 """Number of the trial with the parameters as they are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestTrial:
     """The best parameters so far."""
 
     params: Mapping[str, Any]
@@ -44,13 +44,13 @@ class Best:
         return self.trial == DEFAULT
 
 
-class Progress(Protocol):
+class SearchProgress(Protocol):
     """Told how far the search is."""
 
     def step(self, trial: int, taken: int, steps: int) -> None:
         """A trial has taken so many steps."""
 
-    def done(self, trial: int, score: Score, best: Best) -> None:
+    def done(self, trial: int, score: Score, best: BestTrial) -> None:
         """A trial is done; `best` counts it."""
 
 
@@ -62,8 +62,8 @@ def tune(
     trials: int,
     seed: int,
     resume: bool,
-    progress: Progress,
-) -> Best:
+    progress: SearchProgress,
+) -> BestTrial:
     """Searches for parameters.
 
     The parameters as they are come first, and are the answer if nothing better is found. Every
@@ -130,7 +130,7 @@ class _Interruptible:
     def __init__(self, objective: Objective, interrupt: _Interrupt) -> None:
         self._objective, self._interrupt = objective, interrupt
 
-    def score(self, params: Mapping[str, Any], told: Told) -> Score:
+    def score(self, params: Mapping[str, Any], told: OnSteps) -> Score:
         self._interrupt.judging = True
         try:
             if self._interrupt.asked:
@@ -149,9 +149,9 @@ def _trial(
     space: SearchSpace,
     study: optuna.Study,
     seed: int,
-    best: Best,
-    progress: Progress,
-) -> Best:
+    best: BestTrial,
+    progress: SearchProgress,
+) -> BestTrial:
     number = best.trials
     drawn = np.random.SeedSequence([seed, number]).generate_state(1)
     study.sampler = optuna.samplers.TPESampler(seed=int(drawn[0]), n_startup_trials=10)
@@ -169,7 +169,7 @@ def _trial(
     return best
 
 
-def _default(objective: Objective, study: optuna.Study, progress: Progress) -> Best:
+def _default(objective: Objective, study: optuna.Study, progress: SearchProgress) -> BestTrial:
     """The parameters as they are, judged when the study begins."""
     if "default" in study.user_attrs:
         return _best(study)
@@ -182,7 +182,7 @@ def _default(objective: Objective, study: optuna.Study, progress: Progress) -> B
     return best
 
 
-def _best(study: optuna.Study, interrupted: bool = False) -> Best:
+def _best(study: optuna.Study, interrupted: bool = False) -> BestTrial:
     default = Score(**study.user_attrs["default"])
     params, score, trial = "{}", default, DEFAULT
     done = [t for t in study.get_trials(deepcopy=False) if t.state.name == "COMPLETE"]
@@ -191,7 +191,7 @@ def _best(study: optuna.Study, interrupted: bool = False) -> Best:
         judged = Score(float(one.value or 0.0), told["excess"], told["metrics"])
         if judged.order < score.order:
             params, score, trial = told["params"], judged, told["number"]
-    return Best(json.loads(params), score, trial, default, len(done), interrupted)
+    return BestTrial(json.loads(params), score, trial, default, len(done), interrupted)
 
 
 class _TrialPick:

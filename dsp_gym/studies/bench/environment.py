@@ -22,7 +22,7 @@ from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["Rate", "bench_environment", "experiment", "machine", "measure"]
+__all__ = ["MeasuredRate", "bench_environment", "experiment", "machine", "measure"]
 
 JOB = "bench-8"
 GUARDRAILS = "floor"
@@ -34,12 +34,12 @@ rescales an hour, as often as the shipped agent asks for one."""
 MINIMUM_S = 2.0
 """A run lasts at least this long: an episode of the batch and its reset."""
 
-WARM_UP_S = 4.0
+BENCH_WARM_UP_S = 4.0
 """Before the first run: compiled code is loaded, and the loads of training are drawn and kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class MeasuredRate:
     """A rate per second: median, slowest and fastest run."""
 
     name: str
@@ -54,10 +54,10 @@ class Rate:
 
 def measure(
     name: str, unit: str, once: Callable[[], int], *, runs: int, threads: int, bar: float | None
-) -> Rate:
+) -> MeasuredRate:
     """Rate of a piece of work that says how many units it did, run for a second or more."""
     begun = time.perf_counter()
-    while time.perf_counter() - begun < WARM_UP_S:
+    while time.perf_counter() - begun < BENCH_WARM_UP_S:
         once()
     rates = []
     for _ in range(runs):
@@ -65,10 +65,12 @@ def measure(
         while (elapsed := time.perf_counter() - begun) < MINIMUM_S:
             done += once()
         rates.append(done / elapsed)
-    return Rate(name, unit, statistics.median(rates), min(rates), max(rates), runs, threads, bar)
+    return MeasuredRate(
+        name, unit, statistics.median(rates), min(rates), max(rates), runs, threads, bar
+    )
 
 
-def bench_environment(jobs: int = 1024, runs: int = 5) -> list[Rate]:
+def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
     """The native batch, the same without guardrails, and one environment."""
     rates = []
     for guardrails, bar in ((GUARDRAILS, 100_000.0), (None, None)):

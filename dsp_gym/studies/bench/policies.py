@@ -23,7 +23,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import available, make
 from dsp_gym.simulation.options import SimulationOptions
-from dsp_gym.studies.bench.environment import JOB, Rate, measure
+from dsp_gym.studies.bench.environment import JOB, MeasuredRate, measure
 
 __all__ = ["RULES", "bench_policies", "rule_policies"]
 
@@ -62,7 +62,9 @@ def rule_policies(names: Iterable[str] = ()) -> list[str]:
     return list(names) or [name for name in RULES if name in installed]
 
 
-def bench_policies(names: Iterable[str] = (), jobs: int = 1024, runs: int = 5) -> list[Rate]:
+def bench_policies(
+    names: Iterable[str] = (), jobs: int = 1024, runs: int = 5
+) -> list[MeasuredRate]:
     """Decisions per second of every rule policy: a batch of eight vertices, one job of sixteen."""
     wanted = rule_policies(names)
     rates = []

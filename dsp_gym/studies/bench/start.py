@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 
-from dsp_gym.studies.bench.environment import Rate
+from dsp_gym.studies.bench.environment import MeasuredRate
 
 __all__ = ["bench_start"]
 
@@ -18,13 +18,13 @@ _STARTS = {
 }
 
 
-def bench_start(runs: int = 5) -> list[Rate]:
+def bench_start(runs: int = 5) -> list[MeasuredRate]:
     """Processor milliseconds of a fresh interpreter, its own start included."""
     found = []
     for name, code in _STARTS.items():
         spent = sorted(_milliseconds(code) for _ in range(runs))
         median = statistics.median(spent)
-        found.append(Rate(name, "CPU ms", median, spent[0], spent[-1], runs, 1, None))
+        found.append(MeasuredRate(name, "CPU ms", median, spent[0], spent[-1], runs, 1, None))
     return found
 
 

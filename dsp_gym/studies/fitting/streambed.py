@@ -30,13 +30,19 @@ from dsp_gym.job.scaling import hottest_share, useful_tasks
 from dsp_gym.job.spec import Efficiency, JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
-from dsp_gym.studies.fitting.streambed_data import ENOUGH_MIB, Cell, Run, cells, read_runs
+from dsp_gym.studies.fitting.streambed_data import (
+    ENOUGH_MIB,
+    StreambedCell,
+    StreambedRun,
+    cells,
+    read_runs,
+)
 
 __all__ = [
     "AT_SCALE",
     "CROWDED_MIB",
     "QUERIES",
-    "Prediction",
+    "CellPrediction",
     "Query",
     "fit",
     "fit_miss",
@@ -178,10 +184,10 @@ MOST_TASKS = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class CellPrediction:
     """A cell, and what a fit that had not seen its slot budget says."""
 
-    cell: Cell
+    cell: StreambedCell
     published_per_s: float  # with the parallelism of the measurement
     placed_per_s: float  # placed by `dsp-gym mst --slots`
 
@@ -196,7 +202,7 @@ class Prediction:
         return self.placed_per_s / self.cell.mst_per_s - 1
 
 
-def fit(query: Query, training: Sequence[Cell], text: str) -> str:
+def fit(query: Query, training: Sequence[StreambedCell], text: str) -> str:
     """The job file with its numbers fitted to the training cells."""
     text = with_values(text, _from_operator_rates(query, training, text))
     model = _Model(query, text)
@@ -217,7 +223,7 @@ def fit(query: Query, training: Sequence[Cell], text: str) -> str:
     return with_values(text, dict(zip(names, start * np.exp(best), strict=True)))
 
 
-def production_cell(query: Query, training: Sequence[Cell]) -> Cell | None:
+def production_cell(query: Query, training: Sequence[StreambedCell]) -> StreambedCell | None:
     """The production run, placed as StreamBed places it: rates of the largest budget measured."""
     run = query.production
     if run is None:
@@ -237,10 +243,10 @@ def production_cell(query: Query, training: Sequence[Cell]) -> Cell | None:
         mst_per_s=run.mst_per_s,
         parallelism=(seen[0].parallelism[0], *tasks),
     )
-    return Cell(query.name, run.memory_mib, run.slots, (placed,))
+    return StreambedCell(query.name, run.memory_mib, run.slots, (placed,))
 
 
-def fit_miss(query: Query, crowded: Sequence[Cell], text: str) -> str:
+def fit_miss(query: Query, crowded: Sequence[StreambedCell], text: str) -> str:
     """The job file with the cost of a cache miss fitted to cells whose state does not fit."""
     model = _Model(query, text)
     start = fitted_values(text)["join_miss_us"]
@@ -252,7 +258,7 @@ def fit_miss(query: Query, crowded: Sequence[Cell], text: str) -> str:
     return with_values(text, {"join_miss_us": start * float(np.exp(_minimize(loss, 1)[0]))})
 
 
-def leave_one_out(query: Query, runs: Sequence[Run], text: str) -> list[Prediction]:
+def leave_one_out(query: Query, runs: Sequence[StreambedRun], text: str) -> list[CellPrediction]:
     """Each cell of 2 GB per slot and more, predicted by a fit without its slot budget."""
     every = cells(runs, query.name)
     found = []
@@ -263,7 +269,7 @@ def leave_one_out(query: Query, runs: Sequence[Run], text: str) -> list[Predicti
         for cell in every:
             if cell.slots == slots:
                 placed = place(with_slot_memory(spec, cell.memory_mib), slots)
-                found.append(Prediction(cell, model.predict(cell), placed.result.rate_per_s))
+                found.append(CellPrediction(cell, model.predict(cell), placed.result.rate_per_s))
     return found
 
 
@@ -283,15 +289,15 @@ class _Model:
         for tables in self.tables.values():
             self._write(tables)
 
-    def predict(self, cell: Cell) -> float:
+    def predict(self, cell: StreambedCell) -> float:
         """MST of a cell: the median over its repeats, whose parallelism may differ."""
         return statistics.median(self._mst(run) for run in cell.runs)
 
-    def loss(self, cell: Cell) -> float:
+    def loss(self, cell: StreambedCell) -> float:
         """Squared log error of the cell, in units of the noise."""
         return float(np.log(self.predict(cell) / cell.mst_per_s) / MST_NOISE) ** 2
 
-    def _mst(self, run: Run) -> float:
+    def _mst(self, run: StreambedRun) -> float:
         tables = self._of(run.memory_mib)
         p = np.zeros(len(self.column), np.int64)
         for name, tasks in zip(self.query.operators, run.parallelism, strict=True):
@@ -348,7 +354,9 @@ class _Model:
         )
 
 
-def _from_operator_rates(query: Query, training: Sequence[Cell], text: str) -> dict[str, float]:
+def _from_operator_rates(
+    query: Query, training: Sequence[StreambedCell], text: str
+) -> dict[str, float]:
     """Selectivities, and the CPU time of vertices that never limit."""
     runs = [run for cell in training for run in cell.runs]
     values = {}

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from dsp_gym.errors import ConfigError
 
-__all__ = ["ENOUGH_MIB", "Cell", "Run", "cells", "read_runs", "read_table"]
+__all__ = ["ENOUGH_MIB", "StreambedCell", "StreambedRun", "cells", "read_runs", "read_table"]
 
 ENOUGH_MIB = 2048
 """Memory per slot from which it has no effect on any query."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StreambedRun:
     """One measured configuration."""
 
     query: str
@@ -30,13 +30,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class StreambedCell:
     """Repeats of one (query, memory, slot budget)."""
 
     query: str
     memory_mib: int
     slots: int
-    runs: tuple[Run, ...]
+    runs: tuple[StreambedRun, ...]
 
     @property
     def mst_per_s(self) -> float:
@@ -44,7 +44,7 @@ class Cell:
         return statistics.median(run.mst_per_s for run in self.runs)
 
 
-def read_runs(data: Path) -> list[Run]:
+def read_runs(data: Path) -> list[StreambedRun]:
     """Grid runs of the data folder, without aborted and single-task ones."""
     operators: dict[str, list[dict[str, str]]] = {}
     for row in read_table(data / "streambed_operator_rates.csv"):
@@ -55,7 +55,7 @@ def read_runs(data: Path) -> list[Run]:
             continue
         ops = sorted(operators[row["run_id"]], key=lambda op: int(op["op_index"]))
         runs.append(
-            Run(
+            StreambedRun(
                 row["query"],
                 int(row["slot_memory_mb"]),
                 int(row["slot_budget"]),
@@ -68,11 +68,13 @@ def read_runs(data: Path) -> list[Run]:
     return runs
 
 
-def cells(runs: Sequence[Run], query: str, memories: Sequence[int] = ()) -> list[Cell]:
+def cells(
+    runs: Sequence[StreambedRun], query: str, memories: Sequence[int] = ()
+) -> list[StreambedCell]:
     """The runs of a query gathered by cell; without memories, those of 2 GB per slot and more."""
     keys = sorted({(r.memory_mib, r.slots) for r in runs if r.query == query})
     return [
-        Cell(
+        StreambedCell(
             query,
             memory,
             slots,

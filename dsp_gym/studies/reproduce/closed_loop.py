@@ -18,17 +18,17 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["Configuration", "Run", "can_lose", "closed_loop"]
+__all__ = ["Scaling", "ClosedLoopRun", "can_lose", "closed_loop"]
 
-Configuration = dict[str, tuple[int, int]]
+Scaling = dict[str, tuple[int, int]]
 """Parallelism and memory level by vertex, sources left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ClosedLoopRun:
     """What became of a run: every configuration that ran, and when it was first seen running."""
 
-    path: tuple[tuple[float, Configuration], ...]
+    path: tuple[tuple[float, Scaling], ...]
     sustained: float  # processed over offered in the last ten minutes
 
     @property
@@ -37,11 +37,11 @@ class Run:
         return len(self.path) - 1
 
     @property
-    def final(self) -> Configuration:
+    def final(self) -> Scaling:
         """The configuration at the end."""
         return self.path[-1][1]
 
-    def at(self, t_s: float) -> Configuration:
+    def at(self, t_s: float) -> Scaling:
         """The configuration that was running at a time."""
         return [configuration for since, configuration in self.path if since <= t_s][-1]
 
@@ -59,7 +59,7 @@ def closed_loop(
     rates_per_s: Floats,
     start: Mapping[str, int] | int | None = None,
     seed: int = 0,
-) -> Run:
+) -> ClosedLoopRun:
     """Run a policy on one job for as long as there are rates.
 
     Args:
@@ -84,7 +84,7 @@ def closed_loop(
     loop = ControlLoop(jobs, make(policy), None, interval_s)
     loop.reset(seeds)
     scaled = [v for v, name in enumerate(names) if spec.vertex(name).kind != "source"]
-    path: list[tuple[float, Configuration]] = []
+    path: list[tuple[float, Scaling]] = []
     outcomes: list[Outcome] = []
     for _ in range(len(rates_per_s) // interval_s):
         step = loop.step()
@@ -99,10 +99,10 @@ def closed_loop(
     last = outcomes[-max(1, 600 // interval_s) :]
     processed = sum(float(o.processed[0]) for o in last)
     offered = sum(float(o.arrived[0]) for o in last)
-    return Run(tuple(path), processed / offered)
+    return ClosedLoopRun(tuple(path), processed / offered)
 
 
-def can_lose(spec: JobSpec, configuration: Configuration, rate_per_s: float, tasks: int) -> bool:
+def can_lose(spec: JobSpec, configuration: Scaling, rate_per_s: float, tasks: int) -> bool:
     """Whether some vertex could do with that many tasks less at this load."""
     parallelism = {name: p for name, (p, _) in configuration.items()}
     levels = {name: level for name, (_, level) in configuration.items()}

@@ -25,15 +25,15 @@ from dsp_gym.calibration.series_fit import (
 )
 from dsp_gym.calibration.series_job import END_TO_END_SLO_S, job_text
 from dsp_gym.calibration.series_tables import (
+    MeasuredSeries,
     RecordedOutage,
-    Series,
     read_outages,
     read_profiles,
     read_series,
 )
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.studies.reproduce.check import Check, skipped
-from dsp_gym.studies.reproduce.replay import Outage, Replayed, merged, replay
+from dsp_gym.studies.reproduce.replay import Replayed, ReplayedOutage, merge_outages, replay
 
 __all__ = ["Comparison", "compare", "demeter", "injected_reread_s", "row_means"]
 
@@ -142,7 +142,7 @@ def _fitted(data: Path) -> tuple[SeriesFit, list[RecordedOutage]]:
 
 
 def _replay(
-    recorded: Series,
+    recorded: MeasuredSeries,
     policy: str,
     fit: SeriesFit,
     own: Sequence[RecordedOutage],
@@ -151,7 +151,7 @@ def _replay(
     # A redeploy starts from a savepoint, all other restarts from the last checkpoint.
     rescale_s = 0.0 if policy == OPERATOR else CHECKPOINT_S / 2
     listed = [
-        Outage(
+        ReplayedOutage(
             o.t_s,
             o.outage_s,
             o.slots_after or fit.slots,
@@ -163,10 +163,12 @@ def _replay(
     unlisted = [] if policy == OPERATOR else _unlisted(recorded, listed, start)
     spec = job_spec(job_text(fit, "cars", ["demeter_cars_static24.csv"], 4096.0), "cars.yaml")
     offered = recorded.every_second(LOAD_FACTOR)
-    return replay(spec, offered, start, merged([*listed, *unlisted]))
+    return replay(spec, offered, start, merge_outages([*listed, *unlisted]))
 
 
-def _unlisted(recorded: Series, listed: Sequence[Outage], start: int) -> list[Outage]:
+def _unlisted(
+    recorded: MeasuredSeries, listed: Sequence[ReplayedOutage], start: int
+) -> list[ReplayedOutage]:
     """Changes of slots that left no gap in the throughput: short restarts.
 
     A row counts where its slots stay for the next one too and no listed outage is near.
@@ -185,7 +187,7 @@ def _unlisted(recorded: Series, listed: Sequence[Outage], start: int) -> list[Ou
             current = max((o for o in order if o.t_s <= t), key=lambda o: o.t_s).slots
         if slots[i] == slots[i + 1] and slots[i] not in (current, 0):
             current = float(slots[i])
-            found.append(Outage(t, UNLISTED_S, int(slots[i]), CHECKPOINT_S / 2))
+            found.append(ReplayedOutage(t, UNLISTED_S, int(slots[i]), CHECKPOINT_S / 2))
     return found
 
 

@@ -17,7 +17,12 @@ from dsp_gym.arrays import Bools, Floats
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.calibration.series_fit import LOAD_FACTOR
 from dsp_gym.calibration.series_job import END_TO_END_SLO_S
-from dsp_gym.calibration.series_tables import RecordedOutage, Series, read_outages, read_series
+from dsp_gym.calibration.series_tables import (
+    MeasuredSeries,
+    RecordedOutage,
+    read_outages,
+    read_series,
+)
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
@@ -224,7 +229,7 @@ def demeter_autoscalers(data: Path | None) -> list[Check]:
 def _day(
     spec: JobSpec,
     jobs: SimulatedJobs,
-    recorded: Series,
+    recorded: MeasuredSeries,
     offered: Floats,
     slots: list[tuple[float, int]],
     restarts: int,

@@ -9,7 +9,7 @@ import numpy as np
 from dsp_gym.job.catalog import load_job
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.studies.reproduce.check import Check
-from dsp_gym.studies.reproduce.closed_loop import Configuration, Run, closed_loop
+from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, Scaling, closed_loop
 from dsp_gym.studies.reproduce.ds2 import instrumented
 
 __all__ = ["dhalion_word_count"]
@@ -93,17 +93,17 @@ def dhalion_word_count(_data: Path | None = None) -> list[Check]:
     ]
 
 
-def most_moved(run: Run) -> int:
+def most_moved(run: ClosedLoopRun) -> int:
     """The most operators that one step rescaled."""
     pairs = zip(run.path, run.path[1:], strict=False)
     return max((_moved(before, after) for (_, before), (_, after) in pairs), default=0)
 
 
-def _moved(before: Configuration, after: Configuration) -> int:
+def _moved(before: Scaling, after: Scaling) -> int:
     return sum(before[name] != after[name] for name in after)
 
 
-def _path(run: Run) -> str:
+def _path(run: ClosedLoopRun) -> str:
     return " -> ".join(
         f"({', '.join(str(p) for p, _ in configuration.values())}) at {t_s:.0f} s"
         for t_s, configuration in run.path

@@ -20,10 +20,10 @@ MEMORY_MIB = (128, 256, 512, 1024, 2048)
 SUSTAINED = 0.99
 SOURCE = "Justin, section 3, Figure 4"
 
-Rates = dict[tuple[int, int], float]
+RateTable = dict[tuple[int, int], float]
 
 
-def rates_per_s(workload: str) -> tuple[Rates, float]:
+def rates_per_s(workload: str) -> tuple[RateTable, float]:
     """Share of the target each (tasks; MiB) reaches, not capped, and the target in records/s."""
     spec = load_job(f"justin-{workload}")
     tables = compile_jobs([spec])
@@ -102,7 +102,7 @@ def justin_micro(_data: Path | None = None) -> list[Check]:
     ]
 
 
-def _pattern(name: str, rates: Rates, published: set[tuple[int, int]], claim: str) -> Check:
+def _pattern(name: str, rates: RateTable, published: set[tuple[int, int]], claim: str) -> Check:
     ours = {key for key, share in rates.items() if share >= SUSTAINED}
     return Check(
         f"justin-micro/{name}",

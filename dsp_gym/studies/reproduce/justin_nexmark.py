@@ -17,7 +17,7 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import resolve
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 from dsp_gym.studies.reproduce.check import Check
-from dsp_gym.studies.reproduce.closed_loop import Configuration, Run, closed_loop
+from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, Scaling, closed_loop
 
 __all__ = ["justin_nexmark"]
 
@@ -28,7 +28,7 @@ NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedQuery:
     """What the paper prints of one query: (tasks, level) of the scaled vertex, steps, savings."""
 
     vertex: str
@@ -41,7 +41,7 @@ class Published:
 
 
 PUBLISHED = {
-    "q1": Published(
+    "q1": PublishedQuery(
         "map",
         (7, 0),
         (7, NONE),
@@ -50,10 +50,10 @@ PUBLISHED = {
         note="the paper prints 40 %: its two "
         "figures, 2,317 and 1,379 MB, do not fit its own profile with seven tasks",
     ),
-    "q3": Published("join", (12, 0), (12, 0), 9.5, 0.5, note="the paper prints 10 %, rounded"),
-    "q5": Published("window", (24, 0), (24, 0), 2.0, 0.5),
-    "q8": Published("join", (24, 0), (12, 1), 27.0, 0.5, 48.0),
-    "q11": Published("session", (12, 0), (6, 1), 27.8, 0.5, 46.0),
+    "q3": PublishedQuery("join", (12, 0), (12, 0), 9.5, 0.5, note="the paper prints 10 %, rounded"),
+    "q5": PublishedQuery("window", (24, 0), (24, 0), 2.0, 0.5),
+    "q8": PublishedQuery("join", (24, 0), (12, 1), 27.0, 0.5, 48.0),
+    "q11": PublishedQuery("session", (12, 0), (6, 1), 27.8, 0.5, 46.0),
 }
 
 PAPER_2 = PolicyConfig(policy="justin-paper", params={"max_level": 2})
@@ -93,7 +93,7 @@ def justin_nexmark(_data: Path | None = None, seed: int = 0) -> list[Check]:
     return checks
 
 
-def _run(spec: JobSpec, policy: str | PolicyConfig, seed: int) -> Run:
+def _run(spec: JobSpec, policy: str | PolicyConfig, seed: int) -> ClosedLoopRun:
     return closed_loop(
         spec,
         policy,
@@ -111,7 +111,13 @@ def _shown(configuration: tuple[int, int], base_mib: int = 158) -> str:
 
 
 def _final(
-    query: str, policy: str, run: Run, vertex: str, published: tuple[int, int], *, fit: bool
+    query: str,
+    policy: str,
+    run: ClosedLoopRun,
+    vertex: str,
+    published: tuple[int, int],
+    *,
+    fit: bool,
 ) -> Check:
     ours = run.final[vertex]
     allowed = max(1.0, 0.1 * published[0])
@@ -128,7 +134,7 @@ def _final(
     )
 
 
-def _steps(query: str, policy: str, run: Run, ds2: Run) -> Check:
+def _steps(query: str, policy: str, run: ClosedLoopRun, ds2: ClosedLoopRun) -> Check:
     return Check(
         name=f"justin-nexmark/{query}-{policy}-steps",
         source=SOURCE,
@@ -141,7 +147,7 @@ def _steps(query: str, policy: str, run: Run, ds2: Run) -> Check:
     )
 
 
-def _levels(query: str, policy: str, run: Run, published: Published) -> Check:
+def _levels(query: str, policy: str, run: ClosedLoopRun, published: PublishedQuery) -> Check:
     """Stateless vertices lose their memory; the scaled one goes up at once, or never."""
     path = [configuration[published.vertex][1] for _, configuration in run.path]
     end = published.justin[1]
@@ -158,7 +164,7 @@ def _levels(query: str, policy: str, run: Run, published: Published) -> Check:
     )
 
 
-def _resources(spec: JobSpec, configuration: Configuration) -> Resources:
+def _resources(spec: JobSpec, configuration: Scaling) -> Resources:
     return requested(
         spec,
         {name: tasks for name, (tasks, _) in configuration.items()},
@@ -166,7 +172,7 @@ def _resources(spec: JobSpec, configuration: Configuration) -> Resources:
     )
 
 
-def _saved(spec: JobSpec, ds2: Configuration, justin: Configuration) -> dict[str, float]:
+def _saved(spec: JobSpec, ds2: Scaling, justin: Scaling) -> dict[str, float]:
     before, after = _resources(spec, ds2), _resources(spec, justin)
     return {
         "memory": 100 * (1 - after.memory_mib / before.memory_mib),
@@ -174,13 +180,18 @@ def _saved(spec: JobSpec, ds2: Configuration, justin: Configuration) -> dict[str
     }
 
 
-def _claims(published: Published) -> list[tuple[str, float]]:
+def _claims(published: PublishedQuery) -> list[tuple[str, float]]:
     claims = [("memory", published.memory_saved)]
     return claims if published.cpu_saved is None else [*claims, ("cpu", published.cpu_saved)]
 
 
 def _savings(
-    query: str, policy: str, spec: JobSpec, run: Run, ds2: Run, published: Published
+    query: str,
+    policy: str,
+    spec: JobSpec,
+    run: ClosedLoopRun,
+    ds2: ClosedLoopRun,
+    published: PublishedQuery,
 ) -> list[Check]:
     saved = _saved(spec, ds2.final, run.final)
     return [
@@ -198,7 +209,7 @@ def _savings(
     ]
 
 
-def _published_savings(query: str, spec: JobSpec, published: Published) -> list[Check]:
+def _published_savings(query: str, spec: JobSpec, published: PublishedQuery) -> list[Check]:
     """The cost function on the paper's own finals."""
     others = [v.name for v in spec.vertices if v.kind != "source" and v.name != published.vertex]
     ds2 = {published.vertex: published.ds2} | dict.fromkeys(others, (1, 0))
@@ -220,7 +231,7 @@ def _published_savings(query: str, spec: JobSpec, published: Published) -> list[
     ]
 
 
-def _reported(query: str, policy: str, run: Run, published: Published) -> Check:
+def _reported(query: str, policy: str, run: ClosedLoopRun, published: PublishedQuery) -> Check:
     return Check(
         name=f"justin-nexmark/{query}-{policy}",
         source=SOURCE,

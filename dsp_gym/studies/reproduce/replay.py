@@ -21,11 +21,11 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.simulation.state import T_PENDING, T_PROCESSED, X_PENDING
 
-__all__ = ["Outage", "Replayed", "age_s", "merged", "replay"]
+__all__ = ["ReplayedOutage", "Replayed", "age_s", "merge_outages", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class ReplayedOutage:
     """The job is down and comes back with so many slots."""
 
     t_s: int
@@ -46,7 +46,11 @@ class Replayed:
 
 
 def replay(
-    spec: JobSpec, offered_per_s: Floats, slots: int, outages: Sequence[Outage], seed: int = 0
+    spec: JobSpec,
+    offered_per_s: Floats,
+    slots: int,
+    outages: Sequence[ReplayedOutage],
+    seed: int = 0,
 ) -> Replayed:
     """A simulated run with the outages given.
 
@@ -92,16 +96,16 @@ def replay(
     return Replayed(offered_per_s, consumed, trace[:, T_PENDING], np.where(down, np.nan, age), down)
 
 
-def merged(outages: Sequence[Outage]) -> list[Outage]:
+def merge_outages(outages: Sequence[ReplayedOutage]) -> list[ReplayedOutage]:
     """Outages in order of time; one that begins during another prolongs it."""
-    found: list[Outage] = []
+    found: list[ReplayedOutage] = []
     for outage in sorted(outages, key=lambda o: o.t_s):
         last = found[-1] if found else None
         if last is None or outage.t_s >= last.t_s + last.outage_s:
             found.append(outage)
             continue
         end = max(last.t_s + last.outage_s, outage.t_s + outage.outage_s)
-        found[-1] = Outage(
+        found[-1] = ReplayedOutage(
             last.t_s, end - last.t_s, outage.slots, max(last.reread_s, outage.reread_s)
         )
     return found

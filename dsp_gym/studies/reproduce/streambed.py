@@ -10,8 +10,14 @@ from dsp_gym.config import files
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.placement import place, with_slot_memory
-from dsp_gym.studies.fitting.streambed import CROWDED_MIB, QUERIES, Prediction, leave_one_out
-from dsp_gym.studies.fitting.streambed_data import ENOUGH_MIB, Cell, Run, cells, read_runs
+from dsp_gym.studies.fitting.streambed import CROWDED_MIB, QUERIES, CellPrediction, leave_one_out
+from dsp_gym.studies.fitting.streambed_data import (
+    ENOUGH_MIB,
+    StreambedCell,
+    StreambedRun,
+    cells,
+    read_runs,
+)
 from dsp_gym.studies.reproduce.check import Check, skipped
 
 __all__ = ["streambed"]
@@ -52,7 +58,7 @@ def streambed(data: Path | None) -> list[Check]:
 
 
 def _median(
-    name: str, found: Sequence[Prediction], error: Callable[[Prediction], float], how: str
+    name: str, found: Sequence[CellPrediction], error: Callable[[CellPrediction], float], how: str
 ) -> Check:
     ours = statistics.median(abs(error(p)) for p in found)
     return Check(
@@ -68,7 +74,7 @@ def _median(
     )
 
 
-def _largest(query: str, found: Sequence[Prediction]) -> list[Check]:
+def _largest(query: str, found: Sequence[CellPrediction]) -> list[Check]:
     """One check per memory cell of the query's largest slot budget."""
     slots = max(p.cell.slots for p in found)
     return [
@@ -89,7 +95,7 @@ def _largest(query: str, found: Sequence[Prediction]) -> list[Check]:
     ]
 
 
-def _cliff(runs: Sequence[Run]) -> list[Check]:
+def _cliff(runs: Sequence[StreambedRun]) -> list[Check]:
     measured = {(c.memory_mib, c.slots): c for c in cells(runs, "q5", (*CROWDED_MIB, ENOUGH_MIB))}
     return [
         _cliff_check(measured[memory, slots], measured[ENOUGH_MIB, slots], bar)
@@ -98,7 +104,7 @@ def _cliff(runs: Sequence[Run]) -> list[Check]:
     ]
 
 
-def _cliff_check(cell: Cell, enough: Cell, bar: float) -> Check:
+def _cliff_check(cell: StreambedCell, enough: StreambedCell, bar: float) -> Check:
     spec = load_job("streambed-q5")
     little, plenty = (
         place(with_slot_memory(spec, c.memory_mib), c.slots).result.rate_per_s

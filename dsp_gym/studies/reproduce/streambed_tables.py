@@ -24,7 +24,7 @@ from dsp_gym.studies.reproduce.streambed_planner import TESTBED_SLOTS, large_job
 
 __all__ = [
     "TABLES",
-    "Published",
+    "PublishedTables",
     "Replay",
     "learned",
     "planned_slots",
@@ -40,7 +40,7 @@ WARM_UP_S, WATCH_S = 450, 600
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedTables:
     """Rows of both tables: slots by GB per slot (None: not printed), model, calls to the CO."""
 
     rate_per_s: float
@@ -50,11 +50,11 @@ class Published:
 
 
 TABLES = {
-    "q1": Published(160e6, (179, 179, 179, 178), "linear", 9),
-    "q2": Published(190e6, (69, 69, 69, 69), "linear", 14),
-    "q5": Published(2.5e6, (None, None, 1069, 1079), "log", 14),
-    "q8": Published(15e6, (None, None, 179, 176), "sqrt", 13),
-    "q11": Published(20e6, (565, 564, 562, 559), "linear", 16),
+    "q1": PublishedTables(160e6, (179, 179, 179, 178), "linear", 9),
+    "q2": PublishedTables(190e6, (69, 69, 69, 69), "linear", 14),
+    "q5": PublishedTables(2.5e6, (None, None, 1069, 1079), "log", 14),
+    "q8": PublishedTables(15e6, (None, None, 179, 176), "sqrt", 13),
+    "q11": PublishedTables(20e6, (565, 564, 562, 559), "linear", 16),
 }
 
 
@@ -144,7 +144,7 @@ def _plan(query: str, rate_per_s: float) -> CapacityPlan:
     return planner.plan(PlanRequest(large_job(query), rate_per_s, levels, TESTBED_SLOTS))
 
 
-def _model(query: str, published: Published, plan: CapacityPlan) -> Check:
+def _model(query: str, published: PublishedTables, plan: CapacityPlan) -> Check:
     model = plan.model
     return Check(
         f"streambed-tables/{query}-model",
@@ -160,7 +160,7 @@ def _model(query: str, published: Published, plan: CapacityPlan) -> Check:
     )
 
 
-def _slots(query: str, published: Published) -> Check:
+def _slots(query: str, published: PublishedTables) -> Check:
     ours = planned_slots(query)
     return Check(
         f"streambed-tables/{query}-slots",

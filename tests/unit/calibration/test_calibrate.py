@@ -10,9 +10,9 @@ import pytest
 from dsp_gym.calibration.agreement import agreement, linear_model
 from dsp_gym.calibration.config import CalibrationConfig
 from dsp_gym.calibration.errors import Compared, compare, errors_of
-from dsp_gym.calibration.model import Model, Prediction, mixture_median
+from dsp_gym.calibration.model import JobModel, Prediction, mixture_median
 from dsp_gym.calibration.noise import noise
-from dsp_gym.calibration.observations import MeasuredRun, Observation
+from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
 from dsp_gym.calibration.recordings import calibrate
 from dsp_gym.calibration.rescale import rescale_times
 from dsp_gym.calibration.skew import skew
@@ -26,11 +26,11 @@ from dsp_gym.metrics.samples import Samples
 SPEC = load_job("flink-runs-direct-read")
 
 
-def seen(tasks, level, rate, **rest) -> Observation:
+def seen(tasks, level, rate, **rest) -> SteadyPart:
     p = {"source": 1, "split": 2, "state": tasks, "sink": 1}
     levels = {"source": -1, "split": -1, "state": level, "sink": -1}
     given = {"start_s": 0, "end_s": 35, "spread": 0.02, "drift": 0.0, "saturated": True} | rest
-    return Observation(f"p{tasks}-l{level}-{rate:g}", parallelism=p, level=levels,
+    return SteadyPart(f"p{tasks}-l{level}-{rate:g}", parallelism=p, level=levels,
                        offered_per_s=rest.get("offered_per_s", math.inf), rate_per_s=rate,
                        **{k: v for k, v in given.items() if k != "offered_per_s"})  # fmt: skip
 
@@ -41,14 +41,14 @@ def compared(tasks, level, rate, predicted, in_fit=False) -> Compared:
 
 
 def test_the_model_says_what_dsp_gym_mst_says():
-    said = Model(SPEC).predict(seen(2, 1, 1.0))
+    said = JobModel(SPEC).predict(seen(2, 1, 1.0))
     assert said.rate_per_s == pytest.approx(mst(SPEC, {"state": 2}, {"state": 1}).rate_per_s)
     assert said.busy["state"] == pytest.approx(1.0)
     assert said.busy["split"] == pytest.approx(said.rate_per_s * 10e-6 / 2)
 
 
 def test_a_load_the_job_can_carry_is_the_rate():
-    said = Model(SPEC).predict(seen(2, 3, 1.0, offered_per_s=10_000.0))
+    said = JobModel(SPEC).predict(seen(2, 3, 1.0, offered_per_s=10_000.0))
     assert said.rate_per_s == 10_000.0
     assert said.busy["state"] == pytest.approx(10_000 * 24e-6 / 2)  # 20 us CPU and a 4 us read
 
@@ -211,5 +211,5 @@ def test_the_data_folder_is_filled_in(monkeypatch, tmp_path):
 
 def test_what_is_compared_remembers_which_runs_were_fitted():
     one, two = seen(1, 3, 30_000.0), seen(2, 3, 60_000.0)
-    flags = [c.in_fit for c in compare(Model(SPEC), [one, two], frozenset({one.run}))]
+    flags = [c.in_fit for c in compare(JobModel(SPEC), [one, two], frozenset({one.run}))]
     assert flags == [True, False]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dsp_gym.calibration.config import CalibrationConfig
-from dsp_gym.calibration.datasets import COLUMNS, measured_dataset
-from dsp_gym.calibration.model import Model
-from dsp_gym.calibration.observations import Observation
+from dsp_gym.calibration.datasets import TRANSITION_COLUMNS, measured_dataset
+from dsp_gym.calibration.model import JobModel
+from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.calibration.recordings import calibrate
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.catalog import load_job
@@ -119,11 +119,11 @@ def test_outages_come_from_the_rescales_of_the_dataset():
 def test_a_calibration_fits_to_a_dataset_alone_and_states_the_error_of_what_is_held_out():
     rows = []
     for tasks in (1, 2, 4, 8):
-        at = Observation(
+        at = SteadyPart(
             "", 0, 120, TASKS | {"state": tasks}, dict.fromkeys(TASKS, -1) | {"state": 1},
             np.inf, 1.0, 0.0, 0.0, True,
         )  # fmt: skip
-        said = Model(SPEC).predict(at)  # the job as it is: nothing is to be changed by the fit
+        said = JobModel(SPEC).predict(at)  # the job as it is: nothing is to be changed by the fit
         made = windows(120, said.rate_per_s, said.rate_per_s, run=f"p{tasks}", tasks=tasks)
         for row in made:
             row["busy_ms_per_s"] = 1000 * said.busy.get(row["vertex"], 0.0)
@@ -146,4 +146,4 @@ def test_a_calibration_needs_something_to_fit_to():
 
 def test_every_column_that_is_read_is_one_of_the_windows():
     schema = pytest.importorskip("spark_pipelines.schema")
-    assert set(COLUMNS) <= set(schema.WINDOWS.names)
+    assert set(TRANSITION_COLUMNS) <= set(schema.WINDOWS.names)

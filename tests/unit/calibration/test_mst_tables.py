@@ -12,7 +12,7 @@ from dsp_gym.calibration.mst_fit import fit_measurements
 from dsp_gym.calibration.mst_job import job_spec, job_text, selectivities
 from dsp_gym.calibration.mst_model import behind_windows
 from dsp_gym.calibration.mst_report import report_of
-from dsp_gym.calibration.mst_tables import Operator, gather, read_measurements
+from dsp_gym.calibration.mst_tables import MeasuredOperator, gather, read_measurements
 from dsp_gym.cli import app
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.capacity import mst
@@ -181,11 +181,11 @@ def test_the_job_file_carries_what_the_model_carries(tmp_path, memories):
 
 def test_selectivities_give_every_operator_its_measured_input():
     operators = (
-        Operator("source", "source", (), ()),
-        Operator("left", "window_agg", (0,), ("HASH",)),
-        Operator("right", "window_agg", (0,), ("HASH",)),
-        Operator("join", "join", (1, 2), ("HASH", "HASH")),
-        Operator("sink", "sink", (3,), ("FORWARD",)),
+        MeasuredOperator("source", "source", (), ()),
+        MeasuredOperator("left", "window_agg", (0,), ("HASH",)),
+        MeasuredOperator("right", "window_agg", (0,), ("HASH",)),
+        MeasuredOperator("join", "join", (1, 2), ("HASH", "HASH")),
+        MeasuredOperator("sink", "sink", (3,), ("FORWARD",)),
     )
     ratio = (1.0, 1.0, 1.0, 0.4, 0.1)
     source, left, right, join, _ = selectivities(operators, ratio)

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from dsp_gym.calibration.config import CalibrationConfig
-from dsp_gym.calibration.observations import MeasuredRun, Observation
+from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
 from dsp_gym.calibration.selection import fitted_runs
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.samples import Samples
@@ -24,7 +24,7 @@ def grid(tasks=(1, 2, 4), levels=(0, 1, 2, 3)):
         name = f"p{p}-l{level}"
         steps = ((0.0, 1e6),)
         runs.append(MeasuredRun(name, SPEC, parallelism, levels_of, steps, Samples.of(())))
-        seen.append(Observation(name, 0, 35, parallelism, levels_of, 1e6, 1.0, 0, 0, True))
+        seen.append(SteadyPart(name, 0, 35, parallelism, levels_of, 1e6, 1.0, 0, 0, True))
     return runs, seen
 
 

@@ -29,7 +29,7 @@ from dsp_gym.calibration.series_tables import (
 from dsp_gym.cli import app
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.capacity import mst
-from dsp_gym.studies.reproduce.replay import Outage, merged, replay
+from dsp_gym.studies.reproduce.replay import ReplayedOutage, merge_outages, replay
 
 SLOTS, LOAD, CAPACITY, EXTRA, WARM_S = 8, 8000.0, 40_000.0, 2.0, 60.0
 LOSS = 0.1
@@ -111,7 +111,7 @@ def test_the_job_file_carries_the_capacity_with_any_slots(fit, spec):
 
 def test_the_simulated_job_is_slow_after_a_restart_as_the_warm_up_says(fit, spec):
     load, outage_s = 20_000.0, 60
-    run = replay(spec, np.full(900, load), SLOTS, [Outage(300, outage_s, SLOTS)])
+    run = replay(spec, np.full(900, load), SLOTS, [ReplayedOutage(300, outage_s, SLOTS)])
     caught = int(np.argmax(run.backlog[360:] <= 0.5 * load))
     expected = catch_up_s(
         fit, fit.warm_up, np.array([load]), np.array([float(outage_s)]), np.array([float(SLOTS)])
@@ -122,7 +122,12 @@ def test_the_simulated_job_is_slow_after_a_restart_as_the_warm_up_says(fit, spec
 
 
 def test_replayed_outages_stop_the_job_and_bring_it_back_with_its_slots(spec):
-    run = replay(spec, np.full(600, LOAD), SLOTS, [Outage(200, 30, 4), Outage(590, 60, SLOTS)])
+    run = replay(
+        spec,
+        np.full(600, LOAD),
+        SLOTS,
+        [ReplayedOutage(200, 30, 4), ReplayedOutage(590, 60, SLOTS)],
+    )
     assert np.flatnonzero(run.down).tolist() == [*range(200, 230), *range(590, 600)]
     assert run.backlog[229] == pytest.approx(30 * LOAD)
     assert run.age_s[230] == pytest.approx(30, abs=4)
@@ -135,7 +140,7 @@ def test_replayed_outages_stop_the_job_and_bring_it_back_with_its_slots(spec):
 
 def test_records_since_the_checkpoint_are_read_again(spec):
     plain, again = (
-        replay(spec, np.full(600, LOAD), SLOTS, [Outage(200, 30, SLOTS, reread)])
+        replay(spec, np.full(600, LOAD), SLOTS, [ReplayedOutage(200, 30, SLOTS, reread)])
         for reread in (0.0, 10.0)
     )
     extra = np.sum(again.consumed_per_s) - np.sum(plain.consumed_per_s)
@@ -144,8 +149,10 @@ def test_records_since_the_checkpoint_are_read_again(spec):
 
 
 def test_an_outage_during_another_prolongs_it():
-    found = merged([Outage(50, 30, 4), Outage(10, 20, 8), Outage(60, 40, 6, 5.0)])
-    assert found == [Outage(10, 20, 8), Outage(50, 50, 6, 5.0)]
+    found = merge_outages(
+        [ReplayedOutage(50, 30, 4), ReplayedOutage(10, 20, 8), ReplayedOutage(60, 40, 6, 5.0)]
+    )
+    assert found == [ReplayedOutage(10, 20, 8), ReplayedOutage(50, 50, 6, 5.0)]
 
 
 def test_what_a_redeploy_costs_follows_from_the_time_to_catch_up(fit):

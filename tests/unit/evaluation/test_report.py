@@ -8,7 +8,7 @@ import pytest
 
 from dsp_gym.errors import MissingExtraError, StorageError
 from dsp_gym.evaluation.report import number, render_html, summary, write_report
-from dsp_gym.evaluation.scorecard import METRICS, Cell, Scorecard, Timeline, score
+from dsp_gym.evaluation.scorecard import EPISODE_METRICS, Cell, Scorecard, Timeline, score
 
 pytest.importorskip("matplotlib", reason="figures need the extra 'train'")
 
@@ -20,7 +20,7 @@ def card(*, job: str = "q11", description: str = "A test") -> Scorecard:
             job=job,
             load="calm",
             seed=seed,
-            metrics=dict.fromkeys(METRICS, 2.0) | {"cost": cost + seed, "slo_s": 0.0},
+            metrics=dict.fromkeys(EPISODE_METRICS, 2.0) | {"cost": cost + seed, "slo_s": 0.0},
             trips={"cool-down": seed},
         )
         for policy, cost in (("ds2", 10.0), ("ours", 8.0))

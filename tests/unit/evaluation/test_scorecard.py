@@ -9,11 +9,11 @@ import pytest
 
 from dsp_gym.errors import SchemaError
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
-from dsp_gym.evaluation.scorecard import METRICS, RELATIVE, Cell, Scorecard, score
+from dsp_gym.evaluation.scorecard import EPISODE_METRICS, RELATIVE, Cell, Scorecard, score
 
 
 def cell(policy: str, load: str, seed: int, *, job: str = "q11", trips=None, **metrics: float):
-    values = dict.fromkeys(METRICS, 1.0) | metrics
+    values = dict.fromkeys(EPISODE_METRICS, 1.0) | metrics
     return Cell(policy=policy, job=job, load=load, seed=seed, metrics=values, trips=trips or {})
 
 

@@ -28,7 +28,7 @@ def test_the_load_it_is_timed_on_brings_backpressure_and_idleness():
 
 
 def test_it_prints_a_rate_for_the_batch_and_one_for_a_single_job(monkeypatch):
-    monkeypatch.setattr(environment, "WARM_UP_S", 0.0)
+    monkeypatch.setattr(environment, "BENCH_WARM_UP_S", 0.0)
     monkeypatch.setattr(environment, "MINIMUM_S", 0.01)
     result = CliRunner().invoke(
         app, ["bench", "policies", "static", "--runs", "1", "--jobs", "8", "--json"]

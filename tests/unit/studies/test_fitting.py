@@ -15,7 +15,7 @@ from dsp_gym.job.tables import compile_jobs
 from dsp_gym.studies.fitting import justin_micro, nexmark
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
 from dsp_gym.studies.fitting.streambed import AT_SCALE, KEY_GROUPS, QUERIES, fit, production_cell
-from dsp_gym.studies.fitting.streambed_data import Cell, Run, cells, read_runs
+from dsp_gym.studies.fitting.streambed_data import StreambedCell, StreambedRun, cells, read_runs
 
 LINE = "  cpu_us_per_record: {value: 0.5, source: fit} # fit: map_us"
 
@@ -43,8 +43,10 @@ def made_up_q1(service_us, contention):
     made = []
     for slots, tasks in ((3, 2), (6, 5), (11, 9), (16, 13)):
         mst = tasks / (service_us * 1e-6) * (1 - contention * (slots - 1))
-        run = Run("q1", 2048, slots, mst, (64, tasks, slots - tasks), (1, 1, 0.92), (1e6, 1e6, 1e8))
-        made.append(Cell("q1", 2048, slots, (run,)))
+        run = StreambedRun(
+            "q1", 2048, slots, mst, (64, tasks, slots - tasks), (1, 1, 0.92), (1e6, 1e6, 1e8)
+        )
+        made.append(StreambedCell("q1", 2048, slots, (run,)))
     return made
 
 
@@ -62,8 +64,8 @@ def made_up_q11(service_us, power):
         fullest = math.ceil(KEY_GROUPS / tasks) / KEY_GROUPS
         mst = tasks**-power / (fullest * service_us * 1e-6) / 0.92
         ratios, rates = (1, 1, 0.92, 0.02, 0.02), (1e6, 2e6, 5e4, 1e6, 4e6)
-        run = Run("q11", 2048, slots, mst, (32, 4, tasks, 1, 1), ratios, rates)
-        made.append(Cell("q11", 2048, slots, (run,)))
+        run = StreambedRun("q11", 2048, slots, mst, (32, 4, tasks, 1, 1), ratios, rates)
+        made.append(StreambedCell("q11", 2048, slots, (run,)))
     return made
 
 
@@ -77,10 +79,11 @@ def test_a_fit_for_large_budgets_sets_key_groups_apart_from_the_loss():
 def test_a_production_run_is_placed_by_the_rates_of_the_largest_budget():
     rates = (1e6, 2e6, 4e4, 2e6, 2e6, 3e5, 1e6, 2e5, 1e6, 1e6)
     ratios = (1, 1, 0.9, 0.3, 0.3, 0.3, 1e-5, 0.3, 0.02, 0.02)
-    run = Run("q5", 2048, 48, 9e5, (32, 2, 36, 1, 1, 2, 1, 3, 1, 1), ratios, rates)
+    run = StreambedRun("q5", 2048, 48, 9e5, (32, 2, 36, 1, 1, 2, 1, 3, 1, 1), ratios, rates)
     small = replace(run, slots=9, true_rate=(1.0,) * 10)
     cell = production_cell(
-        AT_SCALE["q5"], [Cell("q5", 2048, 48, (run,)), Cell("q5", 2048, 9, (small,))]
+        AT_SCALE["q5"],
+        [StreambedCell("q5", 2048, 48, (run,)), StreambedCell("q5", 2048, 9, (small,))],
     )
     assert cell is not None
     assert cell.mst_per_s == 2.5e6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.evaluation.counterfactual.course import OUTCOMES, Course
-from dsp_gym.evaluation.counterfactual.forward import Followed, arrival_rates, forward
+from dsp_gym.evaluation.counterfactual.forward import IncumbentReplay, arrival_rates, forward
 from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_observed_outages
 from dsp_gym.metrics.window import WindowConfig
 from tests.simulating import line
@@ -107,7 +107,7 @@ def test_the_model_s_log_is_looked_at_when_the_job_s_was():
     before = course(outcome=outcome, age_s=np.full(SLOTS, 10.0))
     pending = []
     for found in (now, before):
-        policy = Followed(found, whole(found))
+        policy = IncumbentReplay(found, whole(found))
         said = forward(SPEC, found, whole(found), policy, None, WINDOW, 2)
         pending.append(said.outcome["pending"])
     # The one that was seen 10 s before the first decision has waited since then.
@@ -119,7 +119,7 @@ def test_the_model_is_as_long_up_as_the_job_was():
     """A window that is not full shows it: policies see the job as they would have."""
     seen = []
 
-    class Watching(Followed):
+    class Watching(IncumbentReplay):
         def decide(self, snapshot):
             seen.append(snapshot.window_fill.copy())
             return super().decide(snapshot)
@@ -136,7 +136,7 @@ def test_the_model_starts_with_the_backlog_that_was_seen():
     pending[0, 0] = 60_000.0  # worked off at 500/s in two minutes
     found = course(pending=pending)
     part = whole(found)
-    said = forward(SPEC, found, part, Followed(found, part), None, WINDOW, 2)
+    said = forward(SPEC, found, part, IncumbentReplay(found, part), None, WINDOW, 2)
     assert said.outcome["pending"][:, 0] == pytest.approx(
         [45_000, 30_000, 15_000, *[0] * 9], abs=2500
     )
@@ -146,7 +146,7 @@ def test_what_ran_is_followed_though_an_outage_was_seen_between():
     up = np.full(SLOTS, True)
     up[5] = False
     found = rescaled_at(6, 40.0, up=up)
-    policy = Followed(found, whole(found))
+    policy = IncumbentReplay(found, whole(found))
     said = forward(SPEC, found, whole(found), policy, None, WINDOW, 2)
     assert np.all(said.outcome["rescales"].sum(axis=0) == 1)
     assert np.all(said.outcome["rescales"][4] == 1)  # asked for before the outage was seen
@@ -158,7 +158,7 @@ def test_rescales_take_as_long_as_they_were_seen_to():
     assert observed_outages_s(found, SPEC) == pytest.approx({5: 3.0})
     spec = with_observed_outages(SPEC, found)
     assert spec.rescale.outage_s == (3.0, 3.0, 3.0)
-    said = forward(spec, found, whole(found), Followed(found, whole(found)), None, WINDOW, 2)
+    said = forward(spec, found, whole(found), IncumbentReplay(found, whole(found)), None, WINDOW, 2)
     assert np.all(np.abs(said.outcome["down_s"].sum(axis=0) - 3.0) <= 1.0)
 
 
@@ -174,7 +174,7 @@ def test_what_ran_takes_each_rescale_as_long_as_it_took():
     outages_s = observed_outages_s(stopped, SPEC)
     assert outages_s == pytest.approx({5: 12.0})
     part = whole(stopped)
-    policy = Followed(stopped, part, outages_s)
+    policy = IncumbentReplay(stopped, part, outages_s)
     said = forward(REDEPLOYED, stopped, part, policy, None, WINDOW, 2)
     assert said.outcome["down_s"].sum(axis=0) == pytest.approx(3.0, abs=0.5)  # down, not stopping
     assert said.outcome["processed"][5] == pytest.approx(500.0 * 30, rel=0.01)  # it catches up
