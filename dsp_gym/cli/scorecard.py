@@ -13,7 +13,7 @@ from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.output import print_table
 
 if TYPE_CHECKING:
-    from dsp_gym.evaluation.counterfactual.scorecard import Progress, Scorecard
+    from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualEvaluation, OnPrediction
 
 __all__ = ["register"]
 
@@ -66,13 +66,14 @@ def scorecard(
     """
     from dsp_gym.config.files import load_model
     from dsp_gym.control.config import RunConfig
+    from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
     from dsp_gym.evaluation.counterfactual.report import write_page
-    from dsp_gym.evaluation.counterfactual.scorecard import ScorecardConfig
-    from dsp_gym.evaluation.counterfactual.scorecard import scorecard as make
 
     given = None if config is None else load_model(RunConfig, "shadow", config)
     with _progress() as progress:
-        card = make(journal, given, job=job, how=ScorecardConfig(seeds=seeds), progress=progress)
+        card = evaluate_journal(
+            journal, given, job=job, how=CounterfactualConfig(seeds=seeds), progress=progress
+        )
     if html is not None:
         write_page(card, html)
     if register is not None:
@@ -85,7 +86,7 @@ def scorecard(
         typer.echo(f"\npage  {html}")
 
 
-def _print(card: Scorecard) -> None:
+def _print(card: CounterfactualEvaluation) -> None:
     from dsp_gym.evaluation.counterfactual.report import (
         CLAIM_COLUMNS,
         claim_rows,
@@ -106,7 +107,7 @@ def _print(card: Scorecard) -> None:
         typer.echo(f"\n{text}", err=True)
 
 
-def _register(card: Scorecard, policy: str | None, model: str, uri: str) -> None:
+def _register(card: CounterfactualEvaluation, policy: str | None, model: str, uri: str) -> None:
     """Writes the verdict on a version in the model registry, as tags."""
     from dsp_gym.errors import ConfigError, did_you_mean
     from dsp_gym.trackers.mlflow import tag_version
@@ -135,7 +136,7 @@ def _register(card: Scorecard, policy: str | None, model: str, uri: str) -> None
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _progress() -> Iterator[OnPrediction]:
     """A progress bar on stderr over the predictions; none without a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dsp_gym.config.files import write_atomic
 from dsp_gym.evaluation.counterfactual.claims import Claim, Estimated
-from dsp_gym.evaluation.counterfactual.scorecard import Scorecard
+from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualEvaluation
 from dsp_gym.pages import COLOURS, INK, Html, figure, note, page, section, svg, table
 
 __all__ = ["CLAIM_COLUMNS", "claim_rows", "error_rows", "verdict_rows", "write_page"]
@@ -33,7 +33,7 @@ _SHOWN = {
 }
 
 
-def claim_rows(card: Scorecard) -> list[tuple[str, ...]]:
+def claim_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, ...]]:
     """One row per policy, figures with their 95 % interval."""
     return [
         (
@@ -49,13 +49,13 @@ def claim_rows(card: Scorecard) -> list[tuple[str, ...]]:
             "–" if one.regret_per_h is None else f"{one.regret_per_h:.3g}",
             str(sum(one.trips.values())),
         )
-        for one in card.claims
+        for one in evaluated.claims
     ]
 
 
-def error_rows(card: Scorecard) -> list[tuple[str, str, str, str]]:
+def error_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, str, str, str]]:
     """What the model says of what really ran, beside what was observed."""
-    error = card.error
+    error = evaluated.error
     rows = (
         ("backlog, seconds of arrivals", error.lag_s, "{:.3g}", f"{error.lag:.1%}"),
         ("late share of the time", error.slo_share, "{:.2%}", f"{error.slo:.2%} of the time"),
@@ -67,7 +67,7 @@ def error_rows(card: Scorecard) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def verdict_rows(card: Scorecard, policy: str) -> list[tuple[str, str, str]]:
+def verdict_rows(evaluated: CounterfactualEvaluation, policy: str) -> list[tuple[str, str, str]]:
     """Every reason of one policy's verdict."""
     marks = {(True, False): "holds", (False, False): "not yet", (False, True): "speaks against"}
     return [
@@ -76,59 +76,63 @@ def verdict_rows(card: Scorecard, policy: str) -> list[tuple[str, str, str]]:
             marks[reason.holds, reason.speaks_against and not reason.holds],
             reason.text,
         )
-        for reason in card.verdicts[policy].reasons
+        for reason in evaluated.verdicts[policy].reasons
     ]
 
 
-def write_page(card: Scorecard, file: Path) -> Path:
+def write_page(evaluated: CounterfactualEvaluation, file: Path) -> Path:
     """Writes the page, whole or not at all; plots need Matplotlib."""
     watched = (
-        f"{card.days:.2f} days, {card.decisions} decisions, {card.coverage:.1%} of the slots "
-        f"covered, {card.held} times nothing could be seen or asked."
+        f"{evaluated.days:.2f} days, {evaluated.decisions} decisions, {evaluated.coverage:.1%} of "
+        f"the decision slots covered, {evaluated.held} slots without a snapshot or an answer."
     )
     parts: list[str] = [watched]
     parts += [
         section(
             f"{policy}: {verdict.word}",
-            table(("", "", "why"), verdict_rows(card, policy), prose=True),
+            table(("", "", "why"), verdict_rows(evaluated, policy), prose=True),
         )
-        for policy, verdict in card.verdicts.items()
+        for policy, verdict in evaluated.verdicts.items()
     ]
     claims: list[str] = [
         "The calibrated model of the job, run forward from what was observed, on the observed "
         "load, with the policy in charge. In brackets 95 % intervals; they hold the spread over "
         "the model's seeds and the model's own error.",
-        table(CLAIM_COLUMNS, claim_rows(card)),
+        table(CLAIM_COLUMNS, claim_rows(evaluated)),
     ]
-    if not any(one.figures for one in card.claims):
+    if not any(one.figures for one in evaluated.claims):
         claims.append(note("Nothing is claimed: the model is too wrong on what really ran."))
     parts.append(section("What each policy would have done", *claims))
     parts.append(
         section(
             "How wrong the model is",
             "The same model led along what really ran.",
-            table(("", "model", "observed", "off by"), error_rows(card)),
+            table(("", "model", "observed", "off by"), error_rows(evaluated)),
         )
     )
-    parts.append(section("Over time", *_plots(card)))
+    parts.append(section("Over time", *_plots(evaluated)))
     trips = [
-        (one.policy, name, str(count)) for one in card.claims for name, count in one.trips.items()
+        (one.policy, name, str(count))
+        for one in evaluated.claims
+        for name, count in one.trips.items()
     ]
     if trips:
         parts.append(section("Guardrails", table(("policy", "guardrail", "decisions"), trips)))
-    parts += [note(text) for text in card.notes]
-    return write_atomic(file, page(f"{card.job}: what policies would have done", *parts))
+    parts += [note(text) for text in evaluated.notes]
+    return write_atomic(file, page(f"{evaluated.job}: what policies would have done", *parts))
 
 
-def _plots(card: Scorecard) -> list[Html]:
+def _plots(evaluated: CounterfactualEvaluation) -> list[Html]:
     drawn = []
-    hours = [t / 3600 for t in card.line.t_s]
+    hours = [t / 3600 for t in evaluated.line.t_s]
     for key, label in _SHOWN.items():
         with figure(9.0, 2.6, salt=f"scorecard-{key}", extra="plan", purpose="the plots") as shown:
             axes = shown.subplots()
-            axes.plot(hours, card.line.observed[key], color=INK, label="observed", linewidth=1.6)
+            axes.plot(
+                hours, evaluated.line.observed[key], color=INK, label="observed", linewidth=1.6
+            )
             for colour, (name, series) in zip(
-                COLOURS * 4, card.line.predicted.items(), strict=False
+                COLOURS * 4, evaluated.line.predicted.items(), strict=False
             ):
                 axes.plot(
                     hours,

@@ -35,7 +35,7 @@ from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
 from dsp_gym.evaluation.counterfactual.course import Course, read_course
-from dsp_gym.evaluation.counterfactual.scorecard import ScorecardConfig, scorecard
+from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.window import WindowConfig
@@ -129,18 +129,20 @@ def scored(root: Path, job: str, reports: Path, seeds: int) -> dict[str, Any]:
 
 def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[str, Any]:
     """What the scorecard of one journal says, beside what the other journal shows."""
-    card = scorecard(journal, config, how=ScorecardConfig(seeds=seeds))
+    card = evaluate_journal(journal, config, how=CounterfactualConfig(seeds=seeds))
     course, beside = read_course(journal), read_course(other)
     did = _cost_per_h(beside)
     error = card.error
     claimed = not error.beyond(Trust())
     told = (
-        card if claimed else scorecard(journal, config, how=ScorecardConfig(seeds=seeds, trust=ANY))
+        card
+        if claimed
+        else evaluate_journal(journal, config, how=CounterfactualConfig(seeds=seeds, trust=ANY))
     )
     claims = {one.policy: one for one in told.claims}
     said = claims["ds2"].figures["cost_per_h"].value
     # The other run is a recording too: it says how wrong the model is about DS2 in charge.
-    again = scorecard(other, config, how=ScorecardConfig(seeds=seeds)).error
+    again = evaluate_journal(other, config, how=CounterfactualConfig(seeds=seeds)).error
     return {
         "recorded": time.strftime("%Y-%m-%d %H:%M", time.gmtime(course.t_s[0])),
         "days": card.days,

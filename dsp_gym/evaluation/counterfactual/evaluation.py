@@ -1,4 +1,4 @@
-"""The counterfactual scorecard of one journal, from reading it to the verdict."""
+"""The counterfactual evaluation of one journal, from reading it to the verdict."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import without_words
 from dsp_gym.policies.registry import make
 
-__all__ = ["Scorecard", "ScorecardConfig", "scorecard"]
+__all__ = ["CounterfactualEvaluation", "CounterfactualConfig", "evaluate_journal"]
 
 SCHEMA = "dsp-gym/shadow-scorecard/1"
 
-Progress = Callable[[str, int, int], None]
+OnPrediction = Callable[[str, int, int], None]
 """Told of each prediction: the policy, how many are done, how many there are."""
 
 
-class ScorecardConfig(ConfigModel):
+class CounterfactualConfig(ConfigModel):
     """How the model is asked."""
 
     seeds: int = Field(16, ge=2, le=1024, description="predictions of each policy")
@@ -59,7 +59,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Scorecard:
+class CounterfactualEvaluation:
     """What happened, what each policy would have done, and what follows."""
 
     job: str
@@ -83,15 +83,15 @@ class Scorecard:
         return json.dumps(_plain(document), indent=2, allow_nan=False) + "\n"
 
 
-def scorecard(
+def evaluate_journal(
     journal: str | Path,
     config: RunConfig | None = None,
     *,
     job: str | None = None,
-    how: ScorecardConfig | None = None,
-    progress: Progress = lambda policy, done, of: None,
-) -> Scorecard:
-    """The scorecard of one job of a journal.
+    how: CounterfactualConfig | None = None,
+    progress: OnPrediction = lambda policy, done, of: None,
+) -> CounterfactualEvaluation:
+    """Evaluates every policy of one job of a journal.
 
     Args:
         journal: its folder.
@@ -104,7 +104,7 @@ def scorecard(
         SchemaError: The journal cannot be read or holds nothing on the job.
         ConfigError: No configuration is known, or the model is of another job.
     """
-    how = how or ScorecardConfig()
+    how = how or CounterfactualConfig()
     course = read_course(journal, job)
     config = config or _configured(course, journal)
     spec = with_observed_outages(job_of(config), course)
@@ -154,7 +154,7 @@ def scorecard(
             for name, found in predicted.items()
         ]
     )
-    return Scorecard(
+    return CounterfactualEvaluation(
         job=course.job,
         days=course.days,
         coverage=course.coverage,

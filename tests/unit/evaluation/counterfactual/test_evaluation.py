@@ -16,8 +16,8 @@ from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError, SchemaError
 from dsp_gym.evaluation.counterfactual.claims import Claim, Estimated, ModelError, Trust
 from dsp_gym.evaluation.counterfactual.course import read_course
+from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
 from dsp_gym.evaluation.counterfactual.report import write_page
-from dsp_gym.evaluation.counterfactual.scorecard import ScorecardConfig, scorecard
 from dsp_gym.evaluation.counterfactual.verdict import judge
 from dsp_gym.job.catalog import load_job
 from dsp_gym.records.journal import Journal, read
@@ -28,7 +28,7 @@ POLICIES = [
     {"name": "ds2", "policy": "ds2-justin"},
     "incumbent",
 ]
-HOW = ScorecardConfig(seeds=4)
+HOW = CounterfactualConfig(seeds=4)
 
 
 def run(folder: Path, acting: str, **changed: object) -> RunConfig:
@@ -56,7 +56,7 @@ def journals(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def card(journals):
-    return scorecard(journals["justin"], how=HOW)
+    return evaluate_journal(journals["justin"], how=HOW)
 
 
 def test_a_journal_says_what_ran_and_what_was_wanted(journals):
@@ -122,7 +122,7 @@ def test_nothing_is_claimed_by_a_model_that_is_wrong(journals, tmp_path):
     config = parse(
         RunConfig, {"job": str(tmp_path / "slow.yaml"), "policies": POLICIES}, "slow.yaml"
     )
-    found = scorecard(journals["justin"], config, how=HOW)
+    found = evaluate_journal(journals["justin"], config, how=HOW)
     assert found.error.beyond(Trust())
     assert not any(one.figures for one in found.claims)
     assert {verdict.word for verdict in found.verdicts.values()} == {"keep watching"}
@@ -131,7 +131,7 @@ def test_nothing_is_claimed_by_a_model_that_is_wrong(journals, tmp_path):
 
 
 def test_the_same_journal_gives_the_same_scorecard(card, journals):
-    assert scorecard(journals["justin"], how=HOW).to_json() == card.to_json()
+    assert evaluate_journal(journals["justin"], how=HOW).to_json() == card.to_json()
 
 
 def test_the_page_stands_alone_and_holds_verdicts_and_plots(card, tmp_path):
@@ -148,14 +148,14 @@ def test_the_page_stands_alone_and_holds_verdicts_and_plots(card, tmp_path):
 def test_a_model_of_another_job_is_refused(journals):
     config = parse(RunConfig, {"job": "nexmark-q1", "policies": POLICIES}, "other.yaml")
     with pytest.raises(ConfigError, match="the journal is of a job with"):
-        scorecard(journals["justin"], config)
+        evaluate_journal(journals["justin"], config)
 
 
 def test_an_empty_journal_says_so(tmp_path):
     with Journal(tmp_path) as journal:
         journal.append("error", 0.0, "q11", None, {"stage": "collector", "reason": "down"})
     with pytest.raises(SchemaError, match="holds no decisions"):
-        scorecard(tmp_path)
+        evaluate_journal(tmp_path)
 
 
 def test_a_few_decisions_are_too_few(tmp_path):
@@ -165,7 +165,7 @@ def test_a_few_decisions_are_too_few(tmp_path):
         for entry in entries:
             journal.append(entry.kind, entry.t_s, entry.job, entry.policy, entry.body)
     with pytest.raises(ConfigError, match="no stretch of ten decisions"):
-        scorecard(tmp_path / "cut")
+        evaluate_journal(tmp_path / "cut")
 
 
 GOOD = {"saving": Estimated(0.3, 0.2, 0.4), "later": Estimated(0.0, -0.001, 0.001)}
