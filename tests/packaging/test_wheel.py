@@ -60,6 +60,19 @@ def python(installed: Path, code: str, folder: Path) -> str:
     return done.stdout.strip()
 
 
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks plain files and folders that stay inside; `filter="data"` exists from 3.11.4 only."""
+    root = folder.resolve()
+    with tarfile.open(archive) as opened:
+        for member in opened.getmembers():
+            assert member.isfile() or member.isdir(), f"unsafe: {member.name}"
+            assert (root / member.name).resolve().is_relative_to(root), f"unsafe: {member.name}"
+        if hasattr(tarfile, "data_filter"):
+            opened.extractall(root, filter="data")
+        else:
+            opened.extractall(root)
+
+
 def members(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         return archive.namelist()
@@ -91,11 +104,29 @@ def test_the_wheel_says_what_it_needs_and_under_which_licence(wheel: Path) -> No
 
 def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     sdist = build("sdist", tmp_path / "sdist")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "source", filter="data")
+    unpack(sdist, tmp_path / "source")
     (source,) = (tmp_path / "source").iterdir()
     again = build("wheel", tmp_path / "wheel", source)
     assert sorted(members(again)) == sorted(members(wheel))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("../out", tarfile.REGTYPE), ("/out", tarfile.REGTYPE),
+                       ("in", tarfile.SYMTYPE), ("in", tarfile.CHRTYPE)],
+)  # fmt: skip
+@pytest.mark.parametrize("filters", [True, False])
+def test_a_source_distribution_that_reaches_outside_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: bytes, filters: bool
+) -> None:
+    if not filters:
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    archive, member = tmp_path / "s.tar", tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "../../out"
+    with tarfile.open(archive, "w") as written:
+        written.addfile(member)
+    with pytest.raises(AssertionError, match="unsafe"):
+        unpack(archive, tmp_path / "source")
+    assert not (tmp_path / "source").exists()
 
 
 def test_the_installed_wheel_is_imported_from_elsewhere(installed: Path, tmp_path: Path) -> None:
