@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import gymnasium
@@ -81,10 +82,57 @@ def test_published_numbers_are_what_reproduce_says():
         claim, published, ours, *rest, _note = row
         claim_there, published_there, ours_there, *rest_there, _note = written[name]
         assert (claim_there, published_there, rest_there) == (claim, published, rest), again
-        # Another processor may round the last digits otherwise.
-        assert ours_there == ours or float(ours_there) == pytest.approx(float(ours), rel=0.02), (
-            again
-        )
+        assert agree(name, ours_there, ours), f"{name}: {ours_there} became {ours}; {again}"
+
+
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.])")
+ROUNDED_REL = 0.02
+"""Largest relative difference of a figure between processors, whose libraries round otherwise."""
+PLANNED = ("streambed-tables/*-slots",)
+"""Rows that list what the planner rounds up to whole slots: one more or less is the same plan.
+
+Its least squares and its Gaussian process end in other last digits where BLAS has other kernels.
+"""
+
+
+def agree(name: str, there: str, here: str) -> bool:
+    """Whether a cell of the page is what was computed here, perhaps on another processor.
+
+    A single number agrees within `ROUNDED_REL`; of a row of `PLANNED` each does, or within one
+    slot. Everything else is equal, text and letters beside the numbers in particular.
+    """
+    planned = any(fnmatch(name, pattern) for pattern in PLANNED)
+    if there == here:
+        return True
+    if NUMBER.sub("#", there) != NUMBER.sub("#", here) or not (
+        planned or NUMBER.fullmatch(there.strip())
+    ):
+        return False
+    pairs = zip(NUMBER.findall(there), NUMBER.findall(here), strict=True)
+    slots = 1.0 if planned else 0.0
+    return all(float(a) == pytest.approx(float(b), rel=ROUNDED_REL, abs=slots) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "here", "same"),
+    [
+        ("streambed-tables/q1-slots", "179 179 179 178", "179 179 178 178", True),
+        ("streambed-tables/q5-slots", "- - 1637 1586", "- - 1630 1587", True),
+        ("streambed-tables/q1-slots", "179 179 179 178", "179 179 179", False),
+        ("streambed-tables/q1-slots", "179 179 179 178", "179 179 179 -", False),
+        ("streambed-tables/q1-slots", "179 179 179 178", "179 179 184 178", False),
+        ("streambed-tables/q1-slots", "- - 1637 1586", "not reached", False),
+        ("streambed-tables/q1-replay", "9 of 9, 0 of 9", "8 of 9, 0 of 9", False),
+        ("streambed/mst-median", "0.0375", "0.0376", True),
+        ("streambed/mst-median", "0.0375", "0.039", False),
+        ("streambed/mst-median", "-0.0375", "0.0375", False),
+        ("justin-nexmark/q1-justin-artifact-levels", "0 -1 -1", "0 0 -1", False),
+        ("justin-nexmark/q1-ds2-justin-final", "(7; 158)", "(7; 159)", False),
+        ("ds2-word-count/flink-phase-1", "(19, 11)", "(19, 11) in 1 step", False),
+    ],
+)
+def test_only_the_digits_a_processor_decides_may_differ(name, there, here, same):
+    assert agree(name, there, here) is same
 
 
 def checks(page: str) -> dict[str, list[str]]:
