@@ -25,7 +25,7 @@ def browser():
 
 
 def shown(browser: Browser, decision: int) -> None:
-    browser.until(f"document.body?.dataset.decision === '{decision}'")
+    browser.wait_for(f"body[data-decision='{decision}']")
 
 
 def test_every_vertex_shows_now_recommended_bounds_and_reason(browser, tmp_path):
@@ -102,7 +102,7 @@ def test_a_process_that_is_gone_is_said_and_the_page_asks_on(browser, tmp_path):
         browser.open(session.server.url)
         shown(browser, 2)
         session.server.close()
-        browser.until("document.body?.dataset.connected === 'false'")
+        browser.wait_for("body[data-connected=false]")
         assert "does not answer" in browser.run("document.getElementById('notice').textContent")
         assert browser.run("document.querySelectorAll('#vertices tbody tr').length") > 0
 
@@ -122,11 +122,10 @@ def test_of_several_jobs_one_is_shown_and_the_others_are_a_click_away(browser, t
             ["flink-wordcount", "", "page"], ["orders", "", None], ["views", "bad", None],
         ]  # fmt: skip
         browser.run("document.querySelectorAll('#jobs a')[2].click()")
-        notice = "document.getElementById('notice')?.textContent"
-        browser.until(f"{notice} === \"Not watched: there is no job file 'views.yaml'\"")
+        browser.wait_for("#notice:text-is(\"Not watched: there is no job file 'views.yaml'\")")
         assert browser.run("document.querySelectorAll('#vertices tbody tr').length") == 0
         browser.open(f"{session.server.url}/?job=orders")
-        browser.until("document.getElementById('job')?.textContent === 'orders'")
+        browser.wait_for("#job:text-is('orders')")
         # A browser logs every 404, and a job that is not watched has no status.
         assert all("404" in error for error in browser.errors)
 
