@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import Path
 
 import gymnasium
@@ -42,6 +43,20 @@ def blocks(language: str):
             yield pytest.param(block, id=f"{page.relative_to(DOCS)}-{number}")
 
 
+def named_modules() -> list[str]:
+    """Paths and modules of the project that pages, the README and configurations name."""
+    texts = [ROOT / "README.md", ROOT / "CITATION.cff", *(ROOT / "configs").rglob("*.yaml")]
+    texts += [page for page in WRITTEN if "adr" not in page.parts]
+    packages = "(?:dsp_gym|agents|baselines|spark_pipelines)"
+    found: set[str] = set()
+    for file in texts:
+        text = file.read_text("utf-8")
+        found |= set(re.findall(rf"\b({packages}/[\w/]+\.py)\b", text))
+        found |= set(re.findall(r"\b(tests/[\w/]+\.py|docs/[\w/-]+\.(?:md|py|yaml))\b", text))
+        found |= set(re.findall(rf"python -m ({packages}[\w.]*\w)", text))
+    return sorted(found - {"dsp_gym/_configs"})
+
+
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
     return importlib.import_module("generate").pages()
@@ -67,6 +82,21 @@ def test_every_registered_environment_has_a_page(pages):
     titles = {re.search(r"^# (.*)$", text, re.MULTILINE)[1] for text in pages.values()}
     assert ids
     assert set(ids) <= titles
+
+
+def test_the_architecture_picture_is_what_its_text_says():
+    drawn = importlib.import_module("architecture").pictures()
+    assert set(drawn) == {"architecture-light.svg", "architecture-dark.svg"}
+    stale = [name for name, svg in drawn.items() if (DOCS / name).read_text("utf-8") != svg]
+    assert not stale, f"run python docs/architecture.py and commit {stale}"
+
+
+@pytest.mark.parametrize("name", named_modules())
+def test_every_path_and_module_they_name_is_there(name):
+    if "/" in name:
+        assert (ROOT / name).exists()
+    else:
+        assert find_spec(name) is not None
 
 
 @pytest.mark.slow
