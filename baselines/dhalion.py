@@ -10,6 +10,8 @@ of the initiator wait for it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from pydantic import Field, model_validator
@@ -21,8 +23,8 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
-from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts, Topology
 
 __all__ = ["Dhalion", "DhalionConfig", "scale_up"]
 
@@ -31,6 +33,8 @@ ROUND_OFF = 1e-9
 """Part of a task that is arithmetic, not demand: 3.0000000001 tasks are three."""
 
 UP, DOWN = 1, -1
+TRIED_UP, TRIED_DOWN = 0, 1
+"""Columns of the log of a vertex."""
 FOREVER = 1e18
 
 
@@ -85,6 +89,41 @@ class DhalionConfig(ConfigModel):
         return self
 
 
+class Rules(NamedTuple):
+    """`DhalionConfig` as compiled code takes it."""
+
+    interval_s: float
+    wait_s: float
+    noise_ms_per_s: float
+    max_growth: float
+    idle_ms_per_s: float
+    scale_down_share: float
+    blacklist_ratio: float
+    blacklist_s: float
+    min_gain: float
+
+
+class Remembered(NamedTuple):
+    """What was last seen, and the action whose effect is still open, as running jobs show it."""
+
+    evaluated_s: Floats  # (J,)
+    seen_s: Floats  # (J,) time of the last snapshot
+    moved_s: Floats  # (J,) time of the last rescale
+    running: Ints  # (J, V) parallelism last seen
+    rate: Floats  # (J, V) records/s at the last evaluation
+    acting: Ints  # (J,) column of the rescaled vertex, -1: none
+    direction: Ints  # (J,) UP or DOWN
+    rate_before: Floats  # (J,) records/s of that vertex before
+
+
+class Log(NamedTuple):
+    """What became of scaling a vertex: column TRIED_UP or TRIED_DOWN, (J, V, 2)."""
+
+    tried: Ints
+    failed: Ints
+    barred_s: Floats  # time until which the action is not taken again
+
+
 class Dhalion:
     """Dhalion: the initiator of backpressure is scaled up, an idle vertex down, one per step."""
 
@@ -93,7 +132,18 @@ class Dhalion:
     def __init__(self, config: DhalionConfig | None = None) -> None:
         self.name = "dhalion"
         self.explain = True
-        self.config = config or DhalionConfig()
+        self.config = c = config or DhalionConfig()
+        self._rules = Rules(
+            c.interval_s,
+            c.wait_s,
+            c.noise_ms_per_s,
+            c.max_growth,
+            c.idle_ms_per_s,
+            c.scale_down_share,
+            c.blacklist_ratio,
+            FOREVER if c.blacklist_s is None else c.blacklist_s,
+            c.min_gain,
+        )
         self._memory = RowMemory(
             {
                 "evaluated_s": ("job", -1e18),
@@ -101,13 +151,11 @@ class Dhalion:
                 "moved_s": ("job", -1e18),
                 "running": ("vertex", -1),
                 "rate": ("vertex", np.nan),
-                # The action whose effect is still open, as seen from what runs.
                 "acting": ("job", -1),
                 "direction": ("job", 0),
                 "rate_before": ("job", np.nan),
             }
         )
-        # Per vertex, what became of scaling it: column 0 up, column 1 down.
         self._log = RowMemory(
             {"tried": ("vertex", 0), "failed": ("vertex", 0), "barred_s": ("vertex", -1e18)},
             depth=2,
@@ -125,43 +173,14 @@ class Dhalion:
         self._log.restore(state["log"])
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        c, m, log, tables = self.config, self._memory, self._log, snapshot.topology.tables
         pods = snapshot.parallelism.copy()
         waits = np.zeros(pods.shape)
         _decide(
-            snapshot.topology.row,
-            tables.n,
-            tables.kind,
-            tables.upstream,
-            tables.min_parallelism,
-            tables.max_parallelism,
-            np.ascontiguousarray(snapshot.t_s),
-            snapshot.status,
-            np.ascontiguousarray(snapshot.running_since_s),
-            snapshot.parallelism,
-            np.ascontiguousarray(snapshot.backpressured_ms_per_s),
-            np.ascontiguousarray(snapshot.idle_ms_per_s),
-            np.ascontiguousarray(snapshot.records_in_per_s),
-            c.interval_s,
-            c.wait_s,
-            c.noise_ms_per_s,
-            c.max_growth,
-            c.idle_ms_per_s,
-            c.scale_down_share,
-            c.blacklist_ratio,
-            FOREVER if c.blacklist_s is None else c.blacklist_s,
-            c.min_gain,
-            m["evaluated_s"],
-            m["seen_s"],
-            m["moved_s"],
-            m["running"],
-            m["rate"],
-            m["acting"],
-            m["direction"],
-            m["rate_before"],
-            log["tried"],
-            log["failed"],
-            log["barred_s"],
+            snapshot.topology.facts,
+            snapshot.arrays,
+            self._rules,
+            self._memory.arrays(Remembered),
+            self._log.arrays(Log),
             waits,
             pods,
         )
@@ -192,171 +211,124 @@ def scale_up(tasks: int, backpressure_ms_per_s: float, max_growth: float) -> int
 
 @njit(cache=True, nogil=True)
 def _decide(
-    row: Ints,
-    n: Ints,
-    kind: Ints,
-    upstream: Ints,
-    low: Ints,
-    high: Ints,
-    t_s: Floats,
-    status: Ints,
-    since: Floats,
-    parallelism: Ints,
-    back: Floats,
-    idle: Floats,
-    rates: Floats,
-    interval: float,
-    wait: float,
-    noise: float,
-    max_growth: float,
-    idle_bar: float,
-    down_share: float,
-    ratio: float,
-    barred_for: float,
-    min_gain: float,
-    evaluated_s: Floats,
-    seen_s: Floats,
-    moved_s: Floats,
-    running: Ints,
-    rate: Floats,
-    acting: Ints,
-    direction: Ints,
-    rate_before: Floats,
-    tried: Ints,
-    failed: Ints,
-    barred_s: Floats,
+    t: JobFacts,
+    seen: SnapshotArrays,
+    c: Rules,
+    m: Remembered,
+    log: Log,
     waits: Floats,
     pods: Ints,
 ) -> None:
+    """One step of every job whose evaluation has come (DS2, section 2: detect, diagnose, resolve).
+
+    j is a job's row, k its job file, v a vertex, u an input of v, p a running parallelism.
+
+    Args:
+        t: The jobs.
+        seen: The snapshot.
+        c: Detectors, resolvers and blacklist.
+        m: Memory, changed in place.
+        log: Outcomes of earlier actions, changed in place.
+        waits: (J, V) set to the time the inputs wait for an initiator, ms/s.
+        pods: (J, V) parallelism, changed where a step is taken.
+    """
+    t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
+    back = seen.vertex[VERTEX.backpressured_ms_per_s]
+    idle, rates = seen.vertex[VERTEX.idle_ms_per_s], seen.vertex[VERTEX.records_in_per_s]
+    noise = c.noise_ms_per_s
     for j in range(len(t_s)):
-        k, now = row[j], t_s[j]
-        if status[j] != 0:
+        k, now = t.row[j], t_s[j]
+        if seen.status[j] != RUNNING:
             continue
-        _notice(
-            n[k],
-            now,
-            since[j],
-            j,
-            parallelism,
-            seen_s,
-            moved_s,
-            running,
-            rate,
-            acting,
-            direction,
-            rate_before,
-        )
-        if now - moved_s[j] < wait or now - evaluated_s[j] < interval - ROUND_OFF:
+        _notice(j, t.n[k], now, since[j], seen.parallelism, m)
+        if now - m.moved_s[j] < c.wait_s or now - m.evaluated_s[j] < c.interval_s - ROUND_OFF:
             continue
         # Symptom and diagnosis: who makes others wait and waits for nobody.
         known, pressed = 0, False
-        for v in range(n[k]):
+        for v in range(t.n[k]):
             known += not np.isnan(back[j, v])
             pressed = pressed or back[j, v] > noise
             longest = 0.0
-            for i in range(upstream.shape[2]):
-                u = upstream[k, v, i]
+            for i in range(t.upstream.shape[2]):
+                u = t.upstream[k, v, i]
                 if u >= 0 and back[j, u] > longest:
                     longest = back[j, u]
-            initiates = kind[k, v] != SOURCE and longest > noise and not back[j, v] > noise
+            initiates = t.kind[k, v] != SOURCE and longest > noise and not back[j, v] > noise
             waits[j, v] = longest if initiates else 0.0
         if known == 0:
             continue
-        evaluated_s[j] = now
-        if acting[j] >= 0:
-            _judge(
-                now,
-                acting[j],
-                direction[j],
-                waits[j, acting[j]] > 0.0,
-                rates[j, acting[j]],
-                rate_before[j],
-                min_gain,
-                ratio,
-                barred_for,
-                tried[j],
-                failed[j],
-                barred_s[j],
-            )
-            acting[j] = -1
+        m.evaluated_s[j] = now
+        if m.acting[j] >= 0:
+            acted = m.acting[j]
+            _judge(j, now, waits[j, acted] > 0.0, rates[j, acted], c, m, log)
+            m.acting[j] = -1
         chosen, most = -1, 0.0
-        for v in range(n[k]):
-            rate[j, v] = rates[j, v]
-            p = parallelism[j, v]
+        for v in range(t.n[k]):
+            m.rate[j, v] = rates[j, v]
+            p = seen.parallelism[j, v]
             if pressed:
-                open_to = p < high[k, v] and barred_s[j, v, 0] <= now
+                open_to = p < t.max_parallelism[k, v] and log.barred_s[j, v, TRIED_UP] <= now
                 if open_to and waits[j, v] > most:
                     chosen, most = v, waits[j, v]
-            elif down_share > 0.0:
-                open_to = p > low[k, v] and barred_s[j, v, 1] <= now
-                if open_to and idle[j, v] > max(idle_bar, most):
+            elif c.scale_down_share > 0.0:
+                open_to = p > t.min_parallelism[k, v] and log.barred_s[j, v, TRIED_DOWN] <= now
+                if open_to and idle[j, v] > max(c.idle_ms_per_s, most):
                     chosen, most = v, idle[j, v]
         if chosen < 0:
             continue
-        p = parallelism[j, chosen]
+        p = seen.parallelism[j, chosen]
         if pressed:
-            pods[j, chosen] = min(scale_up(p, most, max_growth), high[k, chosen])
+            pods[j, chosen] = min(scale_up(p, most, c.max_growth), t.max_parallelism[k, chosen])
         else:
-            kept = int(np.floor(p * (1.0 - down_share) + ROUND_OFF))
-            pods[j, chosen] = max(kept, low[k, chosen])
+            kept = int(np.floor(p * (1.0 - c.scale_down_share) + ROUND_OFF))
+            pods[j, chosen] = max(kept, t.min_parallelism[k, chosen])
 
 
 @njit(cache=True, nogil=True)
-def _notice(
-    n: int,
-    now: float,
-    since: float,
-    j: int,
-    parallelism: Ints,
-    seen_s: Floats,
-    moved_s: Floats,
-    running: Ints,
-    rate: Floats,
-    acting: Ints,
-    direction: Ints,
-    rate_before: Floats,
-) -> None:
-    """A rescale since the last look: a rest begins; of one vertex alone, it will be judged."""
+def _notice(j: int, n: int, now: float, since: float, parallelism: Ints, m: Remembered) -> None:
+    """Notes a rescale of row j since the last look: a rest begins.
+
+    A rescale of one vertex alone will be judged.
+    """
     moved, which = 0, -1
     for v in range(n):
-        if running[j, v] >= 0 and running[j, v] != parallelism[j, v]:
+        if m.running[j, v] >= 0 and m.running[j, v] != parallelism[j, v]:
             moved, which = moved + 1, v
     if moved > 0:
-        moved_s[j] = since if since > seen_s[j] else now
-        acting[j] = which if moved == 1 else -1
-        direction[j] = UP if parallelism[j, which] > running[j, which] else DOWN
-        rate_before[j] = rate[j, which]
-        rate[j, :] = np.nan
-    seen_s[j] = now
-    running[j, :] = parallelism[j, :]
+        m.moved_s[j] = since if since > m.seen_s[j] else now
+        m.acting[j] = which if moved == 1 else -1
+        m.direction[j] = UP if parallelism[j, which] > m.running[j, which] else DOWN
+        m.rate_before[j] = m.rate[j, which]
+        m.rate[j, :] = np.nan
+    m.seen_s[j] = now
+    m.running[j, :] = parallelism[j, :]
 
 
 @njit(cache=True, nogil=True)
 def _judge(
-    now: float,
-    v: int,
-    direction: int,
-    initiates: bool,
-    rate: float,
-    before: float,
-    min_gain: float,
-    ratio: float,
-    barred_for: float,
-    tried: Ints,
-    failed: Ints,
-    barred_s: Floats,
+    j: int, now: float, initiates: bool, rate: float, c: Rules, m: Remembered, log: Log
 ) -> None:
     """Whether the last action brought the job closer to health; else it counts towards a bar.
 
     More tasks are effective when the vertex holds nobody back any more or takes in more; fewer
     when it holds nobody back. What cannot be told is not held against an action.
+
+    Args:
+        j: Row of the job.
+        now: Time, s.
+        initiates: Whether the inputs of the vertex wait for it now.
+        rate: Records/s the vertex takes in now.
+        c: Gain and blacklist.
+        m: The action.
+        log: Changed in place.
     """
-    column = 0 if direction == UP else 1
+    v, direction, before = m.acting[j], m.direction[j], m.rate_before[j]
+    column = TRIED_UP if direction == UP else TRIED_DOWN
     if direction == UP and initiates and (np.isnan(rate) or np.isnan(before)):
         return
-    better = direction == UP and rate > before * (1.0 + min_gain)
-    tried[v, column] += 1
+    better = direction == UP and rate > before * (1.0 + c.min_gain)
+    log.tried[j, v, column] += 1
     if initiates and not better:
-        failed[v, column] += 1
-        if failed[v, column] > ratio * tried[v, column]:
-            barred_s[v, column] = now + barred_for
+        log.failed[j, v, column] += 1
+        if log.failed[j, v, column] > c.blacklist_ratio * log.tried[j, v, column]:
+            log.barred_s[j, v, column] = now + c.blacklist_s

@@ -7,7 +7,7 @@ scaling manager of its section 4.2, and what Flink's autoscaler adds to it.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -16,12 +16,13 @@ from pydantic import Field, model_validator
 from baselines import reasons
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import Ds2Rates, SourceRate, ds2_rates
 from dsp_gym.loop.row_memory import RowMemory
-from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.requirement import Requirement
 
 __all__ = ["Ds2", "Ds2Config"]
@@ -104,6 +105,62 @@ class Ds2Config(ConfigModel):
         return (1 + self.scaling_factor) * share
 
 
+class Sizing(NamedTuple):
+    """How demand becomes a parallelism, as compiled code takes it."""
+
+    headroom: float  # capacity asked for over demand
+    ratio_bound: float  # target over achieved rate above which demand is corrected; infinity: never
+    cap: int  # upper bound on top of the job's
+
+
+class Triggers(NamedTuple):
+    """When a plan is applied, as compiled code takes it."""
+
+    interval_s: float
+    warm_up_s: float
+    min_fill: float  # share of the metrics window
+    activation: int  # evaluations
+    unchanged: bool  # the evaluations must agree
+    banded: bool
+    band_low: float  # busy share
+    band_high: float
+    keep_inside: bool
+    min_up: int
+    min_down: int
+
+    @classmethod
+    def of(cls, c: Ds2Config) -> Triggers:
+        """The triggers of a configuration."""
+        low, high = c.utilization_band or (-1.0, 2.0)
+        return cls(
+            c.interval_s,
+            c.warm_up_s,
+            c.min_window_fill,
+            c.activation,
+            c.activation_rule == "unchanged",
+            c.utilization_band is not None,
+            low,
+            high,
+            c.keep_inside_band,
+            c.min_up,
+            c.min_down,
+        )
+
+
+class Remembered(NamedTuple):
+    """Memory of the scaling manager."""
+
+    evaluated_s: Floats  # (J,) time of the last evaluation
+    wanting: Ints  # (J,) consecutive evaluations that want a change
+    wanted: Ints  # (J, V) what the last of them wanted
+    # Only for the roll-back: configurations seen running and what they achieved.
+    current: Ints  # (J, V)
+    previous: Ints  # (J, V)
+    refused: Ints  # (J, V)
+    achieved: Floats  # (J,) share of the target rate, or records/s
+    achieved_before: Floats  # (J,)
+
+
 class Ds2:
     """DS2 (Kalavri et al., OSDI 2018): every vertex to the parallelism its true rate asks for."""
 
@@ -112,14 +169,19 @@ class Ds2:
     def __init__(self, config: Ds2Config | None = None) -> None:
         self.name = "ds2"
         self.explain = True
-        self.config = config or Ds2Config()
+        self.config = c = config or Ds2Config()
+        self._triggers = Triggers.of(c)
+        self._sizing = Sizing(
+            c.headroom,
+            np.inf if c.target_rate_ratio is None else c.target_rate_ratio,
+            c.max_parallelism or np.iinfo(np.int64).max,
+        )
         self._planned: tuple[MetricsSnapshot, Ds2Rates, Ints] | None = None
         self._memory = RowMemory(
             {
                 "evaluated_s": ("job", -1e18),
                 "wanting": ("job", 0),
                 "wanted": ("vertex", -1),
-                # Only for the roll-back: configurations seen running and what they achieved.
                 "current": ("vertex", -1),
                 "previous": ("vertex", -1),
                 "refused": ("vertex", -1),
@@ -161,43 +223,15 @@ class Ds2:
 
     def trigger(self, snapshot: MetricsSnapshot) -> tuple[Ints, Bools, Ds2Rates]:
         """Parallelism to run, rows where a rescale is due now, and the rates behind it."""
-        c, m = self.config, self._memory
+        memory = self._memory.arrays(Remembered)
         rates, plan = self.planned(snapshot)
         wanted = plan.copy()
-        band = c.utilization_band or (-1.0, 2.0)
-        tables = snapshot.topology.tables
         due = np.zeros(len(snapshot), dtype=bool)
         evaluated = np.zeros(len(snapshot), dtype=bool)
-        _manage(
-            snapshot.topology.row,
-            tables.min_parallelism,
-            tables.max_parallelism,
-            np.ascontiguousarray(snapshot.t_s),
-            snapshot.status,
-            np.ascontiguousarray(snapshot.running_since_s),
-            np.ascontiguousarray(snapshot.window_fill),
-            snapshot.parallelism,
-            np.ascontiguousarray(snapshot.busy_ms_per_s),
-            c.interval_s,
-            c.warm_up_s,
-            c.min_window_fill,
-            c.activation,
-            c.activation_rule == "unchanged",
-            c.utilization_band is not None,
-            band[0],
-            band[1],
-            c.keep_inside_band,
-            c.min_up,
-            c.min_down,
-            m["evaluated_s"],
-            m["wanting"],
-            m["wanted"],
-            wanted,
-            due,
-            evaluated,
-        )
-        if c.roll_back:
-            self._roll_back(snapshot, wanted, due, evaluated)
+        facts, arrays = snapshot.topology.facts, snapshot.arrays
+        _manage(facts, arrays, self._triggers, memory, wanted, due, evaluated)
+        if self.config.roll_back:
+            self._roll_back(snapshot, memory, wanted, due, evaluated)
         return wanted, due, rates
 
     def planned(self, snapshot: MetricsSnapshot) -> tuple[Ds2Rates, Ints]:
@@ -207,53 +241,46 @@ class Ds2:
         """
         if self._planned is not None and self._planned[0] is snapshot:
             return self._planned[1], self._planned[2]
-        c, tables = self.config, snapshot.topology.tables
-        rates = ds2_rates(snapshot, c.source_rate)
+        rates = ds2_rates(snapshot, self.config.source_rate)
         planned = np.empty(snapshot.parallelism.shape, dtype=np.int64)
-        _round_up(
-            snapshot.topology.row,
-            tables.kind,
-            tables.min_parallelism,
-            tables.max_parallelism,
-            snapshot.parallelism,
-            rates.optimal,
-            rates.demand,
-            np.ascontiguousarray(snapshot.records_in_per_s),
-            c.headroom,
-            np.inf if c.target_rate_ratio is None else c.target_rate_ratio,
-            c.max_parallelism or np.iinfo(np.int64).max,
-            planned,
-        )
+        _round_up(snapshot.topology.facts, snapshot.arrays, rates, self._sizing, planned)
         self._planned = snapshot, rates, planned
         return rates, planned
 
     def _roll_back(
-        self, snapshot: MetricsSnapshot, wanted: Ints, due: Bools, evaluated: Bools
+        self,
+        snapshot: MetricsSnapshot,
+        m: Remembered,
+        wanted: Ints,
+        due: Bools,
+        evaluated: Bools,
     ) -> None:
         """Section 4.2: if performance degrades after a scaling action, DS2 rolls back."""
-        m, running, mask = self._memory, snapshot.parallelism, snapshot.topology.mask
+        running, mask = snapshot.parallelism, snapshot.topology.mask
         known = snapshot.running
-        moved = known & np.any(m["current"] != running, axis=1)
-        m["previous"][moved] = m["current"][moved]
-        m["current"][moved] = running[moved]
-        m["achieved_before"][moved] = m["achieved"][moved]
-        m["achieved"][moved] = np.nan
+        moved = known & np.any(m.current != running, axis=1)
+        m.previous[moved] = m.current[moved]
+        m.current[moved] = running[moved]
+        m.achieved_before[moved] = m.achieved[moved]
+        m.achieved[moved] = np.nan
         achieved = achieved_share(snapshot, self.config.source_rate)
         seen = evaluated & ~np.isnan(achieved)
-        m["achieved"][seen] = achieved[seen]
-        lost = seen & (m["achieved"] < (1 - self.config.roll_back_loss) * m["achieved_before"])
-        lost &= np.all(m["previous"] >= 0, axis=1)
-        m["refused"][lost] = running[lost]
-        wanted[lost] = m["previous"][lost]
+        m.achieved[seen] = achieved[seen]
+        lost = seen & (m.achieved < (1 - self.config.roll_back_loss) * m.achieved_before)
+        lost &= np.all(m.previous >= 0, axis=1)
+        m.refused[lost] = running[lost]
+        wanted[lost] = m.previous[lost]
         due[lost] = True
-        again = ~lost & due & np.all((wanted == m["refused"]) | ~mask, axis=1)
+        again = ~lost & due & np.all((wanted == m.refused) | ~mask, axis=1)
         wanted[again] = running[again]
         due[again] = False
 
 
 def achieved_share(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Floats:
     """What the sources achieve of their target, or their rate where there is no target; (J,)."""
-    source = snapshot.topology.mask & (snapshot.topology.tables.kind[snapshot.topology.row] == 0)
+    source = snapshot.topology.mask & (
+        snapshot.topology.tables.kind[snapshot.topology.row] == SOURCE
+    )
     achieved = np.where(source, snapshot.records_in_per_s, 0.0).sum(axis=1)
     if source_rate == "observed":
         return np.asarray(achieved)
@@ -263,115 +290,107 @@ def achieved_share(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Floats
 
 
 @njit(cache=True, nogil=True)
-def _round_up(
-    row: Ints,
-    kind: Ints,
-    low: Ints,
-    high: Ints,
-    running: Ints,
-    optimal: Floats,
-    demand: Floats,
-    records_in: Floats,
-    headroom: float,
-    ratio_bound: float,
-    cap: int,
-    planned: Ints,
-) -> None:
-    jobs, vertices = running.shape
+def _round_up(t: JobFacts, seen: SnapshotArrays, rates: Ds2Rates, c: Sizing, planned: Ints) -> None:
+    """Equation 7 with head-room, rounded up, inside the bounds, (J, V).
+
+    j is a job's row, k its job file, v a vertex, p its running parallelism.
+    """
+    records_in = seen.vertex[VERTEX.records_in_per_s]
+    jobs, vertices = planned.shape
     for j in range(jobs):
-        k = row[j]
+        k = t.row[j]
         ratio, rises = 0.0, False
         for again in range(2):
-            factor = headroom * ratio if again == 1 else headroom
+            factor = c.headroom * ratio if again == 1 else c.headroom
             for v in range(vertices):
-                p = running[j, v]
+                p, low, high = (
+                    seen.parallelism[j, v],
+                    t.min_parallelism[k, v],
+                    t.max_parallelism[k, v],
+                )
                 planned[j, v] = p
-                if kind[k, v] < 0 or low[k, v] == high[k, v] or np.isnan(optimal[j, v]):
+                if t.kind[k, v] < 0 or low == high or np.isnan(rates.optimal[j, v]):
                     continue
-                tasks = np.ceil(optimal[j, v] * factor - ROUND_OFF)
-                upper = min(high[k, v], cap)
+                tasks = np.ceil(rates.optimal[j, v] * factor - ROUND_OFF)
+                upper = min(high, c.cap)
                 # Clipped as a float: demand without bound would overflow an integer.
-                planned[j, v] = int(min(max(tasks, float(low[k, v])), float(upper)))
+                planned[j, v] = int(min(max(tasks, float(low)), float(upper)))
                 rises = rises or planned[j, v] > p
             if again == 1 or rises:
                 break
             # No vertex scales up, yet a source does not reach its target: what instrumentation
             # misses is made up for by the ratio of the two (section 4.2, target rate ratio).
             for v in range(vertices):
-                if kind[k, v] == 0 and records_in[j, v] > 0.0:
-                    ratio = max(ratio, demand[j, v] / records_in[j, v])
-            if not ratio > ratio_bound:
+                if t.kind[k, v] == SOURCE and records_in[j, v] > 0.0:
+                    ratio = max(ratio, rates.demand[j, v] / records_in[j, v])
+            if not ratio > c.ratio_bound:
                 break
 
 
 @njit(cache=True, nogil=True)
 def _manage(
-    row: Ints,
-    low: Ints,
-    high: Ints,
-    t_s: Floats,
-    status: Ints,
-    since: Floats,
-    fill: Floats,
-    running: Ints,
-    busy: Floats,
-    interval: float,
-    warm_up: float,
-    min_fill: float,
-    activation: int,
-    unchanged: bool,
-    banded: bool,
-    band_low: float,
-    band_high: float,
-    keep_inside: bool,
-    min_up: int,
-    min_down: int,
-    evaluated_s: Floats,
-    wanting: Ints,
-    last: Ints,
+    t: JobFacts,
+    seen: SnapshotArrays,
+    c: Triggers,
+    m: Remembered,
     wanted: Ints,
     due: Bools,
     evaluated: Bools,
 ) -> None:
-    """When to act on a plan; `wanted` becomes the running configuration where it is not time."""
+    """Decides when to act on a plan (section 4.2, the scaling manager).
+
+    j is a job's row, k its job file, v a vertex.
+
+    Args:
+        t: The jobs.
+        seen: The snapshot.
+        c: When a plan is applied.
+        m: Memory, changed in place.
+        wanted: (J, V) the plan; becomes the running configuration where no rescale is due.
+        due: (J,) set where a rescale is due.
+        evaluated: (J,) set where the interval has passed.
+    """
+    t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
+    fill, busy = seen.job[JOB.window_fill], seen.vertex[VERTEX.busy_ms_per_s]
+    running = seen.parallelism
     jobs, vertices = running.shape
     for j in range(jobs):
-        k = row[j]
+        k = t.row[j]
         ready = (
-            status[j] == 0
-            and t_s[j] - since[j] >= warm_up
-            and fill[j] >= min_fill - ROUND_OFF
+            seen.status[j] == RUNNING
+            and t_s[j] - since[j] >= c.warm_up_s
+            and fill[j] >= c.min_fill - ROUND_OFF
             and not np.isnan(fill[j])
         )
-        if not ready or since[j] > evaluated_s[j]:
-            wanting[j] = 0
-        if ready and t_s[j] - evaluated_s[j] >= interval - ROUND_OFF:
-            evaluated_s[j] = t_s[j]
+        if not ready or since[j] > m.evaluated_s[j]:
+            m.wanting[j] = 0
+        if ready and t_s[j] - m.evaluated_s[j] >= c.interval_s - ROUND_OFF:
+            m.evaluated_s[j] = t_s[j]
             evaluated[j] = True
-            outside, worth, same = not banded, False, True
+            outside, worth, same = not c.banded, False, True
             for v in range(vertices):
-                if low[k, v] == high[k, v]:
+                if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
                     continue
                 share = busy[j, v] / 1000.0
-                inside = band_low <= share <= band_high
-                if keep_inside and inside:
+                inside = c.band_low <= share <= c.band_high
+                if c.keep_inside and inside:
                     wanted[j, v] = running[j, v]
                 change = wanted[j, v] - running[j, v]
                 # A vertex that is idle and cannot shrink calls for nothing, as in Flink.
-                if banded and change != 0 and not inside and not np.isnan(share):
+                if c.banded and change != 0 and not inside and not np.isnan(share):
                     outside = True
-                worth = worth or change >= min_up or -change >= min_down
-                same = same and wanted[j, v] == last[j, v]
-                last[j, v] = wanted[j, v]
+                worth = worth or change >= c.min_up or -change >= c.min_down
+                same = same and wanted[j, v] == m.wanted[j, v]
+                m.wanted[j, v] = wanted[j, v]
             if not (outside and worth):
-                wanting[j] = 0
-            elif unchanged and not same:
-                wanting[j] = 1
+                m.wanting[j] = 0
+            elif c.unchanged and not same:
+                m.wanting[j] = 1
             else:
-                wanting[j] += 1
-            if wanting[j] >= activation:
+                m.wanting[j] += 1
+            if m.wanting[j] >= c.activation:
                 due[j] = True
-                wanting[j] = 0
+                m.wanting[j] = 0
         if not due[j]:
             for v in range(vertices):
                 wanted[j, v] = running[j, v]

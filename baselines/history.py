@@ -6,20 +6,47 @@ running, never what was asked for: a decision may have been guarded, refused or 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import Per, RowMemory
-from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.snapshot import RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts, Topology
 
 __all__ = ["ConfigurationHistory", "Previous", "access_ms"]
 
 
-Previous = tuple[Bools, Ints, Ints, Floats, Floats, Floats]
-"""Exists (J,), then parallelism, level, hit rate, latency ms, rate per s of the vertex (J, V)."""
+class Previous(NamedTuple):
+    """The configuration before the running one, and the metrics seen under it."""
+
+    exists: Bools  # (J,)
+    parallelism: Ints  # (J, V)
+    level: Ints  # (J, V)
+    hit: Floats  # (J, V) cache hit rate, 0..1
+    latency: Floats  # (J, V) state access, ms
+    rate: Floats  # (J, V) true processing rate of the vertex, records/s
+
+
+class Remembered(NamedTuple):
+    """The running configuration and the one before it, with the newest metrics of each."""
+
+    seen: Bools  # (J,) whether a configuration was seen
+    exists: Bools  # (J,) whether there was one before it
+    parallelism: Ints  # (J, V)
+    level: Ints
+    hit: Floats
+    latency: Floats
+    rate: Floats
+    previous_parallelism: Ints
+    previous_level: Ints
+    previous_hit: Floats
+    previous_latency: Floats
+    previous_rate: Floats
+
 
 _METRICS = ("hit", "latency", "rate")
 
@@ -48,65 +75,38 @@ class ConfigurationHistory:
         self._memory.restore(state)
 
     def observe(self, snapshot: MetricsSnapshot, rate_per_task: Floats) -> None:
-        """Remember what runs now; metrics seen later under the same configuration replace it."""
-        m = self._memory
-        _observe(
-            snapshot.topology.row,
-            snapshot.topology.tables.kind,
-            snapshot.status,
-            snapshot.parallelism,
-            snapshot.memory_level,
-            np.ascontiguousarray(snapshot.cache_hit_rate),
-            np.ascontiguousarray(snapshot.state_read_latency_ms),
-            np.ascontiguousarray(snapshot.state_write_latency_ms),
-            rate_per_task,
-            m["seen"],
-            m["exists"],
-            m["parallelism"],
-            m["level"],
-            m["hit"],
-            m["latency"],
-            m["rate"],
-            m["previous_parallelism"],
-            m["previous_level"],
-            m["previous_hit"],
-            m["previous_latency"],
-            m["previous_rate"],
-        )
+        """Remembers the running configuration and the metrics under it, newer over older ones.
+
+        Args:
+            snapshot: The metrics.
+            rate_per_task: (J, V) true rate of one task, records/s.
+        """
+        memory = self._memory.arrays(Remembered)
+        _observe(snapshot.topology.facts, snapshot.arrays, rate_per_task, memory)
 
     def previous(self, snapshot: MetricsSnapshot) -> Previous:
-        """The configuration that ran before the one in the snapshot, observed already or not."""
-        m = self._memory
+        """The configuration before the one in the snapshot, whether that was observed or not."""
+        m = self._memory.arrays(Remembered)
         moved = np.zeros(len(snapshot), dtype=bool)
-        some = _moved(
-            snapshot.topology.row,
-            snapshot.topology.tables.n,
-            snapshot.status,
-            m["seen"],
-            m["parallelism"],
-            m["level"],
-            snapshot.parallelism,
-            snapshot.memory_level,
-            moved,
-        )
-        then: Previous = (
-            m["exists"],
-            m["previous_parallelism"],
-            m["previous_level"],
-            m["previous_hit"],
-            m["previous_latency"],
-            m["previous_rate"],
+        some = _moved(snapshot.topology.facts, snapshot.arrays, m, moved)
+        then = Previous(
+            m.exists,
+            m.previous_parallelism,
+            m.previous_level,
+            m.previous_hit,
+            m.previous_latency,
+            m.previous_rate,
         )
         if not some:
             return then
         rows = moved[:, None]
-        return (
-            m["exists"] | moved,
-            np.where(rows, m["parallelism"], then[1]),
-            np.where(rows, m["level"], then[2]),
-            np.where(rows, m["hit"], then[3]),
-            np.where(rows, m["latency"], then[4]),
-            np.where(rows, m["rate"], then[5]),
+        return Previous(
+            m.exists | moved,
+            np.where(rows, m.parallelism, then.parallelism),
+            np.where(rows, m.level, then.level),
+            np.where(rows, m.hit, then.hit),
+            np.where(rows, m.latency, then.latency),
+            np.where(rows, m.rate, then.rate),
         )
 
 
@@ -119,75 +119,58 @@ def access_ms(read: float, write: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _moved(
-    row: Ints,
-    n: Ints,
-    status: Ints,
-    seen: Bools,
-    p_now: Ints,
-    level_now: Ints,
-    p: Ints,
-    level: Ints,
-    moved: Bools,
-) -> bool:
+def _moved(t: JobFacts, seen: SnapshotArrays, m: Remembered, moved: Bools) -> bool:
+    """Marks the jobs (row j) that run another configuration than was seen; True if there is one.
+
+    v is a vertex; `moved` is (J,).
+    """
     some = False
-    for j in range(p.shape[0]):
-        if seen[j] and status[j] == 0:
-            for v in range(n[row[j]]):
-                if p_now[j, v] != p[j, v] or level_now[j, v] != level[j, v]:
+    for j in range(len(moved)):
+        if m.seen[j] and seen.status[j] == RUNNING:
+            for v in range(t.n[t.row[j]]):
+                if (
+                    m.parallelism[j, v] != seen.parallelism[j, v]
+                    or m.level[j, v] != seen.memory_level[j, v]
+                ):
                     moved[j] = some = True
     return some
 
 
 @njit(cache=True, nogil=True)
-def _observe(
-    row: Ints,
-    kind: Ints,
-    status: Ints,
-    parallelism: Ints,
-    level: Ints,
-    hit: Floats,
-    read: Floats,
-    write: Floats,
-    rate_per_task: Floats,
-    seen: Bools,
-    exists: Bools,
-    p_now: Ints,
-    level_now: Ints,
-    hit_now: Floats,
-    latency_now: Floats,
-    rate_now: Floats,
-    p_then: Ints,
-    level_then: Ints,
-    hit_then: Floats,
-    latency_then: Floats,
-    rate_then: Floats,
-) -> None:
-    jobs, vertices = parallelism.shape
+def _observe(t: JobFacts, seen: SnapshotArrays, rate_per_task: Floats, m: Remembered) -> None:
+    """Remembers configuration and metrics of every running job (row j, job file k, vertex v)."""
+    p, level = seen.parallelism, seen.memory_level
+    hit = seen.vertex[VERTEX.cache_hit_rate]
+    read = seen.vertex[VERTEX.state_read_latency_ms]
+    write = seen.vertex[VERTEX.state_write_latency_ms]
+    jobs, vertices = p.shape
     for j in range(jobs):
-        if status[j] != 0:
+        if seen.status[j] != RUNNING:
             continue
-        moved = not seen[j]
+        k = t.row[j]
+        moved = not m.seen[j]
         for v in range(vertices):
-            if kind[row[j], v] >= 0 and (
-                p_now[j, v] != parallelism[j, v] or level_now[j, v] != level[j, v]
+            if t.kind[k, v] >= 0 and (
+                m.parallelism[j, v] != p[j, v] or m.level[j, v] != level[j, v]
             ):
                 moved = True
         for v in range(vertices):
-            if moved and seen[j]:
-                p_then[j, v], level_then[j, v] = p_now[j, v], level_now[j, v]
-                hit_then[j, v], latency_then[j, v] = hit_now[j, v], latency_now[j, v]
-                rate_then[j, v] = rate_now[j, v]
+            if moved and m.seen[j]:
+                m.previous_parallelism[j, v] = m.parallelism[j, v]
+                m.previous_level[j, v] = m.level[j, v]
+                m.previous_hit[j, v] = m.hit[j, v]
+                m.previous_latency[j, v] = m.latency[j, v]
+                m.previous_rate[j, v] = m.rate[j, v]
             if moved:
-                p_now[j, v], level_now[j, v] = parallelism[j, v], level[j, v]
-                hit_now[j, v] = latency_now[j, v] = rate_now[j, v] = np.nan
+                m.parallelism[j, v], m.level[j, v] = p[j, v], level[j, v]
+                m.hit[j, v] = m.latency[j, v] = m.rate[j, v] = np.nan
             if not np.isnan(hit[j, v]):
-                hit_now[j, v] = hit[j, v]
+                m.hit[j, v] = hit[j, v]
             latency = access_ms(read[j, v], write[j, v])
             if not np.isnan(latency):
-                latency_now[j, v] = latency
-            rate = rate_per_task[j, v] * parallelism[j, v]
+                m.latency[j, v] = latency
+            rate = rate_per_task[j, v] * p[j, v]
             if not np.isnan(rate):
-                rate_now[j, v] = rate
-        exists[j] = exists[j] or (moved and seen[j])
-        seen[j] = True
+                m.rate[j, v] = rate
+        m.exists[j] = m.exists[j] or (moved and m.seen[j])
+        m.seen[j] = True

@@ -6,6 +6,8 @@ Processing" (DAIS 2025) as written; `justin-artifact` is what the released code 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from pydantic import Field
@@ -15,11 +17,12 @@ from baselines.ds2 import Ds2, Ds2Config
 from baselines.history import ConfigurationHistory, Previous, access_ms
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import Ds2Rates
-from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.requirement import Requirement
 
 __all__ = [
@@ -91,6 +94,26 @@ class JustinArtifactConfig(ConfigModel):
     )
 
 
+class PaperThresholds(NamedTuple):
+    """`JustinPaperConfig` as compiled code takes it."""
+
+    hit: float  # cache hit rate below which memory may help
+    latency_ms: float  # access latency above which memory may help
+    max_level: int
+    improvement: float  # share
+
+
+class ArtifactThresholds(NamedTuple):
+    """`JustinArtifactConfig` as compiled code takes it."""
+
+    hit: float  # cache hit rate below which memory may help
+    hit_enough: float
+    hit_gain: float
+    rate_gain: float  # factor
+    max_level: int
+    zero_is_stateless: bool
+
+
 class _Justin:
     """What both share: an inner DS2, the history, and the reasons."""
 
@@ -159,28 +182,22 @@ class JustinPaper(_Justin):
     Config = JustinPaperConfig
 
     def __init__(self, config: JustinPaperConfig | None = None) -> None:
-        self.config = config or JustinPaperConfig()
+        self.config = c = config or JustinPaperConfig()
+        self._thresholds = PaperThresholds(
+            c.hit_rate_threshold, c.latency_threshold_ms, c.max_level, c.min_improvement
+        )
         super().__init__("justin-paper", self.config.ds2)
 
     def _arbitrate(
         self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
     ) -> tuple[Ints, Ints]:
-        c, tables = self.config, snapshot.topology.tables
         parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
         _algorithm_1(
-            snapshot.topology.row,
-            tables.kind,
-            tables.levels,
+            snapshot.topology.facts,
+            snapshot.arrays,
             due,
-            snapshot.parallelism,
-            np.ascontiguousarray(snapshot.cache_hit_rate),
-            np.ascontiguousarray(snapshot.state_read_latency_ms),
-            np.ascontiguousarray(snapshot.state_write_latency_ms),
             self._history.previous(snapshot),
-            c.hit_rate_threshold,
-            c.latency_threshold_ms,
-            c.max_level,
-            c.min_improvement,
+            self._thresholds,
             parallelism,
             level,
         )
@@ -193,31 +210,28 @@ class JustinArtifact(_Justin):
     Config = JustinArtifactConfig
 
     def __init__(self, config: JustinArtifactConfig | None = None) -> None:
-        self.config = config or JustinArtifactConfig()
-        super().__init__("justin-artifact", self.config.ds2)
-
-    def _arbitrate(
-        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
-    ) -> tuple[Ints, Ints]:
-        c, tables = self.config, snapshot.topology.tables
-        parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
-        _released_code(
-            snapshot.topology.row,
-            tables.kind,
-            tables.levels,
-            due,
-            snapshot.parallelism,
-            np.ascontiguousarray(snapshot.cache_hit_rate),
-            rates.true_rate_per_task * snapshot.parallelism,
-            self._history.previous(snapshot),
+        self.config = c = config or JustinArtifactConfig()
+        self._thresholds = ArtifactThresholds(
             c.hit_rate_threshold,
             c.hit_rate_enough,
             c.hit_rate_gain,
             1 + c.throughput_gain,
             c.max_level,
             c.zero_is_stateless,
-            tables.min_parallelism,
-            tables.max_parallelism,
+        )
+        super().__init__("justin-artifact", self.config.ds2)
+
+    def _arbitrate(
+        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
+    ) -> tuple[Ints, Ints]:
+        parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
+        _released_code(
+            snapshot.topology.facts,
+            snapshot.arrays,
+            due,
+            rates.true_rate_per_task * snapshot.parallelism,
+            self._history.previous(snapshot),
+            self._thresholds,
             parallelism,
             level,
         )
@@ -226,117 +240,102 @@ class JustinArtifact(_Justin):
 
 @njit(cache=True, nogil=True)
 def _algorithm_1(
-    row: Ints,
-    kind: Ints,
-    levels: Ints,
+    t: JobFacts,
+    seen: SnapshotArrays,
     due: Bools,
-    running: Ints,
-    hit: Floats,
-    read: Floats,
-    write: Floats,
-    previous: Previous,
-    hit_threshold: float,
-    latency_threshold: float,
-    max_level: int,
-    hysteresis: float,
+    then: Previous,
+    c: PaperThresholds,
     p: Ints,
     m: Ints,
 ) -> None:
-    """Turns DS2's parallelism `p` and the running level `m` into Justin's; line numbers are his."""
-    exists, _, level_then, hit_then, latency_then, _ = previous
-    jobs, vertices = running.shape
+    """Turns DS2's parallelism p and the running level m into Justin's, where a job is due.
+
+    j is a job's row, k its job file, v a vertex. Numbers in comments are lines of Algorithm 1.
+    """
+    hit = seen.vertex[VERTEX.cache_hit_rate]
+    read = seen.vertex[VERTEX.state_read_latency_ms]
+    write = seen.vertex[VERTEX.state_write_latency_ms]
+    jobs, vertices = p.shape
     for j in range(jobs):
         if not due[j]:
             continue
-        top = min(max_level, levels[row[j]])
+        k = t.row[j]
+        top = min(c.max_level, t.levels[k])
         for v in range(vertices):
-            if kind[row[j], v] < 0:
+            if t.kind[k, v] < 0:
                 continue
             if np.isnan(hit[j, v]):  # 3: no recorded RocksDB access
-                m[j, v] = -1
+                m[j, v] = NO_MEMORY
                 continue
-            if p[j, v] == running[j, v]:  # 6: capacity is sufficient
+            running = seen.parallelism[j, v]
+            if p[j, v] == running:  # 6: capacity is sufficient
                 continue
             can_scale_up = m[j, v] + 1 < top  # 9, 16
             latency = access_ms(read[j, v], write[j, v])
-            if exists[j] and m[j, v] > level_then[j, v]:  # 7: vertical scaling used last time
-                better = hit[j, v] > hit_then[j, v] * (1 + hysteresis) or latency < (
-                    latency_then[j, v] * (1 - hysteresis)
+            if then.exists[j] and m[j, v] > then.level[j, v]:  # 7: vertical scaling used last time
+                better = hit[j, v] > then.hit[j, v] * (1 + c.improvement) or latency < (
+                    then.latency[j, v] * (1 - c.improvement)
                 )
                 if not better:  # 12: roll back, with DS2's parallelism
                     m[j, v] = max(0, m[j, v] - 1)
                 elif can_scale_up:  # 9
-                    p[j, v] = running[j, v]
+                    p[j, v] = running
                     m[j, v] += 1
-            elif can_scale_up and (hit[j, v] < hit_threshold or latency > latency_threshold):  # 16
-                p[j, v] = running[j, v]
+            elif can_scale_up and (hit[j, v] < c.hit or latency > c.latency_ms):  # 16
+                p[j, v] = running
                 m[j, v] += 1
 
 
 @njit(cache=True, nogil=True)
 def _released_code(
-    row: Ints,
-    kind: Ints,
-    levels: Ints,
+    t: JobFacts,
+    seen: SnapshotArrays,
     due: Bools,
-    running: Ints,
-    hit: Floats,
     rate: Floats,
-    previous: Previous,
-    hit_threshold: float,
-    hit_enough: float,
-    hit_gain: float,
-    rate_gain: float,
-    max_level: int,
-    zero_is_stateless: bool,
-    low: Ints,
-    high: Ints,
+    then: Previous,
+    c: ArtifactThresholds,
     p: Ints,
     m: Ints,
 ) -> None:
-    """ScalingExecutor.policy() of the artifact, branch by branch.
+    """ScalingExecutor.policy() of the artifact, branch by branch, where a job is due.
 
     State latency never reaches it (the evaluated metrics lack it), so no branch asks for it.
+    DS2's parallelism p and the running level m become Justin's; `rate` is the vertex's true rate,
+    records/s. j is a job's row, k its job file, v a vertex.
     """
-    exists, _, level_then, hit_then, _, rate_then = previous
-    jobs, vertices = running.shape
+    hits = seen.vertex[VERTEX.cache_hit_rate]
+    jobs, vertices = p.shape
     for j in range(jobs):
         if not due[j]:
             continue
-        k = row[j]
-        top = min(max_level, levels[k])
+        k = t.row[j]
+        top = min(c.max_level, t.levels[k])
         for v in range(vertices):
-            if kind[k, v] < 0:
+            if t.kind[k, v] < 0:
                 continue
-            if np.isnan(hit[j, v]) or (zero_is_stateless and hit[j, v] == 0.0):
-                m[j, v] = -1
+            hit, running = hits[j, v], seen.parallelism[j, v]
+            if np.isnan(hit) or (c.zero_is_stateless and hit == 0.0):
+                m[j, v] = NO_MEMORY
                 continue
             level = m[j, v]
             can_scale_up = level + 1 < top
-            if not exists[j]:
+            if not then.exists[j]:
                 # The first decision assumes a start with one task.
-                if (
-                    p[j, v] != 1
-                    and hit[j, v] < hit_threshold
-                    and top > 1
-                    and low[k, v] < high[k, v]
-                ):
+                scalable = t.min_parallelism[k, v] < t.max_parallelism[k, v]
+                if p[j, v] != 1 and hit < c.hit and top > 1 and scalable:
                     p[j, v], m[j, v] = 1, 1
                 else:
                     m[j, v] = 0
-            elif p[j, v] == running[j, v]:
+            elif p[j, v] == running:
                 # Nothing is set, so the level falls back to the constructor's.
                 m[j, v] = 0
-            elif level > level_then[j, v]:
-                if not hit[j, v] - hit_then[j, v] > hit_gain:
+            elif level > then.level[j, v]:
+                gained = rate[j, v] > c.rate_gain * then.rate[j, v]
+                if not hit - then.hit[j, v] > c.hit_gain:
                     m[j, v] = max(0, level - 1)
-                elif (
-                    rate[j, v] > rate_gain * rate_then[j, v]
-                    and hit[j, v] < hit_enough
-                    and (can_scale_up)
-                ):
-                    p[j, v] = running[j, v]
+                elif gained and hit < c.hit_enough and can_scale_up:
+                    p[j, v] = running
                     m[j, v] = level + 1
-            elif hit[j, v] < hit_threshold and can_scale_up:
-                p[j, v] = running[j, v]
+            elif hit < c.hit and can_scale_up:
+                p[j, v] = running
                 m[j, v] = level + 1

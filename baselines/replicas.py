@@ -18,8 +18,8 @@ from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
-from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts, Topology
 
 __all__ = [
     "MOST",
@@ -42,7 +42,9 @@ NOTHING = -1
 ROUND_OFF = 1e-9
 """Part of a replica that is arithmetic, not demand: 3.0000000001 replicas are three."""
 
-_SELECT = {"Max": 0, "Min": 1, "Disabled": 2}
+_MAX, _MIN, _DISABLED = range(3)
+_SELECT = {"Max": _MAX, "Min": _MIN, "Disabled": _DISABLED}
+_UP, _DOWN = 1, -1
 MOST = float(np.iinfo(np.int32).max)
 """More replicas than any target has; demand without bound would overflow an integer."""
 
@@ -124,6 +126,37 @@ class Limits(NamedTuple):
     select: int
 
 
+class Rules(NamedTuple):
+    """The controller's options, as the compiled code takes them."""
+
+    sync_s: float  # time between evaluations
+    readiness_s: float  # time after a start without usable metrics
+    up_window_s: float
+    down_window_s: float
+    up: Limits
+    down: Limits
+
+
+class Now(NamedTuple):
+    """What was last seen."""
+
+    evaluated_s: Floats  # (J,)
+    seen_s: Floats  # (J,)
+    written: Ints  # (J,) recommendations written so far
+    events: Ints  # (J, V) changes written so far
+    replicas: Ints  # (J, V)
+
+
+class Remembered(NamedTuple):
+    """Memory of the controller: R recommendations and E changes of each target, as rings."""
+
+    now: Now
+    recommended: Ints  # (J, V, R)
+    recommended_s: Floats  # (J, R)
+    change: Ints  # (J, V, E) replicas added, negative: removed
+    change_s: Floats  # (J, V, E)
+
+
 class HorizontalController:
     """Replicas of every vertex, or one count for the job, from recommendations.
 
@@ -134,12 +167,18 @@ class HorizontalController:
     def __init__(
         self, behavior: Behavior, *, sync_period_s: float, per_vertex: bool, readiness_s: float = 0
     ) -> None:
-        self._sync_s, self._per_vertex, self._readiness_s = sync_period_s, per_vertex, readiness_s
+        self._per_vertex = per_vertex
         up, down = behavior.scale_up, behavior.scale_down
-        self._up = _limits(up.policies, up.select_policy)
-        self._down = _limits(down.policies, down.select_policy)
-        self._windows = up.stabilization_window_s, down.stabilization_window_s
-        kept = math.ceil(max(self._windows) / sync_period_s) + 2
+        self._rules = Rules(
+            sync_period_s,
+            float(readiness_s),
+            up.stabilization_window_s,
+            down.stabilization_window_s,
+            _limits(up.policies, up.select_policy),
+            _limits(down.policies, down.select_policy),
+        )
+        longest_s = max(up.stabilization_window_s, down.stabilization_window_s)
+        kept = math.ceil(longest_s / sync_period_s) + 2
         period = max(policy.period_s for policy in (*up.policies, *down.policies))
         events = math.ceil(period / sync_period_s) + 2
         self._now = RowMemory(
@@ -190,33 +229,21 @@ class HorizontalController:
             current: (J, V) what `current` says.
             recommended: (J, V) replicas by the metrics; `NOTHING` where there is no telling.
         """
-        tables, now = snapshot.topology.tables, self._now
         pods = snapshot.parallelism.copy()
-        _normalise(
-            snapshot.topology.row,
-            tables.kind,
-            tables.min_parallelism,
-            tables.max_parallelism,
-            np.ascontiguousarray(snapshot.t_s),
-            snapshot.status,
-            np.ascontiguousarray(snapshot.running_since_s),
-            self._sync_s,
-            self._readiness_s,
-            np.ascontiguousarray(current),
-            recommended,
-            self._windows[0],
-            self._windows[1],
-            self._up,
-            self._down,
-            now["evaluated_s"],
-            now["seen_s"],
-            now["written"],
-            now["events"],
-            now["replicas"],
+        memory = Remembered(
+            self._now.arrays(Now),
             self._recommended["replicas"],
             self._recommended_s["at_s"],
             self._events["change"],
             self._events["at_s"],
+        )
+        _normalise(
+            snapshot.topology.facts,
+            snapshot.arrays,
+            np.ascontiguousarray(current),
+            recommended,
+            self._rules,
+            memory,
             pods,
         )
         return pods
@@ -265,7 +292,7 @@ def _limits(policies: tuple[ScalingPolicy, ...], select: Select) -> Limits:
 @njit(cache=True, nogil=True)
 def _limit(current: int, now: float, sign: int, limits: Limits, change: Ints, at_s: Floats) -> int:
     """Replicas the policies of one direction allow; sign 1 for up, -1 for down."""
-    if limits.select == 2:
+    if limits.select == _DISABLED:
         return current
     best = 0
     for i in range(len(limits.value)):
@@ -282,79 +309,78 @@ def _limit(current: int, now: float, sign: int, limits: Limits, change: Ints, at
             proposed = int(np.floor(start * (1.0 - value / 100.0) + ROUND_OFF))
         # Max is the larger change, whichever way it goes.
         larger = proposed > best if sign > 0 else proposed < best
-        if i == 0 or larger == (limits.select == 0):
+        if i == 0 or larger == (limits.select == _MAX):
             best = proposed
     return max(best, current) if sign > 0 else min(best, current)
 
 
 @njit(cache=True, nogil=True)
 def _normalise(
-    row: Ints,
-    kind: Ints,
-    low: Ints,
-    high: Ints,
-    t_s: Floats,
-    status: Ints,
-    since: Floats,
-    sync: float,
-    readiness: float,
+    t: JobFacts,
+    seen: SnapshotArrays,
     current: Ints,
     recommended: Ints,
-    up_window: float,
-    down_window: float,
-    up: Limits,
-    down: Limits,
-    evaluated_s: Floats,
-    seen_s: Floats,
-    written: Ints,
-    events: Ints,
-    running: Ints,
-    kept: Ints,
-    kept_s: Floats,
-    change: Ints,
-    change_s: Floats,
+    c: Rules,
+    m: Remembered,
     pods: Ints,
 ) -> None:
+    """Stabilises and limits recommendations (`normalizeDesiredReplicasWithBehaviors`).
+
+    j is a job's row, k its job file, v a vertex.
+
+    Args:
+        t: The jobs.
+        seen: The snapshot.
+        current: (J, V) replicas.
+        recommended: (J, V) replicas by the metrics; `NOTHING` where there is no telling.
+        c: The options.
+        m: Memory, changed in place.
+        pods: (J, V) parallelism, changed where the controller scales.
+    """
     jobs, vertices = pods.shape
-    size, ring = kept_s.shape[1], change_s.shape[2]
+    size, ring = m.recommended_s.shape[1], m.change_s.shape[2]
+    running, kept = m.now.replicas, m.recommended
     for j in range(jobs):
-        k, now = row[j], t_s[j]
-        if status[j] != 0:
+        k, now, since = t.row[j], seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
+        if seen.status[j] != RUNNING:
             continue
         # A rescale seen now took place when the job came up, if that is since the last look.
-        when = since[j] if since[j] > seen_s[j] else now
+        when = since if since > m.now.seen_s[j] else now
         for v in range(vertices):
             if running[j, v] >= 0 and running[j, v] != current[j, v]:
-                at = events[j, v] % ring
-                change[j, v, at], change_s[j, v, at] = current[j, v] - running[j, v], when
-                events[j, v] += 1
+                at = m.now.events[j, v] % ring
+                m.change[j, v, at], m.change_s[j, v, at] = current[j, v] - running[j, v], when
+                m.now.events[j, v] += 1
             running[j, v] = current[j, v]
-        seen_s[j] = now
-        if now - since[j] < readiness or now - evaluated_s[j] < sync - ROUND_OFF:
+        m.now.seen_s[j] = now
+        if now - since < c.readiness_s or now - m.now.evaluated_s[j] < c.sync_s - ROUND_OFF:
             continue
-        evaluated_s[j] = now
-        if written[j] == 0:  # the controller starts with the current count as recommendation
+        m.now.evaluated_s[j] = now
+        if m.now.written[j] == 0:  # the controller starts with the current count
             for v in range(vertices):
                 kept[j, v, 0] = current[j, v]
-            kept_s[j, 0] = now
-            written[j] = 1
-        slot = written[j] % size
-        kept_s[j, slot] = now
-        written[j] += 1
+            m.recommended_s[j, 0] = now
+            m.now.written[j] = 1
+        slot = m.now.written[j] % size
+        m.recommended_s[j, slot] = now
+        m.now.written[j] += 1
         for v in range(vertices):
             fresh, here = recommended[j, v], current[j, v]
+            low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
             kept[j, v, slot] = fresh
-            if fresh < 0 or kind[k, v] < 0 or low[k, v] == high[k, v]:
+            if fresh < 0 or t.kind[k, v] < 0 or low == high:
                 continue
             lowest = highest = fresh
             for i in range(size):
-                if kept[j, v, i] >= 0 and now - kept_s[j, i] < up_window:
+                age = now - m.recommended_s[j, i]
+                if kept[j, v, i] >= 0 and age < c.up_window_s:
                     lowest = min(lowest, kept[j, v, i])
-                if kept[j, v, i] >= 0 and now - kept_s[j, i] < down_window:
+                if kept[j, v, i] >= 0 and age < c.down_window_s:
                     highest = max(highest, kept[j, v, i])
             wanted = min(max(here, lowest), highest)
+            change, change_s = m.change[j, v], m.change_s[j, v]
             if wanted > here:
-                wanted = min(wanted, _limit(here, now, 1, up, change[j, v], change_s[j, v]))
+                wanted = min(wanted, _limit(here, now, _UP, c.up, change, change_s))
             elif wanted < here:
-                wanted = max(wanted, _limit(here, now, -1, down, change[j, v], change_s[j, v]))
-            pods[j, v] = min(max(wanted, low[k, v]), high[k, v])
+                wanted = max(wanted, _limit(here, now, _DOWN, c.down, change, change_s))
+            pods[j, v] = min(max(wanted, low), high)

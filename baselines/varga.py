@@ -27,8 +27,8 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
-from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts, Topology
 
 __all__ = ["HpaVarga", "HpaVargaConfig"]
 
@@ -80,25 +80,24 @@ class HpaVargaConfig(ConfigModel):
     )
 
 
-class Inputs(NamedTuple):
-    """The fields of a snapshot that are read."""
+class Targets(NamedTuple):
+    """`HpaVargaConfig` as compiled code takes it."""
 
-    t_s: Floats
-    status: Ints
-    running_since_s: Floats
-    window_s: Floats
-    parallelism: Ints
-    records_in_total: Floats
-    pending_records: Floats
-    pending_records_max_subtask: Floats
-    pending_partitions_max_subtask: Floats
-    pending_growth_per_s: Floats
-    records_in_per_s: Floats
-    busy_ms_per_s: Floats
-    backpressured_ms_per_s: Floats
-    idle_ms_per_s: Floats
-    busy_now_ms_per_s: Floats
-    backpressured_now_ms_per_s: Floats
+    busy: float  # desired value of equation 5
+    lag: float  # desired value of equation 4
+    lag_threshold: float  # records
+    backpressured_is_idle: bool
+    per_vertex: bool
+    tolerance: float
+
+
+class Samples(NamedTuple):
+    """The last samples of backlog and counters, S per job, as a ring."""
+
+    written: Ints  # (J,) samples written so far
+    at_s: Floats  # (J, S)
+    lag: Floats  # (J, S) records
+    taken: Floats  # (J, S) records read since the start
 
 
 class Metrics(NamedTuple):
@@ -128,6 +127,14 @@ class HpaVarga:
         self._controller = HorizontalController(
             c.behavior, sync_period_s=c.sync_period_s, per_vertex=c.per_vertex
         )
+        self._targets = Targets(
+            c.utilization_target,
+            c.lag_target,
+            c.lag_threshold_records,
+            c.backpressured_is_idle,
+            c.per_vertex,
+            c.tolerance,
+        )
         depth = int(PERIOD_S / SCRAPE_S) + 2
         self._written = RowMemory({"written": ("job", 0)})
         self._samples = RowMemory(
@@ -152,28 +159,21 @@ class HpaVarga:
         self._samples.restore(state["samples"])
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        c, tables = self.config, snapshot.topology.tables
+        c = self.config
         current = self._controller.current(snapshot)
         seen = Metrics.unknown(*current.shape)
         wanted = np.empty(current.shape, dtype=np.int64)
         _recommend(
-            snapshot.topology.row,
-            tables.n,
-            tables.kind,
-            tables.partitions,
-            tables.has_log,
+            snapshot.topology.facts,
+            snapshot.arrays,
             current,
-            self._inputs(snapshot),
-            c.utilization_target,
-            c.lag_target,
-            c.lag_threshold_records,
-            c.backpressured_is_idle,
-            c.per_vertex,
-            c.tolerance,
-            self._written["written"],
-            self._samples["at_s"],
-            self._samples["lag"],
-            self._samples["taken"],
+            self._targets,
+            Samples(
+                self._written["written"],
+                self._samples["at_s"],
+                self._samples["lag"],
+                self._samples["taken"],
+            ),
             seen,
             wanted,
         )
@@ -190,127 +190,119 @@ class HpaVarga:
             snapshot, pods, snapshot.memory_level, why if self.explain else None
         )
 
-    @staticmethod
-    def _inputs(snapshot: MetricsSnapshot) -> Inputs:
-        values = (np.ascontiguousarray(getattr(snapshot, name)) for name in Inputs._fields)
-        return Inputs(*values)
-
 
 @njit(cache=True, nogil=True)
-def _idle(seen: Inputs, j: int, v: int, backpressured_too: bool) -> float:
+def _idle(seen: SnapshotArrays, j: int, v: int, backpressured_too: bool) -> float:
     """Idle time of a vertex's tasks over the last minute, ms/s; of the window without gauges."""
-    idle = 1000.0 - seen.busy_now_ms_per_s[j, v]
+    idle = 1000.0 - seen.vertex[VERTEX.busy_now_ms_per_s, j, v]
     if not backpressured_too:
-        idle -= seen.backpressured_now_ms_per_s[j, v]
+        idle -= seen.vertex[VERTEX.backpressured_now_ms_per_s, j, v]
     if np.isnan(idle):
-        idle = seen.idle_ms_per_s[j, v]
-        if backpressured_too and not np.isnan(seen.backpressured_ms_per_s[j, v]):
-            idle += seen.backpressured_ms_per_s[j, v]
+        idle = seen.vertex[VERTEX.idle_ms_per_s, j, v]
+        waiting = seen.vertex[VERTEX.backpressured_ms_per_s, j, v]
+        if backpressured_too and not np.isnan(waiting):
+            idle += waiting
         if backpressured_too and np.isnan(idle):
-            idle = 1000.0 - seen.busy_ms_per_s[j, v]
+            idle = 1000.0 - seen.vertex[VERTEX.busy_ms_per_s, j, v]
     return min(max(idle, 0.0), 1000.0) if not np.isnan(idle) else np.nan
 
 
 @njit(cache=True, nogil=True)
 def _recommend(
-    row: Ints,
-    n: Ints,
-    kind: Ints,
-    partitions: Ints,
-    has_log: Ints,
+    t: JobFacts,
+    seen: SnapshotArrays,
     current: Ints,
-    seen: Inputs,
-    busy_target: float,
-    lag_target: float,
-    threshold: float,
-    backpressured_too: bool,
-    per_vertex: bool,
-    tolerance: float,
-    written: Ints,
-    at_s: Floats,
-    lags: Floats,
-    takens: Floats,
+    c: Targets,
+    m: Samples,
     metrics: Metrics,
     wanted: Ints,
 ) -> None:
+    """Equations 1 to 5 for every job; fills `metrics` and `wanted`, (J, V) replicas.
+
+    j is a job's row, k its job file, v a vertex; m keeps the last minute's samples.
+    """
+    pending, growing = seen.vertex[VERTEX.pending_records], seen.vertex[VERTEX.pending_growth_per_s]
+    fullest = seen.vertex[VERTEX.pending_records_max_subtask]
+    of_fullest = seen.vertex[VERTEX.pending_partitions_max_subtask]
+    per_s, total = seen.vertex[VERTEX.records_in_per_s], seen.vertex[VERTEX.records_in_total]
     jobs, vertices = current.shape
     idle, tasks = np.empty(vertices), np.empty(vertices, dtype=np.int64)
     for j in range(jobs):
-        k = row[j]
+        k = t.row[j]
         lag = growth = rate = taken = 0.0
         for v in range(vertices):
-            source = v < n[k] and kind[k, v] == SOURCE
-            tasks[v] = 0 if source or v >= n[k] else seen.parallelism[j, v]
-            idle[v] = _idle(seen, j, v, backpressured_too)
+            source = v < t.n[k] and t.kind[k, v] == SOURCE
+            tasks[v] = 0 if source or v >= t.n[k] else seen.parallelism[j, v]
+            idle[v] = _idle(seen, j, v, c.backpressured_is_idle)
             if source:  # where one of several is unknown, so is the sum
                 lag += source_lag(
-                    seen.pending_records[j, v],
-                    seen.pending_records_max_subtask[j, v],
-                    seen.pending_partitions_max_subtask[j, v],
-                    partitions[k, v],
+                    pending[j, v], fullest[j, v], of_fullest[j, v], t.partitions[k, v]
                 )
-                growth += seen.pending_growth_per_s[j, v]
-                rate += seen.records_in_per_s[j, v]
-                taken += seen.records_in_total[j, v]
+                growth += growing[j, v]
+                rate += per_s[j, v]
+                taken += total[j, v]
         # A metrics window of a minute or less has the minute's means. Of a longer one, they come
         # from samples of backlog and counters; until there are any, the window's have to do.
-        if seen.status[j] == 0 and not (np.isnan(lag) or np.isnan(taken)):
-            fresh, fresh_rate = _minute(
-                seen.t_s[j], seen.running_since_s[j], lag, taken, j, written, at_s, lags, takens
-            )
-            long = seen.window_s[j] > PERIOD_S or np.isnan(growth) or np.isnan(rate)
+        if seen.status[j] == RUNNING and not (np.isnan(lag) or np.isnan(taken)):
+            now, since = seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
+            fresh, fresh_rate = _minute(j, now, since, lag, taken, m)
+            long = seen.job[JOB.window_s, j] > PERIOD_S or np.isnan(growth) or np.isnan(rate)
             if long and not np.isnan(fresh):
                 growth, rate = fresh, fresh_rate
         relative = relative_lag_change_rate(growth, rate)
-        guarded = lag_metric(lag, threshold, relative)
+        guarded = lag_metric(lag, c.lag_threshold, relative)
         metrics.lag[j], metrics.relative[j], metrics.guarded[j] = lag, relative, guarded
         # A job without a log has no lag to watch; where there is one, not knowing it is a fault.
-        by_lag = guarded / lag_target if has_log[k] > 0 else -1.0
+        by_lag = guarded / c.lag if t.has_log[k] > 0 else -1.0
         busy = utilization(idle, tasks)
         for v in range(vertices):
-            if per_vertex:
+            if c.per_vertex:
                 busy = 1.0 - idle[v] / 1000.0
             metrics.utilization[j, v] = busy
-            wanted[j, v] = desired_replicas(current[j, v], by_lag, busy / busy_target, tolerance)
+            wanted[j, v] = desired_replicas(current[j, v], by_lag, busy / c.busy, c.tolerance)
 
 
 @njit(cache=True, nogil=True)
 def _minute(
-    now: float,
-    since: float,
-    lag: float,
-    taken: float,
-    j: int,
-    written: Ints,
-    at_s: Floats,
-    lags: Floats,
-    takens: Floats,
+    j: int, now: float, since: float, lag: float, taken: float, m: Samples
 ) -> tuple[float, float]:
-    """Keep a sample; PromQL's deriv (least squares) and the mean rate over the last minute."""
-    size = at_s.shape[1]
-    newest = (written[j] - 1) % size
-    if written[j] == 0 or now - at_s[j, newest] >= SCRAPE_S - 1e-9:
-        newest = written[j] % size
-        at_s[j, newest], lags[j, newest], takens[j, newest] = now, lag, taken
-        written[j] += 1
+    """Keeps a sample of row j; PromQL's deriv (least squares) and the mean rate over a minute.
+
+    Args:
+        j: Row of the job.
+        now: Time, s.
+        since: Time at which the job came up, s.
+        lag: Backlog, records.
+        taken: Records read since the start.
+        m: Samples, changed in place.
+
+    Returns:
+        Growth of the backlog and rate of reading, records/s; NaN while the samples span too little.
+    """
+    size = m.at_s.shape[1]
+    newest = (m.written[j] - 1) % size
+    if m.written[j] == 0 or now - m.at_s[j, newest] >= SCRAPE_S - 1e-9:
+        newest = m.written[j] % size
+        m.at_s[j, newest], m.lag[j, newest], m.taken[j, newest] = now, lag, taken
+        m.written[j] += 1
     count, oldest = 0, newest
     mean_t = mean_lag = 0.0
     for i in range(size):
         # Counters start anew with the job.
-        if at_s[j, i] >= since and now - at_s[j, i] <= PERIOD_S + 1e-9:
+        if m.at_s[j, i] >= since and now - m.at_s[j, i] <= PERIOD_S + 1e-9:
             count += 1
-            mean_t += at_s[j, i] - now
-            mean_lag += lags[j, i]
-            if at_s[j, i] < at_s[j, oldest]:
+            mean_t += m.at_s[j, i] - now
+            mean_lag += m.lag[j, i]
+            if m.at_s[j, i] < m.at_s[j, oldest]:
                 oldest = i
-    span = at_s[j, newest] - at_s[j, oldest]
-    if count < 2 or span < LEAST_S or takens[j, newest] < takens[j, oldest]:
+    span = m.at_s[j, newest] - m.at_s[j, oldest]
+    if count < 2 or span < LEAST_S or m.taken[j, newest] < m.taken[j, oldest]:
         return np.nan, np.nan
     mean_t, mean_lag = mean_t / count, mean_lag / count
     above = below = 0.0
     for i in range(size):
-        if at_s[j, i] >= since and now - at_s[j, i] <= PERIOD_S + 1e-9:
-            t = at_s[j, i] - now - mean_t
-            above += t * (lags[j, i] - mean_lag)
+        if m.at_s[j, i] >= since and now - m.at_s[j, i] <= PERIOD_S + 1e-9:
+            t = m.at_s[j, i] - now - mean_t
+            above += t * (m.lag[j, i] - mean_lag)
             below += t * t
-    return above / below, (takens[j, newest] - takens[j, oldest]) / span
+    return above / below, (m.taken[j, newest] - m.taken[j, oldest]) / span

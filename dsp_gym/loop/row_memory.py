@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from dsp_gym.loop.topology import Topology
 __all__ = ["Per", "RowMemory"]
 
 Per = Literal["job", "vertex"]
+T = TypeVar("T")
 _DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
@@ -36,6 +37,17 @@ class RowMemory:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self._arrays[name]
+
+    def arrays(self, table: Callable[..., T]) -> T:
+        """The arrays as one value, for compiled code to read and write.
+
+        Args:
+            table: A `NamedTuple` with a field for each of the arrays, in any order.
+
+        Returns:
+            The table; its arrays are those of this memory, until `reset` or `restore`.
+        """
+        return table(**self._arrays)
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
         """Starts anew; with a mask only the rows where it is True."""
