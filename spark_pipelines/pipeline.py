@@ -69,7 +69,7 @@ def _with_samples(
 ) -> Made:
     """Windows and outages, and what became of every sample.
 
-    To `decisions` those are added that runs show which nobody wrote decisions of.
+    Adds to `decisions` those that samples show of sources without decisions of their own.
     """
     from spark_pipelines.quality.checks import flag, judge
     from spark_pipelines.quality.verdicts import accounting, failures, findings, split_verdicts
@@ -80,7 +80,7 @@ def _with_samples(
     from spark_pipelines.steps.windows import configured, decision_windows
 
     quality = config.quality
-    raw, events = _sealed(_all([i.raw for i in inputs])), _all([i.events for i in inputs])
+    raw, events = _all([i.raw for i in inputs]), _all([i.events for i in inputs])
     names = frozenset[str]().union(*(i.metrics for i in inputs))
     judged = raw.transform(judge, quality, names)
     # The one pass over all samples; everything after it is a hundredth of that.
@@ -139,11 +139,9 @@ def _add_transitions(
     from spark_pipelines.schema import TRANSITIONS
     from spark_pipelines.steps.transitions import segments, transitions
 
-    reach = reach_s(config)
-    marked = with_split(decisions, config.splits, loads, reach)
-    segmented = marked.where(f.col("split").isNotNull()).drop("split").transform(segments)
-    encoded = segmented.transform(transitions, specs, config.transitions)
-    table = with_split(encoded.drop("split"), config.splits, loads, reach)
+    marked = with_split(decisions, config.splits, loads, reach_s(config))
+    segmented = marked.where(f.col("split").isNotNull()).transform(segments)
+    table = segmented.transform(transitions, specs, config.transitions)
     made.tables["transitions"] = table.select(*TRANSITIONS.names)
     outside = marked.where(f.col("split").isNull())
     made.counts["decisions"] = _counted(decisions, f.lit("decisions"))
@@ -155,14 +153,6 @@ def _all(frames: Sequence[DataFrame | None]) -> DataFrame:
     found = _union(frames)
     assert found is not None  # a reader of samples gives events, if only none
     return found
-
-
-def _sealed(rows: DataFrame) -> DataFrame:
-    """The same rows, through a filter that passes all and that nothing is moved behind.
-
-    Every step and join would else be copied into each source: with ten of them, ten plans to make.
-    """
-    return rows.where(f.rand(0) > f.rand(1) - 1.0)  # one Spark would see through
 
 
 def _union(frames: Sequence[DataFrame | None]) -> DataFrame | None:

@@ -31,6 +31,12 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     # Each of a thousand expressions would ask the JVM a dozen times, to name a line in an error.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # They copy every step and join into each source: of ten sources, ten plans to make and compile.
+    # Filters still move to the files, and columns that no step reads are still left out.
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+        for rule in ("PushProjectionThroughUnion", "PushDownLeftSemiAntiJoin")
+    ),
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     # Samples take three bytes a row: 128 MB of them, as is usual, would be tens of millions of rows
     # for one task, and its hash map larger than any cache.

@@ -7,6 +7,8 @@ import os
 from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.job.tables import Mechanisms, compile_jobs
+from dsp_gym.loop.topology import Topology
 
 SAMPLE_S = 5
 """Metrics are sampled every 5 s, as in the papers and in recordings."""
@@ -89,3 +91,13 @@ class SimulationOptions(ConfigModel):
         """Threads worth using for a batch of that size."""
         wanted = self.threads or len(os.sched_getaffinity(0))
         return max(1, min(wanted, jobs // 32))
+
+
+def simulated_topology(topology: Topology, mechanisms: MechanismSwitches) -> Topology:
+    """The same jobs, their tables compiled for the mechanisms that are on.
+
+    Returns:
+        A topology of the same specs and rows.
+    """
+    compiled = Mechanisms(**{name: getattr(mechanisms, name) for name in Mechanisms._fields})
+    return Topology(topology.specs, compile_jobs(topology.specs, compiled), topology.row)

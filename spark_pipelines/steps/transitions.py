@@ -18,7 +18,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
-from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.datasets.encoding import EncodingConfig
 from dsp_gym.envs import action
 from dsp_gym.envs.observation import ObservationEncoder
@@ -29,10 +28,11 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation.options import simulated_topology
 from spark_pipelines.schema import DECISIONS, INTEGERS, TRANSITIONS, expects
 from spark_pipelines.steps.returns import returns_to_go
 
-__all__ = ["SEGMENTED", "USES", "encoded", "segments", "transitions"]
+__all__ = ["SEGMENTED", "USES", "encoded", "segments", "topologies", "transitions"]
 
 USES: Mapping[str, str] = {
     "transition": "became a transition",
@@ -47,6 +47,7 @@ USES: Mapping[str, str] = {
 SEGMENTED = StructType(
     [
         *DECISIONS.fields,
+        StructField("split", StringType()),  # null where decisions come without one
         StructField("segment", IntegerType()),
         StructField("use", StringType()),
     ]
@@ -70,7 +71,8 @@ def segments(decisions: DataFrame) -> DataFrame:
     decided = f.col("proposed_parallelism").isNotNull()
     rewarded = _all_known(TERMS)
     first = f.row_number().over(same)
-    frame = decisions.withColumns(
+    own = f.col("split") if "split" in decisions.columns else f.lit(None).cast("string")
+    frame = decisions.withColumn("split", own).withColumns(
         {
             "_first": first,
             "_known": known,
@@ -104,8 +106,9 @@ def transitions(
 ) -> DataFrame:
     """Observation, action, reward and next observation of every decision that has them all.
 
-    Rows are what an environment of `config.env` over these jobs gives, to the last bit; `split` is
-    null. A segment that does not end as an episode does is truncated where it was cut.
+    Rows are what an environment of `config.env` over these jobs gives, to the last bit; each keeps
+    the split of its decision. A segment that does not end as an episode does is truncated where it
+    was cut.
 
     Args:
         segmented: from `segments`.
@@ -116,10 +119,10 @@ def transitions(
         DatasetError: A job is larger than the room for it; while Spark runs, also: a decision is
             of a job that is not in `specs`, or has other vertices than it.
     """
-    columns, known = config.columns(specs), dict(specs)
+    columns, compiled = config.columns(specs), topologies(specs, config)
 
     def encode(table: pa.Table) -> pa.Table:
-        return encoded(table, known, config, columns)
+        return encoded(table, compiled, config, columns)
 
     group = f.pmod(f.xxhash64("source", "run"), f.lit(_GROUPS)).alias("_group")
     usable = segmented.where(f.col("use").isin("transition", "final", "no_next", "no_reward"))
@@ -127,24 +130,36 @@ def transitions(
     return grouped.applyInArrow(encode, TRANSITIONS)
 
 
+def topologies(specs: Mapping[str, JobSpec], config: EncodingConfig) -> dict[str, Topology]:
+    """Compiles the jobs' tables once, on the driver; workers get them with the step.
+
+    Returns:
+        By job, a topology of one row with the mechanisms of the environment encoded for.
+    """
+    on = config.env.simulation.mechanisms
+    return {name: simulated_topology(Topology.of([spec]), on) for name, spec in specs.items()}
+
+
 def encoded(
-    table: pa.Table, specs: Mapping[str, JobSpec], config: EncodingConfig, columns: int
+    table: pa.Table, compiled: Mapping[str, Topology], config: EncodingConfig, columns: int
 ) -> pa.Table:
-    """The transitions of some rows of `SEGMENTED` of one job, in the order of run and step.
+    """Encodes rows of `SEGMENTED` of one job.
 
     Args:
         table: all rows of some runs, those of `use` "duplicate" and "no_snapshot" left out.
-        specs: the jobs by name.
+        compiled: the jobs by name, from `topologies`.
         config: the environment encoded for.
         columns: V, the room for vertices.
+
+    Returns:
+        Rows of `TRANSITIONS` in the order of run and step.
     """
     keys = [*_RUN, "segment", "step"]
     table = table.combine_chunks().sort_by([(key, "ascending") for key in keys])
-    spec = _spec(table, specs)
+    topology = _topology(table, compiled)
     run = table.select(keys[:-1]).to_pylist()
     begins = np.array([i == 0 or run[i] != run[i - 1] for i in range(len(run))], dtype=bool)
-    jobs = SimulatedJobs(Topology.of([spec]), config.env.simulation)  # with its mechanisms
-    snapshot = _snapshot(table, jobs.topology)
+    snapshot = _snapshot(table, topology)
     rates = ds2_rates(snapshot)
     seen = _observations(snapshot, rates, begins, columns)
     kept = np.flatnonzero(_text(table, "use") == "transition")
@@ -158,7 +173,6 @@ def encoded(
     first = np.append(True, ~goes_on[:-1]) if len(kept) else np.empty(0, dtype=bool)
     made: dict[str, Any] = {name: rows[name] for name in rows.column_names}
     made |= {
-        "split": pa.nulls(len(kept), pa.string()),
         "observation": _listed(seen[kept]),
         "action": _listed(chosen.astype(np.int32)),
         "action_mask": _listed(valid),
@@ -255,17 +269,17 @@ def _array(column: Any, shape: tuple[int, int], dtype: Any, rows: pa.Table) -> N
     return flat.reshape(shape).astype(dtype)
 
 
-def _spec(table: pa.Table, specs: Mapping[str, JobSpec]) -> JobSpec:
+def _topology(table: pa.Table, compiled: Mapping[str, Topology]) -> Topology:
     name = table["job"][0].as_py()
-    if name not in specs:
+    if name not in compiled:
         raise DatasetError(
             f"there is no job file of the job '{name}'",
             file=table["source"][0].as_py(),
             key="job",
             value=name,
-            remedy=f"Known are {', '.join(sorted(specs))}.",
+            remedy=f"Known are {', '.join(sorted(compiled))}.",
         )
-    return specs[name]
+    return compiled[name]
 
 
 def _all_known(names: tuple[str, ...]) -> Column:

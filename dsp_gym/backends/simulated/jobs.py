@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.errors import MetricsError
-from dsp_gym.job.tables import Mechanisms, compile_jobs
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import kernel, measure, rescaling
-from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.simulation.options import SimulationOptions, simulated_topology
 from dsp_gym.simulation.outcome import outcome_from
 from dsp_gym.simulation.parameters import parameters
 from dsp_gym.simulation.rows import over_rows
@@ -38,12 +37,8 @@ class SimulatedJobs:
 
     def __init__(self, topology: Topology, options: SimulationOptions | None = None) -> None:
         options = options or SimulationOptions()
-        on = options.mechanisms
-        switches = Mechanisms(
-            on.efficiency, on.cache, on.skew, on.windows, on.contention, on.backlog
-        )
-        tables = compile_jobs(topology.specs, switches)
-        self.topology = Topology(topology.specs, tables, topology.row)
+        self.topology = simulated_topology(topology, options.mechanisms)
+        tables = self.topology.tables
         self.options = options
         self.parameters = parameters(options)
         self._fixed = fixed_columns(tables)

@@ -1,0 +1,88 @@
+"""What Spark is asked to do: each thing once, and nothing that stands in its optimiser's way."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: the extra 'spark'")
+
+from dsp_gym.config.files import parse
+from spark_pipelines import pipeline
+from spark_pipelines.config import DatasetConfig
+from spark_pipelines.pipeline import made_of
+from spark_pipelines.plan import specs_of
+from spark_pipelines.sources import reader_of
+from tests.dataset_inputs import archive, job_file, write_journal
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def made(spark, tmp_path, keep=lambda frame, name: frame, **document):
+    """Tables of a configuration, planned and not computed."""
+    config = parse(DatasetConfig, {"name": "d", **document}, "test")
+    facts = [
+        reader_of(source.kind).survey(source, name, tmp_path / ".staging" / name)
+        for source, name in zip(config.sources, config.source_names(), strict=True)
+    ]
+    inputs = [reader_of(source.kind).read(spark, source, None) for source in facts]
+    return made_of(inputs, config, specs_of(facts), keep)
+
+
+def optimized(frame) -> str:
+    return frame._jdf.queryExecution().optimizedPlan().toString()
+
+
+@pytest.fixture
+def archives(tmp_path):
+    """Three sources of samples."""
+    job = job_file(tmp_path)
+    return [
+        {"kind": "archives", "name": name, "folder": str(archive(tmp_path / name, 1, 60)),
+         "job": job}
+        for name in ("one", "two", "three")
+    ]  # fmt: skip
+
+
+def test_a_filter_reaches_the_files_of_the_sources_it_is_about(spark, tmp_path, archives):
+    failures = made(spark, tmp_path, sources=archives, tables=["windows"]).failures
+    assert optimized(failures).count("Relation [") == 3
+    of_one = optimized(failures.where("source = 'two'"))
+    assert of_one.count("Relation [") == 1
+    assert "rand(" not in of_one
+
+
+def test_steps_are_planned_once_however_many_sources_there_are(spark, tmp_path, archives):
+    grids = {}
+
+    def keep(frame, name):
+        return grids.setdefault(name, frame)
+
+    for sources in (archives[:1], archives):
+        grids.clear()
+        made(spark, tmp_path, keep, sources=sources, tables=["windows"])
+        plan = optimized(grids["grid"])
+        assert plan.count("LeftSemi") == 1, plan
+        assert plan.count("Window ") == 1, plan
+
+
+def test_the_split_of_a_decision_is_computed_once(spark, tmp_path, monkeypatch):
+    calls = []
+
+    def counting(*arguments):
+        calls.append(arguments)
+        return given(*arguments)
+
+    given = pipeline.with_split
+    monkeypatch.setattr(pipeline, "with_split", counting)
+    journal = write_journal(tmp_path / "journal", 0)
+    found = made(
+        spark,
+        tmp_path,
+        sources=[{"kind": "journals", "folder": str(journal), "job": job_file(tmp_path)}],
+        tables=["transitions"],
+        splits={"by": "job", "test": ["line"]},
+    )
+    rows = found.tables["transitions"].select("split").collect()
+    assert len(calls) == 1
+    assert {row["split"] for row in rows} == {"test"}
+    assert len(rows) == 7
