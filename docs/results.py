@@ -103,12 +103,12 @@ def bench_table(bench: dict[str, Any]) -> str:
 
 
 def learning_from_data() -> str:
-    """Both claims about datasets; a figure that is not there yet is said to be missing."""
+    """Both claims about datasets, or the command that makes a missing figure."""
     parts = []
-    for name, told in (("q11-cloned", cloning), ("q11-offline", offline)):
+    for name, written in (("q11-cloned", cloning), ("q11-offline", offline)):
         file = FIGURES / f"{name}.json"
         parts.append(
-            told(json.loads(file.read_text(encoding="utf-8")))
+            written(json.loads(file.read_text(encoding="utf-8")))
             if file.is_file()
             else f"`docs/figures/{name}.json` is not there yet: `make validate` writes it."
         )
@@ -130,9 +130,9 @@ def cloning(found: dict[str, Any]) -> str:
             f"| {100 * row['change']:+.2f} % | {low} to {high} % | {each} % |"
         )
     return f"""**Imitation.** {len(found["seeds"])} agents (seeds {_listed(found["seeds"])}) imitate
-the decisions that Justin took on a thousand days, read from a dataset, and take no step of their
-own. On {found["episodes"]} loads of no split of it, without guardrails, they are to reach his cost
-and his SLO seconds within {100 * found["within"]:.0f} % each: {_verdict(found)}. Means over loads
+Justin's decisions on a thousand days, read from a dataset, and take no step of their own. On
+{found["episodes"]} loads outside the dataset, without guardrails, the bar is his cost and his SLO
+seconds within {100 * found["within"]:.0f} % each: {_verdict(found)}. Means over loads
 and trainings; the interval resamples both. Machine: {_machine(found)}.
 
 ```bash
@@ -159,15 +159,15 @@ def offline(found: dict[str, Any]) -> str:
     ratio = "" if found["ratio"] is None else f", with {found['ratio']:.2f} of them"
     low, high = ("more than all" if end is None else f"{end:.2f}" for end in found["interval"])
     first = {name: f"{curve[0][1]:.3f}" for name, curve in curves.items()}
-    return f"""**A head start.** Agents that learned from a dataset first, of a policy that acts
-late, against the same ones from scratch. Those from scratch end, after
-{curves["scratch"][-1][0]:,} steps, with a return of {found["final"]:.3f} on the validation loads;
-95 % of it is {found["threshold"]:.3f}. To get there the pretrained are to need at most half of the
-steps of their own: {_verdict(found)}{ratio} (95 % of draws of five seeds with replacement: {low} to
-{high}). Curves are interquartile means over seeds
+    return f"""**A head start.** Agents pretrained on a dataset of a policy that acts late, against
+the same agents from scratch. After {curves["scratch"][-1][0]:,} steps, agents from scratch reach a
+return of {found["final"]:.3f} on the validation loads; 95 % of it is {found["threshold"]:.3f}. The
+bar for pretrained agents is to reach it with at most half of the steps: {_verdict(found)}{ratio}
+(95 % of draws of five seeds with replacement: {low} to {high}). Curves are interquartile means over
+seeds
 {_listed(found["seeds"])}, seen every {found["eval_every"]:,} steps; before the first step they are
-at {first["scratch"]} from scratch and at {first["pretrained"]} pretrained. Each seed's own steps
-stand beside them. Machine: {_machine(found)}.
+at {first["scratch"]} from scratch and at {first["pretrained"]} pretrained. The table lists each
+seed's own steps. Machine: {_machine(found)}.
 
 ```bash
 dsp-gym rollout q11-late && dsp-gym dataset build q11-late
@@ -186,7 +186,7 @@ def _machine(found: dict[str, Any]) -> str:
 
 
 def _verdict(found: dict[str, Any]) -> str:
-    return "they do" if found["holds"] else "they do not"
+    return "they meet it" if found["holds"] else "they miss it"
 
 
 def _steps(count: float | None) -> str:
@@ -219,11 +219,12 @@ bound is one-sided, 95 %, over both.
 
 {claim_table(own)}
 
-What to know about it: the agents meet their own job. DS2 has no memory to decide on, and Q11 gains
-from it; the comparison with Justin is the one between equals.
+Note that the agents meet their own job. DS2 does not decide on memory, from which Q11 gains; the
+comparison with Justin is the one between equals.
 
-Jobs none of the agents was trained on, reported whatever it is. What they learned does not carry
-over: on most of them SLO seconds are several times those of Justin, or of DS2 tuned on Q11.
+The same for jobs outside the training, reported whatever the result. The agents' skill does not
+carry over: on most of these jobs SLO seconds are several times those of Justin, or of DS2 tuned on
+Q11.
 
 {claim_table(other)}
 
@@ -233,7 +234,7 @@ DS2 tuned {search(shipped["tuning"])}, `{json.dumps(shipped["ds2_tuned"])}`:
 
 {claim_table(shipped["verdicts"])}
 
-On the same loads, all that was measured
+On the same loads, every column of the scorecard
 (`dsp-gym evaluate configs/experiments/q11.yaml --policy learned`), interquartile mean and 95 %
 interval over loads:
 
@@ -257,7 +258,7 @@ the project (`DSP_GYM_DATA`). Twenty seeds differ in the simulation's and the lo
 ticks of 1 s, guardrails of the shipped experiments, observation, reward, masks and autoreset
 included; the median of {bench["rates"][0]["runs"]} runs of two seconds or more, after a warm-up.
 The rates of the environment alone miss their bars; those of learning do not. Without guardrails
-more jobs fall behind, are given up and start anew, which is why that row is the slower one.
+more jobs fall behind, terminate and start anew, so that row is slower.
 
 {bench_table(bench)}
 """

@@ -77,7 +77,7 @@ and p90 25 %, busyness and hit rate 0.07, reads within a factor of two 90 %; ext
 
 {table(ERRORS, rows)}
 
-Which third is fitted matters: it is chosen by a rule (`dsp_gym.calibration.selection`), not by its error. One job
+The choice of the fitted third matters: a rule makes it (`dsp_gym.calibration.selection`), not the error. One job
 of the four, `direct-update`, misses the bars on its own: 4 fitted runs for 14 numbers.
 
 Of {agreement["pairs"]} pairs of configurations that differ by more than twice the repeat spread
@@ -99,10 +99,9 @@ Recorded by `dsp-gym record`, calibrated by `dsp-gym calibrate` on a third of th
 
 {table(ERRORS, rows)}
 
-Costs that are paid by parking are predicted to a percent; what RocksDB does past the page cache on two shared cores
-is not: `flink-micro-update` varied by {percent(figures("calibrate-flink-micro-update")["noise"]["repeat_cv"], 0)} between halves of one run.
+The model predicts costs paid by parking to a percent, but not RocksDB's work beyond the page cache on two shared cores: `flink-micro-update` varied by {percent(figures("calibrate-flink-micro-update")["noise"]["repeat_cv"], 0)} between halves of one run.
 
-What the fitted runs could not fix, so that it kept its prior:
+Parameters that the fitted runs do not determine, and that keep their priors:
 
 {listed}
 
@@ -156,9 +155,9 @@ def closed_loops() -> str:
     window = found["window"]
     return f"""\
 From one task per vertex under a constant load; window {window["window_s"]} s after {window["stabilization_s"]} s, a
-decision every 45 s, until three in a row ask for nothing. *Simulated* is where the simulation of the calibrated job
-ends under the same policy; *same decisions* are those the policy would have taken on simulated snapshots along the
-recorded configurations (each vertex within one task, levels equal). Bars: settled, at most 4 rescales, at most 16
+decision every 45 s, until three in a row ask for nothing. *Simulated* is the final configuration of the calibrated job in
+simulation under the same policy; *same decisions* counts the decisions that the policy takes alike on simulated
+snapshots along the recorded configurations (each vertex within one task, levels equal). Bars: settled, at most 4 rescales, at most 16
 slots, the rate kept, every vertex within one task, every level equal.
 
 {table(("job", "policy", "rescales", "real", "simulated", "records/s", "same decisions", "holds"), rows)}
@@ -176,8 +175,8 @@ The shipped learned policy under `deployed` guardrails drives the real word coun
 `diurnal-bursts`, compressed three times: {found["turns"]} decisions, {found["events"].get("reached", 0)} rescales reached,
 {found["events"].get("alarm", 0)} alarms. {found["emitted"]:,.0f} sentences of {found["words"]} words were emitted and
 {found["received"]:,.0f} words counted over all resubmissions. {holds}. SLO seconds: {found["slo_s"]:.0f}.
-Decisions in which a guardrail spoke: {trips or "none"}. The agent was not trained on this job; where the
-out-of-distribution check says so, the fallback (Justin) decides."""
+Decisions changed by a guardrail: {trips or "none"}. The agent was not trained on this job; outside its training
+range the fallback (Justin) decides."""
 
 
 def counterfactual() -> str:
@@ -244,13 +243,13 @@ def counterfactual() -> str:
 
 Justin scales the real job under a load that doubles and halves, from one task per vertex, with DS2 watching; then DS2
 scales the job under the same load. The scorecard of each journal, made with the calibrated job of the section above,
-says what the model makes of what really ran. Lag is the mean over decisions of the backlog in seconds of arrivals,
+compares the observed run with the model, replayed with the configurations that were deployed. Lag is the mean over decisions of the backlog in seconds of arrivals,
 late the share of the time. Bars: lag within 25 %, late within 2 % of the time.
 
 {table(ran, rows)}
 
-What DS2 would have cost, told from the journal in which Justin scaled the job, and what it did cost in its own run.
-Bar: within 15 %, and the scorecard claims it: of a model that is beyond its bounds it claims nothing.
+DS2's cost as predicted from the journal in which Justin scaled the job, and its real cost in its own run. Bar: within
+15 %, and the scorecard makes the claim: it makes none for a model beyond its bounds.
 
 {table(would, costs)}
 
@@ -260,16 +259,16 @@ Recorded (UTC): {recorded}.
 
 
 CHECKED = """\
-What is missed: under the lowest load the word count stands on the edge. One task carried 1,194 sentences/s there, where
-its calibration says 1,131, so the model lets a backlog of a second grow where none did, and has the first minute later
-than the bound of 2 s, on which the real job stood (p95 2.1 s). That is the error in lateness; of a lag of 6 ms any
-model is wrong by more than a quarter. After a rescale, too, a job that stood still for about the bound is late for ten
-seconds, as long as a sink remembers, or not at all.
+The word count misses two bars, because under the lowest load it is at the edge of its capacity. One task carried 1,194
+sentences/s; its calibration says 1,131. So the model accumulates a backlog of a second that the real job did not have,
+and is later than the bound of 2 s in the first minute, when the real job was at the bound (p95 2.1 s). This is the
+error in lateness; a quarter of a lag of 6 ms is below the accuracy of any model. After a rescale with an outage of
+about the bound, too, a job is either late for ten seconds, the memory of a sink, or not at all.
 
-The model is led along the configurations that ran, under the load that was counted from sample to sample, and each
-rescale of what ran takes it as long as it took; a policy's own rescales are drawn from those. Its samples are as old as
-the real ones, and lateness is what a sink would measure. No number was fitted to these runs, but the rules were made
-with those of `flink-q11` and `flink-wordcount` in view; those of `flink-q1` were recorded afterwards."""
+The model replays the deployed configurations under the load counted from sample to sample, with the observed duration
+of each rescale; the durations of a policy's own rescales are drawn from these. Its samples have the age of the real
+ones, and lateness is measured as at a sink. No number was fitted to these runs, but the rules were chosen with the runs
+of `flink-q11` and `flink-wordcount` at hand; those of `flink-q1` were recorded afterwards."""
 
 
 def overhead() -> str:
