@@ -77,8 +77,8 @@ def scorecard() -> str:
     """Columns of a scorecard."""
     return page(
         "Scorecard columns",
-        "Measured per episode: one policy, job, load and seed. Less is better in every column; of "
-        "the share of the possible saving, which a report adds, more is better. See "
+        "Measured per episode: one policy, job, load and seed. Lower values are better for "
+        "every metric; a higher share of the possible saving, which a report adds, is better. See "
         "[Evaluation](../concepts/evaluation.md).",
         table(
             ["name", "meaning"], [[f"`{name}`", about] for name, about in EPISODE_METRICS.items()]

@@ -60,9 +60,9 @@ def scorecard(
 ) -> None:
     """Say what each policy would have done to a watched job, and whether to let it act.
 
-    The calibrated model of the job is run forward on the observed load under each policy, and along
-    what really ran: how wrong it is there stands beside every claim. No alias is moved; that is
-    `dsp-gym policy promote`.
+    The calibrated model of the job runs forward under the observed load with each policy in charge,
+    and once with the deployed configurations: its error there stands beside every claim.
+    No alias is moved; that is `dsp-gym policy promote`.
     """
     from dsp_gym.config.files import load_model
     from dsp_gym.control.config import RunConfig
@@ -97,7 +97,7 @@ def _print(card: CounterfactualEvaluation) -> None:
     title = f"{card.job}: {card.days:.2f} days, {card.coverage:.1%} covered"
     print_table(CLAIM_COLUMNS, claim_rows(card), title=title, right=CLAIM_COLUMNS[1:])
     typer.echo()
-    columns = ("the model on what really ran", "model", "observed", "off by")
+    columns = ("the model on the observed run", "model", "observed", "error")
     print_table(columns, error_rows(card), right=columns[1:])
     for name, verdict in card.verdicts.items():
         typer.echo(f"\n{name}: {verdict.word}")

@@ -184,20 +184,27 @@ def render_html(scorecard: Scorecard) -> str:
 def _lead(scorecard: Scorecard) -> str:
     runs = len(scorecard.cells) // (len(scorecard.policies) * len(scorecard.jobs))
     confidence = 100 * float(scorecard.config.get("confidence", 0.95))
+    saving = any(row.saving is not None for row in scorecard.rows)
     text = (
-        f"{len(scorecard.policies)} policies on {len(scorecard.jobs)} jobs, {runs} runs each on "
-        f"the same loads and seeds. Values are interquartile means with {confidence:g} % bootstrap "
-        "intervals; less is better everywhere."
+        f"{_counted(len(scorecard.policies), 'policy', 'policies')} on "
+        f"{_counted(len(scorecard.jobs), 'job')}, {_counted(runs, 'run')} each on the same loads "
+        f"and seeds. Values are interquartile means with {confidence:g} % bootstrap intervals. "
+        f"Lower values are better{f'; of the {SAVING}, higher ones' if saving else ''}."
     )
     if scorecard.reference is not None:
         text += f" Differences are paired with {scorecard.reference}."
-    if any(row.saving is not None for row in scorecard.rows):
+    if saving:
         text += (
             " The share of the possible saving is 0 % for the cheapest fixed configuration that "
             "carries the peak and 100 % at the bound, which no policy that keeps the SLO can pass; "
             "how much of the time was late stands beside it, because lateness saves money too."
         )
     return text
+
+
+def _counted(count: int, one: str, several: str | None = None) -> str:
+    """A number with its noun."""
+    return f"{count} {one if count == 1 else several or f'{one}s'}"
 
 
 def _job_section(scorecard: Scorecard, job: str) -> Html:

@@ -57,7 +57,7 @@ EPISODE_METRICS: dict[str, str] = {
     "overshoot": "most subtasks taken after a load change over those kept in the end, mean",
     "interventions": "decisions that guardrails changed, all guardrails",
 }
-"""Every measured value of an episode: less is better in all of them."""
+"""Every measured value of an episode; lower values are better for each."""
 
 RELATIVE = ("core_h", "gib_h", "cost", "cost_provisioned")
 """Values that are never 0, so that a difference makes sense in per cent."""
@@ -102,8 +102,8 @@ class Saving(ConfigModel):
     """Share of the possible saving: mean of (peak - cost) over mean of (peak - bound)."""
 
     share: float = Field(
-        description="0: as dear as the peak-provisioned job; 1: at the bound; above 1 only by "
-        "violating the SLO, so it is read beside slo_share"
+        description="higher is better; 0: costs as much as the peak-provisioned job; 1: at the "
+        "bound; above 1 only by violating the SLO, so it is read beside slo_share"
     )
     low: float = Field(description="lower end of the interval")
     high: float = Field(description="upper end of the interval")

@@ -1,10 +1,10 @@
-"""What is claimed of each policy, with the model's own error beside it and inside the interval.
+"""The claims about each policy, with the model's own error beside them and in their intervals.
 
-The model is first led along what really ran. What it then says of lag, lateness and cost is held
-against what was observed: that is its error, on this job and this load. A policy's figures are
-the model's with the policy in charge; what is claimed is the difference to the model's own
-incumbent, so that an error common to both cancels, and its interval is widened by the error that
-need not.
+The model is first replayed with the configurations that were deployed. Its lag, lateness and cost
+are compared with the observed ones: the difference is the model's error on this job and this load.
+A policy's figures are the model's with the policy in charge. The claim is the difference from the
+model's own incumbent, so that an error common to both cancels; the interval is widened by the
+error that may not cancel.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Z95 = 1.959964
 
 
 class Trust(ConfigModel):
-    """How wrong the model may be before nothing is claimed."""
+    """The largest errors of the model on the observed run under which its claims are made."""
 
     lag: float = Field(
         0.25, gt=0, le=10, description="largest error of the lag, relative, or 2 s where it is less"
@@ -59,7 +59,7 @@ class Estimated:
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """The model along what really ran, against what was observed."""
+    """The model's error on the observed run."""
 
     lag_s: tuple[float, float]  # predicted, observed: mean backlog in seconds of arrivals
     slo_share: tuple[float, float]
@@ -67,23 +67,27 @@ class ModelError:
 
     @property
     def lag(self) -> float:
-        """Relative; below 8 s of lag an error of 2 s counts as a quarter."""
+        """Error of the lag, relative; below 8 s of lag an error of 2 s counts as a quarter."""
         predicted, observed = self.lag_s
         return abs(predicted - observed) / max(observed, 8.0)
 
     @property
     def slo(self) -> float:
-        """Of the share of the time that is late, absolute."""
+        """Error of the late share of the time, absolute."""
         return abs(self.slo_share[0] - self.slo_share[1])
 
     @property
     def cost(self) -> float:
-        """Relative."""
+        """Error of the cost, relative."""
         predicted, observed = self.cost_per_h
         return abs(predicted - observed) / max(observed, 1e-12)
 
     def beyond(self, trust: Trust) -> list[str]:
-        """What is more wrong than it may be, in words."""
+        """The errors above their bounds.
+
+        Returns:
+            One sentence for each; empty if the model is trusted.
+        """
         found = []
         for name, error, bound in (
             ("lag", self.lag, trust.lag),
@@ -92,23 +96,23 @@ class ModelError:
         ):
             if not error <= bound:
                 found.append(
-                    f"the model's {name} is off by {error:.1%}, at most {bound:.1%} may be"
+                    f"the model's {name} is off by {error:.1%}, more than the allowed {bound:.1%}"
                 )
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one policy would have done.
+    """The predicted figures of one policy.
 
     `figures` holds cost_per_h, slo_share, lag_s, latency_p95_s, rescales_per_day, `saving` (share
-    of the incumbent's cost) and `later` (late share above the incumbent's); it is empty where the
-    model is too wrong for a claim.
+    of the incumbent's cost) and `later` (late share above the incumbent's); it is empty if the
+    model is not trusted.
     """
 
     policy: str
     figures: Mapping[str, Estimated]
-    agreement: float  # share of its decisions that are what ran
+    agreement: float  # share of its decisions that equal the deployed configuration
     near: float  # the same within one task per vertex, levels equal
     trips: Mapping[str, int]  # decisions that guardrails changed, by guardrail
     failures: Mapping[str, int]  # by cause
@@ -118,7 +122,12 @@ class Claim:
 
 
 def figures_of(parts: Sequence[Predicted]) -> dict[str, Floats]:
-    """Figures of a prediction over all stretches, (S,) each."""
+    """Figures of a prediction over all stretches.
+
+    Returns:
+        Cost per hour, late share of the time, rescales per day, lag and p95 latency in s, each
+        (S,): one value per seed.
+    """
     total = {
         name: np.sum([p.outcome[name].sum(axis=0) for p in parts], axis=0)
         for name in ("seconds", "cost", "slo_s", "rescales")
@@ -138,7 +147,16 @@ def figures_of(parts: Sequence[Predicted]) -> dict[str, Floats]:
 
 
 def model_error(course: Course, slices: Sequence[slice], parts: Sequence[Predicted]) -> ModelError:
-    """What the model says along the incumbent, beside what was observed in the same slots."""
+    """The model's error on the observed run.
+
+    Args:
+        course: the observed run.
+        slices: the stretches that were predicted.
+        parts: the model's replay of the deployed configurations, one per stretch.
+
+    Returns:
+        Predicted and observed lag, late share and cost over the same slots.
+    """
     said = {name: float(np.mean(values)) for name, values in figures_of(parts).items()}
     seen = {
         name: np.concatenate([course.outcome[name][part] for part in slices])
@@ -167,7 +185,7 @@ def claim_of(
     decided: Decided | None,
     course: Course,
 ) -> Claim:
-    """What is claimed of one policy; of its figures nothing where the model cannot be trusted."""
+    """The claim about one policy; without figures if the model is not trusted."""
     figures: dict[str, Estimated] = {}
     if not error.beyond(trust):
         saved = 1.0 - predicted["cost_per_h"] / incumbent["cost_per_h"]
@@ -194,7 +212,12 @@ def claim_of(
 
 
 def decision_agreement(course: Course, decided: Decided | None) -> tuple[float, float]:
-    """How often what a policy wanted is what ran: exactly, and within one task per vertex."""
+    """How often a policy's decision equals the deployed configuration.
+
+    Returns:
+        The share of equal decisions, and the share of those within one task per vertex; NaN if
+        the policy was never asked.
+    """
     if decided is None or not decided.asked.any():
         return float("nan"), float("nan")
     rows = decided.asked

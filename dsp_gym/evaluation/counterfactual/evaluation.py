@@ -39,19 +39,22 @@ __all__ = ["CounterfactualEvaluation", "CounterfactualConfig", "evaluate_journal
 SCHEMA = "dsp-gym/shadow-scorecard/1"
 
 OnPrediction = Callable[[str, int, int], None]
-"""Told of each prediction: the policy, how many are done, how many there are."""
+"""Called before each prediction: the policy, predictions made, predictions in all."""
 
 
 class CounterfactualConfig(ConfigModel):
-    """How the model is asked."""
+    """How the model predicts."""
 
     seeds: int = Field(16, ge=2, le=1024, description="predictions of each policy")
-    trust: Trust = Field(default_factory=Trust, description="how wrong the model may be")
+    trust: Trust = Field(
+        default_factory=Trust,
+        description="the largest errors of a trusted model",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One vertex's or the job's course for the plot: observed, and as each policy would have it."""
+    """The job over time for the plots: observed, and predicted for each policy."""
 
     t_s: tuple[float, ...]
     observed: dict[str, tuple[float, ...]]  # cost/h, lag, subtasks
@@ -60,7 +63,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class CounterfactualEvaluation:
-    """What happened, what each policy would have done, and what follows."""
+    """The observed run, the prediction for each policy, and the verdicts."""
 
     job: str
     days: float
@@ -97,8 +100,11 @@ def evaluate_journal(
         journal: its folder.
         config: the run's; None: the one that the journal holds.
         job: which job; None: the only one.
-        how: how the model is asked.
-        progress: told of each prediction.
+        how: how the model predicts.
+        progress: called before each prediction.
+
+    Returns:
+        The observed figures, the claim about each policy, and the verdict on it.
 
     Raises:
         SchemaError: The journal cannot be read or holds nothing on the job.
@@ -199,7 +205,7 @@ def _predicted(
 
 
 def _with_regret(claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Adds to each claim what it costs above the cheapest policy that is no later than what ran."""
+    """Adds each policy's cost above that of the cheapest policy no later than the incumbent."""
     costs = {one.policy: one.figures["cost_per_h"].value for one in claims if one.figures}
     good = [costs[one.policy] for one in claims if one.figures and one.figures["later"].value <= 0]
     least = min(good, default=None)

@@ -14,8 +14,8 @@ __all__ = ["CLAIM_COLUMNS", "claim_rows", "error_rows", "verdict_rows", "write_p
 
 CLAIM_COLUMNS = (
     "policy",
-    "saving",
-    "late, vs. now",
+    "cost, % vs. now",
+    "late, points vs. now",
     "cost/h",
     "late",
     "lag s",
@@ -34,12 +34,12 @@ _SHOWN = {
 
 
 def claim_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, ...]]:
-    """One row per policy, figures with their 95 % interval."""
+    """One row per policy in the order of `CLAIM_COLUMNS`, figures with their 95 % intervals."""
     return [
         (
             one.policy,
-            _shown(one, "saving", "{:.1%}"),
-            _shown(one, "later", "{:+.2%}"),
+            _change(one.figures.get("saving"), -100.0, 1),
+            _change(one.figures.get("later"), 100.0, 2),
             _shown(one, "cost_per_h", "{:.3g}"),
             _shown(one, "slo_share", "{:.2%}"),
             _shown(one, "lag_s", "{:.3g}"),
@@ -54,7 +54,11 @@ def claim_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, ...]]:
 
 
 def error_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, str, str, str]]:
-    """What the model says of what really ran, beside what was observed."""
+    """The model's error on the observed run.
+
+    Returns:
+        Rows of (figure, model, observed, error).
+    """
     error = evaluated.error
     rows = (
         ("backlog, seconds of arrivals", error.lag_s, "{:.3g}", f"{error.lag:.1%}"),
@@ -68,7 +72,7 @@ def error_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, str, str,
 
 
 def verdict_rows(evaluated: CounterfactualEvaluation, policy: str) -> list[tuple[str, str, str]]:
-    """Every reason of one policy's verdict."""
+    """One row per reason of a policy's verdict: subject, mark, text."""
     marks = {(True, False): "holds", (False, False): "not yet", (False, True): "speaks against"}
     return [
         (
@@ -95,19 +99,19 @@ def write_page(evaluated: CounterfactualEvaluation, file: Path) -> Path:
         for policy, verdict in evaluated.verdicts.items()
     ]
     claims: list[str] = [
-        "The calibrated model of the job, run forward from what was observed, on the observed "
-        "load, with the policy in charge. In brackets 95 % intervals; they hold the spread over "
-        "the model's seeds and the model's own error.",
+        "The calibrated model of the job starts from the observed state and runs forward under "
+        "the observed load with the policy in charge. In brackets: 95 % intervals, which cover "
+        "the spread over the model's seeds and the model's own error.",
         table(CLAIM_COLUMNS, claim_rows(evaluated)),
     ]
     if not any(one.figures for one in evaluated.claims):
-        claims.append(note("Nothing is claimed: the model is too wrong on what really ran."))
+        claims.append(note("No claims: the model's error on the observed run is too large."))
     parts.append(section("What each policy would have done", *claims))
     parts.append(
         section(
-            "How wrong the model is",
-            "The same model led along what really ran.",
-            table(("", "model", "observed", "off by"), error_rows(evaluated)),
+            "The model's error on the observed run",
+            "The same model, replayed with the configurations that were deployed.",
+            table(("", "model", "observed", "error"), error_rows(evaluated)),
         )
     )
     parts.append(section("Over time", *_plots(evaluated)))
@@ -139,7 +143,7 @@ def _plots(evaluated: CounterfactualEvaluation) -> list[Html]:
                     series[key],
                     color=colour,
                     linewidth=1.0,
-                    label="model of what ran" if name == "incumbent" else name,
+                    label="model, replayed" if name == "incumbent" else name,
                 )
             axes.set_xlabel("hours")
             axes.set_ylabel(label)
@@ -153,6 +157,15 @@ def _shown(one: Claim, name: str, words: str) -> str:
     if found is None:
         return "–"
     return f"{words.format(found.value)} [{words.format(found.low)}, {words.format(found.high)}]"
+
+
+def _change(found: Estimated | None, factor: float, digits: int) -> str:
+    """A figure against the incumbent's, with its sign and interval."""
+    if found is None:
+        return "–"
+    low, high = sorted((factor * found.low, factor * found.high))
+    value = factor * found.value + 0.0  # no negative zero
+    return f"{value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
 def _share(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The promotion gate: whether what was seen in shadow is enough to let a policy act."""
+"""The promotion gate: whether the evidence from shadow mode is enough to let a policy act."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from dsp_gym.control.gate import GateConfig
 from dsp_gym.evaluation.counterfactual.claims import Claim, ModelError, Trust
 from dsp_gym.evaluation.counterfactual.course import Course
 
-__all__ = ["Reason", "Verdict", "judge"]
+__all__ = ["Reason", "Verdict", "judge", "lateness_text", "saving_text"]
 
 Word = Literal["promote", "keep watching", "reject"]
+
+NO_CLAIM = "no claim: the model's error on the observed run is too large"
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that was looked at."""
+    """One condition of the gate."""
 
     subject: str
     holds: bool
-    speaks_against: bool  # not only too little seen: what was seen is bad
+    speaks_against: bool  # the evidence is bad, not only too thin
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What follows, with every reason."""
+    """The recommendation for one policy, with every reason."""
 
     word: Word
     reasons: tuple[Reason, ...]
@@ -35,10 +37,20 @@ class Verdict:
 def judge(
     course: Course, found: Claim, error: ModelError, gate: GateConfig, trust: Trust
 ) -> Verdict:
-    """Promote where everything holds, reject where something seen speaks against it.
+    """Judges one policy: promote if every condition holds, reject if the evidence is bad.
 
-    What is only not known yet (too few days, a model that cannot be trusted, an interval that is
-    too wide) asks to keep watching.
+    Evidence that is only too thin (too few days, an untrusted model, a wide interval) gives
+    "keep watching".
+
+    Args:
+        course: the observed run.
+        found: the policy's predicted figures.
+        error: the model's error on the observed run.
+        gate: the conditions of promotion.
+        trust: the largest error of a trusted model.
+
+    Returns:
+        The recommendation, with one reason per condition.
     """
     reasons = [
         _at_least("days observed", course.days, gate.min_days, "{:.2f} days"),
@@ -57,7 +69,7 @@ def judge(
 
 def _at_least(subject: str, value: float, bound: float, words: str) -> Reason:
     holds = value >= bound
-    text = f"{words.format(value)}, {'at least ' if holds else 'needed: '}{words.format(bound)}"
+    text = f"{words.format(value)}, at least {words.format(bound)} needed"
     return Reason(subject, holds, False, text)
 
 
@@ -65,7 +77,7 @@ def _guard(course: Course, found: Claim, gate: GateConfig) -> Reason:
     per_day = sum(found.trips.values()) / max(course.days, 1e-9)
     holds = per_day <= gate.max_guard_trips_per_day
     most = max(found.trips, key=lambda name: found.trips[name], default=None)
-    text = f"{per_day:.1f} guardrail trips a day, at most {gate.max_guard_trips_per_day:g}"
+    text = f"{per_day:.1f} guardrail trips a day, at most {gate.max_guard_trips_per_day:g} allowed"
     return Reason(
         "guardrails",
         holds,
@@ -78,14 +90,17 @@ def _failures(found: Claim, gate: GateConfig) -> Reason:
     failed = sum(found.failures.values())
     share = failed / max(1, found.asked)
     holds = share <= gate.max_failure_share
-    text = f"{failed} of {found.asked} decisions failed, at most {gate.max_failure_share:.2%}"
+    text = (
+        f"{failed} of {found.asked} decisions failed, at most {gate.max_failure_share:.2%} allowed"
+    )
     return Reason("failures", holds, not holds, text)
 
 
 def _model(error: ModelError, trust: Trust) -> Reason:
     wrong = error.beyond(trust)
     text = "; ".join(wrong) or (
-        f"lag off by {error.lag:.1%}, late share by {error.slo:.2%}, cost by {error.cost:.1%}"
+        f"errors on the observed run: lag {error.lag:.1%}, late share of the time "
+        f"{_points(error.slo)}, cost {error.cost:.1%}"
     )
     return Reason("model", not wrong, False, text)
 
@@ -93,19 +108,57 @@ def _model(error: ModelError, trust: Trust) -> Reason:
 def _saving(found: Claim, gate: GateConfig) -> Reason:
     s = found.figures.get("saving")
     if s is None:
-        return Reason("saving", False, False, "nothing is claimed")
+        return Reason("saving", False, False, NO_CLAIM)
     holds = s.low >= gate.min_saving
-    text = f"saves {s.value:.1%} [{s.low:.1%}, {s.high:.1%}], at least {gate.min_saving:.1%} needed"
+    bound = (
+        f"a saving of at least {100 * gate.min_saving:g} % needed"
+        if gate.min_saving >= 0
+        else f"at most {-100 * gate.min_saving:g} % more allowed"
+    )
+    text = f"{saving_text(s.value)} [{_signed(-s.high)} to {_signed(-s.low)} % in cost], {bound}"
     return Reason("saving", holds, s.high < gate.min_saving, text)
 
 
 def _slo(found: Claim, gate: GateConfig) -> Reason:
     s = found.figures.get("later")
     if s is None:
-        return Reason("SLO", False, False, "nothing is claimed")
+        return Reason("SLO", False, False, NO_CLAIM)
     holds = s.high <= gate.max_later
     text = (
-        f"late {s.value:+.2%} of the time against the incumbent [{s.low:+.2%}, {s.high:+.2%}], "
-        f"at most {gate.max_later:+.2%}"
+        f"{lateness_text(s.value)} [{_signed(s.low)} to {_signed(s.high)} points], "
+        f"at most {_points(gate.max_later)} more allowed"
     )
     return Reason("SLO", holds, s.low > gate.max_later, text)
+
+
+def saving_text(share: float) -> str:
+    """The change of cost as words, from the share of the incumbent's cost that a policy saves.
+
+    >>> saving_text(0.123), saving_text(-1.184)
+    ('saves 12.3 %', 'costs 118 % more')
+    """
+    if share < 0:
+        return f"costs {-100 * share:.3g} % more"
+    return f"saves {100 * share:.3g} %"
+
+
+def lateness_text(share: float) -> str:
+    """The change of lateness as words, from the share of the time late above the incumbent's.
+
+    >>> lateness_text(-0.9439), lateness_text(0.012)
+    ('late 94.4 points less than the incumbent', 'late 1.2 points more than the incumbent')
+    """
+    if share == 0:
+        return "late as often as the incumbent"
+    return f"late {_points(abs(share))} {'less' if share < 0 else 'more'} than the incumbent"
+
+
+def _points(share: float) -> str:
+    """Percentage points of the time."""
+    shown = f"{100 * share:.3g}"
+    return f"{shown} point" if shown == "1" else f"{shown} points"
+
+
+def _signed(share: float) -> str:
+    """Per cent or percentage points, with the sign; no negative zero."""
+    return f"{100 * share + 0.0:+.3g}"

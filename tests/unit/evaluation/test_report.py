@@ -8,7 +8,7 @@ import pytest
 
 from dsp_gym.errors import MissingExtraError, StorageError
 from dsp_gym.evaluation.report import number, render_html, summary, write_report
-from dsp_gym.evaluation.scorecard import EPISODE_METRICS, Cell, Scorecard, Timeline, score
+from dsp_gym.evaluation.scorecard import EPISODE_METRICS, Cell, Saving, Scorecard, Timeline, score
 
 pytest.importorskip("matplotlib", reason="figures need the extra 'train'")
 
@@ -99,6 +99,24 @@ def test_the_page_shows_policies_metrics_and_what_was_run():
         "Load calm",
     ):
         assert shown in text
+
+
+def test_the_lead_counts_in_the_singular_and_says_which_way_is_better():
+    assert (
+        "2 policies on 1 job, 3 runs each on the same loads and seeds. Values are interquartile "
+        "means with 95 % bootstrap intervals. Lower values are better. Differences"
+    ) in render_html(card())
+
+
+def test_the_lead_says_that_a_higher_saving_is_better():
+    one = card()
+    saving = Saving(share=0.5, low=0.4, high=0.6)
+    saved = one.model_copy(
+        update={"rows": tuple(row.model_copy(update={"saving": saving}) for row in one.rows)}
+    )
+    lead = "Lower values are better; of the share of the possible saving, higher ones."
+    assert lead in render_html(saved)
+    assert lead not in render_html(one)
 
 
 def test_differences_stand_with_their_intervals():

@@ -18,7 +18,7 @@ from dsp_gym.evaluation.counterfactual.claims import Claim, Estimated, ModelErro
 from dsp_gym.evaluation.counterfactual.course import read_course
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
 from dsp_gym.evaluation.counterfactual.report import write_page
-from dsp_gym.evaluation.counterfactual.verdict import judge
+from dsp_gym.evaluation.counterfactual.verdict import NO_CLAIM, judge
 from dsp_gym.job.catalog import load_job
 from dsp_gym.records.journal import Journal, read
 
@@ -127,7 +127,7 @@ def test_nothing_is_claimed_by_a_model_that_is_wrong(journals, tmp_path):
     assert not any(one.figures for one in found.claims)
     assert {verdict.word for verdict in found.verdicts.values()} == {"keep watching"}
     write_page(found, tmp_path / "page.html")
-    assert "Nothing is claimed" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "No claims: the model" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_the_same_journal_gives_the_same_scorecard(card, journals):
@@ -194,3 +194,28 @@ def test_the_gate_promotes_rejects_or_keeps_watching(
     assert verdict.word == word
     wanting = {reason.subject for reason in verdict.reasons if not reason.holds}
     assert (subject in wanting) if subject else not wanting
+
+
+def test_a_verdict_says_the_change_of_cost_and_lateness_in_words(journals):
+    course = read_course(journals["justin"])
+    figures = {
+        "saving": Estimated(-1.184, -1.25, -1.1),
+        "later": Estimated(-0.9439, -0.951, -0.94),
+    }
+    claim = Claim("p", figures, 0.5, 0.6, {}, {"raised": 3}, 240)
+    verdict = judge(course, claim, EXACT, GateConfig(), Trust())
+    texts = {reason.subject: reason.text for reason in verdict.reasons}
+    assert texts["saving"] == (
+        "costs 118 % more [+110 to +125 % in cost], a saving of at least 5 % needed"
+    )
+    assert texts["SLO"] == (
+        "late 94.4 points less than the incumbent [-95.1 to -94 points], "
+        "at most 0.5 points more allowed"
+    )
+    assert texts["failures"] == "3 of 240 decisions failed, at most 0.10% allowed"
+    assert texts["model"].startswith("errors on the observed run: lag 0.0%")
+    lenient = judge(course, claim, EXACT, GateConfig(min_saving=-0.1), Trust())
+    (saving,) = (r.text for r in lenient.reasons if r.subject == "saving")
+    assert saving.endswith("at most 10 % more allowed")
+    nothing = judge(course, Claim("p", {}, 0.5, 0.6, {}, {}, 240), EXACT, GateConfig(), Trust())
+    assert [r.text for r in nothing.reasons if r.subject in ("saving", "SLO")] == 2 * [NO_CLAIM]
