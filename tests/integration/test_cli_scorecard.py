@@ -38,7 +38,7 @@ def invoke(*arguments: object, code: int = 0) -> str:
 def test_the_terminal_shows_claims_error_and_verdict(journal):
     said = invoke("scorecard", journal, "--seeds", 2)
     assert "the model on the observed run" in said
-    # One task carries a fifth of the load: DS2 scales up, late 61 points less at three times the cost.
+    # The start is far too small: DS2 scales up to be late 61 points less, at three times the cost.
     assert "ds2: reject\n" in said
     assert re.search(r"speaks against +saving: costs 2\d\d % more \[", said)
     assert re.search(r"holds +SLO: late 6\d(\.\d)? points less than the incumbent", said)
@@ -70,8 +70,8 @@ def test_the_verdict_is_written_on_a_version_and_only_a_person_moves_the_alias(j
     invoke("scorecard", journal, "--seeds", 2, "--register", "models:/q1/2", "--uri", uri)
     client = MlflowClient(tracking_uri=uri, registry_uri=uri)
     tags = client.get_model_version("q1", "2").tags
-    assert tags["shadow.verdict"] in {"promote", "keep watching", "reject"}
-    assert "shadow.saving" in tags
+    assert tags["shadow.verdict"] == "reject"
+    assert tags["shadow.saving"].startswith("costs 2")
     assert client.get_model_version_by_alias("q1", "champion").version == 1
     said = invoke("policy", "promote", "models:/q1/2", "--alias", "champion", "--uri", uri)
     assert tags["shadow.verdict"] in said
