@@ -7,8 +7,17 @@ one line is the column's name, type, axes, unit and meaning. Everything else fol
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
-from typing import Annotated, NamedTuple, Protocol, cast, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import (
+    Annotated,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +30,11 @@ __all__ = [
     "Floats",
     "Floats32",
     "Ints",
+    "Row",
     "columns_of",
     "filled",
     "indices",
+    "numbered",
 ]
 
 Ints = NDArray[np.int64]
@@ -39,6 +50,10 @@ Bools = NDArray[np.bool_]
 """Masks and flags."""
 
 
+_Table = TypeVar("_Table")
+_Numbered = TypeVar("_Numbered", bound=tuple[int, ...])
+
+
 class Column(NamedTuple):
     """What an array of a table holds."""
 
@@ -52,6 +67,15 @@ class ColumnIndex(Protocol):
     """Place of each column of a block by its name, a constant in compiled code."""
 
     def __getattr__(self, name: str) -> int: ...
+
+    def __len__(self) -> int: ...
+
+
+class Row(NamedTuple):
+    """What one column of a block of numbers holds."""
+
+    unit: str
+    sentence: str
 
 
 class Field(NamedTuple):
@@ -81,20 +105,33 @@ def columns_of(table: type) -> tuple[Field, ...]:
     return tuple(found)
 
 
-def filled(table: type, sizes: Mapping[str, int]) -> dict[str, NDArray[np.generic]]:
-    """The arrays of a table before anything is written.
+def filled(table: type[_Table], sizes: Mapping[str, int]) -> _Table:
+    """A table before anything is written.
 
     Args:
         table: A class as `columns_of` reads it.
         sizes: Length of each axis the columns name.
 
     Returns:
-        By column, an array of its type and shape that holds its first value.
+        The table; each column is an array of its type and shape that holds its first value.
     """
-    return {
+    arrays = {
         name: np.full([sizes[axis] for axis in column.axes.split()], column.first, dtype)
         for name, dtype, column in columns_of(table)
     }
+    return cast(Callable[..., _Table], table)(**arrays)
+
+
+def numbered(table: type[_Numbered]) -> _Numbered:
+    """The place of each column of a block that a table describes.
+
+    Args:
+        table: A `NamedTuple` with a field `Annotated[int, Row(...)]` for each column.
+
+    Returns:
+        The table with 0, 1, 2... as values; compiled code reads them as constants.
+    """
+    return table(*range(len(get_type_hints(table))))
 
 
 def indices(name: str, columns: Sequence[str]) -> ColumnIndex:

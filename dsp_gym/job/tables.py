@@ -7,11 +7,13 @@ become lookup tables here, so that hot loops know no cases.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
-from dsp_gym.arrays import Floats, Ints
+from dsp_gym.arrays import Column, Floats, Ints, filled
+from dsp_gym.config.model import ConfigModel
 from dsp_gym.job import cache, scaling
 from dsp_gym.job.memory import flink_split, justin_split, level_mib
 from dsp_gym.job.spec import MAX_INPUTS, JobSpec, Vertex
@@ -23,84 +25,133 @@ WINDOWS = {"tumbling": TUMBLING, "sliding": SLIDING, "session": SESSION}
 MIB = 1024.0 * 1024.0
 
 
-class Mechanisms(NamedTuple):
-    """Which mechanisms of the model are on; all of them unless a study turns one off."""
+class MechanismSwitches(ConfigModel):
+    """Mechanisms of the model, each on unless a study turns it off: one row per switch.
 
-    efficiency: bool = True
-    cache: bool = True
-    skew: bool = True
-    windows: bool = True
-    contention: bool = True
-    backlog: bool = True
+    Compiled jobs, the simulation and configurations read a switch by its name.
+    """
+
+    efficiency: bool = Field(True, description="tasks lose efficiency with parallelism")
+    contention: bool = Field(True, description="slots in use on one TaskManager slow each other")
+    cache: bool = Field(True, description="block cache and its misses")
+    warm_up: bool = Field(True, description="the cache is cold after a restart")
+    skew: bool = Field(True, description="the hottest subtask limits a vertex")
+    backlog: bool = Field(
+        True, description="sources owe what they could not emit; off: a generator without a log"
+    )
+    windows: bool = Field(True, description="windows hold records and fire in bursts")
+    rescale: bool = Field(True, description="a rescale takes a savepoint and an outage")
+    service_noise: bool = Field(True, description="service times vary")
 
 
 class JobTables(NamedTuple):
-    """K jobs of at most V vertices. Shapes: (K, V) unless said; times in s, memory in MiB."""
+    """K jobs of at most V vertices, P subtasks, L memory levels; one row per column.
 
-    n: Ints  # (K,) vertices of the job
-    kind: Ints  # SOURCE, OPERATOR, SINK; -1 beyond n
-    upstream: Ints  # (K, V, MAX_INPUTS) column of the input vertex, -1 = none
-    in_share: Floats  # (K, V, MAX_INPUTS) share of the vertex's input that comes over this edge
-    ratio: Floats  # input records per record of job load (DS2's cumulated selectivity)
-    source_share: Floats  # share of the job's load a source reads, 0 for others
-    selectivity: Floats
-    cpu_s: Floats
-    reads: Floats  # state reads per record, sliding panes multiplied in
-    writes: Floats
-    read_hit_s: Floats
-    read_miss_s: Floats
-    write_s: Floats
-    churn: Floats  # share of cached blocks replaced since
-    index_hits: Floats  # cached lookups beside each data block
-    keys: Floats
-    entry_mib: Floats  # MiB per state entry, space factor included
-    unshared_mib: Floats
-    panes: Floats
-    prefilled: Ints
-    stateful: Ints
-    window: Ints  # NO_WINDOW, TUMBLING, SLIDING, SESSION
-    length_s: Floats
-    slide_s: Floats
-    min_parallelism: Ints
-    max_parallelism: Ints  # what a policy may ask for: key groups, quota, fixed vertices
-    key_groups: Ints
-    partitions: Ints  # 0 = unknown
-    start_parallelism: Ints
-    start_level: Ints
-    useful: Floats  # (K, V, P + 1) linear-equivalent tasks p * e(p)
-    hot: Floats  # (K, V, P + 1) load of the hottest subtask over the mean, >= 1
-    hit: Floats  # (K, V, G) hit rate over cache / working set on cache.GRID
-    cache_mib: Floats  # (K, V, L + 1) block cache by level, column 0 = no managed memory
-    write_factor: Floats  # (K, V, L + 1) write cost factor of a small MemTable
-    memtable_mib: Floats  # (K, V, L + 1) MiB of state whose reads a MemTable serves
-    miss_factor: Floats  # (K, V, P + 1) cost of a miss relative to a single subtask
-    levels: Ints  # (K,)
-    subtask_mib: Floats  # (K, L + 1) heap + network + managed by level
-    buffer_records: Floats  # (K, V) per subtask
-    slots: Ints  # (K,) per TaskManager
-    tm_mib: Floats  # (K,)
-    tm_cores: Floats  # (K,)
-    contention: Floats  # (K,)
-    slot_sharing: Ints  # (K,)
-    rate_per_s: Floats  # (K,)
-    has_log: Ints  # (K,)
-    in_place: Ints  # (K,) rescale without redeploy
-    outage_s: Floats  # (K, 3) p10, p50, p90
-    savepoint_mib_s: Floats  # (K,)
-    restore_mib_s: Floats  # (K,)
-    slo_s: Floats  # (K,)
-    core_hour: Floats  # (K,)
-    gib_hour: Floats  # (K,)
+    Padding that is divided by starts as 1, columns that may be absent as -1.
+    """
+
+    n: Annotated[Ints, Column("K", "vertices", "of the job")]
+    kind: Annotated[Ints, Column("K V", "", "SOURCE, OPERATOR, SINK; -1 beyond n", -1)]
+    upstream: Annotated[Ints, Column("K V inputs", "column", "of the input vertex, -1 = none", -1)]
+    in_share: Annotated[
+        Floats, Column("K V inputs", "0..1", "of the vertex's input that comes over this edge")
+    ]
+    ratio: Annotated[
+        Floats,
+        Column("K V", "", "input records per record of job load (DS2's cumulated selectivity)"),
+    ]
+    source_share: Annotated[
+        Floats, Column("K V", "0..1", "of the job's load a source reads, 0 for others")
+    ]
+    selectivity: Annotated[Floats, Column("K V", "", "records out per record in")]
+    cpu_s: Annotated[Floats, Column("K V", "s", "per record, without state", 1)]
+    reads: Annotated[
+        Floats, Column("K V", "", "state reads per record, sliding panes multiplied in")
+    ]
+    writes: Annotated[
+        Floats, Column("K V", "", "state writes per record, sliding panes multiplied in")
+    ]
+    read_hit_s: Annotated[Floats, Column("K V", "s", "of a read that hits the cache")]
+    read_miss_s: Annotated[Floats, Column("K V", "s", "more where it misses")]
+    write_s: Annotated[Floats, Column("K V", "s", "of a write")]
+    churn: Annotated[Floats, Column("K V", "0..1", "share of cached blocks replaced since")]
+    index_hits: Annotated[Floats, Column("K V", "", "cached lookups beside each data block")]
+    keys: Annotated[Floats, Column("K V", "", "distinct keys", 1)]
+    entry_mib: Annotated[Floats, Column("K V", "MiB", "per state entry, space factor included")]
+    unshared_mib: Annotated[
+        Floats, Column("K V", "MiB", "working set every subtask has for itself")
+    ]
+    panes: Annotated[Floats, Column("K V", "", "a record belongs to", 1)]
+    prefilled: Annotated[Ints, Column("K V", "0, 1", "state is full from the start")]
+    stateful: Annotated[Ints, Column("K V", "0, 1", "keeps keyed state")]
+    window: Annotated[Ints, Column("K V", "", "NO_WINDOW, TUMBLING, SLIDING, SESSION")]
+    length_s: Annotated[Floats, Column("K V", "s", "of the window")]
+    slide_s: Annotated[Floats, Column("K V", "s", "of the window", 1)]
+    min_parallelism: Annotated[Ints, Column("K V", "subtasks", "lowest a policy may ask for")]
+    max_parallelism: Annotated[
+        Ints, Column("K V", "subtasks", "highest: key groups, quota, fixed vertices")
+    ]
+    key_groups: Annotated[Ints, Column("K V", "key groups", "Flink's max parallelism")]
+    partitions: Annotated[Ints, Column("K V", "partitions", "of a source, 0 = unknown")]
+    start_parallelism: Annotated[Ints, Column("K V", "subtasks", "of the job file")]
+    start_level: Annotated[Ints, Column("K V", "level", "of the job file", -1)]
+    useful: Annotated[Floats, Column("K V P+1", "subtasks", "linear-equivalent, p * e(p)", 1)]
+    hot: Annotated[
+        Floats, Column("K V P+1", ">= 1", "load of the hottest subtask over the mean", 1)
+    ]
+    hit: Annotated[
+        Floats, Column("K V grid", "0..1", "hit rate over cache / working set on cache.GRID", 1)
+    ]
+    cache_mib: Annotated[
+        Floats, Column("K V L+1", "MiB", "block cache by level, column 0 = no managed memory")
+    ]
+    write_factor: Annotated[
+        Floats, Column("K V L+1", "", "write cost of a small MemTable by level", 1)
+    ]
+    memtable_mib: Annotated[
+        Floats, Column("K V L+1", "MiB", "state whose reads a MemTable serves, by level")
+    ]
+    miss_factor: Annotated[
+        Floats, Column("K V P+1", "", "cost of a miss relative to a single subtask", 1)
+    ]
+    levels: Annotated[Ints, Column("K", "levels", "of memory")]
+    subtask_mib: Annotated[Floats, Column("K L+1", "MiB", "heap + network + managed by level")]
+    buffer_records: Annotated[Floats, Column("K V", "records", "in the input buffers of a subtask")]
+    slots: Annotated[Ints, Column("K", "slots", "per TaskManager")]
+    tm_mib: Annotated[Floats, Column("K", "MiB", "of a TaskManager")]
+    tm_cores: Annotated[Floats, Column("K", "cores", "of a TaskManager")]
+    contention: Annotated[Floats, Column("K", "0..1", "speed lost per further slot in use")]
+    slot_sharing: Annotated[Ints, Column("K", "0, 1", "subtasks of all vertices share slots")]
+    rate_per_s: Annotated[Floats, Column("K", "records/s", "reference rate")]
+    has_log: Annotated[Ints, Column("K", "0, 1", "what is not read waits in a log")]
+    in_place: Annotated[Ints, Column("K", "0, 1", "rescale without redeploy")]
+    outage_s: Annotated[Floats, Column("K quantiles", "s", "p10, p50, p90")]
+    savepoint_mib_s: Annotated[Floats, Column("K", "MiB/s", "written by a savepoint")]
+    restore_mib_s: Annotated[Floats, Column("K", "MiB/s", "read by a restore")]
+    slo_s: Annotated[Floats, Column("K", "s", "bound of the p95 latency")]
+    core_hour: Annotated[Floats, Column("K", "money", "of a core for an hour")]
+    gib_hour: Annotated[Floats, Column("K", "money", "of a GiB for an hour")]
 
 
-def compile_jobs(specs: Sequence[JobSpec], mechanisms: Mechanisms | None = None) -> JobTables:
+def compile_jobs(
+    specs: Sequence[JobSpec], mechanisms: MechanismSwitches | None = None
+) -> JobTables:
     """Arrays of the given jobs, padded to the largest."""
-    mechanisms = mechanisms or Mechanisms()
+    mechanisms = mechanisms or MechanismSwitches()
     orders = [spec.topological_order() for spec in specs]
     size_v = max(len(order) for order in orders)
     size_p = max(_cap(spec, vertex) for spec in specs for vertex in spec.vertices)
     size_l = max(spec.memory.levels for spec in specs)
-    tables = _blank(len(specs), size_v, size_p, size_l)
+    sizes = {
+        "K": len(specs),
+        "V": size_v,
+        "inputs": MAX_INPUTS,
+        "P+1": size_p + 1,
+        "L+1": size_l + 1,
+        "grid": cache.GRID,
+        "quantiles": 3,
+    }
+    tables = filled(JobTables, sizes)
     for k, (spec, order) in enumerate(zip(specs, orders, strict=True)):
         _fill_job(tables, k, spec, mechanisms)
         _fill_graph(tables, k, order)
@@ -111,58 +162,6 @@ def compile_jobs(specs: Sequence[JobSpec], mechanisms: Mechanisms | None = None)
     return tables
 
 
-def _blank(jobs: int, vertices: int, parallelism: int, levels: int) -> JobTables:
-    """Tables of zeros; padding that is divided by is 1, absent columns are -1."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "upstream": (jobs, vertices, MAX_INPUTS),
-        "in_share": (jobs, vertices, MAX_INPUTS),
-        "useful": (jobs, vertices, parallelism + 1),
-        "hot": (jobs, vertices, parallelism + 1),
-        "hit": (jobs, vertices, cache.GRID),
-        "cache_mib": (jobs, vertices, levels + 1),
-        "write_factor": (jobs, vertices, levels + 1),
-        "memtable_mib": (jobs, vertices, levels + 1),
-        "miss_factor": (jobs, vertices, parallelism + 1),
-        "subtask_mib": (jobs, levels + 1),
-        "outage_s": (jobs, 3),
-    }
-    per_job = {
-        "n",
-        "levels",
-        "slots",
-        "tm_mib",
-        "tm_cores",
-        "contention",
-        "slot_sharing",
-        "rate_per_s",
-        "has_log",
-        "savepoint_mib_s",
-        "restore_mib_s",
-        "slo_s",
-        "core_hour",
-        "gib_hour",
-        "in_place",
-    }
-    filled = {"kind": -1, "upstream": -1, "start_level": -1}
-    ones = {
-        "useful",
-        "hot",
-        "hit",
-        "write_factor",
-        "miss_factor",
-        "cpu_s",
-        "keys",
-        "panes",
-        "slide_s",
-    }
-    arrays: dict[str, Any] = {}
-    for name, annotation in JobTables.__annotations__.items():
-        shape = shapes.get(name, (jobs,) if name in per_job else (jobs, vertices))
-        dtype = np.int64 if "Ints" in str(annotation) else np.float64
-        arrays[name] = np.full(shape, filled.get(name, 1 if name in ones else 0), dtype)
-    return JobTables(**arrays)
-
-
 def _cap(spec: JobSpec, vertex: Vertex) -> int:
     """Highest parallelism of a vertex: key groups and quota; sources and fixed vertices stay."""
     if vertex.kind == "source" or not vertex.scalable:
@@ -170,7 +169,7 @@ def _cap(spec: JobSpec, vertex: Vertex) -> int:
     return min(vertex.max_parallelism, spec.max_parallelism_per_vertex)
 
 
-def _fill_job(tables: JobTables, k: int, spec: JobSpec, on: Mechanisms) -> None:
+def _fill_job(tables: JobTables, k: int, spec: JobSpec, on: MechanismSwitches) -> None:
     memory, tm, rescale = spec.memory, spec.taskmanager, spec.rescale
     tables.n[k] = len(spec.vertices)
     tables.levels[k] = memory.levels
@@ -212,7 +211,7 @@ def _fill_graph(tables: JobTables, k: int, order: Sequence[Vertex]) -> None:
 
 
 def _fill_vertex(
-    tables: JobTables, k: int, v: int, spec: JobSpec, vertex: Vertex, on: Mechanisms
+    tables: JobTables, k: int, v: int, spec: JobSpec, vertex: Vertex, on: MechanismSwitches
 ) -> None:
     cap = _cap(spec, vertex)
     fixed = vertex.kind == "source" or not vertex.scalable
@@ -241,7 +240,7 @@ def _fill_vertex(
 
 
 def _fill_state(
-    tables: JobTables, k: int, v: int, spec: JobSpec, vertex: Vertex, on: Mechanisms
+    tables: JobTables, k: int, v: int, spec: JobSpec, vertex: Vertex, on: MechanismSwitches
 ) -> None:
     state = vertex.state
     assert state is not None

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from dsp_gym.arrays import Floats
+from dsp_gym.arrays import Column, Floats, columns_of
 
-__all__ = ["Outcome"]
+__all__ = ["OUTCOME_FIELDS", "Outcome"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """Truth over an interval, each (J,)."""
+    """Truth over an interval; each field is one row of the table of quantities."""
 
-    seconds: Floats
-    slo_s: Floats  # seconds whose p95 latency exceeds the bound, or in which the job is down
-    down_s: Floats
-    latency_p95_s: Floats  # mean over the seconds
-    latency_max_s: Floats
-    arrived: Floats  # records offered
-    processed: Floats  # records taken from the log
-    pending: Floats  # records in the log at the end
-    pending_s: Floats  # the same in seconds of arrivals, at least a tenth of the reference rate
-    core_s: Floats  # requested
-    mib_s: Floats  # requested
-    tm_s: Floats  # TaskManagers provisioned
-    cost: Floats  # money, requested
-    cost_provisioned: Floats  # money, whole TaskManagers
-    rescales: Floats  # asked for in this interval
-    failures: Floats
+    seconds: Annotated[Floats, Column("J", "s", "length of the interval")]
+    slo_s: Annotated[
+        Floats,
+        Column("J", "s", "p95 latency above the bound, or job down"),
+    ]
+    down_s: Annotated[Floats, Column("J", "s", "the job was down")]
+    latency_p95_s: Annotated[Floats, Column("J", "s", "mean over the seconds")]
+    latency_max_s: Annotated[Floats, Column("J", "s", "highest of the seconds")]
+    arrived: Annotated[Floats, Column("J", "records", "offered")]
+    processed: Annotated[Floats, Column("J", "records", "taken from the log")]
+    pending: Annotated[Floats, Column("J", "records", "in the log at the end")]
+    pending_s: Annotated[
+        Floats,
+        Column("J", "s", "pending in seconds of arrivals, at least 0.1 x reference rate"),
+    ]
+    core_s: Annotated[Floats, Column("J", "core s", "requested")]
+    mib_s: Annotated[Floats, Column("J", "MiB s", "requested")]
+    tm_s: Annotated[Floats, Column("J", "TaskManager s", "provisioned")]
+    cost: Annotated[Floats, Column("J", "money", "requested")]
+    cost_provisioned: Annotated[Floats, Column("J", "money", "whole TaskManagers")]
+    rescales: Annotated[Floats, Column("J", "", "asked for in this interval")]
+    failures: Annotated[Floats, Column("J", "", "task failures in this interval")]
+
+
+OUTCOME_FIELDS = tuple(name for name, _, _ in columns_of(Outcome))
+"""Names of the quantities in the order of the fields."""

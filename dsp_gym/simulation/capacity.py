@@ -15,9 +15,8 @@ from dsp_gym.job.service import (
     working_set_mib,
 )
 from dsp_gym.job.tables import SOURCE, JobTables
-from dsp_gym.simulation import state as col
-from dsp_gym.simulation.parameters import P_SERVICE_CV, P_SLOW_FACTOR, P_WARM_UP
-from dsp_gym.simulation.state import SimulationState
+from dsp_gym.simulation.options import Parameters
+from dsp_gym.simulation.state import C, SimulationState, X
 
 Row = Floats
 
@@ -67,12 +66,12 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
     for v in range(t.n[k]):
         p, x = s.parallelism[j, v], s.vertex[j, v]
         column = s.level[j, v] + 1
-        x[col.X_P], x[col.X_USEFUL], x[col.X_HOT] = p, t.useful[k, v, p], t.hot[k, v, p]
-        x[col.X_CACHE] = t.cache_mib[k, v, column]
-        x[col.X_WRITE_FACTOR] = t.write_factor[k, v, column]
-        x[col.X_MEMTABLE] = t.memtable_mib[k, v, column]
-        x[col.X_MISS] = t.read_miss_s[k, v] * t.miss_factor[k, v, p]
-        x[col.X_BUFFER] = t.buffer_records[k, v] * p
+        x[X.tasks], x[X.useful], x[X.hot] = p, t.useful[k, v, p], t.hot[k, v, p]
+        x[X.cache] = t.cache_mib[k, v, column]
+        x[X.write_factor] = t.write_factor[k, v, column]
+        x[X.memtable] = t.memtable_mib[k, v, column]
+        x[X.miss_s] = t.read_miss_s[k, v] * t.miss_factor[k, v, p]
+        x[X.buffer] = t.buffer_records[k, v] * p
         if t.kind[k, v] == SOURCE:
             continue
         cores += p
@@ -87,49 +86,47 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
 
 @njit(cache=True, nogil=True)
 def renew_capacity(
-    n: int, c: Row, hit_curves: Row, x: Row, speed: float, factor: float, par: Row
+    n: int, c: Row, hit_curves: Row, x: Row, speed: float, factor: float, par: Parameters
 ) -> None:
     """Service time, hit rate and capacity of every vertex of one job, as of now."""
     for v in range(n):
         hit, covered = 1.0, 0.0
-        if c[v, col.C_STATEFUL] > 0.0:
-            held = entries(
-                c[v, col.C_KEYS], x[v, col.X_CONTENT], c[v, col.C_PANES], c[v, col.C_PREFILLED] > 0
-            )
-            x[v, col.X_STATE] = held * c[v, col.C_ENTRY]
-            cache = x[v, col.X_CACHE]
-            if par[P_WARM_UP] > 0:
-                cache = min(cache, x[v, col.X_CACHED])
-            wanted = working_set_mib(held, c[v, col.C_ENTRY], c[v, col.C_UNSHARED], x[v, col.X_P])
-            covered = memtable_share(x[v, col.X_MEMTABLE], x[v, col.X_STATE] / x[v, col.X_P])
-            hit = served_share(hit_rate(hit_curves[v], cache, wanted), c[v, col.C_CHURN], covered)
-        x[v, col.X_HIT], x[v, col.X_COVERED] = hit, covered
+        if c[v, C.stateful] > 0.0:
+            held = entries(c[v, C.keys], x[v, X.content], c[v, C.panes], c[v, C.prefilled] > 0)
+            x[v, X.state] = held * c[v, C.entry_mib]
+            cache = x[v, X.cache]
+            if par.warm_up > 0:
+                cache = min(cache, x[v, X.cached])
+            wanted = working_set_mib(held, c[v, C.entry_mib], c[v, C.unshared_mib], x[v, X.tasks])
+            covered = memtable_share(x[v, X.memtable], x[v, X.state] / x[v, X.tasks])
+            hit = served_share(hit_rate(hit_curves[v], cache, wanted), c[v, C.churn], covered)
+        x[v, X.hit], x[v, X.covered] = hit, covered
         base = service_s(
-            c[v, col.C_CPU] * factor,
-            c[v, col.C_READS],
-            c[v, col.C_READ_HIT],
-            x[v, col.X_MISS],
-            c[v, col.C_WRITES],
-            c[v, col.C_WRITE],
-            x[v, col.X_WRITE_FACTOR],
+            c[v, C.cpu_s] * factor,
+            c[v, C.reads],
+            c[v, C.read_hit_s],
+            x[v, X.miss_s],
+            c[v, C.writes],
+            c[v, C.write_s],
+            x[v, X.write_factor],
             hit,
         )
-        base *= max(0.5, 1.0 + par[P_SERVICE_CV] * x[v, col.X_NOISE])
+        base *= max(0.5, 1.0 + par.service_cv * x[v, X.noise])
         # Sources stand on TaskManagers of their own.
-        x[v, col.X_SERVICE] = base if c[v, col.C_KIND] == SOURCE else base / speed
-        x[v, col.X_BUSY_PER] = x[v, col.X_SERVICE] / x[v, col.X_USEFUL]
-        x[v, col.X_LOAD_PER] = x[v, col.X_BUSY_PER] * x[v, col.X_HOT]
-        x[v, col.X_CAPACITY] = 1.0 / x[v, col.X_LOAD_PER]
+        x[v, X.service_s] = base if c[v, C.kind] == SOURCE else base / speed
+        x[v, X.busy_per] = x[v, X.service_s] / x[v, X.useful]
+        x[v, X.load_per] = x[v, X.busy_per] * x[v, X.hot]
+        x[v, X.capacity] = 1.0 / x[v, X.load_per]
 
 
 @njit(cache=True, nogil=True)
-def slowed(speed: float, slow: bool, tm_count: int, par: Row) -> float:
+def slowed(speed: float, slow: bool, tm_count: int, par: Parameters) -> float:
     """Speed of a job while one of its TaskManagers is slow: that one's share suffers."""
-    return speed * (1.0 - (1.0 - par[P_SLOW_FACTOR]) / max(1.0, float(tm_count))) if slow else speed
+    return speed * (1.0 - (1.0 - par.slow_factor) / max(1.0, float(tm_count))) if slow else speed
 
 
 @njit(cache=True, nogil=True)
-def renew(t: JobTables, s: SimulationState, fixed: Row, k: int, j: int, par: Row) -> None:
+def renew(t: JobTables, s: SimulationState, fixed: Row, k: int, j: int, par: Parameters) -> None:
     """`renew_capacity` of job j of a batch."""
     speed = slowed(s.speed[j], s.tick[j] < s.slow_until[j], s.tm_count[j], par)
     renew_capacity(

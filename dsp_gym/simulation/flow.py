@@ -6,7 +6,7 @@ from numba import njit
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import NO_WINDOW, SESSION, SOURCE, TUMBLING
-from dsp_gym.simulation import state as col
+from dsp_gym.simulation.state import C, X
 
 Row = Floats
 
@@ -32,85 +32,85 @@ def flow(
     """
     inputs = upstream.shape[1]
     for v in range(n):
-        x[v, col.X_ALLOWED] = 1e300  # what the vertex may put out
+        x[v, X.allowed] = 1e300  # what the vertex may put out
     for v in range(n - 1, -1, -1):
-        room_out = x[v, col.X_ALLOWED]
-        take = x[v, col.X_CAPACITY]
-        window = c[v, col.C_WINDOW]
+        room_out = x[v, X.allowed]
+        take = x[v, X.capacity]
+        window = c[v, C.window]
         if window != NO_WINDOW and window != SESSION:
-            x[v, col.X_EMIT] = min(x[v, col.X_OUTBOX], room_out)
-            if x[v, col.X_OUTBOX] > x[v, col.X_EMIT]:
+            x[v, X.emit] = min(x[v, X.outbox], room_out)
+            if x[v, X.outbox] > x[v, X.emit]:
                 take = 0.0  # blocked on its own results
-        elif c[v, col.C_SELECTIVITY] > 0.0:
-            take = min(take, room_out / c[v, col.C_SELECTIVITY])
-        x[v, col.X_ALLOWED] = take
-        if c[v, col.C_KIND] != SOURCE:
-            room = take + max(0.0, x[v, col.X_BUFFER] - x[v, col.X_QUEUE])
+        elif c[v, C.selectivity] > 0.0:
+            take = min(take, room_out / c[v, C.selectivity])
+        x[v, X.allowed] = take
+        if c[v, C.kind] != SOURCE:
+            room = take + max(0.0, x[v, X.buffer] - x[v, X.queue])
             for i in range(inputs):
                 u = upstream[v, i]
                 if u < 0:
                     break
-                x[u, col.X_ALLOWED] = min(x[u, col.X_ALLOWED], room * in_share[v, i])
+                x[u, X.allowed] = min(x[u, X.allowed], room * in_share[v, i])
     taken = backlog = latest = 0.0
     for v in range(n):
-        capacity = x[v, col.X_CAPACITY]
+        capacity = x[v, X.capacity]
         before = 0.0
-        if c[v, col.C_KIND] == SOURCE:
-            offered = rate * c[v, col.C_SHARE]
-            if c[v, col.C_HAS_LOG] == 0.0:  # a generator that is held back emits less
-                offered = min(offered, x[v, col.X_ALLOWED])
-            x[v, col.X_ARRIVED] += offered
-            have = x[v, col.X_PENDING] + offered
-            done = min(have, x[v, col.X_ALLOWED])
+        if c[v, C.kind] == SOURCE:
+            offered = rate * c[v, C.source_share]
+            if c[v, C.has_log] == 0.0:  # a generator that is held back emits less
+                offered = min(offered, x[v, X.allowed])
+            x[v, X.arrived] += offered
+            have = x[v, X.pending] + offered
+            done = min(have, x[v, X.allowed])
             left = have - done
-            x[v, col.X_PENDING] = left
+            x[v, X.pending] = left
             taken += done
             backlog += left
         else:
-            have = x[v, col.X_QUEUE]
+            have = x[v, X.queue]
             for i in range(inputs):
                 u = upstream[v, i]
                 if u < 0:
                     break
-                have += x[u, col.X_NOW]
-                before = max(before, x[u, col.X_WAIT])
-            done = min(have, x[v, col.X_ALLOWED])
+                have += x[u, X.now]
+                before = max(before, x[u, X.wait_s])
+            done = min(have, x[v, X.allowed])
             left = have - done
-            x[v, col.X_QUEUE] = left
-        load = min(done * x[v, col.X_LOAD_PER], MAX_LOAD)
-        delay = HOP_S + BURSTINESS * x[v, col.X_SERVICE] * load / (1.0 - load)
+            x[v, X.queue] = left
+        load = min(done * x[v, X.load_per], MAX_LOAD)
+        delay = HOP_S + BURSTINESS * x[v, X.service_s] * load / (1.0 - load)
         if left > 0.0:
-            delay += left / max(done, c[v, col.C_LEAST])
-        x[v, col.X_WAIT] = before + delay
+            delay += left / max(done, c[v, C.least_per_s])
+        x[v, X.wait_s] = before + delay
         latest = max(latest, before + delay)
-        out = done * c[v, col.C_SELECTIVITY]
-        if c[v, col.C_WINDOW] != NO_WINDOW:
+        out = done * c[v, C.selectivity]
+        if c[v, C.window] != NO_WINDOW:
             out = hold(c, x, v, done, out, tick)
-        x[v, col.X_NOW] = out
-        x[v, col.X_IN] += done
-        x[v, col.X_OUT] += out
-        if left > 0.0 and x[v, col.X_ALLOWED] < capacity * 0.999999:
-            x[v, col.X_S_BACK] += max(0.0, 1.0 - done * x[v, col.X_BUSY_PER])
+        x[v, X.now] = out
+        x[v, X.records_in] += done
+        x[v, X.records_out] += out
+        if left > 0.0 and x[v, X.allowed] < capacity * 0.999999:
+            x[v, X.sample_back] += max(0.0, 1.0 - done * x[v, X.busy_per])
     return taken, backlog, latest
 
 
 @njit(cache=True, nogil=True, inline="always")
 def hold(c: Row, x: Row, v: int, done: float, results: float, tick: int) -> float:
     """A second of a window: records enter, results leave when it fires. Returns records out."""
-    if c[v, col.C_WINDOW] == TUMBLING:
-        x[v, col.X_CONTENT] += done
+    if c[v, C.window] == TUMBLING:
+        x[v, X.content] += done
     else:  # what is older than the window (or the session's gap) leaves
-        x[v, col.X_CONTENT] += done - x[v, col.X_CONTENT] / c[v, col.C_LENGTH]
-    if c[v, col.C_WINDOW] == SESSION:  # sessions end all the time
+        x[v, X.content] += done - x[v, X.content] / c[v, C.length_s]
+    if c[v, C.window] == SESSION:  # sessions end all the time
         return results
-    x[v, col.X_OUTBOX] -= x[v, col.X_EMIT]
-    x[v, col.X_PANE] += results
-    if (tick + 1) % max(1, int(c[v, col.C_SLIDE])) == 0:
-        x[v, col.X_OUTBOX] += x[v, col.X_PANE]
-        x[v, col.X_PANE] = 0.0
-        if c[v, col.C_WINDOW] == TUMBLING:
-            x[v, col.X_CONTENT] = 0.0
-    return float(x[v, col.X_EMIT])
+    x[v, X.outbox] -= x[v, X.emit]
+    x[v, X.pane] += results
+    if (tick + 1) % max(1, int(c[v, C.slide_s])) == 0:
+        x[v, X.outbox] += x[v, X.pane]
+        x[v, X.pane] = 0.0
+        if c[v, C.window] == TUMBLING:
+            x[v, X.content] = 0.0
+    return float(x[v, X.emit])
 
 
 @njit(cache=True, nogil=True)
@@ -118,8 +118,8 @@ def stand_still(n: int, c: Row, x: Row, rate: float) -> float:
     """One second of a job that is down: its log grows. Returns the backlog."""
     backlog = 0.0
     for v in range(n):
-        arrived = rate * c[v, col.C_SHARE] * c[v, col.C_HAS_LOG]
-        x[v, col.X_ARRIVED] += arrived
-        x[v, col.X_PENDING] += arrived
-        backlog += x[v, col.X_PENDING]
+        arrived = rate * c[v, C.source_share] * c[v, C.has_log]
+        x[v, X.arrived] += arrived
+        x[v, X.pending] += arrived
+        backlog += x[v, X.pending]
     return backlog

@@ -13,14 +13,13 @@ from numba import njit
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
-from dsp_gym.simulation import state as col
+from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.capacity import renew, renew_capacity, slowed
 from dsp_gym.simulation.flow import flow, stand_still
-from dsp_gym.simulation.options import SAMPLE_S
-from dsp_gym.simulation.parameters import P_FAIL, P_GAP, P_GAUGE, P_SLOW
+from dsp_gym.simulation.options import Parameters
 from dsp_gym.simulation.rescaling import begin_outage, draw_faults, restart
 from dsp_gym.simulation.sampling import count_latency, is_known, keep_sample, note
-from dsp_gym.simulation.state import SimulationState
+from dsp_gym.simulation.state import OUTCOME, TRACE, SimulationState
 
 Row = Floats
 
@@ -31,7 +30,7 @@ def advance(
     fixed: Row,
     row: Ints,
     s: SimulationState,
-    par: Row,
+    par: Parameters,
     rates: Row,
     seconds: int,
     low: int,
@@ -39,11 +38,11 @@ def advance(
     outcome: Row,
     trace: Row,
 ) -> None:
-    """Advance jobs low..high-1 by whole seconds; `outcome` (J, OUTCOME_COLUMNS) gets the truth."""
+    """Advance jobs low..high-1 by whole seconds; `outcome` (J, len(OUTCOME)) gets the truth."""
     last = rates.shape[1] - 1
     ring = s.samples.shape[1]
-    gauge = int(par[P_GAUGE])
-    faulty = par[P_FAIL] + par[P_SLOW] + par[P_GAP] > 0
+    gauge = par.gauge_samples
+    faulty = par.failures_per_hour + par.slow_per_hour + par.gaps_per_hour > 0
     for j in range(low, high):
         k = row[j]
         n, c, x, o = t.n[k], fixed[k], s.vertex[j], outcome[j]
@@ -57,23 +56,23 @@ def advance(
         while tick < end:
             if tick % SAMPLE_S == 0:
                 if faulty and draw_faults(t, s, k, j, par):
-                    o[col.O_FAILURES] += 1
+                    o[OUTCOME.failures] += 1
                 speed = slowed(s.speed[j], tick < s.slow_until[j], s.tm_count[j], par)
                 renew_capacity(n, c, hits, x, speed, s.service_factor[j], par)
             status = s.status[j]
             stride = min(end, tick + 1 if status != RUNNING else tick + SAMPLE_S - tick % SAMPLE_S)
             cores, mib = s.cores[j], s.mib[j]
             span = float(stride - tick)
-            o[col.O_CORE_S] += cores * span
-            o[col.O_MIB_S] += mib * span
-            o[col.O_TM_S] += s.tm_count[j] * span
+            o[OUTCOME.core_s] += cores * span
+            o[OUTCOME.mib_s] += mib * span
+            o[OUTCOME.tm_s] += s.tm_count[j] * span
             if status >= RESTARTING:
                 backlog = stand_still(n, c, x, load[min(tick, last)])
                 offered += load[min(tick, last)]
                 latency += 1.0
                 latencies += latency
                 worst = max(worst, latency)
-                o[col.O_DOWN] += 1
+                o[OUTCOME.down_s] += 1
                 slo += 1.0
                 s.phase_left_s[j] -= 1.0
                 s.tick[j] = stride
@@ -121,20 +120,20 @@ def advance(
                     if s.phase_left_s[j] <= 0.0:
                         begin_outage(t, s, k, j, par)
             for second in range(stride - int(span), min(stride, trace.shape[1])):
-                trace[j, second, col.T_CORES], trace[j, second, col.T_MIB] = cores, mib
+                trace[j, second, TRACE.cores], trace[j, second, TRACE.mib] = cores, mib
             tick = stride
         s.latency_s[j] = latency
-        o[col.O_SECONDS] += seconds
-        o[col.O_SLO] += slo
-        o[col.O_LATENCY] += latencies
-        o[col.O_LATENCY_MAX] = max(o[col.O_LATENCY_MAX], worst)
-        o[col.O_ARRIVED] += offered
-        o[col.O_PROCESSED] += processed
-        o[col.O_PENDING] = backlog
+        o[OUTCOME.seconds] += seconds
+        o[OUTCOME.slo_s] += slo
+        o[OUTCOME.latency_p95_s] += latencies
+        o[OUTCOME.latency_max_s] = max(o[OUTCOME.latency_max_s], worst)
+        o[OUTCOME.arrived] += offered
+        o[OUTCOME.processed] += processed
+        o[OUTCOME.pending] = backlog
         # A log without arrivals is measured by a tenth of the job's reference rate.
         arrivals = max(load[max(0, min(tick - 1, last))], 0.1 * t.rate_per_s[k])
-        o[col.O_PENDING_S] = backlog / arrivals
-        gib_s = o[col.O_MIB_S] / 1024.0
-        o[col.O_COST] = (o[col.O_CORE_S] * t.core_hour[k] + gib_s * t.gib_hour[k]) / 3600.0
+        o[OUTCOME.pending_s] = backlog / arrivals
+        gib_s = o[OUTCOME.mib_s] / 1024.0
+        o[OUTCOME.cost] = (o[OUTCOME.core_s] * t.core_hour[k] + gib_s * t.gib_hour[k]) / 3600.0
         tm_hour = t.tm_cores[k] * t.core_hour[k] + t.tm_mib[k] / 1024.0 * t.gib_hour[k]
-        o[col.O_COST_PROVISIONED] = o[col.O_TM_S] * tm_hour / 3600.0
+        o[OUTCOME.cost_provisioned] = o[OUTCOME.tm_s] * tm_hour / 3600.0

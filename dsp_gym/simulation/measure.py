@@ -17,29 +17,10 @@ from dsp_gym.loop.snapshot import (
     snapshot_of_arrays,
 )
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
+from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.simulation.rows import over_rows
-from dsp_gym.simulation.state import (
-    S_BACK,
-    S_BUSY,
-    S_BUSY_MAX,
-    S_HITS,
-    S_IN,
-    S_MISSES,
-    S_OUT,
-    S_PENDING,
-    S_READ,
-    S_WRITE,
-    SUMMED_COLUMNS,
-    X_CACHED,
-    X_HITS,
-    X_IN,
-    X_MISSES,
-    X_OUT,
-    X_PENDING,
-    X_STATE,
-    SimulationState,
-)
+from dsp_gym.simulation.state import SUMMED_COLUMNS, S, SimulationState, X
 
 HEAP_BASE_SHARE, HEAP_PER_BUSY = 0.35, 0.35
 """Heap in use: a third at rest, up to 70 % when every slot is busy (G1 defaults, a plain JVM)."""
@@ -95,24 +76,24 @@ def observe(
             stateful = t.stateful[k, v] == 1
             is_source = t.kind[k, v] == SOURCE
             out[VERTEX.records_in_total], out[VERTEX.records_out_total] = (
-                s.vertex[j, v, X_IN],
-                s.vertex[j, v, X_OUT],
+                s.vertex[j, v, X.records_in],
+                s.vertex[j, v, X.records_out],
             )
             if is_source and t.has_log[k]:
-                out[VERTEX.pending_records] = s.vertex[j, v, X_PENDING]
+                out[VERTEX.pending_records] = s.vertex[j, v, X.pending]
                 if t.partitions[k, v] > 0:
                     on_fullest = np.ceil(t.partitions[k, v] / p)
                     out[VERTEX.pending_partitions_max_subtask] = on_fullest
                     out[VERTEX.pending_records_max_subtask] = (
-                        s.vertex[j, v, X_PENDING] * on_fullest / t.partitions[k, v]
+                        s.vertex[j, v, X.pending] * on_fullest / t.partitions[k, v]
                     )
             if stateful:
                 out[VERTEX.cache_hits_total], out[VERTEX.cache_misses_total] = (
-                    s.vertex[j, v, X_HITS],
-                    s.vertex[j, v, X_MISSES],
+                    s.vertex[j, v, X.hits],
+                    s.vertex[j, v, X.misses],
                 )
-                out[VERTEX.state_mib] = s.vertex[j, v, X_STATE]
-                managed += s.vertex[j, v, X_CACHED] * p
+                out[VERTEX.state_mib] = s.vertex[j, v, X.state]
+                managed += s.vertex[j, v, X.cached] * p
             if known == 0:
                 continue
             newest_row, base = s.samples[j, (newest - 1) % ring, v], newest - count - 1
@@ -121,24 +102,24 @@ def observe(
                 if base >= 0:
                     total[m] -= s.samples[j, base % ring, v, m]
             seconds = known * SAMPLE_S
-            busy = min(1.0, max(0.0, total[S_BUSY] / known))
-            top = min(1.0, total[S_BUSY_MAX] / known)
-            back = min(1.0 - busy, max(0.0, total[S_BACK] / known))
+            busy = min(1.0, max(0.0, total[S.busy] / known))
+            top = min(1.0, total[S.busy_max] / known)
+            back = min(1.0 - busy, max(0.0, total[S.back] / known))
             now = s.samples[j, last_at % ring, v]
             out[VERTEX.busy_now_ms_per_s], out[VERTEX.backpressured_now_ms_per_s] = (
-                1000.0 * now[S_BUSY],
-                1000.0 * now[S_BACK],
+                1000.0 * now[S.busy],
+                1000.0 * now[S.back],
             )
             if last_at > 0:
                 out[VERTEX.busy_now_ms_per_s] -= (
-                    1000.0 * s.samples[j, (last_at - 1) % ring, v, S_BUSY]
+                    1000.0 * s.samples[j, (last_at - 1) % ring, v, S.busy]
                 )
                 out[VERTEX.backpressured_now_ms_per_s] -= (
-                    1000.0 * s.samples[j, (last_at - 1) % ring, v, S_BACK]
+                    1000.0 * s.samples[j, (last_at - 1) % ring, v, S.back]
                 )
             out[VERTEX.records_in_per_s], out[VERTEX.records_out_per_s] = (
-                total[S_IN] / seconds,
-                total[S_OUT] / seconds,
+                total[S.records_in] / seconds,
+                total[S.records_out] / seconds,
             )
             out[VERTEX.busy_ms_per_s], out[VERTEX.busy_max_ms_per_s] = (
                 1000.0 * busy,
@@ -152,16 +133,16 @@ def observe(
             busy_tasks += busy * p
             if is_source and t.has_log[k]:
                 span = (last_at - first_at) * SAMPLE_S
-                grown = now[S_PENDING] - s.samples[j, first_at % ring, v, S_PENDING]
+                grown = now[S.pending] - s.samples[j, first_at % ring, v, S.pending]
                 out[VERTEX.pending_growth_per_s] = grown / span if span > 0 else 0.0
             if stateful:
-                asked = total[S_HITS] + total[S_MISSES]
+                asked = total[S.hits] + total[S.misses]
                 if asked > 0.0:
-                    out[VERTEX.cache_hit_rate] = total[S_HITS] / asked
+                    out[VERTEX.cache_hit_rate] = total[S.hits] / asked
                 if t.reads[k, v] > 0.0:
-                    out[VERTEX.state_read_latency_ms] = 1000.0 * total[S_READ] / known
+                    out[VERTEX.state_read_latency_ms] = 1000.0 * total[S.read_s] / known
                 if t.writes[k, v] > 0.0:
-                    out[VERTEX.state_write_latency_ms] = 1000.0 * total[S_WRITE] / known
+                    out[VERTEX.state_write_latency_ms] = 1000.0 * total[S.write_s] / known
         tms = max(1.0, float(s.tm_count[j]))
         load = min(1.0, busy_tasks / (tms * t.tm_cores[k]))
         heap = t.slots[k] * (t.subtask_mib[k, 0])

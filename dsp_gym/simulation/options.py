@@ -1,17 +1,25 @@
-"""What can be set about a simulation; the job itself is the job file's business."""
+"""What can be set about a simulation; the job file describes the job itself."""
 
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.job.tables import Mechanisms, compile_jobs
+from dsp_gym.job.tables import MechanismSwitches, compile_jobs
 from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.samples import SAMPLE_S
 
-SAMPLE_S = 5
-"""Metrics are sampled every 5 s, as in the papers and in recordings."""
+__all__ = [
+    "Faults",
+    "Measurement",
+    "MechanismSwitches",
+    "Parameters",
+    "SimulationOptions",
+    "simulated_topology",
+]
 
 
 class Measurement(ConfigModel):
@@ -52,22 +60,6 @@ class Faults(ConfigModel):
     )
 
 
-class MechanismSwitches(ConfigModel):
-    """Mechanisms of the model, each on unless a study turns it off."""
-
-    efficiency: bool = Field(True, description="tasks lose efficiency with parallelism")
-    contention: bool = Field(True, description="slots in use on one TaskManager slow each other")
-    cache: bool = Field(True, description="block cache and its misses")
-    warm_up: bool = Field(True, description="the cache is cold after a restart")
-    skew: bool = Field(True, description="the hottest subtask limits a vertex")
-    backlog: bool = Field(
-        True, description="sources owe what they could not emit; off: a generator without a log"
-    )
-    windows: bool = Field(True, description="windows hold records and fire in bursts")
-    rescale: bool = Field(True, description="a rescale takes a savepoint and an outage")
-    service_noise: bool = Field(True, description="service times vary")
-
-
 class SimulationOptions(ConfigModel):
     """Everything that can be set."""
 
@@ -99,5 +91,44 @@ def simulated_topology(topology: Topology, mechanisms: MechanismSwitches) -> Top
     Returns:
         A topology of the same specs and rows.
     """
-    compiled = Mechanisms(**{name: getattr(mechanisms, name) for name in Mechanisms._fields})
-    return Topology(topology.specs, compile_jobs(topology.specs, compiled), topology.row)
+    return Topology(topology.specs, compile_jobs(topology.specs, mechanisms), topology.row)
+
+
+class Parameters(NamedTuple):
+    """The options as compiled code reads them."""
+
+    service_cv: float  # relative noise of service times
+    noise_cv: float  # relative noise of a sample of busyness and latency
+    missing: float  # share of samples lost
+    failures_per_hour: float
+    recovery_s: float
+    slow_per_hour: float  # a TaskManager turns slow
+    slow_factor: float  # its remaining speed, 0..1
+    slow_s: float
+    gaps_per_hour: float  # metrics vanish
+    gap_s: float
+    failed_rescale: float  # share of rescales that keep the old configuration
+    warm_up: bool  # the cache is cold after a restart
+    rescale: bool  # a rescale takes a savepoint and an outage
+    gauge_samples: int  # span of the time gauges
+
+    @classmethod
+    def of(cls, options: SimulationOptions) -> Parameters:
+        """The parameters of these options."""
+        on, faults, measured = options.mechanisms, options.faults, options.measurement
+        return cls(
+            service_cv=options.service_cv if on.service_noise else 0.0,
+            noise_cv=measured.noise_cv,
+            missing=measured.missing_probability,
+            failures_per_hour=faults.failures_per_hour,
+            recovery_s=faults.recovery_s,
+            slow_per_hour=faults.slow_nodes_per_hour,
+            slow_factor=faults.slow_factor,
+            slow_s=faults.slow_s,
+            gaps_per_hour=faults.metric_gaps_per_hour,
+            gap_s=faults.gap_s,
+            failed_rescale=faults.failed_rescale_probability,
+            warm_up=on.warm_up and on.cache,
+            rescale=on.rescale,
+            gauge_samples=measured.gauge_s // SAMPLE_S,
+        )

@@ -6,19 +6,15 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.simulation.state import (
-    LATENCY_BINS,
-    LATENCY_MAX_S,
-    LATENCY_MIN_S,
-    O_LATENCY,
-    O_SECONDS,
-)
+from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S, OUTCOME
 
 
 def outcome_from(columns: Floats) -> Outcome:
-    """The outcome in the kernel's columns, (J, OUTCOME_COLUMNS)."""
+    """The outcome in the kernel's columns, (J, len(OUTCOME))."""
     values = list(columns.T)
-    values[O_LATENCY] = values[O_LATENCY] / np.maximum(values[O_SECONDS], 1.0)
+    values[OUTCOME.latency_p95_s] = values[OUTCOME.latency_p95_s] / np.maximum(
+        values[OUTCOME.seconds], 1.0
+    )
     return Outcome(*values)
 
 

@@ -7,21 +7,11 @@ from numba import njit
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
+from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation import philox as rng
-from dsp_gym.simulation import state as col
 from dsp_gym.simulation.capacity import configure, renew
-from dsp_gym.simulation.options import SAMPLE_S
-from dsp_gym.simulation.parameters import (
-    P_FAIL,
-    P_FAILED_RESCALE,
-    P_GAP,
-    P_GAP_S,
-    P_RECOVERY,
-    P_RESCALE_ON,
-    P_SLOW,
-    P_SLOW_S,
-)
-from dsp_gym.simulation.state import SimulationState
+from dsp_gym.simulation.options import Parameters
+from dsp_gym.simulation.state import SimulationState, X
 
 Row = Floats
 
@@ -33,12 +23,12 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         s.parallelism[j, v] = s.next_parallelism[j, v]
         s.level[j, v] = s.next_level[j, v]
         x = s.vertex[j, v]
-        x[col.X_CACHED] = 0.0
-        x[col.X_PAST_IN] += x[col.X_IN]
-        x[col.X_PAST_OUT] += x[col.X_OUT]
-        for m in range(col.X_IN, col.X_LAST_OUT + 1):
-            x[m] = 0.0
-        x[col.X_S_BACK] = x[col.X_G_BUSY] = x[col.X_G_BACK] = 0.0
+        x[X.cached] = 0.0
+        x[X.past_in] += x[X.records_in]
+        x[X.past_out] += x[X.records_out]
+        x[X.records_in] = x[X.records_out] = x[X.last_in] = x[X.last_out] = 0.0
+        x[X.hits] = x[X.misses] = 0.0
+        x[X.sample_back] = x[X.gauge_busy] = x[X.gauge_back] = 0.0
     s.samples_taken[j] = 0
     s.running_since[j] = s.tick[j]
     s.outage_s[j] = float(s.tick[j] - s.outage_begun[j])
@@ -47,7 +37,9 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def start(t: JobTables, row: Ints, s: SimulationState, fixed: Row, par: Row, jobs: Ints) -> None:
+def start(
+    t: JobTables, row: Ints, s: SimulationState, fixed: Row, par: Parameters, jobs: Ints
+) -> None:
     """Bring jobs up in their next configuration, as after a reset."""
     for j in jobs:
         restart(t, s, row[j], j)
@@ -68,15 +60,15 @@ def outage_draw(t: JobTables, k: int, u: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Row) -> None:
+def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Parameters) -> None:
     """The job stops to come back with its next configuration."""
     word, other = rng.philox(s.seed[j], rng.OUTAGE, s.rescales[j], 0)
     total_mib = 0.0
     for v in range(t.n[k]):
-        total_mib += s.vertex[j, v, col.X_STATE]
+        total_mib += s.vertex[j, v, X.state]
     s.phase_left_s[j] = outage_draw(t, k, rng.uniform(word)) + total_mib / t.restore_mib_s[k]
     s.rescale_failed[j] = 0
-    if rng.uniform(other) < par[P_FAILED_RESCALE]:
+    if rng.uniform(other) < par.failed_rescale:
         s.rescale_failed[j] = 1
         keep_configuration(t, s, k, j)
     s.status[j] = RESTARTING
@@ -96,7 +88,7 @@ def ask(
     t: JobTables,
     row: Ints,
     s: SimulationState,
-    par: Row,
+    par: Parameters,
     parallelism: Ints,
     level: Ints,
     answer: Ints,
@@ -129,11 +121,11 @@ def ask(
                 max(parallelism[j, v], t.min_parallelism[k, v]), t.max_parallelism[k, v]
             )
             s.next_level[j, v] = min(max(level[j, v], -1), t.levels[k] - 1)
-            state_mib += x[col.X_STATE]
-            drain += x[col.X_QUEUE] / max(x[col.X_CAPACITY], 1e-9)
+            state_mib += x[X.state]
+            drain += x[X.queue] / max(x[X.capacity], 1e-9)
         s.rescales[j] += 1
         started[j] += 1.0
-        if par[P_RESCALE_ON] == 0:
+        if par.rescale == 0:
             s.outage_begun[j] = s.tick[j]
             restart(t, s, k, j)
         elif t.in_place[k]:
@@ -144,21 +136,21 @@ def ask(
 
 
 @njit(cache=True, nogil=True)
-def draw_faults(t: JobTables, s: SimulationState, k: int, j: int, par: Row) -> bool:
+def draw_faults(t: JobTables, s: SimulationState, k: int, j: int, par: Parameters) -> bool:
     """Faults of the coming 5 s; True where the job just failed."""
     first, second = rng.philox(s.seed[j], rng.FAULT, s.tick[j], 0)
     third, _ = rng.philox(s.seed[j], rng.FAULT, s.tick[j], 1)
     share = SAMPLE_S / 3600.0
-    if rng.uniform(second) < par[P_SLOW] * share:
-        s.slow_until[j] = s.tick[j] + int(par[P_SLOW_S])
-    if rng.uniform(third) < par[P_GAP] * share:
-        s.gap_until[j] = s.tick[j] + int(par[P_GAP_S])
-    if rng.uniform(first) < par[P_FAIL] * share and s.status[j] != RESTARTING:
+    if rng.uniform(second) < par.slow_per_hour * share:
+        s.slow_until[j] = s.tick[j] + int(par.slow_s)
+    if rng.uniform(third) < par.gaps_per_hour * share:
+        s.gap_until[j] = s.tick[j] + int(par.gap_s)
+    if rng.uniform(first) < par.failures_per_hour * share and s.status[j] != RESTARTING:
         if s.status[j] == SAVEPOINTING:
             s.rescale_failed[j] = 1
         keep_configuration(t, s, k, j)
         s.status[j] = RESTARTING
         s.outage_begun[j] = s.tick[j]
-        s.phase_left_s[j] = par[P_RECOVERY]
+        s.phase_left_s[j] = par.recovery_s
         return True
     return False

@@ -8,11 +8,19 @@ from numba import njit
 
 from dsp_gym.arrays import Floats
 from dsp_gym.job.tables import NO_WINDOW
+from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation import philox as rng
-from dsp_gym.simulation import state as col
-from dsp_gym.simulation.options import SAMPLE_S
-from dsp_gym.simulation.parameters import P_MEASURE_CV, P_MISSING, P_SERVICE_CV
-from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S
+from dsp_gym.simulation.options import Parameters
+from dsp_gym.simulation.state import (
+    LATENCY_BINS,
+    LATENCY_MAX_S,
+    LATENCY_MIN_S,
+    SUMMED_COLUMNS,
+    TRACE,
+    C,
+    S,
+    X,
+)
 
 Row = Floats
 
@@ -34,9 +42,9 @@ def keep_sample(
     gauge: int,
     seed: int,
     tick: int,
-    par: Row,
+    par: Parameters,
 ) -> None:
-    """Close the 5 s sample of one job in its ring (R, V, SAMPLE_COLUMNS).
+    """Close the 5 s sample of one job in its ring (R, V, len(S)).
 
     The ring holds sums since the restart over the samples that are known, so that a window is the
     difference of two rows however long it is.
@@ -47,65 +55,63 @@ def keep_sample(
     size = ring.shape[0]
     at, before, oldest = taken % size, (taken - 1) % size, (taken - gauge) % size
     spans = min(taken + 1, gauge)
-    noisy = par[P_MEASURE_CV] + par[P_SERVICE_CV] > 0
+    noisy = par.noise_cv + par.service_cv > 0
     for v in range(n):
-        records = x[v, col.X_IN] - x[v, col.X_LAST_IN]
-        if c[v, col.C_WINDOW] == NO_WINDOW:
-            x[v, col.X_CONTENT] += records
-        busy = min(1.0, records * x[v, col.X_BUSY_PER] / SAMPLE_S)
-        back = min(1.0 - busy, x[v, col.X_S_BACK] / SAMPLE_S)
+        records = x[v, X.records_in] - x[v, X.last_in]
+        if c[v, C.window] == NO_WINDOW:
+            x[v, X.content] += records
+        busy = min(1.0, records * x[v, X.busy_per] / SAMPLE_S)
+        back = min(1.0 - busy, x[v, X.sample_back] / SAMPLE_S)
         noise = 1.0
         if noisy:
             first, second = rng.philox(seed, rng.NOISE, tick, v)
-            x[v, col.X_NOISE] = rng.normal(first)  # of service times until the next sample
+            x[v, X.noise] = rng.normal(first)  # of service times until the next sample
             # Busy is what idle and backpressured leave: a task that never waits reads 1000.
-            change = (
-                par[P_MEASURE_CV] * rng.low_normal(second) * min(busy, max(0.0, 1.0 - busy - back))
-            )
+            change = par.noise_cv * rng.low_normal(second) * min(busy, max(0.0, 1.0 - busy - back))
             busy += change
-            noise = max(0.2, 1.0 + par[P_MEASURE_CV] * rng.high_normal(second))
+            noise = max(0.2, 1.0 + par.noise_cv * rng.high_normal(second))
         if taken >= gauge:
-            x[v, col.X_G_BUSY] -= ring[oldest, v, col.S_RAW_BUSY]
-            x[v, col.X_G_BACK] -= ring[oldest, v, col.S_RAW_BACK]
-        x[v, col.X_G_BUSY] += busy
-        x[v, col.X_G_BACK] += back
-        reads = records * c[v, col.C_READS]
-        misses = reads * (1.0 - x[v, col.X_HIT])
-        asked = reads * (1.0 - x[v, col.X_COVERED])  # of the block cache, for data blocks
-        hits = asked * (1.0 + c[v, col.C_INDEX]) - misses
-        x[v, col.X_HITS] += hits
-        x[v, col.X_MISSES] += misses
-        for m in range(col.SUMMED_COLUMNS):
+            x[v, X.gauge_busy] -= ring[oldest, v, S.raw_busy]
+            x[v, X.gauge_back] -= ring[oldest, v, S.raw_back]
+        x[v, X.gauge_busy] += busy
+        x[v, X.gauge_back] += back
+        reads = records * c[v, C.reads]
+        misses = reads * (1.0 - x[v, X.hit])
+        asked = reads * (1.0 - x[v, X.covered])  # of the block cache, for data blocks
+        hits = asked * (1.0 + c[v, C.index_hits]) - misses
+        x[v, X.hits] += hits
+        x[v, X.misses] += misses
+        for m in range(SUMMED_COLUMNS):
             ring[at, v, m] = ring[before, v, m] if taken > 0 else 0.0
-        mean_busy = min(1.0, max(0.0, x[v, col.X_G_BUSY] / spans))
+        mean_busy = min(1.0, max(0.0, x[v, X.gauge_busy] / spans))
         if known:
-            read_s = c[v, col.C_READ_HIT] + (1.0 - x[v, col.X_HIT]) * x[v, col.X_MISS]
-            ring[at, v, col.S_IN] += records
-            ring[at, v, col.S_OUT] += x[v, col.X_OUT] - x[v, col.X_LAST_OUT]
-            ring[at, v, col.S_BUSY] += mean_busy
-            ring[at, v, col.S_BUSY_MAX] += min(1.0, mean_busy * x[v, col.X_HOT])
-            ring[at, v, col.S_BACK] += min(1.0 - mean_busy, max(0.0, x[v, col.X_G_BACK] / spans))
-            ring[at, v, col.S_HITS] += hits
-            ring[at, v, col.S_MISSES] += misses
-            ring[at, v, col.S_READ] += read_s * noise
-            ring[at, v, col.S_WRITE] += c[v, col.C_WRITE] * x[v, col.X_WRITE_FACTOR] * noise
-        ring[at, v, col.S_RAW_BUSY], ring[at, v, col.S_RAW_BACK] = busy, back
-        ring[at, v, col.S_PENDING] = x[v, col.X_PENDING]
+            read_s = c[v, C.read_hit_s] + (1.0 - x[v, X.hit]) * x[v, X.miss_s]
+            ring[at, v, S.records_in] += records
+            ring[at, v, S.records_out] += x[v, X.records_out] - x[v, X.last_out]
+            ring[at, v, S.busy] += mean_busy
+            ring[at, v, S.busy_max] += min(1.0, mean_busy * x[v, X.hot])
+            ring[at, v, S.back] += min(1.0 - mean_busy, max(0.0, x[v, X.gauge_back] / spans))
+            ring[at, v, S.hits] += hits
+            ring[at, v, S.misses] += misses
+            ring[at, v, S.read_s] += read_s * noise
+            ring[at, v, S.write_s] += c[v, C.write_s] * x[v, X.write_factor] * noise
+        ring[at, v, S.raw_busy], ring[at, v, S.raw_back] = busy, back
+        ring[at, v, S.pending] = x[v, X.pending]
         if misses > 0.0:
-            brought = misses / x[v, col.X_P] * max(BLOCK_MIB, c[v, col.C_ENTRY])
-            x[v, col.X_CACHED] = min(x[v, col.X_CACHE], x[v, col.X_CACHED] + brought)
-        x[v, col.X_LAST_IN], x[v, col.X_LAST_OUT] = x[v, col.X_IN], x[v, col.X_OUT]
-        x[v, col.X_S_BACK] = 0.0
+            brought = misses / x[v, X.tasks] * max(BLOCK_MIB, c[v, C.entry_mib])
+            x[v, X.cached] = min(x[v, X.cache], x[v, X.cached] + brought)
+        x[v, X.last_in], x[v, X.last_out] = x[v, X.records_in], x[v, X.records_out]
+        x[v, X.sample_back] = 0.0
 
 
 @njit(cache=True, nogil=True)
-def is_known(seed: int, tick: int, gap_until: int, par: Row) -> int:
+def is_known(seed: int, tick: int, gap_until: int, par: Parameters) -> int:
     """0 where the sample was lost or fell into a metric gap."""
     if tick < gap_until:
         return 0
-    if par[P_MISSING] > 0:
+    if par.missing > 0:
         word, _ = rng.philox(seed, rng.LOSS, tick, 0)
-        if rng.uniform(word) < par[P_MISSING]:
+        if rng.uniform(word) < par.missing:
             return 0
     return 1
 
@@ -120,5 +126,5 @@ def count_latency(histogram: Row, latency: float) -> None:
 @njit(cache=True, nogil=True)
 def note(line: Row, rate: float, taken: float, latency: float, backlog: float) -> None:
     """Keep a second for plots."""
-    line[col.T_RATE], line[col.T_PROCESSED] = rate, taken
-    line[col.T_LATENCY], line[col.T_PENDING] = latency, backlog
+    line[TRACE.rate], line[TRACE.processed] = rate, taken
+    line[TRACE.latency], line[TRACE.pending] = latency, backlog

@@ -1,185 +1,179 @@
-"""The state of a batch of simulated jobs: plain arrays, saved and restored exactly."""
+"""The state of a batch of simulated jobs: plain arrays, saved and restored exactly.
+
+Every block of numbers has a table here: one row per column with its name, unit and meaning. The
+order of the rows is the order in memory; compiled code writes `x[v, X.queue]`, where `X.queue` is
+a constant.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Floats, Ints
+from dsp_gym.arrays import Column, Floats, Ints, Row, filled, indices, numbered
 from dsp_gym.job.tables import JobTables
-from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
+from dsp_gym.loop.outcome import OUTCOME_FIELDS
+from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.simulation.options import SimulationOptions
 
 LATENCY_BINS = 64
 LATENCY_MIN_S, LATENCY_MAX_S = 1e-3, 1e5
 
-# columns of a 5 s sample, per vertex
-(
-    S_IN,
-    S_OUT,
-    S_BUSY,
-    S_BUSY_MAX,
-    S_BACK,
-    S_HITS,
-    S_MISSES,
-    S_READ,
-    S_WRITE,
-    S_PENDING,
-    S_RAW_BUSY,
-    S_RAW_BACK,
-) = range(12)
-SAMPLE_COLUMNS = 12
-SUMMED_COLUMNS = S_WRITE + 1
+
+class _Vertex(NamedTuple):
+    """What changes about a vertex."""
+
+    queue: Annotated[int, Row("records", "in input buffers")]
+    outbox: Annotated[int, Row("records", "window results not yet taken downstream")]
+    pane: Annotated[int, Row("records", "window results of the open pane")]
+    content: Annotated[int, Row("records", "in state")]
+    cached: Annotated[int, Row("MiB", "block cache filled, per subtask")]
+    pending: Annotated[int, Row("records", "in the log, sources")]
+    capacity: Annotated[int, Row("records/s", "the vertex can process now")]
+    noise: Annotated[int, Row("", "of the service time until the next sample, standard normal")]
+    service_s: Annotated[int, Row("s", "of one record on one subtask now")]
+    hit: Annotated[int, Row("0..1", "share of reads that go to no SST file now")]
+    covered: Annotated[int, Row("0..1", "share of reads the MemTable serves now")]
+    state: Annotated[int, Row("MiB", "live state of all subtasks")]
+    records_in: Annotated[int, Row("records", "received since the last restart")]
+    records_out: Annotated[int, Row("records", "sent since the last restart")]
+    hits: Annotated[int, Row("lookups", "block cache hits since the last restart")]
+    misses: Annotated[int, Row("lookups", "block cache misses since the last restart")]
+    last_in: Annotated[int, Row("records", "received, as of the last sample")]
+    last_out: Annotated[int, Row("records", "sent, as of the last sample")]
+    past_in: Annotated[int, Row("records", "received in all earlier runs since reset")]
+    past_out: Annotated[int, Row("records", "sent in all earlier runs since reset")]
+    arrived: Annotated[int, Row("records", "offered to a source since reset")]
+    tasks: Annotated[int, Row("subtasks", "of the running configuration, as the following nine")]
+    useful: Annotated[int, Row("subtasks", "linear-equivalent")]
+    hot: Annotated[int, Row(">= 1", "load of the hottest subtask over the mean")]
+    cache: Annotated[int, Row("MiB", "block cache per subtask")]
+    write_factor: Annotated[int, Row("", "write cost of a small MemTable")]
+    buffer: Annotated[int, Row("records", "room in input buffers")]
+    memtable: Annotated[int, Row("MiB", "state whose reads a MemTable serves")]
+    miss_s: Annotated[int, Row("s", "of one read that misses the cache")]
+    busy_per: Annotated[int, Row("s", "busy time of the vertex per record")]
+    load_per: Annotated[int, Row("s", "share of capacity per record/s")]
+    sample_back: Annotated[int, Row("s", "backpressured in the open 5 s sample")]
+    gauge_busy: Annotated[int, Row("", "sum of busy shares of the samples in the time gauge")]
+    gauge_back: Annotated[int, Row("", "the same of backpressured shares")]
+    allowed: Annotated[int, Row("records", "it may process in this second; scratch, as the rest")]
+    emit: Annotated[int, Row("records", "window results it puts out")]
+    now: Annotated[int, Row("records", "it puts out")]
+    wait_s: Annotated[int, Row("s", "p95 latency up to here")]
+
+
+X = numbered(_Vertex)
+"""Columns of a vertex's state, `SimulationState.vertex`; x stands for the rows of one job."""
+
+
+class _Fixed(NamedTuple):
+    """What the job file fixes about a vertex; columns of `JobTables` but the last two."""
+
+    kind: Annotated[int, Row("", "SOURCE, OPERATOR, SINK")]
+    source_share: Annotated[int, Row("0..1", "of the job's load a source reads")]
+    selectivity: Annotated[int, Row("", "records out per record in")]
+    cpu_s: Annotated[int, Row("s", "of one record")]
+    reads: Annotated[int, Row("", "state reads per record")]
+    writes: Annotated[int, Row("", "state writes per record")]
+    read_hit_s: Annotated[int, Row("s", "of a read that hits the cache")]
+    write_s: Annotated[int, Row("s", "of a write")]
+    keys: Annotated[int, Row("", "distinct keys")]
+    entry_mib: Annotated[int, Row("MiB", "per state entry")]
+    unshared_mib: Annotated[int, Row("MiB", "working set every subtask has for itself")]
+    panes: Annotated[int, Row("", "a record belongs to")]
+    prefilled: Annotated[int, Row("0, 1", "state is full from the start")]
+    stateful: Annotated[int, Row("0, 1", "keeps keyed state")]
+    window: Annotated[int, Row("", "NO_WINDOW, TUMBLING, SLIDING, SESSION")]
+    length_s: Annotated[int, Row("s", "of the window")]
+    slide_s: Annotated[int, Row("s", "of the window")]
+    churn: Annotated[int, Row("0..1", "share of cached blocks replaced since")]
+    index_hits: Annotated[int, Row("", "cached lookups beside each data block")]
+    has_log: Annotated[int, Row("0, 1", "what is not read waits in a log")]
+    least_per_s: Annotated[int, Row("records/s", "least rate a waiting time is counted with")]
+
+
+C = numbered(_Fixed)
+"""Columns of `fixed_columns`; c stands for the rows of one job."""
+
+
+class _Sample(NamedTuple):
+    """A 5 s sample of a vertex."""
+
+    records_in: Annotated[int, Row("records", "received; a sum, as all up to write_s")]
+    records_out: Annotated[int, Row("records", "sent")]
+    busy: Annotated[int, Row("0..1", "gauge of 60 s")]
+    busy_max: Annotated[int, Row("0..1", "the same of the hottest subtask")]
+    back: Annotated[int, Row("0..1", "backpressured, gauge of 60 s")]
+    hits: Annotated[int, Row("lookups", "block cache hits")]
+    misses: Annotated[int, Row("lookups", "block cache misses")]
+    read_s: Annotated[int, Row("s", "of one state read")]
+    write_s: Annotated[int, Row("s", "of one state write")]
+    pending: Annotated[int, Row("records", "in the log at the end of the sample")]
+    raw_busy: Annotated[int, Row("0..1", "in this sample alone")]
+    raw_back: Annotated[int, Row("0..1", "backpressured, in this sample alone")]
+
+
+S = numbered(_Sample)
+"""Columns of a sample, `SimulationState.samples`."""
+
+SUMMED_COLUMNS = S.write_s + 1
 """Columns summed since the restart; busy, busiest and backpressured are gauges of 60 s."""
 
 
-# columns of a vertex: what changes
-(
-    X_QUEUE,  # records in input buffers
-    X_OUTBOX,  # window results not yet taken downstream
-    X_PANE,  # window results of the open pane
-    X_CONTENT,  # records in state
-    X_CACHED,  # MiB of block cache filled, per subtask
-    X_PENDING,  # records in the log, sources
-    X_CAPACITY,  # records/s the vertex can process now
-    X_NOISE,  # of the service time until the next sample, standard normal
-    X_SERVICE,  # seconds of one record on one subtask now
-    X_HIT,  # share of reads that go to no SST file now
-    X_COVERED,  # share of reads the MemTable serves now
-    X_STATE,  # MiB, all subtasks
-    X_IN,
-    X_OUT,
-    X_HITS,
-    X_MISSES,  # counters since the last restart
-    X_LAST_IN,
-    X_LAST_OUT,  # the same at the last sample
-    X_PAST_IN,
-    X_PAST_OUT,  # counters of all earlier runs since reset: with X_IN, X_OUT conserved
-    X_ARRIVED,  # records offered to a source since reset
-    # what follows from the running configuration
-    X_P,
-    X_USEFUL,
-    X_HOT,
-    X_CACHE,
-    X_WRITE_FACTOR,
-    X_BUFFER,
-    X_MEMTABLE,
-    X_MISS,
-    X_BUSY_PER,
-    X_LOAD_PER,  # busy seconds, and share of capacity, per record and second
-    X_S_BACK,  # backpressured seconds of the open 5 s sample
-    X_G_BUSY,
-    X_G_BACK,  # sums of the samples in the time gauges
-    # scratch of one second
-    X_ALLOWED,
-    X_EMIT,
-    X_NOW,
-    X_WAIT,
-) = range(38)
-VERTEX_COLUMNS = 38
+class _Trace(NamedTuple):
+    """A second of a job, kept for plots."""
 
-# columns of a vertex: what the job file fixes
-(
-    C_KIND,
-    C_SHARE,
-    C_SELECTIVITY,
-    C_CPU,
-    C_READS,
-    C_WRITES,
-    C_READ_HIT,
-    C_WRITE,
-    C_KEYS,
-    C_ENTRY,
-    C_UNSHARED,
-    C_PANES,
-    C_PREFILLED,
-    C_STATEFUL,
-    C_WINDOW,
-    C_LENGTH,
-    C_SLIDE,
-    C_CHURN,
-    C_INDEX,
-    C_HAS_LOG,
-    C_LEAST,
-) = range(21)
-FIXED = (
-    "kind",
-    "source_share",
-    "selectivity",
-    "cpu_s",
-    "reads",
-    "writes",
-    "read_hit_s",
-    "write_s",
-    "keys",
-    "entry_mib",
-    "unshared_mib",
-    "panes",
-    "prefilled",
-    "stateful",
-    "window",
-    "length_s",
-    "slide_s",
-    "churn",
-    "index_hits",
-)
+    rate: Annotated[int, Row("records/s", "offered")]
+    processed: Annotated[int, Row("records", "taken from the log")]
+    latency: Annotated[int, Row("s", "p95")]
+    cores: Annotated[int, Row("cores", "requested")]
+    mib: Annotated[int, Row("MiB", "requested")]
+    pending: Annotated[int, Row("records", "in the log")]
 
-# columns of an outcome, per job
-(
-    O_SECONDS,
-    O_SLO,
-    O_DOWN,
-    O_LATENCY,
-    O_LATENCY_MAX,
-    O_ARRIVED,
-    O_PROCESSED,
-    O_PENDING,
-    O_PENDING_S,
-    O_CORE_S,
-    O_MIB_S,
-    O_TM_S,
-    O_COST,
-    O_COST_PROVISIONED,
-    O_RESCALES,
-    O_FAILURES,
-) = range(16)
-OUTCOME_COLUMNS = 16
 
-# columns of a trace, per job and second
-(T_RATE, T_PROCESSED, T_LATENCY, T_CORES, T_MIB, T_PENDING) = range(6)
-TRACE_COLUMNS = 6
+TRACE = numbered(_Trace)
+"""Columns of a trace, (J, seconds, len(TRACE))."""
+
+OUTCOME = indices("OUTCOME", OUTCOME_FIELDS)
+"""Columns of an outcome, (J, len(OUTCOME)): the fields of `loop.outcome.Outcome`."""
 
 
 class SimulationState(NamedTuple):
     """Arrays of J jobs, V vertices, R ring samples. Records, seconds, MiB."""
 
-    seed: Ints  # (J,)
-    tick: Ints  # (J,) seconds since reset
-    status: Ints  # (J,) loop.snapshot.Status
-    phase_left_s: Floats  # (J,) of a savepoint or an outage
-    running_since: Ints  # (J,) tick at which the job last became RUNNING
-    outage_begun: Ints  # (J,)
-    outage_s: Floats  # (J,) the last outage
-    rescales: Ints  # (J,) asked for so far: the counter of outage draws
-    rescale_failed: Ints  # (J,) the last rescale came back with the old configuration
-    tm_count: Ints  # (J,)
-    cores: Floats  # (J,) requested, of the running configuration
-    mib: Floats  # (J,)
-    speed: Floats  # (J,) left by contention on a full TaskManager
-    slow_until: Ints  # (J,)
-    gap_until: Ints  # (J,)
-    latency_s: Floats  # (J,) of the last second
-    samples_taken: Ints  # (J,) since the last restart
-    service_factor: Floats  # (J,) scales every CPU time: what makes two jobs of one kind differ
-    parallelism: Ints  # (J, V) running
-    level: Ints  # (J, V)
-    next_parallelism: Ints  # (J, V) after the rescale under way
-    next_level: Ints  # (J, V)
-    vertex: Floats  # (J, V, VERTEX_COLUMNS)
-    samples: Floats  # (J, R, V, SAMPLE_COLUMNS) ring
-    sample_known: Ints  # (J, R)
-    latency_samples: Floats  # (J, R)
-    histogram: Floats  # (J, LATENCY_BINS) seconds per latency bin since reset
+    seed: Annotated[Ints, Column("J", "", "of every random stream of the job")]
+    tick: Annotated[Ints, Column("J", "s", "since reset")]
+    status: Annotated[Ints, Column("J", "Status", "job status")]
+    phase_left_s: Annotated[Floats, Column("J", "s", "of a savepoint or an outage")]
+    running_since: Annotated[Ints, Column("J", "s", "tick at which the job last became RUNNING")]
+    outage_begun: Annotated[Ints, Column("J", "s", "tick at which the last outage began")]
+    outage_s: Annotated[Floats, Column("J", "s", "the last outage")]
+    rescales: Annotated[Ints, Column("J", "", "asked for so far: the counter of outage draws")]
+    rescale_failed: Annotated[
+        Ints, Column("J", "0, 1", "the last rescale kept the old configuration")
+    ]
+    tm_count: Annotated[Ints, Column("J", "TaskManagers", "of the running configuration")]
+    cores: Annotated[Floats, Column("J", "cores", "requested, of the running configuration")]
+    mib: Annotated[Floats, Column("J", "MiB", "requested, of the running configuration")]
+    speed: Annotated[Floats, Column("J", "0..1", "left by contention on a full TaskManager")]
+    slow_until: Annotated[Ints, Column("J", "s", "tick at which a slow TaskManager recovers")]
+    gap_until: Annotated[Ints, Column("J", "s", "tick at which metrics come back")]
+    latency_s: Annotated[Floats, Column("J", "s", "of the last second")]
+    samples_taken: Annotated[Ints, Column("J", "samples", "since the last restart")]
+    service_factor: Annotated[
+        Floats, Column("J", "", "scales CPU times: two jobs of one kind differ")
+    ]
+    parallelism: Annotated[Ints, Column("J V", "subtasks", "running")]
+    level: Annotated[Ints, Column("J V", "level", "memory level running")]
+    next_parallelism: Annotated[Ints, Column("J V", "subtasks", "after the rescale under way")]
+    next_level: Annotated[Ints, Column("J V", "level", "after the rescale under way")]
+    vertex: Annotated[Floats, Column("J V X", "", "columns X")]
+    samples: Annotated[Floats, Column("J R V S", "", "ring of samples, columns S")]
+    sample_known: Annotated[Ints, Column("J R", "0, 1", "the sample was not lost")]
+    latency_samples: Annotated[Floats, Column("J R", "s", "latency of each sample")]
+    histogram: Annotated[Floats, Column("J bins", "s", "seconds per latency bin since reset")]
 
 
 def ring_length(options: SimulationOptions) -> int:
@@ -189,50 +183,39 @@ def ring_length(options: SimulationOptions) -> int:
 
 
 def allocate(tables: JobTables, jobs: int, options: SimulationOptions) -> SimulationState:
-    """A state of zeros; `reset` of the simulated jobs fills it."""
-    size_v, ring = tables.kind.shape[1], ring_length(options)
-    per_job = {
-        "seed",
-        "tick",
-        "status",
-        "phase_left_s",
-        "running_since",
-        "outage_begun",
-        "outage_s",
-        "rescales",
-        "rescale_failed",
-        "tm_count",
-        "cores",
-        "mib",
-        "speed",
-        "slow_until",
-        "gap_until",
-        "latency_s",
-        "samples_taken",
-        "service_factor",
+    """The arrays of a batch of simulated jobs before their reset.
+
+    Args:
+        tables: The compiled jobs.
+        jobs: J, rows of the batch.
+        options: They say how many samples are kept.
+
+    Returns:
+        A state of zeros.
+    """
+    sizes = {
+        "J": jobs,
+        "V": tables.kind.shape[1],
+        "R": ring_length(options),
+        "X": len(X),
+        "S": len(S),
+        "bins": LATENCY_BINS,
     }
-    shapes = {
-        "vertex": (jobs, size_v, VERTEX_COLUMNS),
-        "samples": (jobs, ring, size_v, SAMPLE_COLUMNS),
-        "sample_known": (jobs, ring),
-        "latency_samples": (jobs, ring),
-        "histogram": (jobs, LATENCY_BINS),
-    }
-    arrays: dict[str, Any] = {
-        name: np.zeros(
-            shapes.get(name, (jobs,) if name in per_job else (jobs, size_v)),
-            np.int64 if "Ints" in str(annotation) else np.float64,
-        )
-        for name, annotation in SimulationState.__annotations__.items()
-    }
-    return SimulationState(**arrays)
+    return filled(SimulationState, sizes)
 
 
 def fixed_columns(tables: JobTables) -> Floats:
-    """(K, V, len(FIXED) + 2): what the kernel reads of a vertex, side by side in memory."""
-    columns = [getattr(tables, name).astype(np.float64) for name in FIXED]
-    columns.append(np.broadcast_to(tables.has_log[:, None], tables.kind.shape).astype(np.float64))
+    """What the kernel reads of a vertex, side by side in memory.
+
+    Returns:
+        Columns `C` of K jobs of V vertices, (K, V, len(C)).
+    """
+    shape = tables.kind.shape
     # What waits is divided by what leaves; a vertex that is blocked for a second leaves nothing, so
     # at least this rate is taken: a hundredth of what the job is made for.
-    columns.append(np.maximum(1e-9, 0.01 * tables.rate_per_s[:, None] * tables.ratio))
-    return np.ascontiguousarray(np.stack(columns, axis=-1))
+    made = {
+        "has_log": np.broadcast_to(tables.has_log[:, None], shape),
+        "least_per_s": np.maximum(1e-9, 0.01 * tables.rate_per_s[:, None] * tables.ratio),
+    }
+    columns = [made[n] if n in made else getattr(tables, n) for n in C._fields]
+    return np.ascontiguousarray(np.stack([c.astype(np.float64) for c in columns], axis=-1))

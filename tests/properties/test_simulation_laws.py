@@ -11,8 +11,8 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.tables import NO_WINDOW, SESSION, SOURCE
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation import state as col
 from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.simulation.state import X
 from tests.simulating import FAULTY, exact, random_job, random_jobs, rescale_some, wanted
 from tests.strategies import random_configuration, seeds
 
@@ -21,19 +21,19 @@ OPTIONS = {"plain": SimulationOptions(), "faulty": FAULTY}
 
 def assert_conserved(jobs: SimulatedJobs) -> None:
     tables, x = jobs.topology.tables, jobs.state.vertex
-    into = x[..., col.X_PAST_IN] + x[..., col.X_IN]
-    out = x[..., col.X_PAST_OUT] + x[..., col.X_OUT]
+    into = x[..., X.past_in] + x[..., X.records_in]
+    out = x[..., X.past_out] + x[..., X.records_out]
     for j, k in enumerate(jobs.topology.row):
         for v in range(tables.n[k]):
             if tables.kind[k, v] == SOURCE:
-                sent, waits = x[j, v, col.X_ARRIVED], x[j, v, col.X_PENDING]
+                sent, waits = x[j, v, X.arrived], x[j, v, X.pending]
             else:
                 sent = sum(out[j, u] for u in tables.upstream[k, v] if u >= 0)
-                waits = x[j, v, col.X_QUEUE]
+                waits = x[j, v, X.queue]
             assert into[j, v] + waits == pytest.approx(sent, rel=1e-9, abs=1e-6)
             held = 0.0
             if tables.window[k, v] not in (NO_WINDOW, SESSION):
-                held = x[j, v, col.X_OUTBOX] + x[j, v, col.X_PANE]
+                held = x[j, v, X.outbox] + x[j, v, X.pane]
             results = tables.selectivity[k, v] * into[j, v]
             assert out[j, v] + held == pytest.approx(results, rel=1e-9, abs=1e-6)
 
@@ -66,7 +66,7 @@ def test_records_are_neither_made_nor_lost(options, seed):
 def test_nothing_is_negative_and_shares_are_shares(options, seed):
     rng = np.random.default_rng(seed)
     jobs = random_jobs(rng, 3, OPTIONS[options])
-    buffered = [col.X_QUEUE, col.X_OUTBOX, col.X_PANE, col.X_CONTENT, col.X_PENDING]
+    buffered = [X.queue, X.outbox, X.pane, X.content, X.pending]
     for _ in range(5):
         outcome = jobs.advance(int(rng.integers(5, 60)))
         assert jobs.state.vertex[..., buffered].min() >= -1e-6

@@ -10,14 +10,14 @@ from dsp_gym.errors import MetricsError
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation import state as col
 from dsp_gym.simulation.options import Faults, SimulationOptions
+from dsp_gym.simulation.state import X
 from tests.simulating import ask, constant, exact, keyed, line, wanted
 
 
 def capacity(jobs: SimulatedJobs, vertex: str = "map") -> float:
     v = jobs.topology.names(0).index(vertex)
-    return float(jobs.state.vertex[0, v, col.X_CAPACITY])
+    return float(jobs.state.vertex[0, v, X.capacity])
 
 
 def windowed(kind: str = "tumbling", **rest: object):
@@ -43,9 +43,9 @@ def test_without_the_cache_mechanism_no_read_is_a_miss_that_costs():
 def test_without_warm_up_the_cache_is_full_at_once():
     cold = constant(keyed(), 10.0, exact())
     warm = constant(keyed(), 10.0, exact(mechanisms={"warm_up": False}))
-    assert cold.state.vertex[0, 1, col.X_HIT] == 0
+    assert cold.state.vertex[0, 1, X.hit] == 0
     cache, working = 158 * 5 / 6 - 158 / 3, 1e9 / 2**20
-    assert warm.state.vertex[0, 1, col.X_HIT] == pytest.approx(cache / working, rel=1e-3)
+    assert warm.state.vertex[0, 1, X.hit] == pytest.approx(cache / working, rel=1e-3)
 
 
 def test_without_the_rescale_mechanism_a_rescale_is_instant_and_free():
@@ -61,19 +61,19 @@ def test_without_the_rescale_mechanism_a_rescale_is_instant_and_free():
 
 def test_a_tumbling_window_gives_its_results_when_it_fires_and_not_before():
     jobs = constant(windowed(), 100.0, exact())
-    before = jobs.advance(20) and jobs.state.vertex[0, 1, col.X_OUT]
+    before = jobs.advance(20) and jobs.state.vertex[0, 1, X.records_out]
     assert before == 0
     jobs.advance(1)
-    assert jobs.state.vertex[0, 1, col.X_OUT] == pytest.approx(2000)
+    assert jobs.state.vertex[0, 1, X.records_out] == pytest.approx(2000)
 
 
 def test_a_sliding_window_fires_every_slide():
     jobs = constant(windowed("sliding"), 100.0, exact())
     out = []
     for _ in range(21):
-        before = jobs.state.vertex[0, 1, col.X_OUT]
+        before = jobs.state.vertex[0, 1, X.records_out]
         jobs.advance(1)
-        out.append(float(jobs.state.vertex[0, 1, col.X_OUT] - before))
+        out.append(float(jobs.state.vertex[0, 1, X.records_out] - before))
     assert np.flatnonzero(out).tolist() == [5, 10, 15, 20]
 
 
@@ -82,13 +82,13 @@ def test_without_the_window_mechanism_results_leave_at_once(kind):
     jobs = constant(windowed(kind), 100.0, exact(mechanisms={"windows": False}))
     jobs.advance(7)
     x = jobs.state.vertex[0, 1]
-    assert x[col.X_OUT] == x[col.X_IN] == 700
+    assert x[X.records_out] == x[X.records_in] == 700
 
 
 def test_results_of_a_session_window_leave_all_the_time():
     jobs = constant(windowed("session"), 100.0, exact())
     jobs.advance(7)
-    assert jobs.state.vertex[0, 1, col.X_OUT] == 700
+    assert jobs.state.vertex[0, 1, X.records_out] == 700
 
 
 def test_skew_limits_a_vertex_by_its_hottest_subtask():
@@ -145,7 +145,7 @@ def test_a_vertex_holds_as_many_records_as_its_own_buffers():
         vertices = (source, mapper.model_copy(update=own), sink)
         jobs = constant(spec.model_copy(update={"vertices": vertices}), 1500.0, exact())
         jobs.advance(100)
-        return float(jobs.state.vertex[0, 1, col.X_QUEUE])
+        return float(jobs.state.vertex[0, 1, X.queue])
 
     assert queued() == pytest.approx(10)
     assert queued(buffer_records=500.0) == pytest.approx(500)

@@ -12,15 +12,15 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import NO_WINDOW, SESSION
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation import state as col
 from dsp_gym.simulation.rescaling import outage_draw
+from dsp_gym.simulation.state import X
 from tests.simulating import ask, constant, exact, keyed, line
 
 HOP_MS = 20.0
 
 
 def backlog(jobs: SimulatedJobs) -> float:
-    return float(jobs.state.vertex[0, 0, col.X_PENDING])
+    return float(jobs.state.vertex[0, 0, X.pending])
 
 
 def test_a_job_below_capacity_keeps_up_and_owes_nothing():
@@ -106,7 +106,7 @@ def test_a_cache_fills_by_one_block_per_miss():
     spec = keyed({"writes": 0, "value_bytes": 1000, "keys": 1e6})
     jobs = constant(spec, 10.0, exact())
     jobs.advance(5)  # cold: 50 misses of 4 KiB
-    assert jobs.state.vertex[0, 1, col.X_CACHED] == pytest.approx(50 * 4 / 1024)
+    assert jobs.state.vertex[0, 1, X.cached] == pytest.approx(50 * 4 / 1024)
 
 
 def test_a_savepoint_takes_what_is_buffered_and_the_state_to_write_and_the_outage_to_read():

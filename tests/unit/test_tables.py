@@ -9,7 +9,7 @@ from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.scaling import efficiency, hottest_share, useful_tasks
 from dsp_gym.job.spec import Efficiency, Vertex
-from dsp_gym.job.tables import SLIDING, Mechanisms, compile_jobs
+from dsp_gym.job.tables import SLIDING, MechanismSwitches, compile_jobs
 from tests.simulating import line
 
 
@@ -58,7 +58,7 @@ def test_what_may_be_chosen_is_bounded_by_quota_and_fixed_vertices():
 
 def test_mechanisms_can_be_turned_off():
     spec = load_job("nexmark-q11")
-    off = compile_jobs([spec], Mechanisms(efficiency=False, cache=False, skew=False))
+    off = compile_jobs([spec], MechanismSwitches(efficiency=False, cache=False, skew=False))
     linear = {p: mst(spec, {"session": p}, tables=off).rate_per_s for p in (1, 7)}
     assert linear[7] == pytest.approx(7 * linear[1])
     assert linear[1] > mst(spec, {"session": 1}).rate_per_s

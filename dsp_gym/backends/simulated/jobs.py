@@ -15,18 +15,10 @@ from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import kernel, measure, rescaling
-from dsp_gym.simulation.options import SimulationOptions, simulated_topology
+from dsp_gym.simulation.options import Parameters, SimulationOptions, simulated_topology
 from dsp_gym.simulation.outcome import outcome_from
-from dsp_gym.simulation.parameters import parameters
 from dsp_gym.simulation.rows import over_rows
-from dsp_gym.simulation.state import (
-    O_RESCALES,
-    OUTCOME_COLUMNS,
-    TRACE_COLUMNS,
-    SimulationState,
-    allocate,
-    fixed_columns,
-)
+from dsp_gym.simulation.state import OUTCOME, TRACE, SimulationState, allocate, fixed_columns
 
 
 class SimulatedJobs:
@@ -40,12 +32,12 @@ class SimulatedJobs:
         self.topology = simulated_topology(topology, options.mechanisms)
         tables = self.topology.tables
         self.options = options
-        self.parameters = parameters(options)
+        self.parameters = Parameters.of(options)
         self._fixed = fixed_columns(tables)
         self.state = allocate(tables, len(topology), options)
         self.rates: Floats = np.zeros((len(topology), 1))
-        self.trace: Floats = np.zeros((len(topology), 0, TRACE_COLUMNS))
-        self._outcome: Floats = np.zeros((len(topology), OUTCOME_COLUMNS))
+        self.trace: Floats = np.zeros((len(topology), 0, len(TRACE)))
+        self._outcome: Floats = np.zeros((len(topology), len(OUTCOME)))
         self._asked: Ints = np.zeros(len(topology), np.int64)
 
     def __len__(self) -> int:
@@ -85,7 +77,7 @@ class SimulatedJobs:
             self.rates = _held(self.rates, longest)
             self.rates[rows] = _held(offered, longest)
         if self.options.trace:
-            trace = np.full((jobs, self.rates.shape[1], TRACE_COLUMNS), np.nan)
+            trace = np.full((jobs, self.rates.shape[1], len(TRACE)), np.nan)
             if mask is not None:
                 trace[~mask, : self.trace.shape[1]] = self.trace[~mask]
             self.trace = trace
@@ -106,7 +98,7 @@ class SimulatedJobs:
 
     def advance(self, seconds: int) -> Outcome:
         """Let the jobs run for whole seconds; returns what happened since the last call."""
-        columns, self._outcome = self._outcome, np.zeros((len(self), OUTCOME_COLUMNS))
+        columns, self._outcome = self._outcome, np.zeros((len(self), len(OUTCOME)))
         arguments = (
             self.topology.tables,
             self._fixed,
@@ -134,7 +126,7 @@ class SimulatedJobs:
             guarded.memory_level, running.level
         ):
             return  # most decisions ask for nothing
-        started = self._outcome[:, O_RESCALES]
+        started = self._outcome[:, OUTCOME.rescales]
         answer = np.zeros(len(self), np.int64)
         rescaling.ask(
             self.topology.tables,

@@ -16,28 +16,11 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
-from dsp_gym.metrics.samples import Row, Samples
+from dsp_gym.metrics.samples import SAMPLE_S, Row, Samples
 from dsp_gym.records.manifest import Event, RecordedLoad, RunRecord
 from dsp_gym.records.writer import RecordingWriter
-from dsp_gym.simulation.options import SAMPLE_S, SimulationOptions
-from dsp_gym.simulation.state import (
-    S_RAW_BACK,
-    S_RAW_BUSY,
-    S_READ,
-    S_WRITE,
-    T_LATENCY,
-    T_PENDING,
-    T_PROCESSED,
-    T_RATE,
-    X_HITS,
-    X_HOT,
-    X_IN,
-    X_MISSES,
-    X_OUT,
-    X_PAST_OUT,
-    X_PENDING,
-    X_STATE,
-)
+from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.simulation.state import TRACE, S, X
 
 __all__ = ["SimulatedRecording", "simulated_samples"]
 
@@ -87,10 +70,10 @@ class SimulatedRecording:
         trace = jobs.trace[0]
         truth = {
             "t_s": began_s + np.arange(seconds),
-            "rate_per_s": trace[:, T_RATE],
-            "processed": trace[:, T_PROCESSED],
-            "latency_s": trace[:, T_LATENCY],
-            "pending": trace[:, T_PENDING],
+            "rate_per_s": trace[:, TRACE.rate],
+            "processed": trace[:, TRACE.processed],
+            "latency_s": trace[:, TRACE.latency],
+            "pending": trace[:, TRACE.pending],
         }
         body = {
             "parallelism": dict(configuration.parallelism),
@@ -149,12 +132,12 @@ def _sampled(jobs: SimulatedJobs, cumulated: dict[tuple[str, str], float]) -> li
         x = state.vertex[0, column]
         tasks = int(state.parallelism[0, column])
         newest = state.samples[0, (taken - 1) % ring, column]
-        busy, back = float(newest[S_RAW_BUSY]), float(newest[S_RAW_BACK])
+        busy, back = float(newest[S.raw_busy]), float(newest[S.raw_back])
         shares = {"busy": busy, "backpressured": back, "idle": max(0.0, 1.0 - busy - back)}
         for name, share in shares.items():
             key = (vertex.name, name)
             cumulated[key] = cumulated.get(key, 0.0) + 1000.0 * SAMPLE_S * share
-        weights = _weights(tasks, float(x[X_HOT]))
+        weights = _weights(tasks, float(x[X.hot]))
         summed = _summed(vertex.kind, vertex.state is not None, x)
         for subtask, weight in enumerate(weights):
             part = {name: value * weight / tasks for name, value in summed.items()}
@@ -166,8 +149,8 @@ def _sampled(jobs: SimulatedJobs, cumulated: dict[tuple[str, str], float]) -> li
         if vertex.state is not None:
             latency = newest - base[column]  # the ring holds sums
             for way, at, times in (
-                ("read", S_READ, vertex.state.reads),
-                ("write", S_WRITE, vertex.state.writes),
+                ("read", S.read_s, vertex.state.reads),
+                ("write", S.write_s, vertex.state.writes),
             ):
                 if times > 0:
                     once[f"state_{way}_latency_p50_ms"] = 1000.0 * float(latency[at])
@@ -188,14 +171,14 @@ def _weights(tasks: int, hot: float) -> list[float]:
 def _summed(kind: str, stateful: bool, x: Floats) -> Mapping[str, float]:
     """Counters and gauges of the whole vertex."""
     found = {
-        "records_in_total": 0.0 if kind == "source" else float(x[X_IN]),
-        "records_out_total": float(x[X_OUT]),
+        "records_in_total": 0.0 if kind == "source" else float(x[X.records_in]),
+        "records_out_total": float(x[X.records_out]),
     }
     if kind == "source":
-        found["pending_records"] = float(x[X_PENDING])
-        found["emitted_records_total"] = float(x[X_OUT] + x[X_PAST_OUT])
+        found["pending_records"] = float(x[X.pending])
+        found["emitted_records_total"] = float(x[X.records_out] + x[X.past_out])
     if stateful:
-        found["cache_hits_total"] = float(x[X_HITS])
-        found["cache_misses_total"] = float(x[X_MISSES])
-        found["state_bytes"] = float(x[X_STATE]) * 2**20
+        found["cache_hits_total"] = float(x[X.hits])
+        found["cache_misses_total"] = float(x[X.misses])
+        found["state_bytes"] = float(x[X.state]) * 2**20
     return found

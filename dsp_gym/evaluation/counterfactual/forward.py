@@ -20,9 +20,10 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.simulation.options import SAMPLE_S, Measurement, SimulationOptions
-from dsp_gym.simulation.state import X_PENDING
+from dsp_gym.simulation.options import Measurement, SimulationOptions
+from dsp_gym.simulation.state import X
 
 __all__ = ["IncumbentReplay", "Predicted", "arrival_rates", "forward"]
 
@@ -239,4 +240,4 @@ def _owe(jobs: SimulatedJobs, pending: Floats) -> None:
     tables, row = jobs.topology.tables, jobs.topology.row
     for v in np.flatnonzero(tables.kind[row[0]] == SOURCE):
         if np.isfinite(pending[v]):
-            jobs.state.vertex[:, v, X_PENDING] = pending[v]
+            jobs.state.vertex[:, v, X.pending] = pending[v]

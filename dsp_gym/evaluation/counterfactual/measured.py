@@ -19,9 +19,9 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
-from dsp_gym.simulation.options import SAMPLE_S
+from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.rescaling import begin_outage
-from dsp_gym.simulation.state import X_PENDING, X_QUEUE, X_WAIT
+from dsp_gym.simulation.state import X
 
 __all__ = ["MeasuredJobs"]
 
@@ -84,7 +84,7 @@ class MeasuredJobs:
     def _stop(self, stopping: Bools) -> None:
         """Sources stand still at once; what is in the buffers gets through before the job ends."""
         tables, state = self.topology.tables, self.jobs.state
-        state.vertex[stopping, :, X_QUEUE] = 0.0
+        state.vertex[stopping, :, X.queue] = 0.0
         for j in np.flatnonzero(stopping).tolist():
             begin_outage(tables, state, self.topology.row[j], j, self.jobs.parameters)
 
@@ -144,7 +144,7 @@ class MeasuredJobs:
     def _age_s(self) -> Floats:
         """How old the records are that reach the sinks now, s, (J,)."""
         state = self.jobs.state
-        pending = state.vertex[:, self._sources, X_PENDING].sum(axis=1)
+        pending = state.vertex[:, self._sources, X.pending].sum(axis=1)
         now_s = int(state.tick[0])
         within = min(now_s, len(self._arrived) - 1)
         rate = self._arrived[within] - self._arrived[within - 1]
@@ -152,7 +152,7 @@ class MeasuredJobs:
         age_s: Floats = now_s - self._when(arrived - pending)
         if not self._has_latency:
             return age_s
-        wait_s = state.vertex[:, :, X_WAIT]
+        wait_s = state.vertex[:, :, X.wait_s]
         within_s = wait_s.max(axis=1) - wait_s[:, self._sources].max(axis=1)
         return np.asarray(age_s + within_s)
 

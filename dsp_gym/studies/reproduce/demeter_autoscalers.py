@@ -32,7 +32,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.simulation.options import Measurement, SimulationOptions
-from dsp_gym.simulation.state import T_PENDING, T_PROCESSED, X_PENDING
+from dsp_gym.simulation.state import TRACE, X
 from dsp_gym.studies.reproduce.check import Check, skipped
 from dsp_gym.studies.reproduce.demeter import (
     CHECKED_RUN,
@@ -165,7 +165,7 @@ class FailingJobs:
     def _read_again(self, seconds: float) -> None:
         rates = self._jobs.rates[0]
         again = seconds * float(rates[min(self._now_s, len(rates) - 1)])
-        self._jobs.state.vertex[0, 0, X_PENDING] += again
+        self._jobs.state.vertex[0, 0, X.pending] += again
 
 
 def simulate(
@@ -235,12 +235,12 @@ def _day(
     restarts: int,
 ) -> SimulatedDay:
     trace = jobs.trace[0, : len(offered)]
-    down = (trace[:, T_PROCESSED] <= 0) & (trace[:, T_PENDING] > 0)
-    age = np.where(down, np.nan, age_s(offered, trace[:, T_PENDING]))
+    down = (trace[:, TRACE.processed] <= 0) & (trace[:, TRACE.pending] > 0)
+    age = np.where(down, np.nan, age_s(offered, trace[:, TRACE.pending]))
     # The SLO is what is left of 2 s once nothing queues.
     row_age_s = row_means(age, recorded.step_s)
     late = np.isnan(row_age_s) | (row_age_s > spec.slo.latency_s)
-    return SimulatedDay(late, tuple(slots), restarts, offered, trace[:, T_PROCESSED])
+    return SimulatedDay(late, tuple(slots), restarts, offered, trace[:, TRACE.processed])
 
 
 def _injected(outages: list[RecordedOutage]) -> list[RecordedOutage]:

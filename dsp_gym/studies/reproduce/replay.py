@@ -19,7 +19,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import RESTARTING
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import SimulationOptions
-from dsp_gym.simulation.state import T_PENDING, T_PROCESSED, X_PENDING
+from dsp_gym.simulation.state import TRACE, X
 
 __all__ = ["ReplayedOutage", "Replayed", "age_s", "merge_outages", "replay"]
 
@@ -85,15 +85,17 @@ def replay(
         now = outage.t_s + seconds
         down[outage.t_s : now] = True
         again = outage.reread_s * float(offered_per_s[outage.t_s])
-        state.vertex[0, 0, X_PENDING] += again
+        state.vertex[0, 0, X.pending] += again
         if now < length:
             reread[now] += again
     if now < length:
         jobs.advance(length - now)
     trace = jobs.trace[0, :length]
-    consumed = np.where(down, 0.0, trace[:, T_PROCESSED])
-    age = age_s(offered_per_s, trace[:, T_PENDING])
-    return Replayed(offered_per_s, consumed, trace[:, T_PENDING], np.where(down, np.nan, age), down)
+    consumed = np.where(down, 0.0, trace[:, TRACE.processed])
+    age = age_s(offered_per_s, trace[:, TRACE.pending])
+    return Replayed(
+        offered_per_s, consumed, trace[:, TRACE.pending], np.where(down, np.nan, age), down
+    )
 
 
 def merge_outages(outages: Sequence[ReplayedOutage]) -> list[ReplayedOutage]:

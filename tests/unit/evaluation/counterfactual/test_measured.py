@@ -8,7 +8,7 @@ import pytest
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.evaluation.counterfactual.measured import REMEMBERED_S, MeasuredJobs
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.state import X_PENDING
+from dsp_gym.simulation.state import X
 from tests.simulating import exact, line, wanted
 
 SPEC = line(buffer_records=1)  # one task of the map carries 1,000 records/s
@@ -30,7 +30,7 @@ def test_a_record_is_as_old_as_the_backlog_it_waited_in():
 
 def test_a_backlog_from_before_the_load_came_at_its_first_rate():
     jobs = jobs_under(np.full(60, 1000.0))
-    jobs.state.vertex[:, 0, X_PENDING] = 20_000.0
+    jobs.state.vertex[:, 0, X.pending] = 20_000.0
     told = MeasuredJobs(jobs).advance(5)
     assert told.latency_p95_s == pytest.approx(np.full(2, 20.0), abs=0.2)
 
