@@ -6,8 +6,6 @@ deployment (quotas, key groups): tuning is about thresholds, head-room and patie
 
 from __future__ import annotations
 
-from typing import Any
-
 from baselines.justin import justin_ds2
 from dsp_gym.evaluation.tuning.space import Pick, with_params
 
@@ -23,11 +21,14 @@ __all__ = [
     "streambed",
 ]
 
+Params = dict[str, object]
+"""`params` of a policy, as its configuration file holds them."""
 
-def ds2(pick: Pick) -> dict[str, Any]:
+
+def ds2(pick: Pick) -> Params:
     """Target, band and patience; the band is given as shares of the target and the room above."""
     target = pick.real("target_utilization", 0.3, 1.0)
-    params: dict[str, Any] = {
+    params: Params = {
         "target_utilization": target,
         "activation": pick.whole("activation", 1, 5),
         "min_down": pick.whole("min_down", 1, 4),
@@ -44,7 +45,7 @@ def ds2(pick: Pick) -> dict[str, Any]:
     return params
 
 
-def justin_paper(pick: Pick) -> dict[str, Any]:
+def justin_paper(pick: Pick) -> Params:
     """The DS2 inside and the thresholds of Algorithm 1."""
     return {
         "ds2": _justin_ds2(pick),
@@ -55,7 +56,7 @@ def justin_paper(pick: Pick) -> dict[str, Any]:
     }
 
 
-def justin_artifact(pick: Pick) -> dict[str, Any]:
+def justin_artifact(pick: Pick) -> Params:
     """The DS2 inside and the thresholds of the released code."""
     return {
         "ds2": _justin_ds2(pick),
@@ -66,12 +67,12 @@ def justin_artifact(pick: Pick) -> dict[str, Any]:
     }
 
 
-def _justin_ds2(pick: Pick) -> dict[str, Any]:
+def _justin_ds2(pick: Pick) -> Params:
     """Justin's own settings with what `ds2` picks over them."""
     return with_params(justin_ds2().model_dump(mode="json", exclude_defaults=True), ds2(pick))
 
 
-def hpa_cpu(pick: Pick) -> dict[str, Any]:
+def hpa_cpu(pick: Pick) -> Params:
     """Target, tolerance and stabilisation of a HorizontalPodAutoscaler."""
     return {
         "target_utilization": pick.real("target_utilization", 0.3, 1.0),
@@ -81,7 +82,7 @@ def hpa_cpu(pick: Pick) -> dict[str, Any]:
     }
 
 
-def hpa_varga(pick: Pick) -> dict[str, Any]:
+def hpa_varga(pick: Pick) -> Params:
     """Targets of both metrics, and how many records of lag count."""
     return {
         "utilization_target": pick.real("utilization_target", 0.3, 1.0),
@@ -93,7 +94,7 @@ def hpa_varga(pick: Pick) -> dict[str, Any]:
     }
 
 
-def keda(pick: Pick) -> dict[str, Any]:
+def keda(pick: Pick) -> Params:
     """Records of lag per replica, and patience."""
     return {
         "lag_threshold_records": pick.real("lag_threshold_records", 10, 1e7, log=True),
@@ -104,7 +105,7 @@ def keda(pick: Pick) -> dict[str, Any]:
     }
 
 
-def _behavior(pick: Pick) -> dict[str, Any]:
+def _behavior(pick: Pick) -> Params:
     up = pick.one("scale_up.stabilization_window_s", [0.0, 60.0, 180.0])
     down = pick.one("scale_down.stabilization_window_s", [60.0, 300.0, 900.0, 1800.0, 3600.0])
     return {
@@ -113,7 +114,7 @@ def _behavior(pick: Pick) -> dict[str, Any]:
     }
 
 
-def dhalion(pick: Pick) -> dict[str, Any]:
+def dhalion(pick: Pick) -> Params:
     """What counts as a symptom, and how boldly it is answered.
 
     No more tasks are taken than leaves the rest without backpressure.
@@ -130,7 +131,7 @@ def dhalion(pick: Pick) -> dict[str, Any]:
     }
 
 
-def flink_autoscaler(pick: Pick) -> dict[str, Any]:
+def flink_autoscaler(pick: Pick) -> Params:
     """Utilisation aimed at and tolerated, waits and expected restart, by the operator's keys."""
     target = pick.real("utilization.target", 0.3, 0.95)
     low = target * pick.real("utilization.min_share", 0.1, 0.95)
@@ -151,7 +152,7 @@ def flink_autoscaler(pick: Pick) -> dict[str, Any]:
     return {"flink_configuration": {f"job.autoscaler.{key}": v for key, v in keys.items()}}
 
 
-def streambed(pick: Pick) -> dict[str, Any]:
+def streambed(pick: Pick) -> Params:
     """Head-room, and how far demand may move before the job is planned anew."""
     return {
         "overprovisioning": pick.real("overprovisioning", 1.0, 3.0),

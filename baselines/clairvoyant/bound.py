@@ -14,12 +14,12 @@ the measurement takes at least: a vertex whose queue is w d lets at most (1 + w)
 to at most L, so the product is at most (1 + L/k)^k =: 1 + g, and A - D <= g (d + e) gives
 F(t) = (A(t) + g (F(t - 1) - e)) / (1 + g).
 
-Any second's cost is at least G(D(t) - D(t - 1)), G the sum over vertices of the lower convex hull
-of cost over capacity (`frontier.hull`): a configuration lies on or above the hull, and caches that
-warm, windows that fill, contention and faults only take capacity away. G is convex and rising, so
-among all D between low and A the *taut string*, the shortest path from 0 to low(T), makes the sum
-of G least (for every convex G at once). Rescaling is free and takes no time. Each step only lets
-more pass, so the sum is a lower bound. Service times are the model's means: their noise is
+The cost of each second is at least G(D(t) - D(t - 1)), G the sum over vertices of the lower convex
+hull of cost over capacity (`frontier.hull`): a configuration lies on or above the hull, and caches
+that warm, windows that fill, contention and faults only take capacity away. G is convex and rising,
+so among all D between low and A the *taut string*, the shortest path from 0 to low(T), makes the
+sum of G least (for every convex G at once). Rescaling is free and takes no time. Each step only
+lets more pass, so the sum is a lower bound. Service times are the model's means: their noise is
 independent of what a policy can know and, within a tenth of a per cent, gains nothing on average.
 """
 

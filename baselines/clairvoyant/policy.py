@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -244,9 +243,7 @@ def _state_mib(tables: JobTables, k: int, rate_per_s: float) -> float:
         content = math.inf
         if tables.window[k, v] != NO_WINDOW:
             content = rate_per_s * tables.ratio[k, v] * tables.length_s[k, v]
-        held: Any = entries(
-            tables.keys[k, v], content, tables.panes[k, v], bool(tables.prefilled[k, v])
-        )
+        held = entries(tables.keys[k, v], content, tables.panes[k, v], bool(tables.prefilled[k, v]))
         total += float(held) * float(tables.entry_mib[k, v])
     return total
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,6 +70,17 @@ class Vertex:
         return not self.inputs
 
 
+class _Reported(NamedTuple):
+    """The metrics of a vertex that count; all but the first are empty unless it is a source."""
+
+    busy: Aggregates
+    backpressured: Aggregates
+    records_in: Sequence[Aggregates]
+    in_per_s: Sequence[Aggregates]
+    records_out: Sequence[Aggregates]
+    pending: Sequence[Aggregates]
+
+
 def vertex_sample(
     vertex: Vertex,
     metrics: Mapping[str, Aggregates],
@@ -88,21 +99,21 @@ def vertex_sample(
         CollectionFailed: A required metric is not reported.
     """
     row = np.full(len(METRICS), np.nan)
-    found = _finished(vertex) if vertex.finished else _required(vertex, metrics)
-    busy = _get(found["busy"], options.busy_aggregator.lower())
+    found = _finished() if vertex.finished else _required(vertex, metrics)
+    busy = _get(found.busy, options.busy_aggregator.lower())
     row[LOAD] = max(0.0, busy) / 1000.0 if np.isfinite(busy) else np.nan
     row[BUSY], row[OUT] = vertex.busy_ms, vertex.records_out
     row[IN] = np.maximum(0.0, vertex.records_in)  # keeps a NaN, as in Java
     if vertex.is_source:
-        row[LAG] = _summed(found["pending"]) if found["pending"] else 0.0
-        for name in ("in", "out"):
-            if row[IN] == 0.0 and found[name]:
-                row[IN] = np.maximum(0.0, _get(found[name][0], "sum"))
-        per_s = float(np.maximum(0.0, _get(found["in_per_s"][0], "sum")))
+        row[LAG] = _summed(found.pending) if found.pending else 0.0
+        for counters in (found.records_in, found.records_out):
+            if row[IN] == 0.0 and counters:
+                row[IN] = np.maximum(0.0, _get(counters[0], "sum"))
+        per_s = float(np.maximum(0.0, _get(found.in_per_s[0], "sum")))
         row[OBSERVED] = observed_rate(
             per_s,
             row[LAG],
-            _get(found["backpressured"], "avg"),
+            _get(found.backpressured, "avg"),
             float(options.observed_lag_ms // 1000),
             carried(),
         )
@@ -111,31 +122,37 @@ def vertex_sample(
     return np.array([round3(float(value)) for value in row])
 
 
-def _required(vertex: Vertex, metrics: Mapping[str, Aggregates]) -> dict[str, Any]:
-    """The metrics that count, by what they are; sources have more of them."""
-    found: dict[str, Any] = {"busy": _one(metrics, "busyTimeMsPerSecond", vertex)}
+def _required(vertex: Vertex, metrics: Mapping[str, Aggregates]) -> _Reported:
+    """The metrics a vertex has to report; a source reports more of them."""
+    busy = _one(metrics, "busyTimeMsPerSecond", vertex)
     if not vertex.is_source:
-        return found
-    found["backpressured"] = _one(metrics, "backPressuredTimeMsPerSecond", vertex)
-    ends = {"in": "numRecordsIn", "in_per_s": "numRecordsInPerSecond", "out": "numRecordsOut"}
-    for kind, end in ends.items():
-        found[kind] = [
+        return _Reported(busy, {}, [], [], [], [])
+    backpressured = _one(metrics, "backPressuredTimeMsPerSecond", vertex)
+
+    def of_source(end: str) -> list[Aggregates]:
+        return [
             value
             for name, value in metrics.items()
             if name.startswith("Source__") and name.endswith(f".{end}")
         ]
-        if not found[kind] and kind != "out":
+
+    found = {end: of_source(end) for end in ("numRecordsIn", "numRecordsInPerSecond")}
+    for end, values in found.items():
+        if not values:
             raise CollectionFailed(f"vertex {vertex.name} reports no Source__*.{end}")
-    found["pending"] = [
-        value for name, value in metrics.items() if name.endswith(".pendingRecords")
-    ]
-    return found
+    return _Reported(
+        busy,
+        backpressured,
+        found["numRecordsIn"],
+        found["numRecordsInPerSecond"],
+        of_source("numRecordsOut"),
+        [value for name, value in metrics.items() if name.endswith(".pendingRecords")],
+    )
 
 
-def _finished(vertex: Vertex) -> dict[str, Any]:
+def _finished() -> _Reported:
     zero = dict.fromkeys(("min", "max", "avg", "sum"), 0.0)
-    found: dict[str, Any] = {"busy": zero, "backpressured": zero}
-    return found | {kind: [zero] for kind in ("in", "in_per_s", "out", "pending")}
+    return _Reported(zero, zero, [zero], [zero], [zero], [zero])
 
 
 def _one(metrics: Mapping[str, Aggregates], name: str, vertex: Vertex) -> Aggregates:
@@ -164,7 +181,7 @@ def source_partitions(names: Iterable[str]) -> int:
     return len(seen)
 
 
-def job_sample(jm: Mapping[str, Any] | None, tm: Mapping[str, Aggregates] | None) -> Floats:
+def job_sample(jm: Mapping[str, float] | None, tm: Mapping[str, Aggregates] | None) -> Floats:
     """The metrics of the whole job, (GLOBALS,); unknown where the processes report nothing.
 
     Raises:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -143,7 +142,7 @@ class Job:
         now: int,
         running_ms: int,
         metrics: Mapping[str, Mapping[str, Aggregates]],
-        jm: Mapping[str, Any] | None,
+        jm: Mapping[str, float] | None,
         tm: Mapping[str, Aggregates] | None,
     ) -> bool | None:
         """Adds a sample; True if the window is full, None if the job is not ready yet."""
@@ -177,7 +176,7 @@ class Job:
             )
         )
 
-    def _carried(self, v: int) -> Any:
+    def _carried(self, v: int) -> Callable[[], float]:
         w = self.memory.window
         seen = w.vertex[0, : w.size[0]]
         return lambda: average(seen, v, OBSERVED, self.s.observed_min)

@@ -7,8 +7,8 @@ as it stands in a FlinkDeployment, flat or nested: keys of other parts of Flink 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, TypeVar
 
 from baselines.flink_autoscaler.periods import Period, periods
 from baselines.flink_autoscaler.units import duration_ms, memory_bytes
@@ -27,7 +27,10 @@ PLUGINS = (
 """Sections of main whose keys carry names of the user's own."""
 
 
-def option(key: str, kind: str, default: Any, about: str, *older: str) -> Any:
+T = TypeVar("T")
+
+
+def option(key: str, kind: str, default: T, about: str, *older: str) -> T:
     """A field read from `job.autoscaler.<key>`, or from one of its older names."""
     return field(
         default=default, metadata={"key": key, "kind": kind, "about": about, "older": older}
@@ -182,7 +185,7 @@ class Options:
     """Keys of other parts of Flink, such as `taskmanager.memory.process.size`."""
 
     @classmethod
-    def of(cls, configuration: Mapping[str, Any]) -> Options:
+    def of(cls, configuration: Mapping[str, object]) -> Options:
         """The options of a `flinkConfiguration`.
 
         Raises:
@@ -235,7 +238,7 @@ def described() -> dict[str, tuple[str, str]]:
     return {PREFIX + s.metadata["key"]: (str(s.default), s.metadata["about"]) for s in _specs()}
 
 
-def flattened(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flattened(configuration: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     """Dotted keys and texts of a configuration, nested or not.
 
     >>> flattened({"job.autoscaler": {"enabled": True}, "job.autoscaler.metrics.window": "3 min"})
@@ -253,7 +256,7 @@ def flattened(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, s
     return flat
 
 
-def _specs() -> list[Any]:
+def _specs() -> list[Field[object]]:
     return [f for f in fields(Options) if "key" in f.metadata and f.default is not MISSING]
 
 
@@ -273,7 +276,7 @@ def _is_ours(key: str) -> bool:
     raise ConfigError("unknown key of the autoscaler", key=key, remedy=did_you_mean(name, known))
 
 
-def _value(kind: str, text: str, key: str) -> Any:
+def _value(kind: str, text: str, key: str) -> object:
     if kind == "duration":
         return duration_ms(text, key)
     if kind == "memory":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -25,6 +25,8 @@ __all__ = [
     "copied",
 ]
 
+
+S = TypeVar("S", bound=np.generic)
 
 METRICS = (
     "LAG",
@@ -180,9 +182,7 @@ class Memory:
         if len(self.window.size) == 0 or int(self.window.size.max()) < size:
             return
         w = self.window
-        arrays: list[Any] = [w.ts_ms, w.vertex, w.job]
-        wider = [np.concatenate([array, np.zeros_like(array)], axis=1) for array in arrays]
-        self.window = Window(w.size, wider[0], wider[1], wider[2])
+        self.window = Window(w.size, _doubled(w.ts_ms), _doubled(w.vertex), _doubled(w.job))
 
     def arrays(self) -> Remembered:
         """Views of everything remembered, for compiled code to read and write."""
@@ -208,7 +208,7 @@ class Memory:
     def state(self) -> State:
         """JSON of what is filled; NaN is null, infinities are texts."""
         axis = {"window": 1, "history": 2, "tracking": 1, "delayed": 2}
-        whole: dict[str, Any] = {}
+        whole: State = {}
         for part, arrays in self.parts().items():
             fields = arrays._asdict()
             cut = max(1, int(fields["size"].max(initial=0)))
@@ -223,16 +223,21 @@ class Memory:
     def restore(self, state: State) -> None:
         """Goes on from `state()`."""
         for part, arrays in self.parts().items():
-            kind: Any = type(arrays)
-            loaded = [
-                _filled(state[f"{part}.{name}"], array) for name, array in arrays._asdict().items()
-            ]
-            setattr(self, part, kind(*loaded))
+            loaded = {
+                name: _filled(state[f"{part}.{name}"], array)
+                for name, array in arrays._asdict().items()
+            }
+            setattr(self, part, arrays._replace(**loaded))
         for name in ("overrides", "collected_ms", "busy_ms"):
             setattr(self, name, _filled(state[name], getattr(self, name)))
 
 
-def _listed(array: NDArray[Any]) -> Any:
+def _doubled(array: NDArray[S]) -> NDArray[S]:
+    """Twice the samples, (J, 2 S, ...)."""
+    return np.concatenate([array, np.zeros_like(array)], axis=1)
+
+
+def _listed(array: NDArray[np.generic]) -> object:
     if array.dtype != np.float64 or np.isfinite(array).all():
         return array.tolist()
     boxed = array.astype(object)
@@ -242,7 +247,7 @@ def _listed(array: NDArray[Any]) -> Any:
     return boxed.tolist()
 
 
-def _filled(values: Any, like: NDArray[Any]) -> NDArray[Any]:
+def _filled(values: object, like: NDArray[S]) -> NDArray[S]:
     """The array a state was written from: padded to the room there is, larger if it holds more."""
     loaded = np.array(values, dtype=object)
     if like.dtype == np.float64:

@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -188,7 +188,15 @@ def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats
     return np.asarray(np.where(sure, np.maximum(gain, 0.0), gain * below + deviation * density))
 
 
-def _process(seed: int) -> Any:
+class _Process(Protocol):
+    """A Gaussian process as scikit-learn offers it."""
+
+    def fit(self, at: Floats, values: Floats) -> object: ...
+
+    def predict(self, at: Floats, *, return_std: bool) -> tuple[Floats, Floats]: ...
+
+
+def _process(seed: int) -> _Process:
     """A Gaussian process over the unit square: Matérn 5/2, its scales and its noise fitted.
 
     Costs of the corners are equal. A length scale no longer than the square then makes the process
@@ -201,6 +209,7 @@ def _process(seed: int) -> Any:
         raise MissingExtraError("plan", "exploring budgets") from None
     shape = Matern(length_scale=[0.5, 0.5], length_scale_bounds=(0.1, 1.0), nu=2.5)
     kernel = ConstantKernel(1.0, (0.1, 100.0)) * shape + WhiteKernel(0.01, (1e-4, 0.1))
-    return GaussianProcessRegressor(
+    process: _Process = GaussianProcessRegressor(
         kernel, normalize_y=True, n_restarts_optimizer=1, random_state=seed
     )
+    return process

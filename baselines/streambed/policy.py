@@ -18,6 +18,7 @@ from baselines.streambed.simulated import SimulatedTestbed
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import ds2_rates
@@ -27,9 +28,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 
 __all__ = ["Streambed", "StreambedConfig"]
-
-
-SOURCE = 0  # of job.tables.kind
 
 
 class StreambedConfig(PlannerConfig):
