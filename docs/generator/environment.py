@@ -22,17 +22,18 @@ UNTYPED = {
 def observation() -> str:
     """Features of the flat observation."""
     per_vertex = table(
-        ["#", "feature", "meaning"],
-        [[i, f"`{name}`", about] for i, (name, about) in enumerate(VERTEX_FEATURES.items())],
+        ["#", "feature", "unit", "meaning"],
+        [[i, f"`{f.name}`", f.unit, f.about] for i, f in enumerate(VERTEX_FEATURES.values())],
     )
     per_job = table(
-        ["#", "feature", "meaning"],
-        [[i, f"`{name}`", about] for i, (name, about) in enumerate(JOB_FEATURES.items())],
+        ["#", "feature", "unit", "meaning"],
+        [[i, f"`{f.name}`", f.unit, f.about] for i, f in enumerate(JOB_FEATURES.values())],
     )
     return page(
         "Observation features",
         "In the order in which they stand in the flat vector; see "
-        "[Observation](../environments/observation.md) for the layout.",
+        "[Observation](../environments/observation.md) for the layout. Where the unit is log2 or "
+        "log10, the feature is that logarithm of the quantity named.",
         f"## Per vertex\n\n{per_vertex}",
         f"## Per job\n\n{per_job}",
     )

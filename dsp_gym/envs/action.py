@@ -13,7 +13,8 @@ from numba import njit
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts
 
 HOLD, MINUS_QUARTER, MINUS_ONE, PLUS_ONE, PLUS_QUARTER, DOUBLE, DS2 = range(7)
 KEEP, LEVEL_DOWN, LEVEL_UP = range(3)
@@ -37,24 +38,12 @@ def targets(
         Parallelism after each move, (J, V, 7), and level after each memory move, (J, V, 3); an
         invalid move leads where holding does.
     """
-    tables, row = snapshot.topology.tables, snapshot.topology.row
     shape = snapshot.parallelism.shape
     parallelism = np.empty((*shape, MOVES), np.int64)
     level = np.empty((*shape, MEMORY_MOVES), np.int64)
-    _targets(
-        row,
-        tables.kind,
-        tables.min_parallelism,
-        tables.max_parallelism,
-        tables.levels,
-        snapshot.parallelism,
-        snapshot.memory_level,
-        snapshot.cache_hits_total,
-        (rates or ds2_rates(snapshot)).optimal / ds2_utilization,
-        (snapshot.status == 0) & (snapshot.window_fill > 0),
-        parallelism,
-        level,
-    )
+    optimal = (rates or ds2_rates(snapshot)).optimal / ds2_utilization
+    free = snapshot.running & (snapshot.window_fill > 0)
+    _targets(snapshot.topology.facts, snapshot.arrays, optimal, free, parallelism, level)
     return parallelism, level
 
 
@@ -90,28 +79,20 @@ def encode(decision: ScalingDecision, parallelism: Ints, level: Ints) -> Ints:
 
 @njit(cache=True, nogil=True)
 def _targets(
-    row: Ints,
-    kind: Ints,
-    low: Ints,
-    high: Ints,
-    levels: Ints,
-    p_now: Ints,
-    x_now: Ints,
-    hits: Floats,
-    optimal: Floats,
-    free: Bools,
-    parallelism: Ints,
-    level: Ints,
+    t: JobFacts, seen: SnapshotArrays, optimal: Floats, free: Bools, parallelism: Ints, level: Ints
 ) -> None:
-    for j in range(p_now.shape[0]):
-        k = row[j]
-        for v in range(p_now.shape[1]):
-            p, x = p_now[j, v], x_now[j, v]
+    """Fill in where the moves of job j (job file k) at vertex v lead: `to` tasks, `up` levels."""
+    hits = seen.vertex[VERTEX.cache_hits_total]
+    for j in range(free.shape[0]):
+        k = t.row[j]
+        for v in range(t.kind.shape[1]):
+            p, x = seen.parallelism[j, v], seen.memory_level[j, v]
             to, up = parallelism[j, v], level[j, v]
             to[:], up[:] = p, x
-            if kind[k, v] < 1 or not free[j]:  # padding and sources hold
+            if t.kind[k, v] < 1 or not free[j]:  # padding and sources hold
                 continue
-            if low[k, v] < high[k, v]:
+            low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
+            if low < high:
                 to[MINUS_QUARTER] = min(p - 1, int(np.floor(p * 0.75)))
                 to[MINUS_ONE] = p - 1
                 to[PLUS_ONE] = p + 1
@@ -120,13 +101,13 @@ def _targets(
                 if not np.isnan(optimal[j, v]):
                     to[DS2] = int(np.ceil(min(optimal[j, v], 1e6) - 1e-9))
                 for m in range(MOVES):
-                    to[m] = min(max(to[m], low[k, v]), high[k, v])
+                    to[m] = min(max(to[m], low), high)
             if np.isnan(hits[j, v]):  # no RocksDB: memory is of no use
                 up[LEVEL_DOWN] = -1
-                up[LEVEL_UP] = min(max(x, 0), levels[k] - 1)
+                up[LEVEL_UP] = min(max(x, 0), t.levels[k] - 1)
             else:
                 up[LEVEL_DOWN] = max(x - 1, 0)
-                up[LEVEL_UP] = min(x + 1, levels[k] - 1)
+                up[LEVEL_UP] = min(x + 1, t.levels[k] - 1)
 
 
 @njit(cache=True, nogil=True)

@@ -20,7 +20,6 @@ from dsp_gym.job import sizing
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import Guardrail
-from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import take_turn
@@ -90,7 +89,6 @@ class EnvCore:
         self._observation = np.zeros((len(self), self.encoder.layout.size), np.float32)
         self._snapshot: MetricsSnapshot | None = None
         self._targets: tuple[Ints, Ints] | None = None
-        self._rates: Ds2Rates | None = None
 
     def __len__(self) -> int:
         return len(self.topology)
@@ -134,7 +132,7 @@ class EnvCore:
         terms = reward_terms(outcome, self.reference_cost_per_s)
         self._look()
         terminated, truncated = self._ended(outcome)
-        self._observation = self.encoder.encode(self.snapshot, self._rates)
+        self._observation = self.encoder.encode(self.snapshot)
         return BatchStep(
             self._observation,
             reward(terms, self.config.reward),
@@ -195,30 +193,17 @@ class EnvCore:
         if self.guardrails is not None:
             self.guardrails.reset(self.topology, seeds, mask)
         self._look()
-        fresh = (
-            self.encoder.encode(self.snapshot, self._rates)
-            if mask is None
-            else self._encode_rows(rows)
-        )
-        self._observation = fresh
+        if mask is None:
+            self._observation = self.encoder.encode(self.snapshot)
+        else:  # encoding advances the encoder's memory, so the other rows are left out
+            observation = self._observation.copy()
+            observation[rows] = self.encoder.encode(self.snapshot, rows=rows)
+            self._observation = observation
         return self._observation
-
-    def _encode_rows(self, rows: Ints) -> Floats32:
-        """Observations with only some rows encoded anew: encoding advances the encoder's memory."""
-        kept = self.encoder.save()
-        fresh = self.encoder.encode(self.snapshot, self._rates)
-        after = self.encoder.save()
-        for name, before in kept.items():
-            before[rows] = after[name][rows]
-        self.encoder.load(dict(kept))
-        observation = self._observation.copy()
-        observation[rows] = fresh[rows]
-        return observation
 
     def _look(self) -> None:
         self._snapshot = self.stepped.snapshot()
-        self._rates = ds2_rates(self._snapshot)
-        self._targets = action.targets(self._snapshot, self.config.ds2_utilization, self._rates)
+        self._targets = action.targets(self._snapshot, self.config.ds2_utilization)
 
 
 class MeasuredEnv(EnvCore):

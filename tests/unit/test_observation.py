@@ -164,3 +164,19 @@ def test_the_trend_of_the_load_is_a_logarithm_of_a_ratio():
     slow = feature(seen, encoder.layout, "rate_trend_60min")
     mean = 100 + 300 * (1 - np.exp(-60 / 3600))
     assert slow == pytest.approx(np.log2(400 / mean), rel=1e-5)
+
+
+@settings(max_examples=25)
+@given(seed=seeds())
+def test_encoding_some_jobs_leaves_the_memory_of_the_others(seed):
+    rng = np.random.default_rng(seed)
+    topology = random_topology(rng, 3)
+    first, second = snapshots(rng, topology, 2)
+    encoder, whole = ObservationEncoder(topology), ObservationEncoder(topology)
+    encoder.encode(first)
+    whole.encode(first)
+    before, rows = encoder.save(), np.array([0, 2])
+    np.testing.assert_array_equal(encoder.encode(second, rows=rows), whole.encode(second)[rows])
+    for name, after in encoder.save().items():
+        np.testing.assert_array_equal(after[1], before[name][1])
+        np.testing.assert_array_equal(after[rows], whole.save()[name][rows])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.envs.reward import TERMS, RewardWeights, reward, reward_terms
+from dsp_gym.envs.reward import TERM_TABLE, TERMS, RewardWeights, reward, reward_terms
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.simulation.outcome import outcome_from
 from dsp_gym.simulation.state import OUTCOME
@@ -41,3 +41,10 @@ def test_a_weight_scales_its_own_term_and_worse_is_less(name):
 def test_an_interval_of_no_seconds_has_terms():
     terms = reward_terms(outcome_from(np.zeros((1, len(OUTCOME)))), np.array([0.005]))
     assert all(float(term[0]) == 0 for term in terms.values())
+
+
+def test_every_term_has_a_unit_a_sentence_and_a_weight():
+    assert tuple(RewardWeights.model_fields) == TERMS
+    for name, field in RewardWeights.model_fields.items():
+        assert field.description, name
+        assert TERM_TABLE[name].unit, name
