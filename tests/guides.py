@@ -41,6 +41,12 @@ def edits(guide: str) -> list[tuple[str, str, str]]:
     return [(m[1], m[2], block[m.end() :]) for m, block in found if m]
 
 
+def files(guide: str) -> set[str]:
+    """Every file that a guide edits."""
+    patched = re.findall(r"^\+\+\+ b/(\S+)", "\n".join(blocks(guide, "diff")), re.MULTILINE)
+    return {file for file, _, _ in edits(guide)} | set(patched)
+
+
 def programs(guide: str) -> list[str]:
     """Programs of a guide that need its edits."""
     return [block for block in blocks(guide, "python") if block.startswith(PROGRAM)]
@@ -51,26 +57,26 @@ def needs_edit(block: str) -> bool:
     return block.startswith(PROGRAM) or EDIT.match(block) is not None
 
 
-def edited_copy(guide: str, folder: Path, stale: tuple[str, ...] = ()) -> Path:
+def edited_copy(guide: str, folder: Path) -> Path:
     """A copy of the packages with a guide's edits.
 
     Args:
         guide: file name of the guide.
         folder: an empty folder.
-        stale: packages, such as `dsp_gym/simulation`, whose compiled code calls into an edited
-            file; Numba does not notice, so their machine code is dropped.
 
     Returns:
         The folder to put before all others on the path.
     """
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package)  # machine code included
+        shutil.copytree(
+            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
     (folder / "configs").symlink_to(ROOT / "configs")
     for file, place, text in edits(guide):
         insert(folder / file, place, text)
     for patch in blocks(guide, "diff"):
         applied = subprocess.run(
-            ["patch", "--strip=1", "--no-backup-if-mismatch", "--force"],
+            ["git", "apply", "-"],
             input=patch,
             cwd=folder,
             capture_output=True,
@@ -78,9 +84,6 @@ def edited_copy(guide: str, folder: Path, stale: tuple[str, ...] = ()) -> Path:
             check=False,
         )
         assert applied.returncode == 0, applied.stdout + applied.stderr
-    for name in stale:
-        for kept in [*(folder / name).rglob("*.nbi"), *(folder / name).rglob("*.nbc")]:
-            kept.unlink()
     return folder
 
 
@@ -112,7 +115,15 @@ def insert(file: Path, place: str, text: str) -> None:
 
 
 def run(program: str, folder: Path, timeout_s: float = 300.0) -> str:
-    """Run a program on an edited copy.
+    """Run a program on an edited copy, as plain Python.
+
+    Numba does not notice an edit in a file that compiled code calls into, and compiling everything
+    anew takes longer than a small program.
+
+    Args:
+        program: its text.
+        folder: as of `edited_copy`.
+        timeout_s: longest wait for its end, s.
 
     Returns:
         What it printed.
@@ -120,7 +131,7 @@ def run(program: str, folder: Path, timeout_s: float = 300.0) -> str:
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder)},
+        env=os.environ | {"PYTHONPATH": str(folder), "NUMBA_DISABLE_JIT": "1"},
         capture_output=True,
         text=True,
         timeout=timeout_s,
