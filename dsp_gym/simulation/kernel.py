@@ -8,6 +8,8 @@ of the metrics is kept. No Python per vertex, no allocation per second.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from numba import njit
 
 from dsp_gym.arrays import Floats, Ints
@@ -24,13 +26,19 @@ from dsp_gym.simulation.state import OUTCOME, TRACE, SimulationState
 Row = Floats
 
 
+class Model(NamedTuple):
+    """What does not change while a batch of jobs is simulated."""
+
+    t: JobTables
+    row: Ints  # (J,) row of the tables of each job
+    fixed: Floats  # (K, V, len(C)) columns C of each vertex
+    par: Parameters
+
+
 @njit(cache=True, nogil=True)
 def advance(
-    t: JobTables,
-    fixed: Row,
-    row: Ints,
+    model: Model,
     s: SimulationState,
-    par: Parameters,
     rates: Row,
     seconds: int,
     low: int,
@@ -38,10 +46,24 @@ def advance(
     outcome: Row,
     trace: Row,
 ) -> None:
-    """Advance jobs low..high-1 by whole seconds; `outcome` (J, len(OUTCOME)) gets the truth."""
+    """Advance jobs low..high-1 by whole seconds.
+
+    j is a job of the batch, k its row of the tables t; of job j, n is the number of vertices, c
+    their fixed columns (V, len(C)), x their state (V, len(X)) and o its outcome.
+
+    Args:
+        model: What is fixed.
+        s: Changed in place.
+        rates: (J, T) records/s offered in each second since reset; the last one holds on.
+        seconds: How far.
+        low: First job.
+        high: One past the last job.
+        outcome: (J, len(OUTCOME)), the truth of the interval is added.
+        trace: (J, seconds, len(TRACE)), filled where it has room.
+    """
+    t, row, fixed, par = model
     last = rates.shape[1] - 1
     ring = s.samples.shape[1]
-    gauge = par.gauge_samples
     faulty = par.failures_per_hour + par.slow_per_hour + par.gaps_per_hour > 0
     for j in range(low, high):
         k = row[j]
@@ -107,7 +129,6 @@ def advance(
                         s.samples[j],
                         s.samples_taken[j],
                         known,
-                        gauge,
                         s.seed[j],
                         stride - 1,
                         par,

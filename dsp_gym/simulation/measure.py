@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -32,26 +34,35 @@ METASPACE_MIB = 80.0
 """Metaspace of a job of this size."""
 
 
+class View(NamedTuple):
+    """Over which samples a collector takes its means."""
+
+    window_s: int
+    stabilization_s: int  # left out after a restart
+    delay_s: int  # age of the newest sample that has arrived
+
+
 @njit(cache=True, nogil=True)
 def observe(
     t: JobTables,
     row: Ints,
     s: SimulationState,
-    window_s: int,
-    stabilization_s: int,
-    delay_s: int,
+    view: View,
     low: int,
     high: int,
     seen: SnapshotArrays,
 ) -> None:
-    """Fill the metrics of `seen`; NaN where nothing is known."""
-    window, delay = window_s // SAMPLE_S, delay_s // SAMPLE_S
+    """Fill the metrics of jobs low..high-1 in `seen`; NaN where nothing is known.
+
+    j is a job of the batch, k its row of the tables t, v a vertex of p subtasks; s is the state.
+    """
+    window, delay = view.window_s // SAMPLE_S, view.delay_s // SAMPLE_S
     ring = s.samples.shape[1]
     total = np.zeros(SUMMED_COLUMNS)
     for j in range(low, high):
         k = row[j]
         newest = s.samples_taken[j] - delay  # samples since the restart that have arrived
-        settled = newest - stabilization_s // SAMPLE_S
+        settled = newest - view.stabilization_s // SAMPLE_S
         count = min(window, max(0, settled))
         known = 0
         latency = 0.0
@@ -65,35 +76,31 @@ def observe(
                 if first_at < 0:
                     first_at = i
         job[JOB.t_s], job[JOB.running_since_s] = s.tick[j], s.running_since[j]
-        job[JOB.window_s], job[JOB.window_fill] = window_s, known / window
+        job[JOB.window_s], job[JOB.window_fill] = view.window_s, known / window
         job[JOB.latency_p95_s] = latency / known if known else np.nan
         job[JOB.outage_s], job[JOB.tm_count] = s.outage_s[j], s.tm_count[j]
         busy_tasks = managed = 0.0
         for v in range(t.n[k]):
             p = s.parallelism[j, v]
-            out = seen.vertex[:, j, v]
+            out, x = seen.vertex[:, j, v], s.vertex[j, v]
             out[:] = np.nan
             stateful = t.stateful[k, v] == 1
             is_source = t.kind[k, v] == SOURCE
-            out[VERTEX.records_in_total], out[VERTEX.records_out_total] = (
-                s.vertex[j, v, X.records_in],
-                s.vertex[j, v, X.records_out],
-            )
+            out[VERTEX.records_in_total] = x[X.records_in]
+            out[VERTEX.records_out_total] = x[X.records_out]
             if is_source and t.has_log[k]:
-                out[VERTEX.pending_records] = s.vertex[j, v, X.pending]
+                out[VERTEX.pending_records] = x[X.pending]
                 if t.partitions[k, v] > 0:
                     on_fullest = np.ceil(t.partitions[k, v] / p)
                     out[VERTEX.pending_partitions_max_subtask] = on_fullest
                     out[VERTEX.pending_records_max_subtask] = (
-                        s.vertex[j, v, X.pending] * on_fullest / t.partitions[k, v]
+                        x[X.pending] * on_fullest / t.partitions[k, v]
                     )
             if stateful:
-                out[VERTEX.cache_hits_total], out[VERTEX.cache_misses_total] = (
-                    s.vertex[j, v, X.hits],
-                    s.vertex[j, v, X.misses],
-                )
-                out[VERTEX.state_mib] = s.vertex[j, v, X.state]
-                managed += s.vertex[j, v, X.cached] * p
+                out[VERTEX.cache_hits_total] = x[X.hits]
+                out[VERTEX.cache_misses_total] = x[X.misses]
+                out[VERTEX.state_mib] = x[X.state]
+                managed += x[X.cached] * p
             if known == 0:
                 continue
             newest_row, base = s.samples[j, (newest - 1) % ring, v], newest - count - 1
@@ -106,25 +113,16 @@ def observe(
             top = min(1.0, total[S.busy_max] / known)
             back = min(1.0 - busy, max(0.0, total[S.back] / known))
             now = s.samples[j, last_at % ring, v]
-            out[VERTEX.busy_now_ms_per_s], out[VERTEX.backpressured_now_ms_per_s] = (
-                1000.0 * now[S.busy],
-                1000.0 * now[S.back],
-            )
+            out[VERTEX.busy_now_ms_per_s] = 1000.0 * now[S.busy]
+            out[VERTEX.backpressured_now_ms_per_s] = 1000.0 * now[S.back]
             if last_at > 0:
-                out[VERTEX.busy_now_ms_per_s] -= (
-                    1000.0 * s.samples[j, (last_at - 1) % ring, v, S.busy]
-                )
-                out[VERTEX.backpressured_now_ms_per_s] -= (
-                    1000.0 * s.samples[j, (last_at - 1) % ring, v, S.back]
-                )
-            out[VERTEX.records_in_per_s], out[VERTEX.records_out_per_s] = (
-                total[S.records_in] / seconds,
-                total[S.records_out] / seconds,
-            )
-            out[VERTEX.busy_ms_per_s], out[VERTEX.busy_max_ms_per_s] = (
-                1000.0 * busy,
-                1000.0 * max(top, busy),
-            )
+                prior = s.samples[j, (last_at - 1) % ring, v]
+                out[VERTEX.busy_now_ms_per_s] -= 1000.0 * prior[S.busy]
+                out[VERTEX.backpressured_now_ms_per_s] -= 1000.0 * prior[S.back]
+            out[VERTEX.records_in_per_s] = total[S.records_in] / seconds
+            out[VERTEX.records_out_per_s] = total[S.records_out] / seconds
+            out[VERTEX.busy_ms_per_s] = 1000.0 * busy
+            out[VERTEX.busy_max_ms_per_s] = 1000.0 * max(top, busy)
             out[VERTEX.busy_accumulated_ms_per_s] = 1000.0 * busy * p
             out[VERTEX.backpressured_ms_per_s] = 1000.0 * back
             out[VERTEX.idle_ms_per_s] = (
@@ -171,9 +169,7 @@ def snapshot(
         topology.tables,
         topology.row,
         state,
-        measured.window_s,
-        measured.stabilization_s,
-        measured.delay_s,
+        View(measured.window_s, measured.stabilization_s, measured.delay_s),
     )
 
     def work(low: int, high: int) -> None:

@@ -39,12 +39,13 @@ def keep_sample(
     ring: Row,
     taken: int,
     known: int,
-    gauge: int,
     seed: int,
     tick: int,
     par: Parameters,
 ) -> None:
     """Close the 5 s sample of one job in its ring (R, V, len(S)).
+
+    n vertices v, with fixed columns c (V, len(C)) and state x (V, len(X)); `taken` samples before.
 
     The ring holds sums since the restart over the samples that are known, so that a window is the
     difference of two rows however long it is.
@@ -52,7 +53,7 @@ def keep_sample(
     Service times are constant within a sample, so busy time and state accesses follow from the
     records. The cache warms, and the time gauges move on.
     """
-    size = ring.shape[0]
+    size, gauge = ring.shape[0], par.gauge_samples
     at, before, oldest = taken % size, (taken - 1) % size, (taken - gauge) % size
     spans = min(taken + 1, gauge)
     noisy = par.noise_cv + par.service_cv > 0

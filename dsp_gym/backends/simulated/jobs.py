@@ -99,18 +99,10 @@ class SimulatedJobs:
     def advance(self, seconds: int) -> Outcome:
         """Let the jobs run for whole seconds; returns what happened since the last call."""
         columns, self._outcome = self._outcome, np.zeros((len(self), len(OUTCOME)))
-        arguments = (
-            self.topology.tables,
-            self._fixed,
-            self.topology.row,
-            self.state,
-            self.parameters,
-            self.rates,
-            seconds,
-        )
+        model = kernel.Model(self.topology.tables, self.topology.row, self._fixed, self.parameters)
 
         def work(low: int, high: int) -> None:
-            kernel.advance(*arguments, low, high, columns, self.trace)
+            kernel.advance(model, self.state, self.rates, seconds, low, high, columns, self.trace)
 
         over_rows(work, len(self), self.options.thread_count(len(self)))
         return outcome_from(columns)
