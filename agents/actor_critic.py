@@ -29,7 +29,7 @@ class VertexActions(MaskableDistribution):
         super().__init__()  # type: ignore[no-untyped-call]  # theirs has no types
         self.vertices = vertices
 
-    def proba_distribution_net(self, *args: Any, **kwargs: Any) -> nn.Module:
+    def proba_distribution_net(self, *args: object, **kwargs: object) -> nn.Module:
         return nn.Identity()
 
     def proba_distribution(self, action_logits: Tensor) -> VertexActions:
@@ -122,7 +122,7 @@ class MaskableVertexPolicy(_VertexPolicy, MaskableActorCriticPolicy):  # type: i
     """For MaskablePPO: moves that cannot be made have probability 0."""
 
 
-def policy_arguments(shape: NetworkShape) -> dict[str, Any]:
+def policy_arguments(shape: NetworkShape) -> dict[str, object]:
     """`policy_kwargs` for either policy."""
     return {
         "features_extractor_class": network_class(shape),

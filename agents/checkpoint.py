@@ -7,6 +7,7 @@ in it.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,12 @@ FREE_KEYS = (
 """What may differ when training goes on: what the next update does not depend on, and how long."""
 
 Tree = dict[str, Any]
+"""Nested dicts of arrays and JSON values."""
 
 
 def write_checkpoint(folder: Path, tree: Tree) -> None:
     """Writes nested dicts of arrays and JSON values."""
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[np.generic]] = {}
     skeleton = _split(tree, "", arrays)
     document = {"schema": SCHEMA, "tree": skeleton}
     replace_folder(
@@ -75,14 +77,13 @@ def read_checkpoint(folder: Path) -> Tree:
         arrays = load_tensors((folder / TENSORS).read_bytes())
     except (OSError, SafetensorError) as error:
         raise _unreadable(folder, error) from error
-    tree: Tree = _join(document["tree"], arrays)
-    return tree
+    return {key: _join(item, arrays) for key, item in document["tree"].items()}
 
 
-def _document(folder: Path) -> dict[str, Any]:
+def _document(folder: Path) -> Tree:
     file = folder / STATE
     try:
-        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        document: Tree = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _unreadable(folder, error) from error
     if document.get("schema") != SCHEMA:
@@ -104,7 +105,7 @@ def _unreadable(folder: Path, error: Exception) -> SchemaError:
     )
 
 
-def refuse_other_config(folder: Path, saved: dict[str, Any], config: ExperimentConfig) -> None:
+def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> None:
     """A checkpoint continues the experiment it was made by."""
     before, now = flatten(saved), flatten(config.model_dump(mode="json", by_alias=True))
     for key in sorted(before.keys() | now.keys()):
@@ -118,7 +119,7 @@ def refuse_other_config(folder: Path, saved: dict[str, Any], config: ExperimentC
         )
 
 
-def _split(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:
+def _split(value: object, path: str, arrays: dict[str, NDArray[np.generic]]) -> object:
     if isinstance(value, np.ndarray):
         # An empty or scalar array keeps its shape; safetensors wants contiguous memory.
         arrays[path] = np.ascontiguousarray(value).reshape(value.shape)
@@ -132,7 +133,7 @@ def _split(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:
     return value
 
 
-def _join(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+def _join(value: object, arrays: Mapping[str, object]) -> object:
     if isinstance(value, dict):
         if value.keys() == {"$array"}:
             return arrays[value["$array"]]

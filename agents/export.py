@@ -6,11 +6,9 @@ import hashlib
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from agents.folder import (
     SCHEMA,
@@ -24,6 +22,7 @@ from agents.learner import Learner, by_feature
 from agents.network import parameters
 from agents.offline import dataset_hashes, datasets_of
 from dsp_gym import __version__
+from dsp_gym.arrays import Floats32
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.evaluation.experiment import ExperimentConfig
@@ -65,7 +64,7 @@ def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -
     return write_folder(target, document, weights, config_text(config), card(document, config))
 
 
-def actor_weights(weights: dict[str, NDArray[Any]], learner: Learner) -> Weights:
+def actor_weights(weights: dict[str, Floats32], learner: Learner) -> Weights:
     """The weights that decide."""
     return {name: weights[name] for name in parameters(learner.shape)}
 

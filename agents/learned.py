@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +93,7 @@ class LearnedPolicy:
         """Lowest and highest value of each feature in training, a little widened."""
         return self.document.observation.quantiles
 
-    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[Any]]:
+    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[np.generic]]:
         """The observation by feature, (J, V) or (J,), for the out-of-distribution guardrail.
 
         Leaves the memory of past snapshots as it is.
@@ -153,7 +152,7 @@ def _reason(snapshot: MetricsSnapshot, pairs: Ints, job: int) -> str:
 
 
 def _refuse_other_spaces(
-    document: PolicyDocument, weights: Mapping[str, NDArray[Any]], file: Path
+    document: PolicyDocument, weights: Mapping[str, NDArray[np.generic]], file: Path
 ) -> None:
     """A network must be fed what it was trained on, number by number."""
     for key, found, expected in (

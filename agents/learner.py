@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
 from agents.actor_critic import MaskableVertexPolicy, VertexPolicy, policy_arguments
-from agents.checkpoint import read_checkpoint, refuse_other_config, write_checkpoint
+from agents.checkpoint import Tree, read_checkpoint, refuse_other_config, write_checkpoint
 from agents.cloning import Demonstrations, clone, demonstrate
 from agents.environment import training_batch, validation_batch
 from agents.network import NetworkShape
@@ -59,7 +58,7 @@ class BestWeights:
 
     steps: int = 0
     figures: dict[str, float] = field(default_factory=dict)
-    weights: dict[str, NDArray[Any]] = field(default_factory=dict)
+    weights: dict[str, Floats32] = field(default_factory=dict)
 
 
 class Learner:
@@ -140,7 +139,7 @@ class Learner:
         if not self.best.weights or figures["return"] > self.best.figures["return"]:
             self.best = BestWeights(steps, figures, self.weights())
 
-    def weights(self) -> dict[str, NDArray[Any]]:
+    def weights(self) -> dict[str, Floats32]:
         """The network's weights, by the names NumPy inference knows."""
         network = self.model.policy.features_extractor
         return {key: value.numpy().copy() for key, value in network.state_dict().items()}
@@ -367,7 +366,7 @@ def _schedule(agent: AgentConfig) -> float | Callable[[float], float]:
     return lambda remaining: rate * remaining
 
 
-def _random_state() -> dict[str, Any]:
+def _random_state() -> dict[str, object]:
     """Stable-Baselines3 draws from the three global generators."""
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
     version, internal, gauss = random.getstate()
@@ -388,7 +387,7 @@ def _random_state() -> dict[str, Any]:
     }
 
 
-def _restore_random(saved: dict[str, Any]) -> None:
+def _restore_random(saved: Tree) -> None:
     torch.set_rng_state(torch.from_numpy(saved["torch"]))
     numpy, python = saved["numpy"], saved["python"]
     np.random.set_state(  # noqa: NPY002

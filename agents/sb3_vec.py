@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
+from agents.checkpoint import Tree
 from dsp_gym.arrays import Bools, Floats, Floats32
 from dsp_gym.envs.action import MEMORY_MOVES, MOVES
 from dsp_gym.envs.batch import AutoscaleBatch
@@ -16,7 +18,9 @@ from dsp_gym.envs.observation import LIMIT
 
 __all__ = ["Sb3VecEnv"]
 
-Infos = list[dict[str, Any]]
+Infos = list[dict[str, object]]
+Indices = int | Iterable[int] | None
+"""Rows of the batch: one, several, or all."""
 
 
 class Sb3VecEnv(VecEnv):
@@ -59,7 +63,7 @@ class Sb3VecEnv(VecEnv):
         self._lengths[:] = 0
         return self.batch.reset()
 
-    def step_async(self, actions: NDArray[Any]) -> None:
+    def step_async(self, actions: NDArray[np.generic]) -> None:
         self._actions = np.asarray(actions, dtype=np.int64)
 
     def step_wait(self) -> tuple[Floats32, Floats32, Bools, Infos]:
@@ -87,7 +91,9 @@ class Sb3VecEnv(VecEnv):
     def close(self) -> None:
         pass
 
-    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> Any:
+    def env_method(
+        self, method_name: str, *args: object, indices: Indices = None, **kwargs: object
+    ) -> Any:
         # sb3-contrib stacks what comes back; the masks of all jobs are that stack already.
         if method_name != "action_masks":
             raise AttributeError(f"the jobs of a batch have no method '{method_name}'")
@@ -97,18 +103,18 @@ class Sb3VecEnv(VecEnv):
     def has_attr(self, attr_name: str) -> bool:
         return attr_name == "action_masks"
 
-    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[object]:
         if attr_name != "render_mode":
             raise AttributeError(f"the jobs of a batch have no attribute '{attr_name}'")
         return [None] * len(self._rows(indices))
 
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+    def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         raise AttributeError(f"'{attr_name}' cannot be set on single jobs of a batch")
 
-    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+    def env_is_wrapped(self, wrapper_class: type[object], indices: Indices = None) -> list[bool]:
         return [False] * len(self._rows(indices))
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Tree:
         """Everything the next step depends on, exact."""
         return {
             "batch": self.batch.save(),
@@ -116,7 +122,7 @@ class Sb3VecEnv(VecEnv):
             "lengths": self._lengths.copy(),
         }
 
-    def load(self, saved: dict[str, Any]) -> None:
+    def load(self, saved: Tree) -> None:
         """Goes on from `save()`."""
         self.batch.load(saved["batch"])
         self._returns[:] = saved["returns"]
@@ -128,5 +134,5 @@ class Sb3VecEnv(VecEnv):
         scale = 1.0 - self.discount
         return (reward * np.where(terminated, 1.0, scale)).astype(np.float32)
 
-    def _rows(self, indices: Any) -> list[int]:
+    def _rows(self, indices: Indices) -> list[int]:
         return list(self._get_indices(indices))

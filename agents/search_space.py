@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dsp_gym.evaluation.tuning.space import Pick
 
 __all__ = ["agent"]
 
 
-def agent(pick: Pick) -> dict[str, Any]:
+def agent(pick: Pick) -> dict[str, object]:
     """PPO's hyper-parameters; names as in an experiment's `agent` section.
 
     The size of a rollout and the network stay as the experiment has them: they trade speed, not

@@ -16,9 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -58,6 +59,18 @@ class ClaimResult:
     holds: bool
 
 
+class ClaimDocument(TypedDict):
+    """Everything measured for the claim, as its JSON file holds it."""
+
+    experiment: str
+    machine: dict[str, str | int]
+    agents: list[str]
+    loads: int | None
+    ds2_tuned: Mapping[str, object]
+    tuning: Mapping[str, object] | None
+    verdicts: list[dict[str, object]]
+
+
 def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfig:
     """DS2 with the parameters that `dsp-gym tune` found on the experiment's training loads.
 
@@ -90,7 +103,7 @@ def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
 
 def claim(
     config: ExperimentConfig, agents: list[Entrant], tuned: PolicyConfig, jobs: tuple[str, ...] = ()
-) -> dict[str, Any]:
+) -> ClaimDocument:
     """Agents against DS2, tuned DS2 and both Justins on the experiment's job; other jobs beside."""
     others: tuple[str | PolicyConfig, ...] = ("ds2", tuned, "justin-paper", "justin-artifact")
     names = ("ds2", "ds2-tuned", "justin-paper", "justin-artifact")
@@ -147,7 +160,7 @@ def _column(card: Scorecard, job: str, policy: str, metric: str) -> Floats:
     return np.array([cell.metrics[metric] for cell in cells])
 
 
-def _plain(verdict: ClaimResult) -> dict[str, Any]:
+def _plain(verdict: ClaimResult) -> dict[str, object]:
     return {
         name: round(value, 5) if isinstance(value, float) else value
         for name in ClaimResult.__slots__
@@ -177,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.out is not None:
         write_atomic(given.out, text)
     sys.stdout.write(text)
-    bound = [v for v in result["verdicts"] if v["against"].startswith("ds2")]
+    bound = [v for v in result["verdicts"] if str(v["against"]).startswith("ds2")]
     return 0 if all(v["holds"] for v in bound if v["job"] in config.jobs) else 1
 
 

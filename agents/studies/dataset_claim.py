@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -51,7 +51,9 @@ USER_ERROR, INTERRUPTED = 2, 130
 Say = Callable[[str], object]
 
 
-def cloning(config: ExperimentConfig, runs: Path, say: Say = lambda text: None) -> dict[str, Any]:
+def cloning(
+    config: ExperimentConfig, runs: Path, say: Say = lambda text: None
+) -> dict[str, object]:
     """The clone of every seed and its teacher on the same unseen loads, without guardrails."""
     clones = [
         Entrant(policy=str(runs / f"seed-{seed}" / "policy"), name=f"seed-{seed}")
@@ -83,7 +85,17 @@ def cloning(config: ExperimentConfig, runs: Path, say: Say = lambda text: None) 
     }
 
 
-def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> dict[str, Any]:
+class Change(TypedDict):
+    """A metric of clones against their teacher's; changes are relative."""
+
+    teacher: float
+    clone: float
+    change: float
+    interval: list[float]
+    by_seed: list[float]
+
+
+def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> Change:
     """How far the clones are from the teacher, relative to him; their mean, and each."""
     teacher = _column(card, TEACHER, metric)[:, None]
     theirs = np.stack([_column(card, name, metric) for name in clones], axis=1)
@@ -99,7 +111,7 @@ def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> dict[str, An
 
 def offline(
     config: ExperimentConfig, runs: Path, *, resume: bool = False, say: Say = lambda text: None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Curves with and without the dataset, and the steps each needs.
 
     Args:
@@ -288,7 +300,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if result["holds"] else 1
 
 
-def _result(given: argparse.Namespace) -> dict[str, Any]:
+def _result(given: argparse.Namespace) -> dict[str, object]:
     config = load_model(ExperimentConfig, "experiments", find("experiments", given.config))
     if given.seeds:
         agent = config.agent.model_copy(update={"seeds": tuple(given.seeds)})

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from agents.checkpoint import checkpoint_steps, has_checkpoint, refuse_other_config
+from agents.checkpoint import Tree, checkpoint_steps, has_checkpoint, refuse_other_config
 from agents.learner import Learner
 from agents.offline import dataset_hashes
 from agents.training import stopped_by_interrupt
@@ -107,11 +106,11 @@ def _kept(file: Path, config: ExperimentConfig, seed: int) -> Curve:
     if not file.exists():
         return {}
     try:
-        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        document: Tree = json.loads(file.read_text(encoding="utf-8"))
         if document.get("schema") != SCHEMA:
             raise ValueError(f"expected '{SCHEMA}', found {document.get('schema')!r}")
         returns = {int(step): float(value) for step, value in document["returns"]}
-        before: dict[str, Any] = document["config"]
+        before: Tree = document["config"]
         learned_from = {
             "seed": document["seed"],
             # The learning rate falls over them.

@@ -48,6 +48,7 @@ TRANSITION_COLUMNS = (
 )
 
 TransitionRow = Mapping[str, Any]
+"""One row of a dataset's transitions by column, see `TRANSITION_COLUMNS`."""
 
 
 class Tables(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from dsp_gym.calibration.mst_fit import ENOUGH_GROUPS, MstFit
 from dsp_gym.calibration.mst_tables import MstRun
@@ -47,7 +46,7 @@ class MstReport:
     left_out_error: float | None  # mean absolute log error over slot counts left out of the fit
     forms: dict[str, float | None]  # of every form that was tried
     parameters: dict[str, float]
-    memory_effect: dict[str, Any] | None
+    memory_effect: dict[str, object] | None
     enough_mib: float
     rows: tuple[MstRow, ...]
     warnings: tuple[str, ...]
@@ -57,7 +56,7 @@ class MstReport:
         """Median absolute error over the cells with enough memory, which the fit has seen."""
         return statistics.median(abs(row.error) for row in self.rows if row.enough_memory)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values for JSON."""
         rows = [asdict(row) | {"error": row.error} for row in self.rows]
         return asdict(self) | {"rows": rows, "median_error": self.median_error}
@@ -174,7 +173,7 @@ def _parameters(fit: MstFit) -> dict[str, float]:
     return found | {name: value for name, value in named.items() if value > 0}
 
 
-def _effect(fit: MstFit) -> dict[str, Any] | None:
+def _effect(fit: MstFit) -> dict[str, object] | None:
     effect = fit.model.memory
     if effect is None:
         return None
@@ -186,7 +185,7 @@ def _effect(fit: MstFit) -> dict[str, Any] | None:
     }
 
 
-def _effect_text(effect: dict[str, Any] | None) -> str:
+def _effect_text(effect: dict[str, object] | None) -> str:
     if effect is None:
         return "none seen"
     return (

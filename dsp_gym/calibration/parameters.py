@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.spec import Efficiency, JobSpec, Vertex
@@ -130,7 +130,7 @@ def with_parameters(
     spreads, vertices = {}, []
     for vertex in spec.vertices:
         own = {p.field: value for p, value in values.items() if p.vertex == vertex.name}
-        update: dict[str, Any] = {}
+        update: dict[str, object] = {}
         if "cpu_us_per_record" in own:
             update["cpu_us_per_record"] = own["cpu_us_per_record"]
         if "efficiency.a" in own:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import SupportsFloat, cast
 
 from dsp_gym.calibration.agreement import Agreement
 from dsp_gym.calibration.config import CalibrationConfig
@@ -39,9 +40,9 @@ class CalibrationReport:
     agreement: Agreement | None
     job_yaml: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Everything as plain values; unknown is None."""
-        document: dict[str, Any] = _plain(
+        return _plain_fields(
             {
                 "schema": SCHEMA,
                 "job": self.spec.job,
@@ -66,7 +67,6 @@ class CalibrationReport:
                 ],
             }
         )
-        return document
 
     def facts(self) -> list[list[str]]:
         """Errors on fitted and on held-out runs, for a table of three columns."""
@@ -146,14 +146,19 @@ class CalibrationReport:
         return rows
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+def _plain_fields(fields: Mapping[str, object]) -> dict[str, object]:
+    return {str(key): _plain(value) for key, value in fields.items()}
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it: numbers that are not finite become None."""
+    if isinstance(value, Mapping):
+        return _plain_fields(value)
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, (bool, str, int)) or value is None:
         return value
-    number = float(value)
+    number = float(cast(SupportsFloat, value))
     return number if math.isfinite(number) else None
 
 

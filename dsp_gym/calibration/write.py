@@ -16,6 +16,9 @@ from dsp_gym.job.spec import JobSpec
 
 __all__ = ["job_yaml"]
 
+Section = dict[str, Any]
+"""A section of a job file, as YAML has it."""
+
 
 def job_yaml(fit: Fit, spec: JobSpec, times: RescaleTimes, runs: int, script: str) -> str:
     """The text of a job file.
@@ -27,7 +30,7 @@ def job_yaml(fit: Fit, spec: JobSpec, times: RescaleTimes, runs: int, script: st
         runs: how many runs were fitted.
         script: the command that gives these numbers.
     """
-    document: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    document: Section = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     document["used_in_fit"] = [f"{runs} recorded runs"]
     document["fit_script"] = script
     vertices = {vertex["name"]: vertex for vertex in document["vertices"]}
@@ -43,7 +46,7 @@ def job_yaml(fit: Fit, spec: JobSpec, times: RescaleTimes, runs: int, script: st
     return yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
 
 
-def _set(vertex: dict[str, Any], path: str, parameter: Fitted, runs: int) -> None:
+def _set(vertex: Section, path: str, parameter: Fitted, runs: int) -> None:
     *parents, last = path.split(".")
     if last == READ_SPREAD:  # of the measurement, not of the job
         return
@@ -59,7 +62,7 @@ def _set(vertex: dict[str, Any], path: str, parameter: Fitted, runs: int) -> Non
     }
 
 
-def _source_rescale(rescale: dict[str, Any], times: RescaleTimes) -> None:
+def _source_rescale(rescale: Section, times: RescaleTimes) -> None:
     if "outage_s" in rescale:
         rescale["outage_s"] = [_rounded(value) for value in rescale["outage_s"]]
     if times.savepoint_mib_per_s is not None:
@@ -69,7 +72,7 @@ def _source_rescale(rescale: dict[str, Any], times: RescaleTimes) -> None:
         )
 
 
-def _sourced(value: float, source: str) -> dict[str, Any]:
+def _sourced(value: float, source: str) -> dict[str, object]:
     return {"value": _rounded(value), "source": source}
 
 

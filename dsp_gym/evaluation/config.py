@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -36,7 +36,7 @@ class Entrant(ConfigModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _labelled(cls, data: Any) -> Any:
+    def _labelled(cls, data: object) -> object:
         entry = {"policy": data} if isinstance(data, str | PolicyConfig) else data
         if not isinstance(entry, dict):
             return entry

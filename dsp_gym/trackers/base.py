@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 __all__ = ["NullTracker", "Tracker", "flatten"]
 
@@ -18,7 +18,7 @@ class Tracker(Protocol):
     def start(self, name: str, tags: Mapping[str, str]) -> None:
         """Begins the run."""
 
-    def params(self, values: Mapping[str, Any]) -> None:
+    def params(self, values: Mapping[str, object]) -> None:
         """Records a nested document as dotted parameters."""
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
@@ -42,7 +42,7 @@ class NullTracker:
     def start(self, name: str, tags: Mapping[str, str]) -> None:
         pass
 
-    def params(self, values: Mapping[str, Any]) -> None:
+    def params(self, values: Mapping[str, object]) -> None:
         pass
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
@@ -58,13 +58,13 @@ class NullTracker:
         pass
 
 
-def flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(document: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """A nested document with dotted keys.
 
     >>> flatten({"agent": {"gamma": 0.97, "seeds": [0, 1]}})
     {'agent.gamma': 0.97, 'agent.seeds': [0, 1]}
     """
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for key, value in document.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):

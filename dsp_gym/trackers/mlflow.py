@@ -61,7 +61,7 @@ class MlflowTracker:
     def __init__(self, uri: str = DEFAULT_URI, experiment: str = "dsp-gym") -> None:
         self.run_id: str | None = None
         self._uri = uri
-        self._pending: list[Any] = []
+        self._pending: list[object] = []
         with _mlflow_errors(uri):
             self._client = _client(uri)
             found = self._client.get_experiment_by_name(experiment)
@@ -76,7 +76,7 @@ class MlflowTracker:
             run = self._client.create_run(self._experiment, run_name=name, tags=dict(tags))
         self.run_id = run.info.run_id
 
-    def params(self, values: Mapping[str, Any]) -> None:
+    def params(self, values: Mapping[str, object]) -> None:
         from mlflow.entities import Param
 
         params = [
@@ -328,7 +328,7 @@ def _artifact_root(uri: str, experiment: str) -> str | None:
     return (path.absolute().parent / "mlartifacts" / experiment).as_uri()
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 

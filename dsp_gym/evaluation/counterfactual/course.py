@@ -69,7 +69,7 @@ class Course:
     decided: Mapping[str, Decided]
     held: int  # slots in which nothing could be seen or asked, with the reason in the journal
     interval_s: float  # between decisions
-    configuration: Mapping[str, Any] | None  # of the run, where the journal holds it
+    configuration: Mapping[str, object] | None  # of the run, where the journal holds it
     simulated: bool = False  # whether the job was one
 
     def __len__(self) -> int:
@@ -147,18 +147,22 @@ def read_course(folder: str | Path, job: str | None = None) -> Course:
     return _course(job or jobs[0], [e for e in entries if e.job == (job or jobs[0])])
 
 
+Body = Mapping[str, Any]
+"""The body of a journal's entry; its fields depend on the kind."""
+
+
 @dataclass(slots=True)
 class _Slot:
-    seen: Mapping[str, Any]
-    decisions: dict[str, Mapping[str, Any]]
-    outcome: Mapping[str, Any]
+    seen: Body
+    decisions: dict[str, Body]
+    outcome: Body
 
 
 def _course(job: str, entries: Sequence[Entry]) -> Course:
     slots: list[_Slot] = []
     failures: dict[str, Counter[str]] = {}
     held = 0
-    configuration: Mapping[str, Any] | None = None
+    configuration: Mapping[str, object] | None = None
     simulated = False
     savepoints: list[tuple[float, float]] = []
     for entry in entries:
@@ -259,9 +263,9 @@ def _decided(
     )
 
 
-def _guardrails(interventions: Iterable[Mapping[str, Any]]) -> set[str]:
+def _guardrails(interventions: Iterable[Body]) -> set[str]:
     return {str(found["guardrail"]) for found in interventions}
 
 
-def _number(value: Any) -> float:
+def _number(value: float | None) -> float:
     return float("nan") if value is None else float(value)

@@ -55,13 +55,13 @@ class AgentObjective:
         # By name: the library stands below the agents, and works without them and without torch.
         self._training: Any = importlib.import_module("agents.training")
 
-    def config(self, params: Mapping[str, Any]) -> ExperimentConfig:
+    def config(self, params: Mapping[str, object]) -> ExperimentConfig:
         """The experiment with these hyper-parameters, as it would be trained in full."""
         document = self._config.model_dump(mode="json", by_alias=True)
         agent = with_params(document["agent"], params)
         return parse(ExperimentConfig, {**document, "agent": agent}, "the search space")
 
-    def score(self, params: Mapping[str, Any], told: OnSteps) -> Score:
+    def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
         config = self.config(params)
         agent = config.agent.model_copy(
             update={
@@ -88,7 +88,7 @@ class AgentObjective:
         figures = {key: float(value) for key, value in result.validation.items()}
         return Score(-figures["return"], 0.0, figures)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         loads = self._loads.model_dump(mode="json", by_alias=True)
         return {
             "tuned_on": self._config.name,

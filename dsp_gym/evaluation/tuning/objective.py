@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -53,10 +53,10 @@ class Score:
 class Objective(Protocol):
     """Judges parameters."""
 
-    def score(self, params: Mapping[str, Any], told: OnSteps) -> Score:
+    def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
         """Runs them on training loads."""
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         """What a score depends on, as it stands in the record of where parameters come from."""
 
 
@@ -117,11 +117,11 @@ class PolicyObjective:
         )
         self._unit = _reference_cost_per_s(self.benchmark)
 
-    def config(self, params: Mapping[str, Any]) -> PolicyConfig:
+    def config(self, params: Mapping[str, object]) -> PolicyConfig:
         """The policy with these parameters."""
         return PolicyConfig(policy=self.base.policy, params=with_params(self.base.params, params))
 
-    def score(self, params: Mapping[str, Any], told: OnSteps) -> Score:
+    def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
         earned: list[float] = []
 
         def observe(_label: str, taken: int, steps: int, step: Step) -> None:
@@ -151,7 +151,7 @@ class PolicyObjective:
         metrics["reward"] = float(np.mean(earned))
         return Score(-metrics["reward"], 0.0, metrics)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         b = self.benchmark
         bound = {"max_slo_share": self.max_slo_share} if self.goal == "cost" else {}
         weights = {"weights": self._weights.model_dump()} if self.goal == "reward" else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -17,7 +16,7 @@ from dsp_gym.policies.config import PolicyConfig
 __all__ = ["provenance", "write_experiment", "write_policy"]
 
 
-def provenance(best: BestTrial, about: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def provenance(best: BestTrial, about: Mapping[str, object], seed: int) -> dict[str, object]:
     """Where parameters come from, and how much better than the default they did there."""
     return {
         **about,
@@ -31,19 +30,19 @@ def provenance(best: BestTrial, about: Mapping[str, Any], seed: int) -> dict[str
     }
 
 
-def write_policy(file: Path, policy: PolicyConfig, record: Mapping[str, Any]) -> Path:
+def write_policy(file: Path, policy: PolicyConfig, record: Mapping[str, object]) -> Path:
     """A policy's file; whole or not at all."""
     document = policy.model_copy(update={"provenance": dict(record)})
     return write_atomic(file, _comment(_summary(record)) + _yaml(document.model_dump(mode="json")))
 
 
-def write_experiment(file: Path, config: ExperimentConfig, record: Mapping[str, Any]) -> Path:
+def write_experiment(file: Path, config: ExperimentConfig, record: Mapping[str, object]) -> Path:
     """An experiment with tuned hyper-parameters; the record stands above it, as a comment."""
     head = _comment(f"{_summary(record)}\n{_yaml({'provenance': dict(record)})}")
     return write_atomic(file, head + _yaml(config.model_dump(mode="json", by_alias=True)))
 
 
-def _summary(record: Mapping[str, Any]) -> str:
+def _summary(record: Mapping[str, object]) -> str:
     best = "the defaults, as nothing better was found" if record["best_trial"] is None else "best"
     late = "" if record["within_bound"] else "; none was within the bound on SLO violations"
     return f"dsp-gym tune on {record['tuned_on']}: {best} in {record['trials']} trials{late}."
@@ -53,7 +52,7 @@ def _comment(text: str) -> str:
     return "".join(f"# {line}\n" for line in text.splitlines())
 
 
-def _yaml(document: Mapping[str, Any]) -> str:
+def _yaml(document: Mapping[str, object]) -> str:
     return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=98)
 
 

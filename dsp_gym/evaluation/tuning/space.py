@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 
@@ -37,7 +37,7 @@ class Pick(Protocol):
         """One of the values."""
 
 
-SearchSpace = Callable[[Pick], dict[str, Any]]
+SearchSpace = Callable[[Pick], dict[str, object]]
 """Picks parameters, as they would stand in a policy's file; every pick must be a valid one."""
 
 
@@ -72,16 +72,19 @@ def tunable() -> tuple[str, ...]:
     return tuple(_entries())
 
 
-def with_params(base: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters with those that were found put over them, level by level.
+def with_params(base: Mapping[str, object], found: Mapping[str, object]) -> dict[str, object]:
+    """Parameters, overridden by those that were found, level by level.
 
-    >>> merged({"ds2": {"interval_s": 30, "min_down": 1}}, {"ds2": {"min_down": 2}})
+    >>> with_params({"ds2": {"interval_s": 30, "min_down": 1}}, {"ds2": {"min_down": 2}})
     {'ds2': {'interval_s': 30, 'min_down': 2}}
     """
     whole = dict(base)
     for key, value in found.items():
-        both = isinstance(value, Mapping) and isinstance(whole.get(key), Mapping)
-        whole[key] = with_params(whole[key], value) if both else value
+        below = whole.get(key)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            whole[key] = with_params(below, value)
+        else:
+            whole[key] = value
     return whole
 
 

@@ -31,7 +31,7 @@ DEFAULT = -1
 class BestTrial:
     """The best parameters so far."""
 
-    params: Mapping[str, Any]
+    params: Mapping[str, object]
     score: Score
     trial: int  # -1: none was better than the parameters as they are
     default: Score
@@ -130,7 +130,7 @@ class _Interruptible:
     def __init__(self, objective: Objective, interrupt: _Interrupt) -> None:
         self._objective, self._interrupt = objective, interrupt
 
-    def score(self, params: Mapping[str, Any], told: OnSteps) -> Score:
+    def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
         self._interrupt.judging = True
         try:
             if self._interrupt.asked:
@@ -139,7 +139,7 @@ class _Interruptible:
         finally:
             self._interrupt.judging = False
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         return self._objective.about()
 
 

@@ -8,7 +8,6 @@ batch, as in evaluation, and on for one job, as in `dsp-gym decide` and `dsp-gym
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -113,9 +112,9 @@ def recorded(specs: Sequence[JobSpec], jobs: int) -> list[MetricsSnapshot]:
 
 def chain(vertices: int) -> JobSpec:
     """A source, stateful and stateless operators in turn, a sink; carries its own load."""
-    listed: list[dict[str, Any]] = [{"name": "v0", "kind": "source", "cpu_us_per_record": 1}]
+    listed: list[dict[str, object]] = [{"name": "v0", "kind": "source", "cpu_us_per_record": 1}]
     for v in range(1, vertices):
-        vertex: dict[str, Any] = {
+        vertex: dict[str, object] = {
             "name": f"v{v}",
             "inputs": [{"from": f"v{v - 1}", "ship": "HASH"}],
             "cpu_us_per_record": 50,

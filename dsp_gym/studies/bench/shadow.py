@@ -19,7 +19,6 @@ import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +57,7 @@ class Figure:
     method: str = ""  # where the name does not say how it was measured
 
 
-def configuration(folder: Path) -> dict[str, Any]:
+def configuration(folder: Path) -> dict[str, object]:
     """Four policies on a chain of sixteen vertices; its job file is written into the folder."""
     job = folder / "chain.yaml"
     job.write_text(chain(LARGE).model_dump_json(by_alias=True, exclude_defaults=True))
@@ -92,7 +91,7 @@ def bench_shadow(decisions: int = 1440, starts: int = 3, replayed_h: int = 24) -
     ]
 
 
-def _decisions(document: dict[str, Any], decisions: int) -> list[Figure]:
+def _decisions(document: dict[str, object], decisions: int) -> list[Figure]:
     config = parse(RunConfig, document, "bench")
     took: list[float] = []
     elsewhere = Elsewhere(load="diurnal", duration_s=60 * (decisions + WARM_UP + 1))
@@ -107,7 +106,9 @@ def _decisions(document: dict[str, Any], decisions: int) -> list[Figure]:
         begun = time.perf_counter()
         shown.run.run(steps=decisions + WARM_UP)
         whole_s = time.perf_counter() - begun
-        journal = sum(file.stat().st_size for file in Path(document["journal"]).rglob("*.jsonl"))
+        journal = sum(
+            file.stat().st_size for file in Path(str(document["journal"])).rglob("*.jsonl")
+        )
     took_ms = 1000 * np.array(took[WARM_UP:])
     return [
         Figure("decision p50", "ms", float(np.percentile(took_ms, 50))),
@@ -118,7 +119,7 @@ def _decisions(document: dict[str, Any], decisions: int) -> list[Figure]:
     ]
 
 
-def _started(document: dict[str, Any], folder: Path) -> tuple[float, float]:
+def _started(document: dict[str, object], folder: Path) -> tuple[float, float]:
     """Seconds until a process is ready, and the memory it holds some decisions later, MiB."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

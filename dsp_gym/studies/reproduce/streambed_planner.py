@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ KEY_GROUPS = 2048
 AT_SCALE = ("q5", "q11")
 """Queries with a job file for budgets far beyond the testbed."""
 
-QUERIES: dict[str, tuple[dict[str, Any], tuple[int, ...] | None, float, float]] = {
+QUERIES: dict[str, tuple[dict[str, object], tuple[int, ...] | None, float, float]] = {
     "q1": ({}, None, -0.1, 0.1),
     "q5": ({"estimator": {"warm_up_s": 450, "timeout_s": 900}}, (2, 3), 0.0, 0.3),
     "q11": ({}, None, -0.1, 0.1),

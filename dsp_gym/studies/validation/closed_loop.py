@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -161,7 +161,7 @@ def along(
     return same
 
 
-def summary(case: Case, policy: str, found: LoopResult, model: LoopResult) -> dict[str, Any]:
+def summary(case: Case, policy: str, found: LoopResult, model: LoopResult) -> dict[str, object]:
     """Figures of one case, with what they are held to."""
     final, predicted = found.steps[-1], model.steps[-1]
     apart = {v: predicted.parallelism[v] - p for v, p in final.parallelism.items()}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -117,7 +117,7 @@ def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> 
         place.rest.cancel(place.rest.find_job(name).id)
 
 
-def scored(root: Path, job: str, reports: Path, seeds: int) -> dict[str, Any]:
+def scored(root: Path, job: str, reports: Path, seeds: int) -> dict[str, object]:
     """A pair of journals, with the calibrated model of the job."""
     document = calibrated(job, reports).model_dump(
         mode="json", by_alias=True, exclude_defaults=True
@@ -127,7 +127,7 @@ def scored(root: Path, job: str, reports: Path, seeds: int) -> dict[str, Any]:
     return compared(root / "justin", root / "ds2", configured(str(file)), seeds)
 
 
-def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[str, Any]:
+def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[str, object]:
     """What the scorecard of one journal says, beside what the other journal shows."""
     card = evaluate_journal(journal, config, how=CounterfactualConfig(seeds=seeds))
     course, beside = read_course(journal), read_course(other)
@@ -204,7 +204,7 @@ def main(
 ) -> None:
     """Run both policies on real jobs under one load, and hold the scorecard against them."""
     place = None if rescore else reach(PlaceConfig(home=home))
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for one in job or LOADS:
         if place is None:
             root = newest(journal / one)

@@ -14,7 +14,7 @@ import json
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -119,7 +119,7 @@ def _words(spec: JobSpec) -> int:
 
 def _figures(
     journal: Path, turns: int, emitted: float, received: float, spec: JobSpec
-) -> dict[str, Any]:
+) -> dict[str, object]:
     entries = list(read(journal))
     kinds = Counter(entry.kind for entry in entries)
     events = Counter(e.body["event"] for e in entries if e.kind == "actuation")

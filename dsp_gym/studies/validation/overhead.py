@@ -19,7 +19,7 @@ import math
 import statistics
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -98,7 +98,8 @@ def main(
     typer.echo(json.dumps(figures))
 
 
-def _pair(cluster: LocalCluster, spec: JobSpec, job_id: str, *, first_on: bool) -> dict[str, Any]:
+def _pair(cluster: LocalCluster, spec: JobSpec, job_id: str, *, first_on: bool) -> dict[str, float]:
+    """Records per second with and without collection, by `on` and `off`."""
     row = {}
     for on in (first_on, not first_on):
         if on:
