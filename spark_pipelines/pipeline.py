@@ -12,7 +12,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import SAMPLE_S
 from spark_pipelines.config import DatasetConfig
@@ -20,7 +22,7 @@ from spark_pipelines.days import day_of_column
 from spark_pipelines.sources import Inputs
 from spark_pipelines.splits import reach_s, with_split
 
-__all__ = ["Keep", "Made", "known_metrics", "made_of"]
+__all__ = ["Keep", "Made", "cost_factors", "known_metrics", "made_of"]
 
 
 Keep = Callable[[DataFrame, str], DataFrame]
@@ -49,7 +51,8 @@ def made_of(
         keep: puts down what is read many times, by a name, and gives it back to be read.
     """
     loads = {run: load for i in inputs for run, load in i.facts.loads.items()}
-    made, decisions = Made(), [i.decisions for i in inputs]
+    headroom = config.transitions.env.start_headroom
+    made, decisions = Made(), [_in_unit(i, headroom) for i in inputs]
     sampled = [i for i in inputs if i.raw is not None]
     if sampled:
         made = _with_samples(sampled, config, specs, loads, decisions, keep)
@@ -118,6 +121,38 @@ def _with_samples(
                 counts[name] = _counted(outside, f.lit(f"{name}:at_split"))
     account = accounting(flagged)
     return Made(tables, counts, account, failures(judged), quarantined)
+
+
+def cost_factors(specs: Mapping[str, JobSpec], given: float, wanted: float) -> dict[str, float]:
+    """What brings costs in the unit of one `start_headroom` to that of another.
+
+    Args:
+        specs: the jobs by name.
+        given: utilization behind the unit of the costs.
+        wanted: utilization behind the unit they are to have.
+
+    Returns:
+        By job, the factor: 1 where both units are the same configuration's cost.
+    """
+    found = {}
+    for job, spec in specs.items():
+        topology = Topology.of([spec])
+        units = [
+            reference_cost_per_s(topology.tables, topology.row, headroom)
+            for headroom in (given, wanted)
+        ]
+        found[job] = float(units[0][0] / units[1][0])
+    return found
+
+
+def _in_unit(inputs: Inputs, headroom: float) -> DataFrame | None:
+    """The decisions of a source, their cost in the dataset's unit."""
+    decisions, given = inputs.decisions, inputs.facts.headroom
+    if decisions is None or given is None or given == headroom:
+        return decisions
+    factors = cost_factors(inputs.specs, given, headroom)
+    pairs = [f.lit(part) for pair in factors.items() for part in pair]
+    return decisions.withColumn("cost", f.col("cost") * f.create_map(*pairs)[f.col("job")])
 
 
 def known_metrics(names: Collection[str]) -> list[str]:

@@ -61,10 +61,15 @@ def inputs_of(
     """Every partition that the sources hold, and the hash of what it is made from."""
     common = _settings(config, specs)
     pieces: dict[Partition, list[tuple[str, str, str]]] = {}
+    headroom = config.transitions.env.start_headroom
     for source in facts:
+        other_unit = source.headroom not in (None, headroom)
         for piece in source.pieces:
+            sha256 = piece.sha256
+            if other_unit:
+                sha256 = document_sha256([sha256, "cost brought from headroom", source.headroom])
             for partition in piece.partitions:
-                pieces.setdefault(partition, []).append((source.name, piece.name, piece.sha256))
+                pieces.setdefault(partition, []).append((source.name, piece.name, sha256))
     return {
         partition: document_sha256([common, job_hash(specs[partition[0]]), sorted(found)])
         for partition, found in sorted(pieces.items())

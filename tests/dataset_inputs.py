@@ -44,11 +44,11 @@ def simulated(spec: JobSpec | None = None, rate_per_s: float = LOAD_PER_S) -> Si
     return jobs
 
 
-def recording(folder: Path, seconds: int = 600, runs: int = 2) -> Path:
-    """A recording of a simulated job."""
+def recording(folder: Path, seconds: int = 600, runs: int = 2, maps: int = 2) -> Path:
+    """A recording of a simulated job with so many tasks of its map."""
     made = SimulatedRecording(folder, line(), exact())
     load = RecordedLoad(name="steady", steps=((0.0, LOAD_PER_S),))
-    running = Configuration({"source": 4, "map": 2, "sink": 1}, dict.fromkeys(line_names(), -1))
+    running = Configuration({"source": 4, "map": maps, "sink": 1}, dict.fromkeys(line_names(), -1))
     for number in range(runs):
         made.add(f"run-{number}", running, load, seconds, seed=number)
     return folder

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dsp_gym.datasets.files import write_parquet
+from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.reward import TERMS, reward_terms
 from dsp_gym.errors import DatasetError, did_you_mean
-from dsp_gym.job import sizing
 from dsp_gym.job.catalog import load_job
+from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
@@ -41,7 +42,8 @@ __all__ = ["decisions_of", "read", "survey"]
 
 OBSERVED = "observed"
 _INTEGERS = ("status", "parallelism", "memory_level")
-_HEADROOM = 0.7  # of the reference configuration that cost is a share of, as the environment's
+HEADROOM = EnvConfig().start_headroom
+"""Files that are kept state cost in this unit, so that one file serves every configuration."""
 
 Document = Mapping[str, Any]
 Row = dict[str, Any]
@@ -80,7 +82,15 @@ def survey(config: JournalsSource, name: str, work: Path) -> SourceFacts:
             value=key,
             remedy=did_you_mean(key, seen),
         )
-    return SourceFacts(name, "journals", str(folder), "unix", tuple(pieces), {spec.job: spec})
+    return SourceFacts(
+        name,
+        "journals",
+        str(folder),
+        "unix",
+        tuple(pieces),
+        {spec.job: spec},
+        headroom=HEADROOM,
+    )
 
 
 def read(
@@ -236,16 +246,7 @@ def _rewarded(turn: _Turn, topology: Topology) -> Row:
         name: np.array([math.nan if turn.outcome.get(name) is None else turn.outcome[name]])
         for name in Outcome.__dataclass_fields__
     }
-    terms = reward_terms(Outcome(**values), _reference_cost_per_s(topology))
+    unit = reference_cost_per_s(topology.tables, topology.row, HEADROOM)
+    terms = reward_terms(Outcome(**values), unit)
     known = {name: float(v[0]) if np.isfinite(v[0]) else None for name, v in terms.items()}
     return {"reward_source": "metrics", **known}
-
-
-def _reference_cost_per_s(topology: Topology) -> Any:
-    """As the environment takes it: the smallest configuration that carries the reference rate."""
-    tables, rows = topology.tables, topology.row
-    level = tables.start_level[rows]
-    smallest = sizing.sized(
-        tables, rows, tables.rate_per_s[rows], _HEADROOM, np.ones(len(rows)), level
-    )
-    return sizing.cost_per_s(tables, rows, smallest, level)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.datasets.rollouts.format import RolloutManifest
+from dsp_gym.envs.config import EnvConfig
 from dsp_gym.errors import DatasetError
 from dsp_gym.records.hashes import file_sha256
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
@@ -48,7 +49,22 @@ def survey(config: RolloutsSource, name: str, work: Path) -> SourceFacts:
     if not pieces:
         raise DatasetError(f"source '{name}': the rollout has no cell", file=folder)
     loads = {cell.run: cell.load for cell in manifest.cells}
-    return SourceFacts(name, "rollouts", str(folder), "run", tuple(pieces), specs, loads)
+    return SourceFacts(
+        name,
+        "rollouts",
+        str(folder),
+        "run",
+        tuple(pieces),
+        specs,
+        loads,
+        headroom=_headroom(manifest),
+    )
+
+
+def _headroom(manifest: RolloutManifest) -> float:
+    """`start_headroom` of the environment that was played."""
+    env = manifest.config.get("env")
+    return EnvConfig.model_validate(env if env is not None else {}).start_headroom
 
 
 def read(

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -22,7 +21,7 @@ from dsp_gym.backends.replay.jobs import ReplayJobs
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.reward import reward_terms
 from dsp_gym.errors import DatasetError, did_you_mean
-from dsp_gym.job import sizing
+from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
@@ -182,7 +181,8 @@ def _rows(run: Run, observing: Observing) -> Iterator[dict[str, Any]]:
     """Rows of `DECISIONS` without what names the run."""
     jobs = ReplayJobs(run, observing.window)
     names = jobs.topology.names(0)
-    unit = _reference_cost_per_s(jobs.topology, observing.env)
+    tables, row = jobs.topology.tables, jobs.topology.row
+    unit = reference_cost_per_s(tables, row, observing.env.start_headroom)
     step, snapshot = 0, jobs.snapshot()
     while jobs.t_s + observing.interval_s <= run.t_end_s:
         outcome = jobs.advance(observing.interval_s)
@@ -225,13 +225,3 @@ def _whole(snapshot: MetricsSnapshot, field: str, names: Sequence[str]) -> list[
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
-
-
-def _reference_cost_per_s(topology: Topology, env: EnvConfig) -> Any:
-    """As the environment has it: money of what sustains the job's reference rate."""
-    tables, rows = topology.tables, topology.row
-    level = tables.start_level[rows]
-    ones = np.ones(len(topology))
-    headroom = env.start_headroom
-    reference = sizing.sized(tables, rows, tables.rate_per_s[rows], headroom, ones, level)
-    return sizing.cost_per_s(tables, rows, reference, level)

@@ -12,7 +12,7 @@ from spark_pipelines.config import DatasetConfig
 from spark_pipelines.pipeline import made_of
 from spark_pipelines.plan import specs_of
 from spark_pipelines.sources import reader_of
-from tests.dataset_inputs import archive, job_file, write_journal
+from tests.dataset_inputs import archive, job_file, recording, write_journal
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -86,3 +86,29 @@ def test_the_split_of_a_decision_is_computed_once(spark, tmp_path, monkeypatch):
     assert len(calls) == 1
     assert {row["split"] for row in rows} == {"test"}
     assert len(rows) == 7
+
+
+def test_a_mixed_dataset_has_one_unit_of_cost(spark, tmp_path):
+    """A journal and a recording of one configuration cost the same, whatever the headroom is."""
+    sources = [
+        {"kind": "journals", "folder": str(write_journal(tmp_path / "j", 0, 3)),
+         "job": job_file(tmp_path)},
+        {"kind": "recordings", "folder": str(recording(tmp_path / "r", 300, 1, maps=1))},
+    ]  # fmt: skip
+    costs = {}
+    for headroom in (0.7, 0.2):
+        found = made(
+            spark,
+            tmp_path,
+            sources=sources,
+            tables=["transitions"],
+            transitions={"env": {"start_headroom": headroom}},
+        )
+        rows = found.tables["transitions"].where("step < 2").select("source", "cost").collect()
+        by_source = {source: {row["cost"] for row in rows if row["source"] == source}
+                     for source in ("journals", "recordings")}  # fmt: skip
+        journals, recordings = (sorted(found) for found in by_source.values())
+        costs[headroom] = recordings[0]
+        for seen in (journals, recordings):
+            assert seen == pytest.approx([recordings[0]] * len(seen), rel=0.05)
+    assert costs[0.2] == pytest.approx(costs[0.7] / 2)  # maps: 2 at 0.7, 5 at 0.2; one sink
