@@ -114,6 +114,9 @@ def answers(
         start: Makes the policy, and the guardrails, of one job.
         seed: Of policies that draw.
         trace: Every line is a trace of the policy's own.
+
+    Returns:
+        JSON-able documents in the order of the lines.
     """
     import numpy as np
 

@@ -22,6 +22,9 @@ def allowed_range(
     Guardrails clamp each vertex by itself, so what they make of the least and of the most that the
     job file allows is the range. A quota couples vertices; it leaves each what it would leave it if
     it alone grew beyond the decision. To be asked before the decision is committed.
+
+    Returns:
+        (1, V) lowest and (1, V) highest number of tasks per vertex.
     """
     tables, row = snapshot.topology.tables, snapshot.topology.row
     least, most = tables.min_parallelism[row], tables.max_parallelism[row]

@@ -89,7 +89,11 @@ class CanaryConfig(ConfigModel):
         return self
 
     def spans_s(self) -> list[tuple[int, int]]:
-        """The windows in seconds since midnight; the end of one over midnight is the earlier."""
+        """The windows in seconds since midnight; the end of one over midnight is the earlier.
+
+        Returns:
+            (begin, end) per window, seconds since midnight UTC; no window: an empty list.
+        """
         return [
             (_seconds(begin), _seconds(end))
             for begin, end in (window.split("-") for window in self.windows)

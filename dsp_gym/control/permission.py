@@ -60,7 +60,11 @@ class Permission:
         return self.mode in ACTING
 
     def pause(self) -> str | None:
-        """Why nothing may be enacted, whatever the mode; None: nothing speaks against it."""
+        """Why nothing may be enacted, whatever the mode; None: nothing speaks against it.
+
+        Returns:
+            The reason as a sentence; None where acting is not stopped.
+        """
         if self._stop_file is not None and self._stop_file.exists():
             return f"stopped by the file {self._stop_file}"
         return self._stopped()
@@ -70,6 +74,9 @@ class Permission:
 
         Called once per decision of an acting mode; `changes`: whether it differs from the running
         configuration.
+
+        Returns:
+            The reason as a word and a sentence; None where the decision may be asked of the job.
         """
         reason = self.pause()
         if reason is not None:
@@ -140,7 +147,12 @@ class RollBack:
             self._outcomes.popleft()
 
     def due(self, snapshot: MetricsSnapshot) -> tuple[GuardedDecision, str] | None:
-        """The old numbers and why they are to come back; None: they are not."""
+        """The old numbers and why they are to come back; None: they are not.
+
+        Returns:
+            The configuration from before the change, (1, V), and the reason to return to it; None
+            where no roll-back is due.
+        """
         if self._before is None:
             return None
         t_s = float(snapshot.t_s[0])

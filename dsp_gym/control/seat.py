@@ -46,7 +46,11 @@ class Replacement(Protocol):
     def name(self) -> str: ...
 
     def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """Its decision; the same for the same snapshot."""
+        """Its decision; the same for the same snapshot.
+
+        Returns:
+            The decision on the snapshot, (1, V).
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,7 +230,11 @@ class Seat:
 
 
 def kept(snapshot: MetricsSnapshot, reason: str) -> ScalingDecision:
-    """The decision to keep the running configuration."""
+    """The decision to keep the running configuration.
+
+    Returns:
+        The running configuration as a decision, (1, V), with the reason given.
+    """
     return ScalingDecision(snapshot.parallelism.copy(), snapshot.memory_level.copy(), (reason,))
 
 

@@ -45,6 +45,9 @@ class Worker:
     def call(self, function: Callable[[], Any], timeout_s: float) -> Any:
         """The answer, or what was raised.
 
+        Returns:
+            The answer of the function.
+
         Raises:
             LateError: There is none yet, or the call before has not ended.
         """

@@ -25,7 +25,11 @@ class ScalingDecision:
         return len(self.parallelism)
 
     def changes(self, parallelism: Ints, memory_level: Ints, mask: Bools) -> Ints:
-        """1 where the job would have to be rescaled from the given configuration, (J,)."""
+        """1 where the job would have to be rescaled from the given configuration, (J,).
+
+        Returns:
+            (J,) 0 or 1.
+        """
         differs = (self.parallelism != parallelism) | (self.memory_level != memory_level)
         return np.asarray(np.any(differs & mask, axis=1), dtype=np.int64)
 
@@ -66,6 +70,10 @@ class GuardedDecision:
 
     @classmethod
     def unchanged(cls, decision: ScalingDecision) -> GuardedDecision:
-        """A decision that no guardrail has touched."""
+        """A decision that no guardrail has touched.
+
+        Returns:
+            The decision itself as the allowed one, with no guardrail in `trips`.
+        """
         trips = np.zeros((len(decision), 0), dtype=bool)
         return cls(decision.parallelism, decision.memory_level, decision, trips)

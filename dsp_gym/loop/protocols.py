@@ -36,10 +36,18 @@ class Policy(Protocol):
         """Start anew on these jobs; with a mask only the rows where it is True."""
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """The wanted configuration of every job."""
+        """The wanted configuration of every job.
+
+        Returns:
+            Tasks and memory level per vertex, (J, V), and one reason per job.
+        """
 
     def state(self) -> State:
-        """Everything the next decision depends on, as JSON values."""
+        """Everything the next decision depends on, as JSON values.
+
+        Returns:
+            JSON values; `restore` of them continues exactly.
+        """
 
     def restore(self, state: State) -> None:
         """Go on from `state()`."""
@@ -68,13 +76,20 @@ class Answering(Protocol):
     def answer(self, document: dict[str, Any], kind: str = "decision") -> dict[str, Any]:
         """The policy's answer to one document; `kind` is "decision" or "trace".
 
+        Returns:
+            A JSON-able document in the policy's own format.
+
         Raises:
             SchemaError: The document is not in the policy's format.
         """
 
 
 def without_words(policy: Policy) -> Policy:
-    """The same policy, told to leave out the words of its reasons where it can."""
+    """The same policy, told to leave out the words of its reasons where it can.
+
+    Returns:
+        The policy it was given.
+    """
     if isinstance(policy, Explaining):
         policy.explain = False
     return policy
@@ -90,13 +105,21 @@ class Guardrail(Protocol):
         """Start anew on these jobs; with a mask only the rows where it is True."""
 
     def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
-        """The nearest allowed decision, every change named and explained."""
+        """The nearest allowed decision, every change named and explained.
+
+        Returns:
+            The allowed configuration, (J, V), with the proposed one and the interventions.
+        """
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         """The decision that was taken: advance counters."""
 
     def state(self) -> State:
-        """Everything the next call depends on, as JSON values."""
+        """Everything the next call depends on, as JSON values.
+
+        Returns:
+            JSON values; `restore` of them continues exactly.
+        """
 
     def restore(self, state: State) -> None:
         """Go on from `state()`."""

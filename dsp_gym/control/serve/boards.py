@@ -59,17 +59,28 @@ class Boards:
             self._troubles.pop(name, None)
 
     def all(self) -> dict[str, StatusBoard]:
-        """Those that are watched, by name."""
+        """Those that are watched, by name.
+
+        Returns:
+            Status board by the name of the job, sorted.
+        """
         with self._lock:
             return dict(sorted(self._boards.items()))
 
     def troubles(self) -> dict[str, Trouble]:
-        """Those that are not, by name."""
+        """Those that are not, by name.
+
+        Returns:
+            Reason and number of attempts by the name of the job, sorted.
+        """
         with self._lock:
             return dict(sorted(self._troubles.items()))
 
     def of(self, name: str | None) -> StatusBoard:
         """One of them.
+
+        Returns:
+            The status board of the job.
 
         Raises:
             ConfigError: There is none of that name, or several and none is named.
@@ -90,7 +101,11 @@ class Boards:
         return known[name]
 
     def is_alive(self, grace_s: float) -> bool:
-        """Whether every loop has begun a decision in its interval and so much longer, s."""
+        """Whether every loop has begun a decision in its interval and so much longer, s.
+
+        Returns:
+            False as soon as one loop has been silent for longer than its interval and `grace_s`.
+        """
         boards = self.all().values()
         return all(board.silent_s() < board.run.interval_s + grace_s for board in boards)
 
@@ -99,6 +114,9 @@ class Boards:
 
         Where a selector names the jobs, one job in trouble does not make the process unready; nor
         does a selector without jobs.
+
+        Returns:
+            Whether the process is ready, and the sentence that says why or why not.
         """
         known, troubles = self.all(), self.troubles()
         if self._is_one:
@@ -113,7 +131,11 @@ class Boards:
         return bool(seen) or not there, said
 
     def document(self) -> Document:
-        """A line on each, `dsp-gym/jobs/1`."""
+        """A line on each, `dsp-gym/jobs/1`.
+
+        Returns:
+            The document, one entry per job in order of the names.
+        """
         watched = [_line(name, board.document()) for name, board in self.all().items()]
         others = [
             {"job": name, "namespace": one.namespace, "watched": False, "held": one.reason}

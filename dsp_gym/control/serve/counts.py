@@ -63,12 +63,20 @@ class Counts:
             self.writes["rolled_back"] += 1
 
     def failures_of(self, policy: str) -> int:
-        """How often a policy's own decision could not be taken."""
+        """How often a policy's own decision could not be taken.
+
+        Returns:
+            Number of failed decisions since the start.
+        """
         return sum(n for (name, _), n in self.failures.items() if name == policy)
 
 
 def api_of(reason: str) -> str:
-    """Whose failure a sentence is about: kubernetes, prometheus, or flink."""
+    """Whose failure a sentence is about: kubernetes, prometheus, or flink.
+
+    Returns:
+        "kubernetes", "prometheus" or "flink".
+    """
     lowered = reason.lower()
     if "prometheus" in lowered or "metrics" in lowered:
         return "prometheus"
@@ -76,7 +84,11 @@ def api_of(reason: str) -> str:
 
 
 def reason_of(reason: str) -> str:
-    """What kind of failure a sentence is about, in a word."""
+    """What kind of failure a sentence is about, in a word.
+
+    Returns:
+        "Timeout", "NoMetrics", "Unreachable", "NotFound" or "Other".
+    """
     lowered = reason.lower()
     if "within" in lowered or "timed out" in lowered or "timeout" in lowered:
         return "Timeout"

@@ -56,6 +56,9 @@ class Decisions:
     def answer(self, document: Document, policy: str | None = None) -> Document:
         """The decision on one snapshot.
 
+        Returns:
+            The guarded decision as a `dsp-gym/decision/1` document.
+
         Raises:
             DspGymError: The document is none, contradicts the job's history, or the policy does not
                 fit the job.

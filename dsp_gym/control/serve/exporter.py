@@ -24,7 +24,11 @@ __all__ = ["Exporter", "labels_of"]
 
 
 def labels_of(board: StatusBoard) -> dict[str, str]:
-    """The labels every metric has."""
+    """The labels every metric has.
+
+    Returns:
+        Value by label: job and namespace.
+    """
     return {"namespace": board.run.namespace, "job": board.run.notes.job}
 
 
@@ -57,7 +61,11 @@ class Exporter:
         self.registry.register(self)
 
     def text(self) -> bytes:
-        """All metrics in the text format."""
+        """All metrics in the text format.
+
+        Returns:
+            UTF-8 text of one scrape.
+        """
         return bytes(self._generate(self.registry))
 
     def collect(self) -> Iterator[Metric]:

@@ -36,7 +36,11 @@ OnEvent = Callable[[str, str, dict[str, Any]], None]
 
 
 def of_resource(config: RunConfig, name: str) -> RunConfig:
-    """The configuration of one of several jobs, called as its resource is."""
+    """The configuration of one of several jobs, called as its resource is.
+
+    Returns:
+        The configuration with the resource's name in `job`, `job_name` and `where.kubernetes`.
+    """
     place = config.where.kubernetes
     assert place is not None
     one = place.model_copy(update={"name": name, "selector": None})

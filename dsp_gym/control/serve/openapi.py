@@ -19,6 +19,9 @@ def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> Documen
         max_body_kib: largest body that is read, KiB.
         timeout_s: longest wait for a request to arrive, and for a decision, s.
         policies: names that may be asked for a decision.
+
+    Returns:
+        The document, JSON-able.
     """
     return {
         "openapi": "3.1.0",

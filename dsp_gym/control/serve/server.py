@@ -63,6 +63,9 @@ PAGE_HEADERS = {
 def read_token(config: ServeConfig) -> str | None:
     """The token that POST /v1/decide asks for; None: decisions are not offered.
 
+    Returns:
+        The token without white space around it; None where no file is configured.
+
     Raises:
         ConfigError: The file cannot be read, or holds no usable token.
     """
@@ -154,7 +157,11 @@ class StatusServer:
         return self.boards.is_alive(GRACE_S)
 
     def permits(self, authorization: str | None) -> bool:
-        """Whether a request shows the token."""
+        """Whether a request shows the token.
+
+        Returns:
+            True for `Bearer` and the configured token, compared in constant time.
+        """
         if self._token is None or authorization is None:
             return False
         scheme, _, shown = authorization.partition(" ")

@@ -71,11 +71,19 @@ class StatusBoard:
         return seen is not None and bool(seen.window_fill[0] >= FULL)
 
     def silent_s(self) -> float:
-        """Seconds since the loop made a decision, or began to."""
+        """Seconds since the loop made a decision, or began to.
+
+        Returns:
+            Seconds on the monotonic clock.
+        """
         return self._clock() - self._beat_s
 
     def document(self) -> Document:
-        """The status as of the last decision; not to be changed."""
+        """The status as of the last decision; not to be changed.
+
+        Returns:
+            A `dsp-gym/status/1` document, JSON-able; shared, so read it only.
+        """
         return self._document
 
     def decided(self, turn: Turn) -> None:
@@ -121,7 +129,11 @@ class StatusBoard:
 
 
 def cost_per_hour(turn: Turn, one: Judgement) -> float:
-    """What the guarded configuration of a policy would cost, money per hour."""
+    """What the guarded configuration of a policy would cost, money per hour.
+
+    Returns:
+        Money per hour at the job file's prices, for requested resources.
+    """
     assert turn.snapshot is not None
     topology = turn.snapshot.topology
     wanted = Configuration.of_row(one.guarded, topology)

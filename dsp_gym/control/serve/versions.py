@@ -20,7 +20,11 @@ class Version(NamedTuple):
 
 
 def version_of(policy: Policy) -> Version:
-    """Of a learned policy its weights and the release that trained it, of others their rules."""
+    """Of a learned policy its weights and the release that trained it, of others their rules.
+
+    Returns:
+        Release and SHA-256 of the weights; for a rule, of its class and configuration.
+    """
     document: Any = getattr(policy, "document", None)
     weights = getattr(document, "weights_sha256", None)
     if isinstance(weights, str):
@@ -32,7 +36,11 @@ def version_of(policy: Policy) -> Version:
 
 
 def model_sha256(spec: JobSpec) -> str:
-    """Hash of a job file's content."""
+    """Hash of a job file's content.
+
+    Returns:
+        64 hexadecimal digits.
+    """
     return _sha256(spec.model_dump_json())
 
 
