@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
-from numba import njit
+from numba import config, njit
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import ColumnIndex, Floats, Floats32, Ints, indices
@@ -159,14 +159,11 @@ def encoding(vertex_memory: Floats, job_memory: Floats) -> Encoding:
         What `encode_rows` takes; the memory is not copied.
     """
     vertex_values, job_values = np.empty(len(VERTEX_VALUES)), np.empty(len(JOB_VALUES))
-    return Encoding(
-        vertex_memory,
-        job_memory,
-        vertex_values,
-        vertex_values.view([(name, np.float64) for name in VERTEX_VALUES]),
-        job_values,
-        job_values.view([(name, np.float64) for name in JOB_VALUES]),
-    )
+    vertex = vertex_values.view([(name, np.float64) for name in VERTEX_VALUES])
+    job = job_values.view([(name, np.float64) for name in JOB_VALUES])
+    if config.DISABLE_JIT:  # plain Python reads a field as an attribute of a record alone
+        vertex, job = vertex.view(np.recarray), job.view(np.recarray)
+    return Encoding(vertex_memory, job_memory, vertex_values, vertex, job_values, job)
 
 
 VERTEX_FEATURES: dict[str, Feature] = {}

@@ -21,7 +21,12 @@ def test_the_guide_works_as_written(guide, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("guide", "most"), [("add-a-reward-term.md", 1), ("add-a-physical-effect.md", 4)]
+    ("guide", "most"),
+    [
+        ("add-an-observation-feature.md", 1),
+        ("add-a-reward-term.md", 1),
+        ("add-a-physical-effect.md", 4),
+    ],
 )
 def test_so_many_files_are_enough(guide, most):
     assert 0 < len(files(guide)) <= most
