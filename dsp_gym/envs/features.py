@@ -161,7 +161,7 @@ def encoding(vertex_memory: Floats, job_memory: Floats) -> Encoding:
     vertex_values, job_values = np.empty(len(VERTEX_VALUES)), np.empty(len(JOB_VALUES))
     vertex = vertex_values.view([(name, np.float64) for name in VERTEX_VALUES])
     job = job_values.view([(name, np.float64) for name in JOB_VALUES])
-    if config.DISABLE_JIT:  # plain Python reads a field as an attribute of a record alone
+    if vars(config)["DISABLE_JIT"]:  # plain Python reads a field as an attribute of a record alone
         vertex, job = vertex.view(np.recarray), job.view(np.recarray)
     return Encoding(vertex_memory, job_memory, vertex_values, vertex, job_values, job)
 
