@@ -14,7 +14,7 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import yaml
@@ -33,6 +33,12 @@ QUOTA = 24
 COSTS = ("read_hit_us", "read_miss_us", "write_us")
 
 
+Document = dict[str, Any]
+"""Part of a job file."""
+
+_T = TypeVar("_T")
+
+
 class _Draw:
     """Numbers from raw uniform ones, which NumPy gives alike in every release."""
 
@@ -49,11 +55,11 @@ class _Draw:
     def log(self, low: float, high: float) -> float:
         return _short(low * (high / low) ** self._stream.random())
 
-    def one(self, values: Sequence[Any]) -> Any:
+    def one(self, values: Sequence[_T]) -> _T:
         return values[self.whole(0, len(values) - 1)]
 
 
-def random_dag(seed: int, name: str | None = None) -> dict[str, Any]:
+def random_dag(seed: int, name: str | None = None) -> Document:
     """The document of a job file.
 
     Args:
@@ -63,7 +69,7 @@ def random_dag(seed: int, name: str | None = None) -> dict[str, Any]:
     draw = _Draw(seed)
     sources, operators = draw.whole(1, 2), draw.whole(2, 5)
     names = [f"source_{v + 1}" for v in range(sources)]
-    vertices: list[dict[str, Any]] = [
+    vertices: list[Document] = [
         {"name": source, "kind": "source", "cpu_us_per_record": 1, "parallelism": 2}
         for source in names
     ]
@@ -102,7 +108,7 @@ def random_dag(seed: int, name: str | None = None) -> dict[str, Any]:
     return _sized(document, tasks)
 
 
-def _keep_windows_last(vertices: list[dict[str, Any]], last: list[str]) -> None:
+def _keep_windows_last(vertices: list[Document], last: list[str]) -> None:
     """Takes windows that fire at once from vertices that another operator reads.
 
     A minute's results in one burst would need that operator twenty times over-provisioned to stay
@@ -114,10 +120,10 @@ def _keep_windows_last(vertices: list[dict[str, Any]], last: list[str]) -> None:
             del vertex["state"]["window"]
 
 
-def _operator(draw: _Draw, name: str, inputs: list[str]) -> dict[str, Any]:
+def _operator(draw: _Draw, name: str, inputs: list[str]) -> Document:
     """A vertex with costs in the right proportion; their size follows from the job's rate."""
     stateful = len(inputs) > 1 or draw.real(0, 1) < 0.5
-    vertex: dict[str, Any] = {
+    vertex: Document = {
         "name": name,
         "inputs": [{"from": one, "ship": "HASH" if stateful else "REBALANCE"} for one in inputs],
         "selectivity": draw.log(0.1, 1.5),
@@ -129,9 +135,9 @@ def _operator(draw: _Draw, name: str, inputs: list[str]) -> dict[str, Any]:
     return vertex
 
 
-def _state(draw: _Draw) -> dict[str, Any]:
+def _state(draw: _Draw) -> Document:
     hit, miss = draw.real(0.5, 1.5), draw.real(0.5, 8.0)
-    state: dict[str, Any] = {
+    state: Document = {
         "reads": 1,
         "writes": 1,
         "keys": round(draw.log(1_000, 2_000_000)),
@@ -151,7 +157,7 @@ def _state(draw: _Draw) -> dict[str, Any]:
     return state
 
 
-def _sized(document: dict[str, Any], tasks: dict[str, int]) -> dict[str, Any]:
+def _sized(document: Document, tasks: dict[str, int]) -> Document:
     """The document with costs at which each vertex is as busy as wanted with its tasks."""
     rate_per_s = document["source"]["rate_per_s"]
     unsized = JobSpec.model_validate(document)

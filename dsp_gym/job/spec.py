@@ -5,7 +5,7 @@ A number is bare or `{value, source, ci}`; the source is kept beside the value i
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -23,7 +23,7 @@ class Sourced(ConfigModel):
     ci: tuple[float, float] | None = Field(None, description="confidence interval, where fitted")
 
 
-def _bare(value: Any) -> Any:
+def _bare(value: object) -> object:
     """The value of `{value, source, ci}`; anything else unchanged."""
     if isinstance(value, dict) and "value" in value:
         return Sourced.model_validate(value).value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -35,7 +35,7 @@ __all__ = [
 Rate = Annotated[float, Field(ge=0)]
 
 
-def _as_range(value: Any) -> Any:
+def _as_range(value: object) -> object:
     return (value, value) if isinstance(value, int | float) else value
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -48,7 +48,7 @@ class WeightedLoad(ConfigModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _resolve(cls, data: Any) -> Any:
+    def _resolve(cls, data: object) -> object:
         entry = {"load": data} if isinstance(data, str) else data
         if not isinstance(entry, dict) or "load" not in entry:
             return entry

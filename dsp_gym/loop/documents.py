@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, cast
 
 from pydantic import Field, create_model
 
@@ -37,10 +37,9 @@ MEANINGS = {
 
 
 def _metrics_model(model: str, names: Sequence[str], doc: str) -> type[ConfigModel]:
-    fields: dict[str, Any] = {
-        name: (float | None, Field(None, description=MEANINGS[name])) for name in names
-    }
-    return create_model(model, __base__=ConfigModel, __doc__=doc, **fields)
+    fields = {name: (float | None, Field(None, description=MEANINGS[name])) for name in names}
+    create = cast(Callable[..., type[ConfigModel]], create_model)
+    return create(model, __base__=ConfigModel, __doc__=doc, **fields)
 
 
 _JobMetrics = _metrics_model("JobMetrics", JOB_METRICS, "Metrics of the job; null is unknown.")

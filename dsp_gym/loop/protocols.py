@@ -73,7 +73,7 @@ class Confident(Protocol):
 class Answering(Protocol):
     """A policy that also answers documents in a format of its own."""
 
-    def answer(self, document: dict[str, Any], kind: str = "decision") -> dict[str, Any]:
+    def answer(self, document: State, kind: str = "decision") -> State:
         """The policy's answer to one document; `kind` is "decision" or "trace".
 
         Returns:

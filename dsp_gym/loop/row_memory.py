@@ -80,7 +80,7 @@ class RowMemory:
             self._arrays[name] = filled.astype(dtype)
 
 
-def _listed(array: NDArray[Any]) -> Any:
+def _listed(array: NDArray[np.generic]) -> object:
     if array.dtype != np.float64 or not np.isnan(array).any():
         return array.tolist()
     boxed = array.astype(object)

@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple, SupportsFloat, TypeVar, cast
 import numpy as np
 
 from dsp_gym.arrays import Bools, Column, ColumnIndex, Floats, Ints, columns_of, indices
+from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.loop.topology import Topology
 
 
@@ -238,6 +239,27 @@ def snapshot_of_arrays(topology: Topology, arrays: SnapshotArrays) -> MetricsSna
     )
     snapshot.once("arrays", lambda: arrays)
     return snapshot
+
+
+def unknown_snapshot(topology: Topology) -> MetricsSnapshot:
+    """A snapshot of jobs of which nothing is known yet, for a collector to fill.
+
+    Args:
+        topology: J jobs of at most V vertices.
+
+    Returns:
+        Floats are NaN, jobs RUNNING with no subtasks and no managed memory. Its arrays may be
+        written until it is handed on.
+    """
+    jobs, shape = len(topology), (len(topology), topology.max_vertices)
+    arrays = SnapshotArrays(
+        np.full(jobs, RUNNING, np.int64),
+        np.zeros(shape, np.int64),
+        np.full(shape, NO_MEMORY, np.int64),
+        np.full((len(JOB_FLOATS), jobs), np.nan),
+        np.full((len(VERTEX_FLOATS), *shape), np.nan),
+    )
+    return snapshot_of_arrays(topology, arrays)
 
 
 def _packed(snapshot: MetricsSnapshot) -> SnapshotArrays:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsFloat, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
@@ -29,7 +28,7 @@ from dsp_gym.loop.documents import (
     SnapshotDocument,
     VertexDocument,
 )
-from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, JobSnapshot, MetricsSnapshot, Status
+from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot, Status, unknown_snapshot
 from dsp_gym.loop.topology import Topology
 
 __all__ = [
@@ -46,6 +45,7 @@ __all__ = [
 ]
 
 Document = dict[str, Any]
+_Model = TypeVar("_Model", bound=ConfigModel)
 
 _DOCUMENTS: dict[str, type[ConfigModel]] = {
     SNAPSHOT_SCHEMA: SnapshotDocument,
@@ -93,29 +93,24 @@ def snapshot_to_json(job: JobSnapshot, key: str | None = None) -> Document:
 
 
 def snapshot_from_json(
-    documents: Sequence[Mapping[str, Any]], where: str = "snapshot"
+    documents: Sequence[Mapping[str, object]], where: str = "snapshot"
 ) -> MetricsSnapshot:
     """A batch from one document per job; `where` names their origin in errors."""
     if not documents:
         raise SchemaError("there is no snapshot to read", file=where)
     messages = [_read(SnapshotDocument, SNAPSHOT_SCHEMA, d, where) for d in documents]
     topology = _topology([_skeleton(message, where) for message in messages])
-    shape = (len(messages), topology.max_vertices)
-    values: dict[str, NDArray[Any]] = {name: np.full(len(messages), np.nan) for name in PER_JOB}
-    values |= {name: np.full(shape, np.nan) for name in PER_VERTEX}
-    values["status"] = np.zeros(len(messages), dtype=np.int64)
-    values["parallelism"] = np.zeros(shape, dtype=np.int64)
-    values["memory_level"] = np.full(shape, -1, dtype=np.int64)
+    seen = unknown_snapshot(topology)
     for row, message in enumerate(messages):
-        values["t_s"][row], values["status"][row] = message.t_s, Status[message.status]
-        _fill(values, row, JOB_METRICS, message.metrics)
+        seen.t_s[row], seen.status[row] = message.t_s, Status[message.status]
+        _fill(seen, row, JOB_METRICS, message.metrics)
         by_name = {vertex.name: vertex for vertex in message.vertices}
         for column, name in enumerate(topology.names(row)):
             vertex = by_name[name]
-            values["parallelism"][row, column] = vertex.parallelism
-            values["memory_level"][row, column] = vertex.memory_level
-            _fill(values, (row, column), VERTEX_METRICS, vertex.metrics)
-    return MetricsSnapshot(topology=topology, **values)
+            seen.parallelism[row, column] = vertex.parallelism
+            seen.memory_level[row, column] = vertex.memory_level
+            _fill(seen, (row, column), VERTEX_METRICS, vertex.metrics)
+    return seen
 
 
 def decision_to_json(
@@ -147,7 +142,7 @@ def decision_to_json(
 
 
 def decision_from_json(
-    documents: Sequence[Mapping[str, Any]], topology: Topology, where: str = "decision"
+    documents: Sequence[Mapping[str, object]], topology: Topology, where: str = "decision"
 ) -> ScalingDecision:
     """The allowed configurations of a batch, one document per row of the topology."""
     if len(documents) != len(topology):
@@ -178,7 +173,7 @@ def decision_from_json(
     return ScalingDecision(parallelism, level, tuple(reasons))
 
 
-def _read(model: type[Any], schema: str, document: Mapping[str, Any], where: str) -> Any:
+def _read(model: type[_Model], schema: str, document: Mapping[str, object], where: str) -> _Model:
     """The document as a model; its version is looked at before anything else."""
     if not isinstance(document, Mapping):
         raise SchemaError(f"expected a JSON object, found {type(document).__name__}", file=where)
@@ -311,14 +306,16 @@ def _configuration(decision: ScalingDecision | GuardedDecision, job: JobSnapshot
     ]
 
 
-def _fill(values: dict[str, NDArray[Any]], at: Any, names: Sequence[str], metrics: Any) -> None:
+def _fill(
+    seen: MetricsSnapshot, at: int | tuple[int, int], names: Sequence[str], metrics: ConfigModel
+) -> None:
     for name in names:
         value = getattr(metrics, name)
         if value is not None:
-            values[name][at] = value
+            getattr(seen, name)[at] = value
 
 
-def _known(value: Any) -> float | None:
+def _known(value: SupportsFloat) -> float | None:
     """JSON has neither NaN nor infinity: both are unknown on the wire."""
     number = float(value)
     return number if math.isfinite(number) else None

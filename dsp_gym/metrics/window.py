@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot, Status
+from dsp_gym.loop.snapshot import MetricsSnapshot, Status, unknown_snapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 
@@ -101,22 +99,18 @@ def snapshot_of(
             those from before the restart are left out here.
         window: over which samples means are taken.
     """
-    shape = (len(topology), topology.max_vertices)
-    values: dict[str, NDArray[Any]] = {name: np.full(len(topology), np.nan) for name in PER_JOB}
-    values |= {name: np.full(shape, np.nan) for name in PER_VERTEX}
-    values["status"] = np.array([int(o.status) for o in observed], dtype=np.int64)
-    values["parallelism"] = np.zeros(shape, dtype=np.int64)
-    values["memory_level"] = np.full(shape, -1, dtype=np.int64)
-    values["window_s"][:] = window.window_s
-    values["window_fill"][:] = 0.0
+    seen = unknown_snapshot(topology)
+    seen.window_s[:] = window.window_s
+    seen.window_fill[:] = 0.0
     for row, (known, raw) in enumerate(zip(observed, samples, strict=True)):
-        values["t_s"][row], values["running_since_s"][row] = known.t_s, known.running_since_s
-        values["outage_s"][row], values["tm_count"][row] = known.outage_s, known.tm_count
+        seen.status[row] = known.status
+        seen.t_s[row], seen.running_since_s[row] = known.t_s, known.running_since_s
+        seen.outage_s[row], seen.tm_count[row] = known.outage_s, known.tm_count
         vertices = topology.spec(row).topological_order()
         for column, vertex in enumerate(vertices):
             at = (row, column)
-            values["parallelism"][at] = known.parallelism.get(vertex.name, vertex.parallelism)
-            values["memory_level"][at] = known.memory_level.get(vertex.name, -1)
+            seen.parallelism[at] = known.parallelism.get(vertex.name, vertex.parallelism)
+            seen.memory_level[at] = known.memory_level.get(vertex.name, -1)
         if known.status not in (Status.RUNNING, Status.SAVEPOINTING):
             continue
         since_restart = raw.between(known.running_since_s, known.t_s)
@@ -126,24 +120,24 @@ def snapshot_of(
         inside = recent.between(settled_s, known.t_s)
         fresh = since_restart.between(known.t_s - FRESH_S, known.t_s)
         for name in _TASKMANAGER:
-            values[name][row] = _newest(fresh, "", name, np.mean)
-        parallelism = values["parallelism"][row]
+            getattr(seen, name)[row] = _newest(fresh, "", name, np.mean)
+        parallelism = seen.parallelism[row]
         covered_s = min(
             _covered_s(inside, v.name, int(parallelism[i]), settled_s, known.t_s)
             for i, v in enumerate(vertices)
         )
         means = [_means(recent, inside, v.name, v.kind == "source") for v in vertices]
         if covered_s > 0 and not any(np.isnan(m["busy_ms_per_s"]) for m in means):
-            values["window_fill"][row] = covered_s / window.window_s
+            seen.window_fill[row] = covered_s / window.window_s
             latencies = [mean.pop("latency_p95_s") for mean in means]
-            values["latency_p95_s"][row] = np.fmax.reduce(latencies)
+            seen.latency_p95_s[row] = np.fmax.reduce(latencies)
         else:
             means = [{} for _ in vertices]
         for column, vertex in enumerate(vertices):
             now = _now(fresh, vertex.name, vertex.kind == "source")
             for name, value in (now | means[column]).items():
-                values[name][row, column] = value
-    return MetricsSnapshot(topology=topology, **values)
+                getattr(seen, name)[row, column] = value
+    return seen
 
 
 def _covered_s(
@@ -299,7 +293,9 @@ def _mean_latency(inside: Samples, vertex: str, prefix: str) -> float:
     return 0.5 * p50 + 0.125 * (p50 + p75) + 0.1 * (p75 + p95) + 0.02 * (p95 + p99) + 0.01 * p99
 
 
-def _newest(samples: Samples, vertex: str, metric: str, merge: Any) -> float:
+def _newest(
+    samples: Samples, vertex: str, metric: str, merge: Callable[[list[float]], float]
+) -> float:
     """The newest known values of the subtasks, merged; NaN where there is none."""
     _, _, values = samples.grid(vertex, metric)
     newest = [column[~np.isnan(column)][-1] for column in values.T if np.any(~np.isnan(column))]
