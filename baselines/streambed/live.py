@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from baselines.streambed.estimator import Observation, observation_of
-from dsp_gym.backends.flink.collector import LiveCollector
+from dsp_gym.backends.base import Clock
+from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.rescale.savepoints import Stop
@@ -83,7 +84,7 @@ class LiveTestbed:
         job = FlinkJob(rest, self._name, self.spec)
         source = RestSamples(rest, job, self.spec, clock=self._clock)
         window = WindowConfig(window_s=max(SAMPLE_S, observation_s), stabilization_s=0)
-        collector = LiveCollector(self.spec, job, source, window, self._clock)
+        collector = FlinkCollector(self.spec, job, source, window, Clock(self._clock))
         ran_s = max(self._clock(), epoch_s)
         until_s = ran_s + sum(seconds for _, seconds in phases)
         while (left_s := until_s - self._clock()) > 0:

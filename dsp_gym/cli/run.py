@@ -58,11 +58,13 @@ def run(
     A dry run unless --apply is given: decisions are shown and journaled, and nothing is asked of
     the job. Ctrl-C ends it cleanly: a rescale under way is finished, and the job is left running.
     """
+    from dsp_gym.backends.base import Clock
     from dsp_gym.cli.simulate import seconds
     from dsp_gym.cli.turns import Printer, stopping
     from dsp_gym.config.files import load_model
     from dsp_gym.control.config import RunConfig
-    from dsp_gym.control.start import journal_folder, started
+    from dsp_gym.control.run import Hooks
+    from dsp_gym.control.start import journal_folder, mode_of, started
     from dsp_gym.errors import ConfigError
 
     if steps is not None and duration is not None:
@@ -78,16 +80,14 @@ def run(
         stopping(stop) as interrupted,
         started(
             settings,
-            apply=apply,
+            mode=mode_of(settings, apply=apply),
             journal=folder,
-            on_decision=printer.decided,
-            on_turn=printer.passed,
-            on_event=printer.happened,
-            stop=stop,
+            hooks=Hooks(printer.decided, printer.passed, printer.happened),
+            clock=Clock(stop=stop),
         ) as live,
     ):
         what = "decisions are enacted" if apply else "a dry run, nothing is enacted (--apply)"
-        printer.begin(f"{live.jobs.spec.job}: {what}; journal {folder}")
+        printer.begin(f"{live.spec.job}: {what}; journal {folder}")
         live.run(steps, duration_s)
         if interrupted() and not as_json:
             typer.echo("\nInterrupted: a rescale under way is finished first.", err=True)

@@ -235,7 +235,9 @@ def _drive(
     serve: bool,
 ) -> bool:
     """Runs the loop; returns whether the last decision was held."""
+    from dsp_gym.backends.base import Clock
     from dsp_gym.cli.turns import Printer
+    from dsp_gym.control.run import Hooks
     from dsp_gym.control.serve.session import session
 
     printer = Printer(as_json=as_json, at_once=once)
@@ -245,13 +247,11 @@ def _drive(
         mode=mode,
         elsewhere=elsewhere,
         journal=folder,
-        on_decision=printer.decided,
-        on_turn=printer.passed,
-        on_event=printer.happened,
-        stop=stop,
+        hooks=Hooks(printer.decided, printer.passed, printer.happened),
+        clock=Clock(stop=stop),
     ) as shown:
         live, names = shown.run, [seat.name for seat in shown.run.seats]
-        about = f"{live.jobs.spec.job}: {_what(mode, live.acting, names)}; journal {folder}"
+        about = f"{live.spec.job}: {_what(mode, live.acting, names)}; journal {folder}"
         printer.begin(about + _page(shown.server))
         if once:
             live.decide()

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from dsp_gym.arrays import Ints
+from dsp_gym.backends.base import Backend
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import Guardrail, Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import take_turn
-
-
-class AdvancingJobs(Protocol):
-    """Collector and actuator of jobs whose time this loop drives."""
-
-    topology: Topology
-
-    def snapshot(self) -> MetricsSnapshot:
-        """What is seen now."""
-
-    def apply(self, guarded: GuardedDecision) -> None:
-        """Ask for the guarded configuration."""
-
-    def advance(self, seconds: int) -> object:
-        """Let the jobs run; returns what happened."""
 
 
 class Step(NamedTuple):
@@ -33,14 +19,14 @@ class Step(NamedTuple):
     snapshot: MetricsSnapshot
     decision: ScalingDecision
     guarded: GuardedDecision
-    outcome: object
+    outcome: Outcome
 
 
 class ControlLoop:
     """Snapshot, policy, guardrails, actuator, once per decision interval.
 
     Args:
-        jobs: collector and actuator; started by the caller.
+        jobs: the backend; started by the caller.
         policy: decides.
         guardrails: one guardrail or a chain; None: none.
         interval_s: seconds between decisions.
@@ -48,7 +34,7 @@ class ControlLoop:
 
     def __init__(
         self,
-        jobs: AdvancingJobs,
+        jobs: Backend,
         policy: Policy,
         guardrails: Guardrail | None = None,
         interval_s: int = 60,
@@ -60,13 +46,15 @@ class ControlLoop:
 
     def reset(self, seeds: Ints) -> None:
         """Start policy and guardrails anew; the jobs are the caller's to start."""
-        self.policy.reset(self.jobs.topology, seeds)
+        topology = self.jobs.collector.topology
+        self.policy.reset(topology, seeds)
         if self.guardrails is not None:
-            self.guardrails.reset(self.jobs.topology, seeds)
+            self.guardrails.reset(topology, seeds)
 
     def step(self) -> Step:
         """Decide once and let the jobs run for one interval."""
-        snapshot = self.jobs.snapshot()
+        snapshot = self.jobs.collector.snapshot()
         guarded = take_turn(snapshot, self.policy.decide, self.guardrails)
-        self.jobs.apply(guarded)
+        if self.jobs.actuator is not None:
+            self.jobs.actuator.apply(guarded)
         return Step(snapshot, guarded.proposed, guarded, self.jobs.advance(self.interval_s))

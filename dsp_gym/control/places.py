@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.base import Backend, Clock, OnEvent
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import ACTING, WRITING, Mode
-from dsp_gym.control.run import Turn, WatchedJobs
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.snapshot import MetricsSnapshot
 
 if TYPE_CHECKING:
     from dsp_gym.backends.kubernetes.connection import Followed
-    from dsp_gym.control.paced import PacedJobs
 
-__all__ = ["Elsewhere", "Opened", "must_only_read", "opened"]
-
-OnEvent = Callable[[str, dict[str, Any]], None]
+__all__ = ["Elsewhere", "connected", "must_only_read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,85 +29,53 @@ class Elsewhere:
     skip_s: int = 0  # that pass before the first decision
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A job that is there, and what else is known of its place."""
-
-    jobs: WatchedJobs
-    clock: Callable[[], float]
-    namespace: str
-    seen: MetricsSnapshot  # the first one
-    max_slots: int | None = None  # what the place has; None: it has no bound
-    is_over: Callable[[], bool] = field(default=lambda: False)
-    stopped: Callable[[], str | None] = field(default=lambda: None)  # by somebody
-    unsettled: Callable[[], str | None] = field(default=lambda: None)  # for a moment
-    advice: Callable[[], Mapping[str, int] | None] | None = None  # of a built-in autoscaler
-    managed: Callable[[], str | None] = field(default=lambda: None)  # how it scales the job
-    report: Callable[[Turn], None] | None = None  # tells a decision on the job itself
-
-
-@contextmanager
-def opened(
+def connected(
     config: RunConfig,
     spec: JobSpec,
-    *,
     mode: Mode,
-    elsewhere: Elsewhere | None = None,
+    clock: Clock,
     on_event: OnEvent,
-    clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], object] | None = None,
-    stop: threading.Event | None = None,
+    *,
+    elsewhere: Elsewhere | None = None,
     followed: Followed | None = None,
-) -> Iterator[Opened]:
-    """The job, ready to be looked at; when the block ends, nothing is under way and it runs.
+) -> Backend:
+    """The job of a run as a backend; it has an actuator only in a mode that acts.
+
+    Args:
+        config: the run.
+        spec: its job.
+        mode: how far the acting policy may go.
+        clock: Unix seconds, and how a real job is waited for.
+        on_event: receives every step of the actuator.
+        elsewhere: a recording or a simulation in place of the configuration's cluster.
+        followed: an API server that is shared with the runs of other jobs; None: one of its own.
 
     Raises:
-        DspGymError: It cannot be reached, or is another one.
+        DspGymError: The job cannot be reached, or is another one.
     """
+    apply = mode in ACTING
+    # Each backend is imported only if it is needed: a shadow on Kubernetes simulates nothing.
     if elsewhere is not None:
-        paced = _elsewhere(elsewhere, config, spec, stop)
-        if elsewhere.skip_s:
-            paced.advance(elsewhere.skip_s)
-        seen = paced.snapshot()
-        yield Opened(paced, paced.clock, "", seen, None, lambda: paced.done)
-        return
+        return _elsewhere(elsewhere, config, spec, clock, apply=apply)
     if config.where.kubernetes is not None:
-        with _on_kubernetes(
-            config,
-            spec,
+        from dsp_gym.backends.kubernetes import connection as kubernetes
+
+        return kubernetes.connect(
             config.where.kubernetes,
-            mode=mode,
+            spec,
+            config.window,
+            apply=apply,
+            must_only_read=must_only_read(config, mode),
+            followed=followed,
             on_event=on_event,
             clock=clock,
-            sleep=sleep,
-            stop=stop,
-            followed=followed,
-        ) as found:
-            yield found
-        return
-    # Each place is imported where it is the one: a shadow on Kubernetes simulates nothing.
-    from dsp_gym.backends.flink.connection import reach, watched
-    from dsp_gym.backends.flink.slots import slots_within_reach
+        )
+    from dsp_gym.backends.flink import connection as flink
 
-    place = reach(config.where)
-    jobs = watched(
-        place,
-        spec,
-        config.job_name or spec.job,
-        config.window,
-        apply=mode in ACTING,
-        on_event=on_event,
-        clock=clock,
-        sleep=sleep,
-        stop=stop,
+    place, name = flink.reach(config.where), config.job_name or spec.job
+    return flink.connect(
+        place, spec, name, config.window, apply=apply, on_event=on_event, clock=clock
     )
-    try:
-        seen = jobs.snapshot()
-        running = dict(zip(seen.topology.names(0), seen.parallelism[0].tolist(), strict=False))
-        slots = config.max_slots or slots_within_reach(place.rest, spec, running)
-        yield Opened(jobs, clock, "", seen, slots)
-    finally:
-        jobs.close()
 
 
 def must_only_read(config: RunConfig, mode: Mode) -> bool:
@@ -124,78 +83,33 @@ def must_only_read(config: RunConfig, mode: Mode) -> bool:
     return mode not in WRITING and not config.allow_writable_account
 
 
-@contextmanager
-def _on_kubernetes(
-    config: RunConfig,
-    spec: JobSpec,
-    place: KubernetesPlace,
-    *,
-    mode: Mode,
-    on_event: OnEvent,
-    clock: Callable[[], float],
-    sleep: Callable[[float], object] | None,
-    stop: threading.Event | None,
-    followed: Followed | None,
-) -> Iterator[Opened]:
-    from dsp_gym.backends.kubernetes.connection import watched_on_kubernetes
-    from dsp_gym.control.reports import Reports
-
-    jobs = watched_on_kubernetes(
-        place,
-        spec,
-        config.window,
-        apply=mode in ACTING,
-        must_only_read=must_only_read(config, mode),
-        followed=followed,
-        on_event=on_event,
-        clock=clock,
-        sleep=sleep,
-        stop=stop,
-    )
-    reports = Reports(jobs, mode, clock) if mode in WRITING else None
-
-    def stopped() -> str | None:
-        resource = jobs.resource
-        return None if resource is None else resource.reason_not_to_write()
-
-    def managed() -> str | None:
-        resource = jobs.resource
-        if resource is None or resource.builtin_autoscaler != "on":
-            return None
-        return f"the operator's own autoscaler scales {resource}: job.autoscaler.enabled"
-
-    try:
-        yield Opened(
-            jobs,
-            clock,
-            place.namespace,
-            jobs.snapshot(),
-            config.max_slots,
-            stopped=stopped,
-            unsettled=jobs.stopped,
-            advice=jobs.advice,
-            managed=managed,
-            report=None if reports is None else reports.decided,
-        )
-    finally:
-        jobs.close()
-
-
 def _elsewhere(
-    where: Elsewhere, config: RunConfig, spec: JobSpec, stop: threading.Event | None
-) -> PacedJobs:
-    from dsp_gym.control.paced import replayed, simulated
-
+    where: Elsewhere, config: RunConfig, spec: JobSpec, clock: Clock, *, apply: bool
+) -> Backend:
     if where.recording is not None:
-        return replayed(
-            where.recording, spec, config.window, run=where.run, speed=where.speed, stop=stop
+        from dsp_gym.backends.replay import connection as replay
+
+        backend = replay.connect(
+            where.recording,
+            spec,
+            config.window,
+            run=where.run,
+            speed=where.speed,
+            stop=clock.stop,
         )
-    return simulated(
-        spec,
-        where.load or "diurnal",
-        config.window,
-        seed=config.seed,
-        duration_s=where.duration_s,
-        speed=where.speed,
-        stop=stop,
-    )
+    else:
+        from dsp_gym.backends.simulated import connection as simulated
+
+        backend = simulated.connect(
+            spec,
+            where.load or "diurnal",
+            config.window,
+            apply=apply,
+            seed=config.seed,
+            duration_s=where.duration_s,
+            speed=where.speed,
+            stop=clock.stop,
+        )
+    if where.skip_s:
+        backend.advance(where.skip_s)
+    return backend

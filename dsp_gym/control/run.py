@@ -10,13 +10,12 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dsp_gym.arrays import Ints
-from dsp_gym.control.modes import INCUMBENT
+from dsp_gym.backends.base import Backend, OnEvent, ignored, reason_to_hold
+from dsp_gym.control.modes import INCUMBENT, WRITING
 from dsp_gym.control.notes import Notes, outcome_to_json
 from dsp_gym.control.permission import Held, Permission, RollBack
 from dsp_gym.control.seat import Judgement, Seat
@@ -25,42 +24,12 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 
-__all__ = ["LiveRun", "Notes", "Turn", "WatchedJobs", "outcome_to_json"]
+__all__ = ["Hooks", "LiveRun", "Notes", "Turn", "outcome_to_json"]
 
 GAP_INTERVALS = 3.0
 """A decision later than so many intervals after the last is one after a gap."""
-
-
-class WatchedJobs(Protocol):
-    """One job that is looked at, waited for, and perhaps acted on."""
-
-    topology: Topology
-    spec: JobSpec
-    held: str | None
-
-    def snapshot(self) -> MetricsSnapshot:
-        """What is seen now."""
-
-    def hold(self, reason: str) -> None:
-        """Ask nothing of the job until the next snapshot."""
-
-    def apply(self, guarded: GuardedDecision) -> None:
-        """Ask for the guarded configuration, unless something speaks against it."""
-
-    def roll_back(self, before: GuardedDecision, reason: str) -> None:
-        """Ask for the configuration from before a change."""
-
-    def status(self) -> Ints:
-        """Of the last request."""
-
-    def advance(self, seconds: int) -> Outcome:
-        """Let that much time pass; returns what happened."""
-
-    def close(self) -> None:
-        """Wait for what is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +57,28 @@ class Turn:
         return _differs(self.snapshot, self.guarded)
 
 
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a run calls back, and what ends it."""
+
+    on_decision: Callable[[Turn], None] | None = None
+    """Receives every decision when it is made; its outcome is not known yet."""
+
+    on_turn: Callable[[Turn], None] | None = None
+    """Receives every decision when its interval has passed."""
+
+    on_event: OnEvent = ignored
+    """Receives every step of the actuator, from its thread."""
+
+    stopped: Callable[[], bool] = lambda: False
+    """Asked before every turn; True: the run ends."""
+
+
 class LiveRun:
     """Several policies on one job, decision by decision.
 
     Args:
-        jobs: the job; it is the caller's to close.
+        backend: the job; it is the caller's to close.
         seats: the policies with their guardrails, asked in this order.
         notes: where everything is written.
         acting: name of the policy whose decision counts; None: the first but the incumbent.
@@ -100,16 +86,12 @@ class LiveRun:
         roll_back: takes changes back; None: as configured by default.
         interval_s: seconds between decisions.
         seed: of policies that draw.
-        clock: Unix seconds.
-        on_decision: called when something was decided, or held; its outcome is not known yet.
-        on_turn: called when the interval after it has passed.
-        stopped: asked between the steps of a turn; True: no further turn is begun.
-        report: tells a decision on the job itself, such as by an event; None: nobody does.
+        hooks: what it calls back, and what ends it.
     """
 
     def __init__(
         self,
-        jobs: WatchedJobs,
+        backend: Backend,
         seats: Sequence[Seat],
         notes: Notes,
         *,
@@ -118,38 +100,39 @@ class LiveRun:
         roll_back: RollBack | None = None,
         interval_s: int = 60,
         seed: int = 0,
-        clock: Callable[[], float] = time.time,
-        on_decision: Callable[[Turn], None] | None = None,
-        on_turn: Callable[[Turn], None] | None = None,
-        stopped: Callable[[], bool] = lambda: False,
-        report: Callable[[Turn], None] | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
-        self._report = report
-        self.jobs, self.seats, self.notes = jobs, tuple(seats), notes
+        self.backend, self.seats, self.notes = backend, tuple(seats), notes
         self.acting = acting or next(s.name for s in seats if s.name != INCUMBENT)
         self.permission = permission or Permission()
         self.roll_back = roll_back or RollBack()
         self.interval_s = interval_s
-        self.turns, self.namespace = 0, ""
-        self.managed: Callable[[], str | None] = lambda: None
+        self.turns = 0
+        self.held: str | None = None
+        """Why nothing is asked of the job, since the last look at it; None: it may be scaled."""
         self.one_at_a_time: AbstractContextManager[object] = nullcontext()
         """Held while policies are asked: of several loops in a process one decides at a time."""
         self._seeds = np.array([seed], np.int64)
-        self._clock, self._stopped = clock, stopped
-        self._on_decision, self._on_turn = on_decision, on_turn
+        self._hooks = hooks or Hooks()
         self._failures: list[tuple[str, str]] = []
         self._has_asked = False
         self._due: tuple[GuardedDecision, str] | None = None  # a roll-back
         self._last_s = -math.inf
         self._reset()
 
+    @property
+    def spec(self) -> JobSpec:
+        """The job."""
+        return self.backend.collector.topology.spec(0)
+
     def run(self, steps: int | None = None, duration_s: float | None = None) -> None:
         """Decide until so many decisions were made, or so long; for ever without either."""
-        end_s = None if duration_s is None else self._clock() + duration_s
+        now_s = self.backend.now_s
+        end_s = None if duration_s is None else now_s() + duration_s
         while (
-            not self._stopped()
+            not (self._hooks.stopped() or self.backend.is_over)
             and (steps is None or self.turns < steps)
-            and (end_s is None or self._clock() < end_s)
+            and (end_s is None or now_s() < end_s)
         ):
             self.turn()
 
@@ -157,29 +140,16 @@ class LiveRun:
         """One decision, and the interval after it."""
         decided = self.decide()
         outcome = self._advance()
-        turn = Turn(
-            decided.number,
-            decided.t_s,
-            decided.snapshot,
-            decided.guarded,
-            decided.held,
-            decided.applied,
-            outcome,
-            decided.judgements,
-            tuple(self._failures),
-            decided.seconds,
-            decided.held_code,
-            decided.asked,
-        )
-        if self._on_turn is not None:
-            self._on_turn(turn)
+        turn = replace(decided, outcome=outcome, failures=tuple(self._failures))
+        if self._hooks.on_turn is not None:
+            self._hooks.on_turn(turn)
         return turn
 
     def decide(self) -> Turn:
         """One decision; what comes of it is not waited for."""
         self.turns += 1
         self._failures, self._has_asked = [], False
-        began_s = self._clock()
+        began_s = self.backend.now_s()
         seen = self._seen()
         held: Held | None
         if seen is None:
@@ -194,13 +164,9 @@ class LiveRun:
                 seconds = time.perf_counter() - begun
             held = self._enacted(seen, judged, held, asked)
             turn = self._turn(began_s, seen, judged, held, seconds)
-        if self._report is not None and turn.guarded is not None:
-            try:
-                self._report(turn)
-            except Exception as error:
-                self._fail("report", _words(error))
-        if self._on_decision is not None:
-            self._on_decision(turn)
+        self._tell(turn)
+        if self._hooks.on_decision is not None:
+            self._hooks.on_decision(turn)
         return turn
 
     def warm_up(self, seen: MetricsSnapshot) -> None:
@@ -215,17 +181,18 @@ class LiveRun:
 
     def _reset(self) -> None:
         for seat in self.seats:
-            seat.reset(self.jobs.topology, self._seeds)
+            seat.reset(self.backend.collector.topology, self._seeds)
 
     def _seen(self) -> MetricsSnapshot | None:
         """What is seen now; None, and why among the failures, where the job cannot be looked at."""
         try:
-            seen = self.jobs.snapshot()
+            seen = self.backend.collector.snapshot()
+            self.held = reason_to_hold(self.backend, seen)
         except Exception as error:  # a server may answer anything
             self._fail("collector", _words(error))
             return None
-        if self.jobs.held is not None:
-            self._fail("collector", self.jobs.held, noted=False)
+        if self.held is not None:
+            self._fail("collector", self.held, noted=False)
         self._look_at_clock(float(seen.t_s[0]))
         return seen
 
@@ -235,7 +202,7 @@ class LiveRun:
         if ahead_s <= 0:
             reason = f"the clock went back by {-ahead_s:.0f} s; policies and guardrails start anew"
             self._fail("clock", reason, noted=False)
-            self.jobs.hold(reason)
+            self.held = reason
             self._reset()
         elif math.isfinite(ahead_s) and ahead_s > GAP_INTERVALS * self.interval_s:
             self._fail("clock", f"{ahead_s:.0f} s went by since the last decision", noted=False)
@@ -248,7 +215,7 @@ class LiveRun:
         self, seen: MetricsSnapshot, judged: Sequence[Judgement]
     ) -> tuple[Held | None, bool]:
         """What holds the acting policy's decision, and whether it is asked of the job."""
-        held = None if self.jobs.held is None else Held(self._failures[0][0], self.jobs.held)
+        held = None if self.held is None else Held(self._failures[0][0], self.held)
         self._due = None
         one = self._acting(judged)
         if one is None:
@@ -258,7 +225,7 @@ class LiveRun:
             return Held("rolled_back", f"rolled back: {due[1]}"), False
         if one.failure is not None and one.failure.replaced_by is None and held is None:
             held = Held("policy", one.failure.reason)
-            self.jobs.hold(held.reason)
+            self.held = held.reason
         changes = _differs(seen, one.guarded)
         if held is None and self.permission.is_acting:
             held = self.permission.against(float(seen.t_s[0]), changes)
@@ -307,7 +274,7 @@ class LiveRun:
         if asked:
             return self._asked(seen, one.guarded)
         if held is None:
-            self.jobs.apply(one.guarded)  # of what runs already: the actuator may be at something
+            self._apply(one.guarded)  # of what runs already: the actuator may be at something
         return held
 
     def _acting(self, judged: Sequence[Judgement]) -> Judgement | None:
@@ -315,7 +282,7 @@ class LiveRun:
 
     def _asked(self, seen: MetricsSnapshot, guarded: GuardedDecision) -> Held | None:
         try:
-            self.jobs.apply(guarded)
+            self._apply(guarded)
         except Exception as error:
             self._fail("actuator", _words(error))
             return Held("actuator", _words(error))
@@ -323,30 +290,56 @@ class LiveRun:
         self.roll_back.asked(seen, guarded)
         return None
 
+    def _apply(self, guarded: GuardedDecision) -> None:
+        if self.backend.actuator is not None:
+            self.backend.actuator.apply(guarded)
+
     def _roll_back(self, t_s: float, before: GuardedDecision, reason: str) -> None:
         self.notes.step("rolled_back", {"reason": reason}, self.acting)
         self.permission.rest(t_s, self.roll_back.config.cool_down_s)
         try:
-            self.jobs.roll_back(before, reason)
+            if self.backend.actuator is not None:
+                self.backend.actuator.roll_back(before, reason)
         except Exception as error:
             self._fail("actuator", _words(error))
 
     def _advance(self) -> Outcome | None:
         try:
-            outcome = self.jobs.advance(self.interval_s)
+            outcome = self.backend.advance(self.interval_s)
         except Exception as error:
             self._fail("outcome", _words(error))
             return None
-        told: dict[str, Any] = dict(outcome_to_json(outcome))
-        age_s = float(getattr(self.jobs, "data_age_s", math.nan))  # until then it was counted
-        told["data_age_s"] = age_s if math.isfinite(age_s) else None
-        told["arrivals"] = getattr(self.jobs, "arrivals", [])
-        self.notes("outcome", told)
-        self.roll_back.happened(self._clock(), outcome)
+        collector = self.backend.collector
+        age_s = collector.age_s  # until then it was counted
+        self.notes(
+            "outcome",
+            {
+                **outcome_to_json(outcome),
+                "data_age_s": age_s if math.isfinite(age_s) else None,
+                "arrivals": list(collector.arrivals),
+            },
+        )
+        self.roll_back.happened(self.backend.now_s(), outcome)
         return outcome
 
+    def _tell(self, turn: Turn) -> None:
+        """Show a change on the job itself, if the mode writes there."""
+        seen, guarded, mode = turn.snapshot, turn.guarded, self.permission.mode
+        if seen is None or guarded is None or mode not in WRITING or not turn.changes:
+            return
+        try:
+            self.backend.platform.tell(seen, guarded, enacted=turn.asked, mode=mode)
+        except Exception as error:
+            self._fail("report", _words(error))
+
     def _fail(
-        self, stage: str, reason: str, policy: str | None = None, *, noted: bool = True, **more: Any
+        self,
+        stage: str,
+        reason: str,
+        policy: str | None = None,
+        *,
+        noted: bool = True,
+        **more: str | None,
     ) -> None:
         self._failures.append((stage, reason))
         if noted:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dsp_gym.backends.flink.slots import bounded
+from dsp_gym.backends.base import Backend, Clock
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.incumbent import Incumbent
 from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, SeatConfig
 from dsp_gym.control.notes import Notes
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.places import Elsewhere, Opened, opened
-from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.places import Elsewhere, connected
+from dsp_gym.control.run import Hooks, LiveRun
 from dsp_gym.control.seat import Seat
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
+from dsp_gym.guardrails.slots import bounded
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
@@ -39,6 +40,7 @@ __all__ = [
     "is_of_several",
     "job_of",
     "journal_folder",
+    "mode_of",
     "named_seats",
     "permitted",
     "seat_names",
@@ -122,112 +124,102 @@ def is_of_several(config: RunConfig) -> bool:
 def started(
     config: RunConfig,
     *,
-    apply: bool = False,
-    mode: Mode | None = None,
+    mode: Mode = "shadow",
     elsewhere: Elsewhere | None = None,
     journal: Path | None = None,
-    journaled: bool = True,
     durable: bool | None = None,
-    on_decision: Callable[[Turn], None] | None = None,
-    on_turn: Callable[[Turn], None] | None = None,
-    on_event: Callable[[str, dict[str, Any]], None] | None = None,
-    clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], object] | None = None,
-    stop: threading.Event | None = None,
+    hooks: Hooks | None = None,
+    clock: Clock | None = None,
     followed: Followed | None = None,
 ) -> Iterator[LiveRun]:
     """A run that is ready to decide; when the block ends, nothing is under way and the job runs.
 
     Args:
         config: what to run.
-        apply: without `mode`: active, or as the configuration says if that writes; else shadow.
         mode: how far the acting policy may go.
         elsewhere: a recording or a simulation in place of the configuration's cluster.
         journal: folder of the journal; default: the configuration's.
-        journaled: False: nothing is written down.
         durable: whether every decision waits for the disk; None: where something real is decided.
-        on_decision: called with every decision when it was made.
-        on_turn: called with every decision when its interval has passed.
-        on_event: called with every step of the actuator, from its thread.
-        clock: Unix seconds.
-        sleep: waits that many seconds; None: until then, or until `stop` is set.
-        stop: set by whoever wants the run to end.
+        hooks: what the run calls back, and what ends it, beside the clock's `stop`.
+        clock: Unix seconds, how a real job is waited for, and what ends the run.
         followed: an API server that is shared with the runs of other jobs; None: one of its own.
+
+    Yields:
+        The run.
+
+    Raises:
+        DspGymError: The configuration is wrong, or the job cannot be reached.
     """
     spec, names = job_of(config), seat_names(config)
-    if mode is None:
-        mode = (config.mode if config.mode in WRITING else "active") if apply else "shadow"
     made = [(name, seat, _policy(seat)) for name, seat in named_seats(config)]
     for _, seat, policy in made:  # a wrong name is refused before the cluster is asked
         if policy is not None:
             build_for(policy, guardrails_of(config, seat))
-    acting = acting_name(config)
-    stop = stop or threading.Event()
+    acting, clock, hooks = acting_name(config), clock or Clock(), hooks or Hooks()
+    waits = durable if durable is not None else elsewhere is None
     with ExitStack() as stack:
-        written = None
-        if journaled:
-            folder = journal or journal_folder(config)
-            waits = durable if durable is not None else elsewhere is None
-            lasting = Journal(folder, max_mib=config.journal_max_mib, durable=waits)
-            written = stack.enter_context(lasting)
-        notes = Notes(
-            written, config.job_name or spec.job, names[0] if len(names) == 1 else None, clock
+        written = stack.enter_context(
+            Journal(
+                journal or journal_folder(config), max_mib=config.journal_max_mib, durable=waits
+            )
         )
+        only = names[0] if len(names) == 1 else None
+        notes = Notes(written, config.job_name or spec.job, only, clock.now)
 
-        def step(kind: str, body: dict[str, Any]) -> None:
+        def step(kind: str, body: dict[str, object]) -> None:
             notes.step(kind, body, acting)
-            if on_event is not None:
-                on_event(kind, body)
+            hooks.on_event(kind, body)
 
-        opening = opened(
-            config,
-            spec,
-            mode=mode,
-            elsewhere=elsewhere,
-            on_event=step,
-            clock=clock,
-            sleep=sleep,
-            stop=stop,
-            followed=followed,
-        )
-        place = stack.enter_context(opening)
-        notes.clock = place.clock
+        backend = connected(config, spec, mode, clock, step, elsewhere=elsewhere, followed=followed)
+        stack.callback(backend.close)
+        notes.clock = backend.now_s
+        seen = backend.collector.snapshot()
+        max_slots = config.max_slots if elsewhere is None else None
+        if elsewhere is None and max_slots is None:
+            running = Configuration.of_row(seen, seen.topology).parallelism
+            max_slots = backend.platform.slots(running)
         seats = []
         for name, seat, policy in made:
-            seats.append(_seat(name, seat, policy, config, place))
+            seats.append(_seat(name, seat, policy, config, backend, max_slots))
             stack.callback(seats[-1].close)
-        permission = Permission(
-            mode, config.canary, config.stop_file, place.stopped, place.unsettled
-        )
+        platform = backend.platform
         run = LiveRun(
-            place.jobs,
+            backend,
             seats,
             notes,
             acting=acting,
-            permission=permission,
+            permission=Permission(
+                mode, config.canary, config.stop_file, platform.stopped, platform.unsettled
+            ),
             roll_back=RollBack(config.roll_back),
             interval_s=config.interval_s,
             seed=config.seed,
-            clock=place.clock,
-            on_decision=on_decision,
-            on_turn=on_turn,
-            stopped=lambda: stop.is_set() or place.is_over(),
-            report=place.report,
+            hooks=replace(hooks, stopped=lambda: clock.stop.is_set() or hooks.stopped()),
         )
-        run.namespace, run.managed = place.namespace, place.managed
-        kept = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        modelled = elsewhere is not None and elsewhere.load is not None
         notes.step(
             "started",
             {
-                "configuration": kept,
+                "configuration": config.model_dump(
+                    mode="json", by_alias=True, exclude_defaults=True
+                ),
                 "version": version("dsp-gym"),
                 "mode": mode,
-                "simulated": modelled,
+                "simulated": elsewhere is not None and elsewhere.load is not None,
             },
         )
-        run.warm_up(place.seen)
+        run.warm_up(seen)
         yield run
+
+
+def mode_of(config: RunConfig, *, apply: bool) -> Mode:
+    """The mode of `dsp-gym run`: shadow, or with `--apply` at least one that acts or advises.
+
+    Returns:
+        The configuration's mode if it writes, else active; without `apply` shadow.
+    """
+    if not apply:
+        return "shadow"
+    return config.mode if config.mode in WRITING else "active"
 
 
 def named_seats(config: RunConfig) -> list[tuple[str, SeatConfig]]:
@@ -253,13 +245,18 @@ def guardrails_of(config: RunConfig, seat: SeatConfig) -> str | GuardrailsConfig
 
 
 def _seat(
-    name: str, seat: SeatConfig, policy: Policy | None, config: RunConfig, place: Opened
+    name: str,
+    seat: SeatConfig,
+    policy: Policy | None,
+    config: RunConfig,
+    backend: Backend,
+    max_slots: int | None,
 ) -> Seat:
     if policy is None:
-        return Seat(Incumbent(place.advice), name=name)
+        return Seat(Incumbent(backend.platform.advice), name=name)
     rules = guardrails_of(config, seat)
-    if place.max_slots is not None:
-        rules = bounded(rules, place.jobs.spec, place.max_slots)
+    if max_slots is not None:
+        rules = bounded(rules, backend.collector.topology.spec(0), max_slots)
     replacement: ShadowPolicy | None = None
     if config.fallback is not None:
         replacement = Shadows().of(config.fallback, "run")

@@ -56,7 +56,7 @@ class AutoscaleBatch(EnvCore):
         self.source = EpisodeSource(self.topology, loads, split, config, base_dir)
 
     @property
-    def stepped(self) -> SimulatedJobs:
+    def backend(self) -> SimulatedJobs:
         return self.jobs
 
     @property

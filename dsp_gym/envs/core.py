@@ -6,12 +6,12 @@ inside the environment, goes to the jobs, and what came of it becomes the reward
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
+from dsp_gym.backends.base import Backend
 from dsp_gym.envs import action
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import ObservationEncoder
@@ -24,22 +24,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import take_turn
 
-__all__ = ["BatchStep", "EnvCore", "MeasuredEnv", "SteppedJobs"]
-
-
-class SteppedJobs(Protocol):
-    """Collector and actuator of jobs that go on when they are told to."""
-
-    topology: Topology
-
-    def snapshot(self) -> MetricsSnapshot:
-        """What is seen now."""
-
-    def apply(self, guarded: GuardedDecision) -> None:
-        """Ask for the guarded configuration."""
-
-    def advance(self, seconds: int) -> Outcome:
-        """Let the jobs run; returns what happened."""
+__all__ = ["BatchStep", "EnvCore"]
 
 
 class BatchStep(NamedTuple):
@@ -66,9 +51,6 @@ class EnvCore:
 
     reward_source: ClassVar[Literal["outcome", "metrics"]] = "outcome"
     """Where the reward's terms come from: the simulation's truth, or metrics of a real job."""
-
-    enacted: ClassVar[bool] = True
-    """Whether decisions reach the job."""
 
     def __init__(
         self,
@@ -101,9 +83,14 @@ class EnvCore:
         return self._snapshot
 
     @property
-    def stepped(self) -> SteppedJobs:
-        """What is observed and scaled in this episode."""
+    def backend(self) -> Backend:
+        """The jobs of this episode."""
         raise NotImplementedError
+
+    @property
+    def enacted(self) -> bool:
+        """Whether decisions reach the jobs."""
+        return self.backend.actuator is not None
 
     def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
         """Give each environment a new stream of episodes, or those where the mask is True."""
@@ -126,8 +113,8 @@ class EnvCore:
     def enact(self, decision: ScalingDecision) -> BatchStep:
         """The same with the decision itself."""
         guarded = take_turn(self.snapshot, lambda _: decision, self.guardrails)
-        self.stepped.apply(guarded)
-        outcome = self._told(self.stepped.advance(self.config.interval_s))
+        self._ask(guarded)
+        outcome = self._told(self.backend.advance(self.config.interval_s))
         self.steps += 1
         terms = reward_terms(outcome, self.reference_cost_per_s)
         self._look()
@@ -177,6 +164,11 @@ class EnvCore:
             "pending_s": float(step.outcome.pending_s[job]),
         }
 
+    def _ask(self, guarded: GuardedDecision) -> None:
+        """Ask the jobs for a configuration, unless the backend only watches them."""
+        if (actuator := self.backend.actuator) is not None:
+            actuator.apply(guarded)
+
     def _told(self, outcome: Outcome) -> Outcome:
         """The outcome the reward is computed from."""
         return outcome
@@ -202,27 +194,5 @@ class EnvCore:
         return self._observation
 
     def _look(self) -> None:
-        self._snapshot = self.stepped.snapshot()
+        self._snapshot = self.backend.collector.snapshot()
         self._targets = action.targets(self._snapshot, self.config.ds2_utilization)
-
-
-class MeasuredEnv(EnvCore):
-    """One environment whose reward is told by metrics, which do not know everything."""
-
-    reward_source = "metrics"
-
-    def __init__(
-        self, topology: Topology, config: EnvConfig, guardrails: Guardrail | None = None
-    ) -> None:
-        super().__init__(topology, config, guardrails)
-        self._pending_s: Floats = np.zeros(1)
-
-    def _told(self, outcome: Outcome) -> Outcome:
-        """While a job is down nobody counts its backlog: it is what it was when last counted."""
-        if np.isfinite(outcome.pending_s[0]):
-            self._pending_s = outcome.pending_s
-        return replace(outcome, pending_s=self._pending_s)
-
-    def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> Floats32:
-        self._pending_s = np.zeros(1)
-        return super()._begin(rows, seeds, mask)

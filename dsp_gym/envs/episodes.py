@@ -70,16 +70,23 @@ class EpisodeSource:
 
     def draw(self, rows: Ints) -> Draws:
         """The next episode of some of the jobs."""
+        seeds = np.zeros(len(self.base_seeds), np.int64)
+        for j in rows:
+            seeds[j] = episode_seed(int(self.base_seeds[j]), int(self.episodes[j]))
+        self.episodes[rows] += 1
+        return self.drawn(seeds, rows)
+
+    def drawn(self, seeds: Ints, rows: Ints) -> Draws:
+        """The episodes of given seeds (J,), of some of the jobs."""
         jobs, ranges = len(self.base_seeds), self.config.randomise
         drawn = Draws(
-            np.zeros(jobs, np.int64),
+            seeds,
             np.zeros((jobs, self.config.episode_s)),
             np.ones(jobs),
             np.ones(jobs),
             np.full(jobs, -1, np.int64),
         )
         for j in rows:
-            drawn.seeds[j] = episode_seed(int(self.base_seeds[j]), int(self.episodes[j]))
             draw = np.random.Generator(np.random.Philox(key=int(drawn.seeds[j])))
             drawn.factor[j] = _log_uniform(draw.random(), ranges.service_factor)
             scale = _log_uniform(draw.random(), ranges.load_scale)
@@ -87,7 +94,6 @@ class EpisodeSource:
             drawn.levels[j] = draw.integers(0, 8)
             multipliers, self.labels[j] = self._load(int(draw.integers(0, 2**31)))
             drawn.rates[j] = multipliers * (scale * self._reference[j])
-        self.episodes[rows] += 1
         return drawn
 
     def _load(self, index: int) -> tuple[Floats, str]:

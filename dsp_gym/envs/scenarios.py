@@ -90,17 +90,17 @@ def scenario(
 
 def decided_by(
     config: str | Path | Mapping[str, Any] | None = None, guardrails: str | None = None
-) -> tuple[EnvConfig, Guardrail | None]:
-    """Clock, reward and guardrails of an experiment's config, where jobs and loads are given.
+) -> tuple[EnvConfig, str | None]:
+    """What an experiment's config says where jobs and loads are given.
 
     Args:
         config: name, path or content of an experiment config; none: defaults.
         guardrails: name or path of a guardrails config; overrides the config's.
     """
     if config is None:
-        return EnvConfig(), guardrail_chain(guardrails)
+        return EnvConfig(), guardrails
     experiment, _ = _experiment(config)
-    return experiment.env, guardrail_chain(guardrails or experiment.guardrails)
+    return experiment.env, guardrails or experiment.guardrails
 
 
 def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail | None:

@@ -157,28 +157,18 @@ def _made(
 ) -> EnvCore:
     """What stands behind the environment."""
     if backend == "replay":
-        from dsp_gym.envs.replay import ReplayEnv, replay_place
+        from dsp_gym.envs.measured import on_recording
 
-        return ReplayEnv(replay_place(where), *decided_by(config, guardrails))
+        return on_recording(*decided_by(config, guardrails), where)
     made = scenario(job, config, backend, guardrails)
     if backend == "flink":
-        from dsp_gym.envs.live import FlinkEnv, place_of
+        from dsp_gym.envs.measured import on_flink
 
-        return FlinkEnv(
-            made.specs[0],
-            made.loads,
-            split,
-            made.env,
-            made.guardrails_config,
-            place_of(where),
-            made.base_dir,
-        )
+        return on_flink(made, split, where)
     if backend == "kubernetes":
-        from dsp_gym.envs.kubernetes import KubernetesEnv, kubernetes_place
+        from dsp_gym.envs.measured import on_kubernetes
 
-        return KubernetesEnv(
-            made.specs[0], made.env, made.guardrails_config, kubernetes_place(where)
-        )
+        return on_kubernetes(made, where)
     if where is not None:
         raise ConfigError(
             "says where a cluster or a recording is, but the backend is 'simulated'",

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -298,7 +297,7 @@ class _Record:
         scaled = (tables.kind[row] >= 0) & (tables.kind[row] != SOURCE)
         outcomes, subtasks, trips = [], [], []
         for step in steps:
-            outcomes.append(cast(Outcome, step.outcome))
+            outcomes.append(step.outcome)
             subtasks.append(np.where(scaled, step.guarded.parallelism, 0).sum(axis=1))
             trips.append(step.guarded.trips)
         names = [field.name for field in fields(Outcome)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
+
+import numpy as np
 
 from dsp_gym.arrays import Column, Floats, columns_of
 
@@ -36,6 +39,17 @@ class Outcome:
     cost_provisioned: Annotated[Floats, Column("J", "money", "whole TaskManagers")]
     rescales: Annotated[Floats, Column("J", "", "asked for in this interval")]
     failures: Annotated[Floats, Column("J", "", "task failures in this interval")]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Outcome]) -> Outcome:
+        """One outcome of several in a row.
+
+        Returns:
+            The sum of every quantity, but the largest of `latency_max_s`.
+        """
+        found = {n: np.sum([getattr(p, n) for p in parts], axis=0) for n in OUTCOME_FIELDS}
+        found["latency_max_s"] = np.max([p.latency_max_s for p in parts], axis=0)
+        return cls(**found)
 
 
 OUTCOME_FIELDS = tuple(name for name, _, _ in columns_of(Outcome))

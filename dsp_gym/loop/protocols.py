@@ -1,4 +1,4 @@
-"""The seams: policy, guardrail, collector, actuator. Protocols, not base classes.
+"""The seams inside the loop: policy and guardrail. Protocols, not base classes.
 
 All of them work on a batch of J jobs, and a batch of n gives what n batches of 1 give. Nothing
 reads the wall clock: time is `t_s` of the snapshot.
@@ -123,24 +123,3 @@ class Guardrail(Protocol):
 
     def restore(self, state: State) -> None:
         """Go on from `state()`."""
-
-
-@runtime_checkable
-class Collector(Protocol):
-    """Gives snapshots of a batch of jobs."""
-
-    topology: Topology
-
-    def snapshot(self) -> MetricsSnapshot:
-        """What is seen now."""
-
-
-@runtime_checkable
-class Actuator(Protocol):
-    """Takes decisions; returns at once."""
-
-    def apply(self, guarded: GuardedDecision) -> None:
-        """Ask for the guarded configuration."""
-
-    def status(self) -> Ints:
-        """IDLE, PENDING, REACHED, REFUSED or TIMED_OUT per job."""

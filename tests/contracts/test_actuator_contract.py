@@ -8,14 +8,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dsp_gym.backends.flink.rescale import DryRunActuator, JustinActuator
+from dsp_gym.backends.base import Actuator
+from dsp_gym.backends.flink.rescale import JustinActuator
 from dsp_gym.backends.flink.rest import FlinkRest
-from dsp_gym.backends.kubernetes.actuator import KubernetesActuator
+from dsp_gym.backends.kubernetes.actuator import KubernetesActuator, Pace
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED, Actuator
+from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.topology import Topology
 from tests.fakes.flink_operator import FlinkOperator, PretendedJob
 from tests.fakes.justin_endpoint import JustinCluster, served
@@ -115,6 +116,16 @@ class ActuatorContract:
         self.forward(actuator, 300)
         assert self.running(actuator)[0, 1] == self.asked[0]
 
+    def test_a_roll_back_brings_back_what_ran_before_a_change(self, actuator):
+        before = wanted(self.running(actuator).copy(), self.levels(actuator))
+        self.ask(actuator, self.asked[0])
+        self.forward(actuator, 300)
+        actuator.roll_back(before, "it made the job late")
+        assert self.status(actuator) == [PENDING]
+        self.forward(actuator, 300)
+        assert self.status(actuator) == [REACHED]
+        assert self.running(actuator)[:, 1].tolist() == [1] * self.jobs
+
     def test_requests_outside_the_bounds_are_brought_inside(self, actuator):
         self.ask(actuator, *[10_000, 0][: self.jobs])
         self.forward(actuator, 300)
@@ -200,7 +211,7 @@ class TestKubernetes(OneJobContract):
             with (
                 FlinkOperator(fake, "words", self.job),
                 KubernetesActuator(
-                    api, place, "words", line(), self.job.look, lease, poll_s=0.02
+                    api, place, "words", line(), self.job.look, lease, pace=Pace(poll_s=0.02)
                 ) as actuator,
             ):
                 yield actuator
@@ -208,15 +219,3 @@ class TestKubernetes(OneJobContract):
     def running(self, actuator):
         tasks = self.job.running()
         return np.array([[tasks[name] for name in ("source", "map", "sink")]])
-
-
-def test_a_dry_run_is_an_actuator_that_stays_idle_and_tells_what_it_did_not_ask():
-    told = []
-    actuator = DryRunActuator(line(), on_event=lambda kind, body: told.append((kind, body)))
-    assert isinstance(actuator, Actuator)
-    p = np.array([[4, 9, 1]])
-    for _ in range(2):
-        actuator.apply(wanted(p, np.zeros_like(p)))
-    assert actuator.status().tolist() == [IDLE]
-    assert [kind for kind, _ in told] == ["not_asked"]
-    assert told[0][1]["wanted"]["parallelism"] == {"source": 4, "map": 9, "sink": 1}

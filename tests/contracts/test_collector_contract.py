@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from dsp_gym.backends.flink.collector import LiveCollector
+from dsp_gym.backends.base import Clock, Collector
+from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import FlinkError
-from dsp_gym.loop.protocols import Collector
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import snapshot_from_json, snapshot_to_json
@@ -124,17 +124,17 @@ class TestSimulatedJobs(CollectorContract):
         collector.advance(seconds)
 
 
-class TestLiveCollector(CollectorContract):
+class TestFlinkCollector(CollectorContract):
     """A job that is out of reach, restarts, and stays in its next restart."""
 
     @pytest.fixture
-    def collector(self) -> Iterator[LiveCollector]:
+    def collector(self) -> Iterator[FlinkCollector]:
         with answering() as cluster:
             tell(cluster)
             self.cluster, self.source = cluster, Scripted(START_MS / 1000, now_s=START_MS / 1000)
             job = FlinkJob(FlinkRest(cluster.url), "mine", line())
             window = WindowConfig(window_s=120, stabilization_s=60)
-            yield LiveCollector(line(), job, self.source, window, clock=lambda: self.source.now_s)
+            yield FlinkCollector(line(), job, self.source, window, Clock(lambda: self.source.now_s))
 
     def forward(self, collector, seconds):
         source = self.source

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dsp_gym.control.paced import PacedJobs
+from dsp_gym.backends.base import Actuator, Backend, Collector
 from dsp_gym.errors import FlinkError, KubernetesError
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import PER_VERTEX, MetricsSnapshot, Status
+from dsp_gym.loop.topology import Topology
 
 __all__ = ["TROUBLES", "Troubled", "TroubledPolicy"]
 
@@ -26,7 +27,7 @@ TROUBLES = (
 )  # fmt: skip
 
 
-class Troubled:
+class Troubled(Backend):
     """Passes everything on to a job, and lets troubles come over it.
 
     Args:
@@ -35,24 +36,39 @@ class Troubled:
         share: of the decisions something happens to.
     """
 
-    def __init__(self, jobs: PacedJobs, rng: np.random.Generator, share: float) -> None:
+    def __init__(self, jobs: Backend, rng: np.random.Generator, share: float) -> None:
         self._jobs, self._rng, self._share = jobs, rng, share
         self.met: dict[str, int] = dict.fromkeys(TROUBLES, 0)
         self._now: str | None = None
         self._shift_s = 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._jobs, name)
+        self.trouble: str | None = None
 
     @property
-    def held(self) -> str | None:
-        return self._jobs.held
+    def collector(self) -> Collector:
+        return self
 
-    def clock(self) -> float:
-        return self._jobs.clock() + self._shift_s
+    @property
+    def actuator(self) -> Actuator | None:
+        return None
+
+    @property
+    def topology(self) -> Topology:
+        return self._jobs.collector.topology
+
+    @property
+    def age_s(self) -> float:
+        return self._jobs.collector.age_s
+
+    arrivals = ()
+
+    def now_s(self) -> float:
+        return self._jobs.now_s() + self._shift_s
+
+    def close(self) -> None:
+        self._jobs.close()
 
     def snapshot(self) -> MetricsSnapshot:
-        self._now = None
+        self._now = self.trouble = None
         if self._rng.random() < self._share:
             self._now = str(self._rng.choice(TROUBLES))
             self.met[self._now] += 1
@@ -69,7 +85,7 @@ class Troubled:
                 self._shift_s += 7200.0
             case "the clock goes back":
                 self._shift_s -= 1800.0
-        return self._seen(self._jobs.snapshot())
+        return self._seen(self._jobs.collector.snapshot())
 
     def _seen(self, seen: MetricsSnapshot) -> MetricsSnapshot:
         changes: dict[str, Any] = {
@@ -77,7 +93,7 @@ class Troubled:
         }  # fmt: skip
         match self._now:
             case "metrics are stale":
-                self._jobs.hold("no fresh metrics: the newest are 300 s old")
+                self.trouble = "no fresh metrics: the newest are 300 s old"
                 changes |= _everything(seen, np.nan) | {"window_fill": np.zeros(1)}
             case "metrics are partial":
                 changes["busy_ms_per_s"] = seen.busy_ms_per_s.copy()
@@ -87,10 +103,8 @@ class Troubled:
             case "metrics are infinite":
                 changes |= _everything(seen, np.inf)
             case "the job restarts":
-                self._jobs.hold("the job is RESTARTING")
                 changes |= {"status": np.array([int(Status.RESTARTING)])}
             case "the job has failed":
-                self._jobs.hold("the job has failed, or is gone")
                 changes |= {"status": np.array([int(Status.FAILED)])}
             case "another id":
                 changes |= {"running_since_s": seen.t_s + self._shift_s - 1.0}

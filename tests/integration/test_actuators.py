@@ -325,7 +325,7 @@ class TestInPlace:
             "window": {"window_s": 10, "stabilization_s": 0},
         }
         with live.started(
-            parse(RunConfig, config, "run"), apply=True, journal=tmp_path / "journal"
+            parse(RunConfig, config, "run"), mode="active", journal=tmp_path / "journal"
         ) as run:
             for _ in range(30):
                 run.turn()

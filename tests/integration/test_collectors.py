@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsp_gym.backends.flink.collector import LiveCollector
+from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
@@ -55,8 +55,8 @@ class Seen:
     job: FlinkJob
     polled: RestSamples
     scraped: PrometheusSamples
-    by_rest: LiveCollector
-    by_prometheus: LiveCollector
+    by_rest: FlinkCollector
+    by_prometheus: FlinkCollector
 
     def wait_until(self, holds: Callable[[], Any]) -> None:
         """Polls every 5 s as a control loop does, looks every second."""
@@ -85,13 +85,13 @@ def seen(tmp_path_factory) -> Iterator[Seen]:
         job = FlinkJob(cluster.rest, "seen", SPEC)
         polled = RestSamples(cluster.rest, job, SPEC)
         scraped = PrometheusSamples(str(cluster.prometheus_url), job, SPEC)
-        collectors = [LiveCollector(SPEC, job, source, WINDOW) for source in (polled, scraped)]
+        collectors = [FlinkCollector(SPEC, job, source, WINDOW) for source in (polled, scraped)]
         yield Seen(cluster, submission, job, polled, scraped, *collectors)
     finally:
         cluster.down()
 
 
-def looked(collector: LiveCollector) -> JobSnapshot:
+def looked(collector: FlinkCollector) -> JobSnapshot:
     return collector.snapshot().job(0)
 
 

@@ -86,13 +86,13 @@ def flatmap(cluster: LocalCluster) -> int:
 def total(run: LiveRun, vertex: str, metric: str) -> float:
     """The newest value of a counter, over all subtasks."""
     now_s = time.time()
-    _, _, values = run.jobs.source.samples(now_s - 8, now_s).grid(vertex, metric)
+    _, _, values = run.backend.collector.source.samples(now_s - 8, now_s).grid(vertex, metric)
     return float(values[-1].sum())
 
 
 def test_ds2_scales_the_job_and_no_record_is_lost(cluster, submit, config, tmp_path):
     submit(*[600.0] * 40, 0.0)  # two and a half tasks of flatmap, then silence
-    with started(config(), apply=True) as run:
+    with started(config(), mode="active") as run:
         until(run, lambda: flatmap(cluster) >= 3)
 
         def counts() -> tuple[float, float]:
@@ -143,7 +143,7 @@ def test_while_prometheus_is_down_nothing_is_asked_and_then_the_loop_goes_on(
 ):
     submit(600.0)
     given = config()
-    with started(given, apply=True) as run:
+    with started(given, mode="active") as run:
         cluster.stop_prometheus()
         try:
             held = [run.turn() for _ in range(2)]
@@ -162,14 +162,14 @@ def test_a_killed_taskmanager_freezes_the_loop_until_the_job_is_back(
     cluster, submit, config, tmp_path
 ):
     submit(100.0)
-    with started(config(), apply=True) as run:
+    with started(config(), mode="active") as run:
         until(run, lambda: True)
         cluster.kill_taskmanager()
         try:
-            until(run, lambda: run.jobs.held is not None)
+            until(run, lambda: run.held is not None)
         finally:
             cluster.start_taskmanager()
-        until(run, lambda: run.jobs.held is None and total(run, "count", "busy_ms_per_s") >= 0)
+        until(run, lambda: run.held is None and total(run, "count", "busy_ms_per_s") >= 0)
     errors = [e.body for e in read(tmp_path / "journal" / "words") if e.kind == "error"]
     assert errors
     assert cluster.rest.find_job("words").state == "RUNNING"
@@ -186,7 +186,7 @@ def test_while_flink_answers_500_nothing_is_asked_and_then_the_loop_goes_on(
         "savepoints": str(cluster.savepoints),
     }
     try:
-        with started(config(where=where), apply=True) as run:
+        with started(config(where=where), mode="active") as run:
             link.fail()
             for turn in (run.turn(), run.turn()):
                 assert turn.held is not None
@@ -201,7 +201,7 @@ def test_while_flink_answers_500_nothing_is_asked_and_then_the_loop_goes_on(
 
 def test_a_job_that_is_gone_or_doubled_is_waited_for(cluster, submit, config, tmp_path):
     first = submit(10.0)
-    with started(config(), apply=True) as run:
+    with started(config(), mode="active") as run:
         cluster.rest.cancel(first)
         cluster.rest.wait_for(first, ENDED, PATIENCE_S)
         assert run.turn().held == "the job has failed, or is gone"
@@ -211,7 +211,7 @@ def test_a_job_that_is_gone_or_doubled_is_waited_for(cluster, submit, config, tm
         assert "2 jobs are named 'words'" in doubled.held
         cluster.rest.cancel(third)
         cluster.rest.wait_for(third, ENDED, PATIENCE_S)
-        until(run, lambda: run.jobs.held is None)
+        until(run, lambda: run.held is None)
     assert cluster.rest.find_job("words").id == second
 
 
@@ -226,7 +226,7 @@ def test_where_savepoints_cannot_be_written_the_job_runs_on_as_it_was(
         entries = read(tmp_path / "journal" / "words")
         return [e.body["reason"] for e in entries if e.body.get("event") == "failed"]
 
-    with started(config(where=where), apply=True) as run:
+    with started(config(where=where), mode="active") as run:
         until(run, lambda: bool(failures()))
     assert "savepoints cannot be written there" in failures()[0]
     assert cluster.rest.find_job("words").id == job_id
@@ -236,7 +236,7 @@ def test_where_savepoints_cannot_be_written_the_job_runs_on_as_it_was(
 def test_the_shipped_agent_drives_the_job_inside_its_guardrails(submit, config, tmp_path):
     submit(300.0)
     given = config(policy="learned", guardrails="deployed")
-    with started(given, apply=True) as run:
+    with started(given, mode="active") as run:
         run.run(steps=6)
     entries = list(read(tmp_path / "journal" / "words"))
     assert not [e.body for e in entries if e.kind == "error" and e.body["stage"] == "policy"]
@@ -246,7 +246,7 @@ def test_the_shipped_agent_drives_the_job_inside_its_guardrails(submit, config, 
 def test_metrics_over_rest_need_no_prometheus(cluster, submit, config):
     submit(600.0)
     where = {"rest_url": cluster.rest_url, "metrics": "rest", "savepoints": str(cluster.savepoints)}
-    with started(config(where=where), apply=True) as run:
+    with started(config(where=where), mode="active") as run:
         until(run, lambda: flatmap(cluster) >= 3)
 
 
@@ -295,5 +295,5 @@ def test_a_wrong_configuration_ends_with_a_message(cluster, job_file, tmp_path):
 
 
 def start_and_stop(config: RunConfig) -> None:
-    with started(config, apply=False):
+    with started(config):
         pass

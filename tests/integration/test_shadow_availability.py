@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dsp_gym.backends.simulated.connection import connect
 from dsp_gym.control.incumbent import Incumbent
 from dsp_gym.control.notes import Notes
-from dsp_gym.control.paced import simulated
 from dsp_gym.control.permission import Permission
 from dsp_gym.control.run import LiveRun, Turn
 from dsp_gym.control.seat import Seat
@@ -47,7 +47,9 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(tmp_p
     rng = np.random.default_rng(0)
     spec = load_job("flink-wordcount")
     jobs = Troubled(
-        simulated(spec, "diurnal", WindowConfig(window_s=30, stabilization_s=20), seed=1),
+        connect(
+            spec, "diurnal", WindowConfig(window_s=30, stabilization_s=20), apply=False, seed=1
+        ),
         rng,
         SHARE,
     )
@@ -58,9 +60,9 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(tmp_p
     turns: list[Turn] = []
     memory_mib: list[float] = []
     with Journal(tmp_path, segment_mib=1, max_mib=8) as journal:
-        notes = Notes(journal, "wordcount", None, jobs.clock)
+        notes = Notes(journal, "wordcount", None, jobs.now_s)
         run = LiveRun(
-            jobs, seats, notes, acting="troubled", interval_s=INTERVAL_S, clock=jobs.clock,
+            jobs, seats, notes, acting="troubled", interval_s=INTERVAL_S,
             permission=Permission("shadow"),
         )  # fmt: skip
         board = StatusBoard(run)

@@ -217,7 +217,7 @@ def test_whatever_goes_wrong_it_is_told_nothing_wrong_is_written_and_it_goes_on(
         turn = active.run.decide()  # asks, and the write is refused
         for name, token in new.items():
             files[name].write_text(token)
-        soon(lambda: shadow.run.jobs.watcher.trouble is None)
+        soon(lambda: shadow.run.backend.platform.watcher.trouble is None)
         shadow.run.decide()
         assert condition(shadow, "Ready")["status"] == "True"
 

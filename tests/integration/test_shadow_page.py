@@ -65,7 +65,7 @@ def test_it_follows_the_loop_and_says_when_something_holds_it(browser, tmp_path,
         def refuses():
             raise FlinkError(said)
 
-        monkeypatch.setattr(session.run.jobs, "snapshot", refuses)
+        monkeypatch.setattr(session.run.backend.collector, "snapshot", refuses)
         session.run.turn()
         shown(browser, 5)
         notice = browser.run("document.getElementById('notice').textContent")

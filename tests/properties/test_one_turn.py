@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsp_gym.backends.base import SelfContained
 from dsp_gym.cli.decide import answers
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.control.seat import Seat
@@ -29,8 +30,10 @@ POLICIES = ("ds2", "justin-artifact", "hpa-cpu", "dhalion", "learned")
 STEPS = 12
 
 
-class Recorded:
+class Recorded(SelfContained):
     """Snapshots, one after the other, of jobs that nobody can change."""
+
+    actuator = None
 
     def __init__(self, seen: Sequence[MetricsSnapshot]) -> None:
         self.topology = seen[0].topology
@@ -40,7 +43,10 @@ class Recorded:
         return next(self._seen)
 
     def apply(self, guarded: GuardedDecision) -> None:
-        pass
+        raise AssertionError("it has no actuator")
+
+    def status(self) -> np.ndarray:
+        raise AssertionError("it has no actuator")
 
     def advance(self, seconds: int) -> None:
         pass

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from dsp_gym.backends.base import Actuator, Clock, OnEvent, Platform, ignored
 from dsp_gym.backends.config import PlaceConfig
-from dsp_gym.backends.flink.collector import LiveCollector
+from dsp_gym.backends.flink.backend import FlinkBackend
+from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
-from dsp_gym.backends.flink.live_jobs import ClosableActuator, LiveJobs
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.distribution import same_minor
 from dsp_gym.backends.flink.rescale.adaptive import AdaptiveActuator
-from dsp_gym.backends.flink.rescale.dry_run import DryRunActuator
 from dsp_gym.backends.flink.rescale.justin import JustinActuator
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
-from dsp_gym.backends.flink.rescale.worker import ignored
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.rest_samples import RestSamples
 from dsp_gym.backends.flink.silence import refuse_silence
+from dsp_gym.backends.flink.slots import slots_within_reach
 from dsp_gym.backends.flink.source import SampleSource
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.protocols import PENDING
 from dsp_gym.metrics.window import WindowConfig
 
-__all__ = ["FLINK_VERSION", "Place", "reach", "watched"]
+__all__ = ["FLINK_VERSION", "Place", "connect", "reach"]
 
 FLINK_VERSION = "2.1"
 """The Flink whose metrics, REST interface and savepoints this release was checked against."""
@@ -70,52 +68,63 @@ def reach(config: PlaceConfig) -> Place:
     return Place(config, rest, prometheus_url, savepoints, cluster)
 
 
-def watched(
+class _Cluster(Platform):
+    """What a Flink cluster says: how many slots a job may use."""
+
+    def __init__(self, rest: FlinkRest, spec: JobSpec) -> None:
+        self._rest, self._spec = rest, spec
+
+    def slots(self, running: Mapping[str, int]) -> int | None:
+        return slots_within_reach(self._rest, self._spec, running)
+
+
+def connect(
     place: Place,
     spec: JobSpec,
     job_name: str,
     window: WindowConfig,
     *,
     apply: bool,
-    on_event: Callable[[str, dict[str, Any]], None] = ignored,
-    clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], object] | None = None,
-    stop: threading.Event | None = None,
-) -> LiveJobs:
-    """A running job as the loop's two ends.
+    on_event: OnEvent = ignored,
+    clock: Clock | None = None,
+) -> FlinkBackend:
+    """A running job as a backend.
 
     Args:
         place: the cluster.
         spec: the job's file.
         job_name: its name in Flink.
         window: over which samples metrics are averaged.
-        apply: False: decisions are noted and nothing is asked of the job.
-        on_event: told of every step of the actuator.
-        clock: Unix seconds.
-        sleep: waits that many seconds; None: until then, or until `stop` is set.
-        stop: set by whoever wants no further waiting.
+        apply: False: the backend has no actuator, so nothing can be asked of the job.
+        on_event: receives every step of the actuator.
+        clock: Unix seconds, and how it waits.
+
+    Returns:
+        The backend; close it to wait for a rescale under way.
 
     Raises:
         FlinkError: There is no such job, or several, or its file is that of another job, or its
             metrics cannot be had.
     """
+    clock = clock or Clock()
     place.rest.find_job(job_name)
     job = FlinkJob(place.rest, job_name, spec)
     job.vertex_ids(job.job_id)  # a file of another job is refused
     source = _source(place, job, spec, window)
-    now_s = clock()
+    now_s = clock.now()
     source.poll()
     seen = source.samples(now_s - window.window_s, now_s)  # a Prometheus that is down is said
     if len(seen) == 0 and place.config.metrics == "prometheus":
         instead = ", or read metrics over REST: metrics: rest"
         refuse_silence(place.prometheus_url, job, window, now_s, or_else=instead)
-    collector = LiveCollector(spec, job, source, window, clock)
-    actuator: ClosableActuator
-    if apply:
-        actuator = _actuator(place, job_name, spec, on_event)
-    else:
-        actuator = DryRunActuator(spec, on_event=on_event)
-    return LiveJobs(collector, source, actuator, spec, clock, sleep, stop)
+    actuator = _actuator(place, job_name, spec, on_event) if apply else None
+    collector = FlinkCollector(spec, job, source, window, clock, is_rescaling(actuator))
+    return FlinkBackend(collector, actuator, clock, _Cluster(place.rest, spec))
+
+
+def is_rescaling(actuator: Actuator | None) -> Callable[[], bool]:
+    """Whether an actuator of one job has a request under way, as a collector asks it."""
+    return lambda: actuator is not None and bool(actuator.status()[0] == PENDING)
 
 
 def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) -> SampleSource:
@@ -133,9 +142,7 @@ def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) ->
     return PrometheusSamples(place.prometheus_url, job, spec, timeout_s=place.config.timeout_s)
 
 
-def _actuator(
-    place: Place, job_name: str, spec: JobSpec, on_event: Callable[[str, dict[str, Any]], None]
-) -> ClosableActuator:
+def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> Actuator:
     timeout_s = place.config.rescale_timeout_s
     match place.config.actuator:
         case "resubmit":

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import Submission, all_running
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
@@ -18,10 +19,8 @@ __all__ = ["FlinkJob"]
 UNKNOWN = float("nan")
 
 
-class FlinkJob:
+class FlinkJob(RealJob):
     """Follows the one job of a name over restarts and resubmissions.
-
-    `trouble` says why the last look failed; None while Flink answers.
 
     Args:
         rest: The cluster's REST interface.
@@ -30,9 +29,8 @@ class FlinkJob:
     """
 
     def __init__(self, rest: FlinkRest, name: str, spec: JobSpec) -> None:
-        self.rest, self.name, self.spec = rest, name, spec
-        self.trouble: str | None = None
-        self._ids: list[str] = []
+        super().__init__(name, spec)
+        self.rest = rest
         self._run: tuple[str, float] | None = None  # id and running since, of the run seen last
         self._seen_running_s = UNKNOWN
         self._outage_s = UNKNOWN
@@ -49,11 +47,6 @@ class FlinkJob:
             FlinkError: None or several do, or Flink does not answer.
         """
         return self._remembered(self.rest.find_job(self.name).id)
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Ids the job is known to have had, the newest last."""
-        return tuple(self._ids)
 
     def vertex_ids(self, job_id: str) -> dict[str, str]:
         """Flink's ids of the vertices of the job file, by name."""
@@ -82,10 +75,6 @@ class FlinkJob:
         except FlinkError as error:
             self.trouble = str(error)
             return self._known(now_s, Status.RESTARTING)
-
-    def _remembered(self, job_id: str) -> str:
-        self._ids = [known for known in self._ids if known != job_id] + [job_id]
-        return job_id
 
     def _known(self, now_s: float, status: Status) -> Observed:
         since_s = now_s if self._run is None else min(now_s, self._run[1])

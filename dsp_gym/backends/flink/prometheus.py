@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.backends.flink.source import FollowedJob
+from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.errors import FlinkError, MissingExtraError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import METRICS, Metric, prometheus_names, vertex_of
@@ -55,7 +55,7 @@ class PrometheusSamples:
         timeout_s: Longest wait for an answer.
     """
 
-    def __init__(self, url: str, job: FollowedJob, spec: JobSpec, timeout_s: float = 5.0) -> None:
+    def __init__(self, url: str, job: RealJob, spec: JobSpec, timeout_s: float = 5.0) -> None:
         self.url = url.rstrip("/")
         self._job = job
         self._vertices = tuple(vertex.name for vertex in spec.vertices)

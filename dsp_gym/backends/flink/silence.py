@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.errors import FlinkError
 from dsp_gym.loop.snapshot import Status
-from dsp_gym.metrics.window import Observed, WindowConfig
+from dsp_gym.metrics.window import WindowConfig
 
 __all__ = ["SILENT_S", "refuse_silence"]
 
@@ -14,20 +13,9 @@ SILENT_S = 30.0
 """A job sampled for the first time later than this, after a whole window, is not scraped."""
 
 
-class ObservedJob(Protocol):
-    """A job that is looked at."""
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-
-    def observe(self, now_s: float) -> Observed:
-        """Status and configuration."""
-
-
 def refuse_silence(
     prometheus_url: str | None,
-    job: ObservedJob,
+    job: RealJob,
     window: WindowConfig,
     now_s: float,
     *,
@@ -43,7 +31,7 @@ def refuse_silence(
         or_else: what can be done but to name another Prometheus.
 
     Raises:
-        FlinkError: It has.
+        FlinkError: The job runs for longer than a window and half a minute, without any sample.
     """
     observed = job.observe(now_s)
     ran_s = now_s - observed.running_since_s

@@ -1,52 +1,17 @@
-"""The slots a job may use, as bounds that hold for every policy."""
+"""The task slots of a Flink cluster that a job may use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from dsp_gym.backends.flink.rest import FlinkRest
-from dsp_gym.config import files
-from dsp_gym.errors import ConfigError
-from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuotaConfig
-from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["bounded", "slots_within_reach"]
+__all__ = ["slots_within_reach"]
 
 
 def slots_within_reach(rest: FlinkRest, spec: JobSpec, parallelism: Mapping[str, int]) -> int:
     """Slots that are free, and those the job holds."""
     held = slots_of(parallelism, shared=spec.slot_sharing)
     return int(rest.overview()["slots-available"]) + held
-
-
-def bounded(
-    guardrails: str | GuardrailsConfig | None, spec: JobSpec, max_slots: int
-) -> GuardrailsConfig:
-    """Guardrails with the slots as their quota, beside what they bound already.
-
-    Sources hold slots and cannot be scaled, so theirs are taken off.
-    """
-    if guardrails is None:
-        guardrails = GuardrailsConfig()
-    elif not isinstance(guardrails, GuardrailsConfig):
-        guardrails = files.load_model(GuardrailsConfig, "guardrails", guardrails)
-    own = next((g for g in guardrails.guardrails if isinstance(g, BoundsAndQuotaConfig)), None)
-    others = tuple(g for g in guardrails.guardrails if not isinstance(g, BoundsAndQuotaConfig))
-    given = own or BoundsAndQuotaConfig()
-    if spec.slot_sharing:
-        highest = min(max_slots, given.max_parallelism or max_slots)
-        limits: dict[str, object] = {"max_parallelism": highest}
-    else:
-        sources = sum(v.parallelism for v in spec.vertices if v.kind == "source")
-        if max_slots <= sources:
-            raise ConfigError(
-                f"{max_slots} slots are not enough for {sources} source tasks and the rest of "
-                f"the job '{spec.job}'",
-                key="max_slots",
-                remedy="Allow more slots, or start a larger cluster: dsp-gym flink up --slots N",
-            )
-        left = float(max_slots - sources)
-        limits = {"cores": left if given.cores is None else min(left, given.cores)}
-    return GuardrailsConfig(guardrails=(*others, given.model_copy(update=limits)))

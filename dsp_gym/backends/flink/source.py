@@ -2,35 +2,59 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol, runtime_checkable
 
+from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed
 
-__all__ = ["FollowedJob", "SampleSource"]
+__all__ = ["RealJob", "SampleSource"]
 
 
-class FollowedJob(Protocol):
-    """One real job, followed over its restarts."""
+class RealJob(ABC):
+    """One real job, followed over its restarts: Flink gives it another id at every submission.
+
+    `trouble` says why the last look failed; None if it did not.
+
+    Args:
+        name: what it is called.
+        spec: its job file.
+    """
+
+    def __init__(self, name: str, spec: JobSpec) -> None:
+        self.name, self.spec = name, spec
+        self.trouble: str | None = None
+        self._ids: list[str] = []
 
     @property
-    def trouble(self) -> str | None:
-        """Why the last look failed; None where it did not."""
-
-    @property
+    @abstractmethod
     def job_id(self) -> str:
         """Flink's id of the job now.
 
         Raises:
-            FlinkError: There is none.
+            FlinkError: There is none, or several.
         """
 
     @property
     def ids(self) -> tuple[str, ...]:
         """Ids the job is known to have had, the newest last."""
+        return tuple(self._ids)
 
+    @abstractmethod
     def observe(self, now_s: float) -> Observed:
-        """Status and configuration at `now_s`, Unix seconds."""
+        """Look at the job; `trouble` says what cannot be had.
+
+        Args:
+            now_s: Unix seconds.
+
+        Returns:
+            Its status and configuration then.
+        """
+
+    def _remembered(self, job_id: str) -> str:
+        self._ids = [known for known in self._ids if known != job_id] + [job_id]
+        return job_id
 
 
 @runtime_checkable
@@ -38,11 +62,11 @@ class SampleSource(Protocol):
     """Raw samples of one job: Prometheus, Flink's REST interface, or a recording."""
 
     def samples(self, since_s: float, until_s: float) -> Samples:
-        """Samples with since_s < t_s <= until_s, Unix seconds, each at the time it was taken.
+        """The samples with since_s < t_s <= until_s, Unix seconds, each at the time it was taken.
 
         Raises:
             FlinkError: Nothing is known of that time. No sample at all is an answer, not an error.
         """
 
     def poll(self) -> None:
-        """Called about every 5 s by whoever waits; a source that keeps no history asks now."""
+        """Take a sample now, if the source keeps no history; called about every 5 s."""

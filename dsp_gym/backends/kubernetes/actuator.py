@@ -10,9 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from dsp_gym.backends.base import OnEvent, ignored
 from dsp_gym.backends.flink.rescale.running import RunningJob
-from dsp_gym.backends.flink.rescale.worker import JobActuator, OnEvent, Unreached, as_words, ignored
+from dsp_gym.backends.flink.rescale.worker import JobActuator, Unreached, as_words
 from dsp_gym.backends.flink.submission import Submission
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.job_arguments import levels_in, with_levels
@@ -24,11 +26,26 @@ from dsp_gym.backends.kubernetes.writer import OverrideWriter, PatchApi
 from dsp_gym.errors import FlinkError, KubernetesError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
 
-__all__ = ["KubernetesActuator"]
+__all__ = ["KubernetesActuator", "Pace"]
 
 _TROUBLED = ("ROLLED_BACK", "ROLLING_BACK", "FAILED", "SUSPENDED", "DELETING", "DELETED")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often an actuator looks at what it asked for, and how long it waits at the end."""
+
+    poll_s: float = 1.0
+    """Seconds between two looks at the running tasks."""
+
+    close_s: float = 20.0
+    """How long `close` waits for a change to come about; the operator goes on without."""
+
+    sleep: Callable[[float], object] = time.sleep
+    """Waits that many seconds."""
 
 
 class KubernetesActuator(JobActuator):
@@ -41,10 +58,8 @@ class KubernetesActuator(JobActuator):
         spec: its job file.
         look: tells what runs, by Flink or its metrics.
         lease: held by whoever acts.
-        poll_s: seconds between two looks at what runs.
-        close_s: how long `close` waits for a change to come about; the operator goes on without.
-        on_event: called with every step, from the thread of the request.
-        sleep: waits that many seconds.
+        pace: how often it looks, and how long it waits at the end.
+        on_event: receives every step, from the thread of the request.
     """
 
     def __init__(
@@ -56,14 +71,14 @@ class KubernetesActuator(JobActuator):
         look: Look,
         lease: Lease,
         *,
-        poll_s: float = 1.0,
-        close_s: float = 20.0,
+        pace: Pace | None = None,
         on_event: OnEvent = ignored,
-        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        self.place, self._look, self._lease, self._sleep = place, look, lease, sleep
-        self._close_s = close_s
-        self.writer = OverrideWriter(api, place.kind, place.namespace, name, lease, sleep=sleep)
+        self._pace = pace or Pace()
+        self.place, self._look, self._lease = place, look, lease
+        self.writer = OverrideWriter(
+            api, place.kind, place.namespace, name, lease, sleep=self._pace.sleep
+        )
         self._seen: FlinkResource | None = None  # the resource a request was made for
         self._wrote: FlinkResource | None = None  # the resource as written, until that runs
         self._ran: RunningVertices | None = None  # seen last
@@ -75,15 +90,20 @@ class KubernetesActuator(JobActuator):
         self._left = threading.Event()
         self._is_made = False
         super().__init__(
-            name, spec, timeout_s=place.rescale_timeout_s, poll_s=poll_s, on_event=on_event
+            name,
+            spec,
+            timeout_s=place.rescale_timeout_s,
+            poll_s=self._pace.poll_s,
+            on_event=on_event,
         )
         self._is_made = True
         self._keeper = LeaseKeeper(lease)
 
-    def roll_back(self, reason: str) -> None:
+    def roll_back(self, before: GuardedDecision, reason: str) -> None:
         """Write the numbers from before the last change; returns at once.
 
-        What is under way is given up, and its old numbers are written back.
+        What is under way is given up, and its old numbers are written back. Of these numbers the
+        actuator has a record of its own, so `before` is not needed.
         """
         with self._lock:
             if self._under_way is not None:
@@ -104,7 +124,7 @@ class KubernetesActuator(JobActuator):
 
         A write that was made stands; the operator carries it out.
         """
-        timer = threading.Timer(self._close_s, self._left.set)
+        timer = threading.Timer(self._pace.close_s, self._left.set)
         timer.daemon = True
         timer.start()
         try:
@@ -271,7 +291,7 @@ class KubernetesActuator(JobActuator):
                     status=TIMED_OUT,
                     remedy="Are there nodes and quota for its TaskManagers?",
                 )
-            self._sleep(self.poll_s)
+            self._pace.sleep(self.poll_s)
 
     def _check(self, wrote: FlinkResource, now: FlinkResource) -> None:
         """Give up where what was written does not stand, or will not run."""

@@ -10,15 +10,17 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running
 from dsp_gym.backends.kubernetes.job_arguments import levels_in
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.running import RunningVertices
+from dsp_gym.backends.kubernetes.watch import Watcher
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
@@ -26,7 +28,7 @@ from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.flink import BY_NAME, vertex_of
 from dsp_gym.metrics.window import FRESH_S, Observed
 
-__all__ = ["KubernetesJob", "KubernetesSamples", "TaskSource", "Watched"]
+__all__ = ["KubernetesJob", "KubernetesSamples"]
 
 UNKNOWN = float("nan")
 
@@ -34,26 +36,7 @@ _COUNTED = BY_NAME["records_out_total"]
 """A metric that every task has, so that its series can be counted."""
 
 
-class Watched(Protocol):
-    """What following a job needs of a `dsp_gym.backends.kubernetes.watch.Watcher`."""
-
-    trouble: str | None
-
-    def resources(self) -> dict[str, FlinkResource]:
-        """What is known of each, by name."""
-
-    def age_s(self) -> float:
-        """Seconds since the server was last heard of."""
-
-
-class TaskSource(Protocol):
-    """Tells the tasks of a job from its metrics."""
-
-    def tasks(self, job_id: str, since_s: float, until_s: float) -> dict[str, tuple[str, int]]:
-        """Flink's id and the number of subtasks that were seen, by vertex of the job file."""
-
-
-class KubernetesJob:
+class KubernetesJob(RealJob):
     """Follows the job of one resource over restarts, rescales and redeployments.
 
     Args:
@@ -67,7 +50,7 @@ class KubernetesJob:
 
     def __init__(
         self,
-        watcher: Watched,
+        watcher: Watcher,
         name: str,
         spec: JobSpec,
         rest: FlinkRest | None = None,
@@ -75,15 +58,13 @@ class KubernetesJob:
         stale_s: float = 120.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.name, self.spec = name, spec
-        self.trouble: str | None = None
-        self.tasks: TaskSource | None = None
+        super().__init__(name, spec)
+        self.tasks: KubernetesSamples | None = None
         """Where tasks are counted while Flink cannot be asked."""
         self.not_before_s = float("-inf")
         """What was measured before is not looked at, Unix seconds."""
         self._watcher, self._rest, self._stale_s, self._clock = watcher, rest, stale_s, clock
         self._flink = None if rest is None else _JobOfId(rest, name, spec)
-        self._ids: list[str] = []
         start = Configuration.of_spec(spec)
         self._parallelism: Mapping[str, int] = start.parallelism
         self._start_levels = start.memory_level
@@ -124,11 +105,6 @@ class KubernetesJob:
                 remedy=resource.error,
             )
         return self._remembered(resource.job_id)
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Ids the job is known to have had, the newest last."""
-        return tuple(self._ids)
 
     def observe(self, now_s: float) -> Observed:
         """Status and configuration at `now_s`; where they cannot be had `trouble` says why."""
@@ -254,10 +230,6 @@ class KubernetesJob:
             seen.outage_s,
             seen.tm_count,
         )
-
-    def _remembered(self, job_id: str) -> str:
-        self._ids = [known for known in self._ids if known != job_id] + [job_id]
-        return job_id
 
 
 class KubernetesSamples(PrometheusSamples):

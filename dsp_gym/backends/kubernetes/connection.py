@@ -6,17 +6,13 @@ Shadow mode is read-only by construction: an account that could write is refused
 from __future__ import annotations
 
 import socket
-import threading
-import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
-from dsp_gym.backends.flink.collector import LiveCollector
-from dsp_gym.backends.flink.live_jobs import ClosableActuator, LiveJobs
-from dsp_gym.backends.flink.rescale.dry_run import DryRunActuator
-from dsp_gym.backends.flink.rescale.worker import ignored
+from dsp_gym.backends.base import Actuator, Clock, OnEvent, ignored
+from dsp_gym.backends.flink.backend import FlinkBackend
+from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.connection import is_rescaling
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.silence import refuse_silence
 from dsp_gym.backends.kubernetes.access import missing_rights, prove_read_only
@@ -26,6 +22,7 @@ from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSampl
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME, KubernetesPlace
 from dsp_gym.backends.kubernetes.job_arguments import levels_in, with_levels
 from dsp_gym.backends.kubernetes.lease import Lease
+from dsp_gym.backends.kubernetes.platform import Followed, ResourcePlatform
 from dsp_gym.backends.kubernetes.rehearsal import rehearse
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.running import RunningVertices
@@ -36,100 +33,47 @@ from dsp_gym.metrics.window import WindowConfig
 
 __all__ = [
     "Followed",
-    "KubernetesJobs",
+    "KubernetesBackend",
     "check_read_only",
+    "connect",
     "follow",
     "resources_at",
-    "watched_on_kubernetes",
 ]
 
 _LEASE_RIGHTS = ("get", "create", "update")
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """An API server and a watcher of resources there, which the loops of several jobs may share."""
-
-    api: KubernetesApi
-    watcher: Watcher
-    only: str | None  # name of the one resource that is watched; None: whatever the place names
-
-    def resource(self, name: str) -> FlinkResource:
-        """One of the resources, as it was told last.
-
-        Raises:
-            KubernetesError: There is none of that name.
-        """
-        known = self.watcher.resources()
-        if name not in known:
-            raise KubernetesError(
-                f"there is no resource '{name}' there",
-                reason="NotFound",
-                remedy=did_you_mean(name, known),
-            )
-        return known[name]
-
-    def close(self) -> None:
-        """End the watcher and the connections."""
-        self.watcher.close()
-        self.api.close()
-
-
-class KubernetesJobs(LiveJobs):
-    """A job of the operator as the loop's two ends.
+class KubernetesBackend(FlinkBackend):
+    """A job of the operator as a backend.
 
     Args:
-        followed: the server and its watcher.
-        closes: whether they are closed with this.
-        job: the job under the resource.
-        samples: its metrics.
-        **ends: as for `LiveJobs`.
+        collector: watches the job.
+        actuator: writes to its resource; None: nothing can be asked of it.
+        clock: Unix seconds, and how it waits.
+        platform: the resource.
+        owned: the server and its watcher, if they are closed with this backend.
     """
+
+    platform: ResourcePlatform
 
     def __init__(
         self,
-        followed: Followed,
-        job: KubernetesJob,
-        samples: KubernetesSamples,
-        *,
-        closes: bool,
-        **ends: Any,
+        collector: FlinkCollector,
+        actuator: Actuator | None,
+        clock: Clock,
+        platform: ResourcePlatform,
+        owned: Followed | None,
     ) -> None:
-        super().__init__(source=samples, **ends)
-        self.api, self.watcher, self.job = followed.api, followed.watcher, job
-        self._followed, self._closes, self._samples = followed, closes, samples
-
-    @property
-    def resource(self) -> FlinkResource | None:
-        """The resource as it was told last; None where there is none now."""
-        return self.watcher.resources().get(self.job.name)
-
-    def stopped(self) -> str | None:
-        """Why nothing may be written to the resource for now; None where something may."""
-        resource = self.resource
-        return "the resource is not there" if resource is None else resource.reason_not_to_act()
-
-    def advice(self) -> Mapping[str, int] | None:
-        """What the built-in autoscaler asks for, by vertex; None where it is off or silent."""
-        resource = self.resource
-        if resource is None or resource.builtin_autoscaler == "off":
-            return None
-        now_s = self._clock()
-        try:
-            ids = self.job.look().ids
-            by_id = self._samples.advice(resource.namespace, resource.name, now_s - 60, now_s)
-        except FlinkError:
-            return None
-        found = {name: by_id[vertex_id] for name, vertex_id in ids.items() if vertex_id in by_id}
-        return found or None
+        super().__init__(collector, actuator, clock, platform)
+        self._owned = owned
 
     def close(self) -> None:
-        """Wait for what is under way; the job is left running."""
+        """Wait for the request under way; the job is left running."""
         try:
             super().close()
         finally:
-            if self._closes:
-                self._followed.close()
+            if self._owned is not None:
+                self._owned.close()
 
 
 def resources_at(api: KubernetesApi, place: KubernetesPlace) -> dict[str, FlinkResource]:
@@ -185,7 +129,6 @@ def follow(
     apply: bool,
     must_only_read: bool | None = None,
     every: bool = False,
-    name: str | None = None,
 ) -> Followed:
     """The server of a place, if the account has the rights it needs, and a watcher of resources.
 
@@ -193,8 +136,7 @@ def follow(
         place: the resources.
         apply: whether they are to be written to.
         must_only_read: whether an account that could write is refused; default: unless `apply`.
-        every: watch all resources of the place, those to come included; else one.
-        name: which one of several; default: the only one of the place.
+        every: watch all resources of the place, those to come included; else the only one.
 
     Raises:
         KubernetesError: The server is out of reach, refuses, or has no such resource.
@@ -204,7 +146,7 @@ def follow(
     try:
         _check_rights(api, place, apply=apply)
         found = resources_at(api, place)
-        only = None if every else _only(found, place, name)
+        only = None if every else _only(found, place)
         if must_only_read if must_only_read is not None else not apply:
             check_read_only(api, place.namespace)
         if place.prometheus_url is None:
@@ -225,45 +167,43 @@ def follow(
     except BaseException:
         api.close()
         raise
-    return Followed(api, watcher, only)
+    return Followed(api, watcher, place.namespace, only)
 
 
-def watched_on_kubernetes(
+def connect(
     place: KubernetesPlace,
     spec: JobSpec,
     window: WindowConfig,
     *,
     apply: bool,
     must_only_read: bool | None = None,
-    name: str | None = None,
     followed: Followed | None = None,
-    on_event: Callable[[str, dict[str, Any]], None] = ignored,
-    clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], object] | None = None,
-    stop: threading.Event | None = None,
-) -> KubernetesJobs:
-    """A job of the operator as the loop's two ends.
+    on_event: OnEvent = ignored,
+    clock: Clock | None = None,
+) -> KubernetesBackend:
+    """A job of the operator as a backend.
 
     Args:
         place: the resource; `{name}` in its REST interface stands for the resource's.
         spec: the job's file.
         window: over which samples metrics are averaged.
-        apply: False: decisions are noted and nothing is asked of the job.
+        apply: False: the backend has no actuator, so nothing can be asked of the job.
         must_only_read: whether an account that could write is refused; default: unless `apply`.
-        name: which of several resources; default: the only one of the place.
         followed: a server whose rights were checked, shared with other jobs; None: one of its own.
-        on_event: told of every step of the actuator.
-        clock: Unix seconds.
-        sleep: waits that many seconds; None: until then, or until `stop` is set.
-        stop: set by whoever wants no further waiting.
+        on_event: receives every step of the actuator.
+        clock: Unix seconds, and how it waits.
+
+    Returns:
+        The backend; close it to wait for a change under way.
 
     Raises:
         KubernetesError: The server is out of reach, refuses, or has no such resource.
         FlinkError: The metrics of the job cannot be had, or its file is that of another job.
     """
-    at = followed or follow(place, apply=apply, must_only_read=must_only_read, name=name)
+    at = followed or follow(place, apply=apply, must_only_read=must_only_read)
+    clock = clock or Clock()
     try:
-        resource = at.resource(at.only or name or place.name or "")
+        resource = at.resource(at.only or place.name or "")
         rest = None
         if place.rest_url is not None:
             rest = FlinkRest(place.rest_url.replace(RESOURCE_NAME, resource.name), place.timeout_s)
@@ -273,12 +213,12 @@ def watched_on_kubernetes(
             spec,
             rest,
             stale_s=2.0 * place.watch_s + at.api.timeout_s,
-            clock=clock,
+            clock=clock.now,
         )
         assert place.prometheus_url is not None  # `follow` has seen to it
         samples = KubernetesSamples(place.prometheus_url, job, spec, timeout_s=place.timeout_s)
         job.tasks = samples
-        now_s = clock()
+        now_s = clock.now()
         seen = samples.samples(now_s - window.window_s, now_s)  # a Prometheus that is down is said
         if resource.job_state == "RUNNING":
             runs = job.look()  # a file of another job is refused
@@ -286,23 +226,19 @@ def watched_on_kubernetes(
                 _rehearse(at.api, place, resource, spec, runs)
             if len(seen) == 0:
                 refuse_silence(place.prometheus_url, job, window, now_s)
-        actuator = _actuator(at.api, place, resource, spec, job, on_event, apply=apply)
+        actuator = None
+        if apply:
+            lease = _lease(at.api, place, resource)
+            actuator = KubernetesActuator(
+                at.api, place, resource.name, spec, job.look, lease, on_event=on_event
+            )
     except BaseException:
         if followed is None:
             at.close()
         raise
-    return KubernetesJobs(
-        at,
-        job,
-        samples,
-        closes=followed is None,
-        collector=LiveCollector(spec, job, samples, window, clock),
-        actuator=actuator,
-        spec=spec,
-        clock=clock,
-        sleep=sleep,
-        stop=stop,
-    )
+    collector = FlinkCollector(spec, job, samples, window, clock, is_rescaling(actuator))
+    platform = ResourcePlatform(at, job, samples, clock)
+    return KubernetesBackend(collector, actuator, clock, platform, at if followed is None else None)
 
 
 def _check_rights(api: KubernetesApi, place: KubernetesPlace, *, apply: bool) -> None:
@@ -321,22 +257,16 @@ def _check_rights(api: KubernetesApi, place: KubernetesPlace, *, apply: bool) ->
         )
 
 
-def _only(found: Mapping[str, FlinkResource], place: KubernetesPlace, name: str | None) -> str:
-    """The one resource that is meant."""
-    if name is None and len(found) > 1:
+def _only(found: Mapping[str, FlinkResource], place: KubernetesPlace) -> str:
+    """The name of the one resource that is meant."""
+    if len(found) > 1:
         raise KubernetesError(
             f"the labels {place.selector} are those of {len(found)} resources: "
             f"{', '.join(sorted(found))}",
             reason="Invalid",
             remedy="Name one; `dsp-gym shadow` watches all of them.",
         )
-    if name is not None and name not in found:
-        raise KubernetesError(
-            f"there is no {place.kind} '{name}' there",
-            reason="NotFound",
-            remedy=did_you_mean(name, found),
-        )
-    return name if name is not None else next(iter(found))
+    return next(iter(found))
 
 
 def _rehearse(
@@ -355,24 +285,12 @@ def _rehearse(
     rehearse(api, resource, {i: tasks + 1 for i, tasks in runs.by_id.items()}, arguments)
 
 
-def _actuator(
-    api: KubernetesApi,
-    place: KubernetesPlace,
-    resource: FlinkResource,
-    spec: JobSpec,
-    job: KubernetesJob,
-    on_event: Callable[[str, dict[str, Any]], None],
-    *,
-    apply: bool,
-) -> ClosableActuator:
-    if not apply:
-        return DryRunActuator(spec, on_event=on_event)
-    holder = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
-    lease = Lease(
+def _lease(api: KubernetesApi, place: KubernetesPlace, resource: FlinkResource) -> Lease:
+    """What an instance must hold to act on the resource."""
+    return Lease(
         api,
         place.lease_namespace or place.namespace,
         place.lease or f"dsp-gym-{resource.name}",
-        holder,
+        f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}",
         place.lease_s,
     )
-    return KubernetesActuator(api, place, resource.name, spec, job.look, lease, on_event=on_event)

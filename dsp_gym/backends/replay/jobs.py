@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-import numpy as np
-
-from dsp_gym.arrays import Ints
+from dsp_gym.backends.base import Actuator, Backend, Collector
 from dsp_gym.errors import MetricsError
-from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.protocols import IDLE
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.outcome import outcome_of
@@ -24,17 +21,20 @@ _CHANGES = ("running", "stopped", "failure")
 """Events after which the job is in another state."""
 
 
-class ReplayJobs:
-    """Collector and actuator of one recorded run; the clock is the recording's.
+class ReplayJobs(Backend):
+    """One recorded run; the clock is the recording's.
 
-    Decisions are remembered in `asked` and never enacted: snapshots and outcomes are those of the
-    configurations that ran.
+    There is no actuator: snapshots and outcomes are those of the recorded configurations.
 
     Args:
         run: the run.
         window: over which samples means of a snapshot are taken.
         start_s: seconds after the job ran at which the replay begins.
     """
+
+    trouble: str | None = None
+    age_s: float = 0.0
+    arrivals: Sequence[tuple[float, float]] = ()
 
     def __init__(self, run: Run, window: WindowConfig | None = None, start_s: float = 0.0) -> None:
         if math.isnan(run.t_running_s):
@@ -45,7 +45,6 @@ class ReplayJobs:
         self.run = run
         self.topology = Topology.of([run.spec])
         self.window = window or WindowConfig()
-        self.asked: list[tuple[float, GuardedDecision]] = []
         self._start_s = run.t_running_s + start_s
         # Its last event is whoever recorded it ending it: that is no outage of the job.
         self._events = [e for e in run.events if run.t_running_s < e.t_s < run.t_end_s]
@@ -53,11 +52,20 @@ class ReplayJobs:
 
     def reset(self) -> None:
         """Begin anew."""
-        self.asked.clear()
         self.t_s = self._start_s
 
     @property
-    def done(self) -> bool:
+    def collector(self) -> Collector:
+        """This object."""
+        return self
+
+    @property
+    def actuator(self) -> Actuator | None:
+        """None: a recording cannot be changed."""
+        return None
+
+    @property
+    def is_over(self) -> bool:
         """Whether the recording has no more to show."""
         return self.t_s >= self.run.t_end_s
 
@@ -68,13 +76,12 @@ class ReplayJobs:
         samples = self.run.samples().between(self.t_s - back_s, self.t_s)
         return snapshot_of(self.topology, [self._observed(self.t_s)], [samples], self.window)
 
-    def apply(self, guarded: GuardedDecision) -> None:
-        """Remember what was asked for."""
-        self.asked.append((self.t_s, guarded))
+    def close(self) -> None:
+        """Nothing is held outside this process."""
 
-    def status(self) -> Ints:
-        """Nothing is ever under way."""
-        return np.full(1, IDLE, dtype=np.int64)
+    def now_s(self) -> float:
+        """Seconds on the recording's clock."""
+        return self.t_s
 
     def advance(self, seconds: int) -> Outcome:
         """Go on, at most to the end of the run; returns what happened."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.backends.base import SelfContained
 from dsp_gym.errors import MetricsError
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
@@ -21,7 +22,7 @@ from dsp_gym.simulation.rows import over_rows
 from dsp_gym.simulation.state import OUTCOME, TRACE, SimulationState, allocate, fixed_columns
 
 
-class SimulatedJobs:
+class SimulatedJobs(SelfContained):
     """J jobs of a topology, advanced together.
 
     Same seeds, rates and decisions, same trajectory, whatever the batch size and threads.

@@ -29,7 +29,7 @@ def labels_of(board: StatusBoard) -> dict[str, str]:
     Returns:
         Value by label: job and namespace.
     """
-    return {"namespace": board.run.namespace, "job": board.run.notes.job}
+    return {"namespace": board.run.backend.platform.namespace, "job": board.run.notes.job}
 
 
 class Exporter:
@@ -119,7 +119,7 @@ class Exporter:
             ["policy", "version", "sha256"],
             [((name, v.version, v.sha256), 1) for name, v in board.versions.items()],
         )
-        spec = run.jobs.spec
+        spec = run.spec
         yield self._family(
             common,
             "model_info",
@@ -212,8 +212,7 @@ class Exporter:
     def _api_errors(self, board: StatusBoard) -> Counter[tuple[str, str]]:
         """Failed answers by API and kind: the loop's own and those of the watch beside it."""
         found = Counter(board.counts.api_errors)
-        watcher = getattr(board.run.jobs, "watcher", None)
-        for reason, times in dict(getattr(watcher, "errors", {})).items():
+        for reason, times in dict(board.run.backend.platform.errors()).items():
             found["kubernetes", reason] += times
         return found
 

@@ -11,14 +11,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from dsp_gym.backends.base import Clock
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME
 from dsp_gym.backends.kubernetes.connection import Followed, follow
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import ACTING, Mode
 from dsp_gym.control.places import must_only_read
-from dsp_gym.control.run import Turn
+from dsp_gym.control.run import Hooks, Turn
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.server import StatusServer, read_token
 from dsp_gym.control.serve.session import served, starting
@@ -32,7 +33,7 @@ LOOK_S = 0.5
 """Seconds between two comparisons of loops and resources; the watcher hears of a change at once."""
 
 OnTurn = Callable[[str, Turn], None]
-OnEvent = Callable[[str, str, dict[str, Any]], None]
+OnEvent = Callable[[str, str, dict[str, object]], None]
 
 
 def of_resource(config: RunConfig, name: str) -> RunConfig:
@@ -223,14 +224,16 @@ class _Loop(threading.Thread):
             self.config,
             mode=fleet.mode,
             journal=fleet.journal / name,
-            on_decision=decided,
-            on_turn=passed,
-            on_event=lambda event, body: fleet.on_event(name, event, body),
-            stop=self.stop,
+            hooks=Hooks(
+                on_decision=decided,
+                on_turn=passed,
+                on_event=lambda event, body: fleet.on_event(name, event, body),
+            ),
+            clock=Clock(stop=self.stop),
             followed=fleet.followed,
         ) as run:
             run.one_at_a_time = fleet.one_at_a_time
-            boards.append(StatusBoard(run, run.managed))
+            boards.append(StatusBoard(run))
             fleet.boards.put(name, boards[0])
             self.begun.set()
             if self.course.once:

@@ -6,12 +6,14 @@ import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from dsp_gym.backends.base import Clock
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.modes import INCUMBENT
-from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.modes import INCUMBENT, Mode, SeatConfig
+from dsp_gym.control.places import Elsewhere
+from dsp_gym.control.run import Hooks, LiveRun, Turn
 from dsp_gym.control.seat import Seat
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
@@ -40,18 +42,26 @@ def session(
     config: RunConfig,
     *,
     serve: bool,
-    on_decision: Callable[[Turn], None] | None = None,
-    on_turn: Callable[[Turn], None] | None = None,
-    **rest: Any,
+    mode: Mode = "shadow",
+    elsewhere: Elsewhere | None = None,
+    journal: Path | None = None,
+    durable: bool | None = None,
+    hooks: Hooks | None = None,
+    clock: Clock | None = None,
 ) -> Iterator[Session]:
-    """A loop that is ready to decide, with its status; `rest` goes to `started`.
+    """A loop that is ready to decide, with its status.
 
     Args:
         config: what to run.
         serve: whether it is served over HTTP.
-        on_decision: called with every decision when it was made.
-        on_turn: called with every decision when its interval has passed.
+        mode: how far the acting policy may go.
+        elsewhere: a recording or a simulation in place of the configuration's cluster.
+        journal: folder of the journal; default: the configuration's.
+        durable: whether every decision waits for the disk; None: where something real is decided.
+        hooks: what the run calls back, and what ends it.
+        clock: Unix seconds, how a real job is waited for, and what ends the run.
     """
+    hooks = hooks or Hooks()
     token = read_token(config.serve) if serve else None
     shown: list[Session] = []
 
@@ -61,16 +71,26 @@ def session(
         def decided(turn: Turn) -> None:
             for one in shown:
                 one.board.decided(turn)
-            if on_decision is not None:
-                on_decision(turn)
+            if hooks.on_decision is not None:
+                hooks.on_decision(turn)
 
         def passed(turn: Turn) -> None:
             settle()
-            if on_turn is not None:
-                on_turn(turn)
+            if hooks.on_turn is not None:
+                hooks.on_turn(turn)
 
-        run = stack.enter_context(started(config, on_decision=decided, on_turn=passed, **rest))
-        board, server = StatusBoard(run, run.managed), None
+        run = stack.enter_context(
+            started(
+                config,
+                mode=mode,
+                elsewhere=elsewhere,
+                journal=journal,
+                durable=durable,
+                hooks=replace(hooks, on_decision=decided, on_turn=passed),
+                clock=clock,
+            )
+        )
+        board, server = StatusBoard(run), None
         if serve:
             server = stack.enter_context(served(config, Boards(board), run.acting, token))
         shown.append(Session(run, board, server))
@@ -125,7 +145,7 @@ def served(
 def _makers(config: RunConfig) -> dict[str, Callable[[], Seat]]:
     """Seats for decisions on request: copies, so that the loop's own history stays its own."""
 
-    def maker(name: str, seat: Any) -> Callable[[], Seat]:
+    def maker(name: str, seat: SeatConfig) -> Callable[[], Seat]:
         def made() -> Seat:
             policy = make(seat.policy)
             own = None if config.fallback is None else Shadows().of(config.fallback, "run")

@@ -37,14 +37,12 @@ class StatusBoard:
 
     Args:
         run: the loop.
-        managed: how the operator's own autoscaler scales the job; None: it does not.
         clock: seconds, monotonic.
     """
 
     def __init__(
         self,
         run: LiveRun,
-        managed: Callable[[], str | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run, self.counts = run, Counts()
@@ -55,7 +53,6 @@ class StatusBoard:
         self.lock = threading.Lock()
         self.conditions = Conditions(0.0)
         self.versions = {seat.name: version_of(seat.policy) for seat in run.seats}
-        self._managed = managed
         self._decisions: deque[Document] = deque(maxlen=KEPT)
         self._document = self._made(None)
 
@@ -90,8 +87,10 @@ class StatusBoard:
         """Take in a decision."""
         with self.lock:
             self.turn, self._beat_s = turn, self._clock()
-            self.data_age_s = float(getattr(self.run.jobs, "data_age_s", math.nan))
-            self.conditions.update(self.run, turn, self._managed(), self.data_age_s)
+            self.data_age_s = self.run.backend.collector.age_s
+            self.conditions.update(
+                self.run, turn, self.run.backend.platform.managed(), self.data_age_s
+            )
             self.counts.add(turn)
             self._decisions.append(_decision(turn))
             self._document = self._made(turn)
@@ -102,7 +101,7 @@ class StatusBoard:
         return {
             "schema": STATUS_SCHEMA,
             "job": run.notes.job,
-            "namespace": run.namespace,
+            "namespace": run.backend.platform.namespace,
             "mode": run.permission.mode,
             "acting": run.acting,
             "interval_s": run.interval_s,

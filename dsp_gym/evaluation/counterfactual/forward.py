@@ -133,7 +133,6 @@ def forward(
         if outage_s is not None and isinstance(measured, MeasuredJobs):
             measured.take(outage_s)
         step = loop.step()
-        assert isinstance(step.outcome, Outcome)
         outcomes.append(step.outcome)
         running.append(step.snapshot.parallelism)
         level.append(step.snapshot.memory_level)

@@ -9,11 +9,12 @@ have been measured of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Floats
+from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.backends.base import SelfContained
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import GuardedDecision
@@ -33,7 +34,7 @@ HALF_S = 0.5
 """The simulation ends an outage with the second in which it is over: half a second late."""
 
 
-class MeasuredJobs:
+class MeasuredJobs(SelfContained):
     """Simulated jobs under one load, sampled every 5 s as real ones are.
 
     Args:
@@ -77,6 +78,10 @@ class MeasuredJobs:
         if self._stops_are_known:
             self._stop(ran & (self.jobs.state.status == int(Status.SAVEPOINTING)))
 
+    def status(self) -> Ints:
+        """State of the last request of each job."""
+        return self.jobs.status()
+
     def take(self, outage_s: float) -> None:
         """Let the next rescales take so long."""
         self.jobs.topology.tables.outage_s[:] = max(0.0, outage_s - HALF_S)
@@ -103,7 +108,7 @@ class MeasuredJobs:
             latency += np.where(up, told, 0.0)
             samples += up
         pending, pending_s = parts[-1].pending, parts[-1].pending_s
-        whole = _joined(parts + self._remembered(age_s))
+        whole = Outcome.joined(parts + self._remembered(age_s))
         share = late / np.maximum(samples, 1)
         down_s = whole.down_s * self._down_share
         return replace(
@@ -168,10 +173,3 @@ def _steps(seconds: int) -> list[int]:
     """Whole steps of a sample each, a shorter one first."""
     short = seconds % SAMPLE_S
     return [short] * (short > 0) + [SAMPLE_S] * (seconds // SAMPLE_S)
-
-
-def _joined(parts: list[Outcome]) -> Outcome:
-    """One outcome of several in a row."""
-    found = {f.name: np.sum([getattr(p, f.name) for p in parts], axis=0) for f in fields(Outcome)}
-    found["latency_max_s"] = np.max([p.latency_max_s for p in parts], axis=0)
-    return Outcome(**found)

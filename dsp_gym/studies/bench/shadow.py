@@ -26,6 +26,7 @@ from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.config.files import load_model, parse
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.places import Elsewhere
+from dsp_gym.control.run import Hooks
 from dsp_gym.control.serve.session import session
 from dsp_gym.errors import StorageError
 from dsp_gym.job.catalog import load_job
@@ -101,7 +102,7 @@ def _decisions(document: dict[str, object], decisions: int) -> list[Figure]:
         mode="shadow",
         elsewhere=elsewhere,
         durable=True,
-        on_decision=lambda turn: took.append(turn.seconds),
+        hooks=Hooks(on_decision=lambda turn: took.append(turn.seconds)),
     ) as shown:
         begun = time.perf_counter()
         shown.run.run(steps=decisions + WARM_UP)

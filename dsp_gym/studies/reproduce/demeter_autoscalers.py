@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Floats
+from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.backends.base import SelfContained
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.calibration.series_fit import LOAD_FACTOR
 from dsp_gym.calibration.series_job import END_TO_END_SLO_S
@@ -27,6 +28,7 @@ from dsp_gym.control.loop import ControlLoop
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision
+from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
@@ -107,7 +109,7 @@ class SimulatedDay:
         )
 
 
-class FailingJobs:
+class FailingJobs(SelfContained):
     """A simulated job with failures at given seconds, and records read again after restarts."""
 
     def __init__(
@@ -141,16 +143,21 @@ class FailingJobs:
         if was_up and self._jobs.state.status[0] != RUNNING:
             self._read_again(self._rescale_s)
 
-    def advance(self, seconds: int) -> None:
+    def status(self) -> Ints:
+        """State of the last request."""
+        return self._jobs.status()
+
+    def advance(self, seconds: int) -> Outcome:
         """Let the job run, and fail when it must."""
-        end = self._now_s + seconds
+        end, parts = self._now_s + seconds, []
         while self._now_s < end:
             until = min(end, self._failures[0][0]) if self._failures else end
             if until > self._now_s:
-                self._jobs.advance(until - self._now_s)
+                parts.append(self._jobs.advance(until - self._now_s))
                 self._now_s = until
             if self._failures and self._failures[0][0] <= self._now_s:
                 self._fail(self._failures.pop(0)[1])
+        return Outcome.joined(parts)
 
     def _fail(self, outage_s: int) -> None:
         state = self._jobs.state

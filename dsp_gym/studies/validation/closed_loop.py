@@ -111,8 +111,8 @@ def real(
     Submission.of_spec(spec, arguments, name).submit(place.rest, start(spec))
     turns: list[Turn] = []
     try:
-        with started(config, apply=True, journal=journal) as run:
-            run.jobs.advance(INTERVAL_S)
+        with started(config, mode="active", journal=journal) as run:
+            run.backend.advance(INTERVAL_S)
             while len(turns) < MOST_TURNS and not _quiet([turn.changes for turn in turns]):
                 turns.append(run.turn())
     finally:

@@ -111,7 +111,7 @@ def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> 
     load = load_arguments(rates, folder.parent, round(1000 * time.time()))
     Submission.of_spec(spec, load, name).submit(place.rest, start(spec))
     try:
-        with started(config, apply=True, journal=folder) as run:
+        with started(config, mode="active", journal=folder) as run:
             run.run(duration_s=seconds)
     finally:
         place.rest.cancel(place.rest.find_job(name).id)

@@ -21,8 +21,9 @@ import typer
 
 from dsp_gym.arrays import Floats
 from dsp_gym.backends.config import PlaceConfig
+from dsp_gym.backends.flink.backend import FlinkBackend
+from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.connection import reach
-from dsp_gym.backends.flink.live_jobs import LiveJobs
 from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.config.files import load_model, write_atomic
 from dsp_gym.control.config import RunConfig
@@ -79,10 +80,10 @@ def main(
     )
     folder = journal / time.strftime("%Y%m%d-%H%M%S")
     try:
-        with started(config, apply=True, journal=folder) as run:
+        with started(config, mode="active", journal=folder) as run:
             run.run(duration_s=seconds)
-            assert isinstance(run.jobs, LiveJobs)  # the place is a cluster
-            emitted, received = _arrived(run.jobs, spec)
+            assert isinstance(run.backend, FlinkBackend)  # the place is a cluster
+            emitted, received = _arrived(run.backend.collector, spec)
     finally:
         place.rest.cancel(place.rest.find_job(NAME).id)
     figures = _figures(folder, run.turns, emitted, received, spec)
@@ -91,14 +92,14 @@ def main(
     typer.echo(json.dumps(figures))
 
 
-def _arrived(jobs: LiveJobs, spec: JobSpec) -> tuple[float, float]:
+def _arrived(collector: FlinkCollector, spec: JobSpec) -> tuple[float, float]:
     """Sentences emitted and words counted, once nothing is under way any more."""
     words = _words(spec)
     until = time.monotonic() + DRAIN_S
     while True:
         time.sleep(5.0)
         now_s = time.time()
-        newest = jobs.source.samples(now_s - 20.0, now_s)
+        newest = collector.source.samples(now_s - 20.0, now_s)
         emitted, received = (
             float(np.nansum(newest.grid(vertex, metric)[2][-1:]))
             for vertex, metric in (

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.backends.flink.slots import bounded
 from dsp_gym.config.files import load, names, parse
 from dsp_gym.control.config import RunConfig
 from dsp_gym.errors import ConfigError
 from dsp_gym.guardrails.chain import build
+from dsp_gym.guardrails.slots import bounded
 from dsp_gym.job.placement import slots_of
 from dsp_gym.loop.topology import Topology
 from tests.simulating import constant, exact, line, wanted

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from dsp_gym.backends.base import Clock
 from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
@@ -86,7 +87,7 @@ def test_mode_off_watches_and_asks_nobody(tmp_path):
 def test_a_recording_is_replayed_run_by_run_to_its_end(tmp_path, recording):
     with started(config(tmp_path), elsewhere=Elsewhere(recording=recording)) as run:
         run.run()
-        assert run.jobs.now_s >= 1200
+        assert run.backend.now_s() >= 1200
     rates = [
         e.body["vertices"][0]["metrics"]["records_out_per_s"] for e in journal(tmp_path, "snapshot")
     ]
@@ -121,7 +122,7 @@ def test_a_replay_at_a_speed_can_be_stopped(tmp_path):
     stop = threading.Event()
     timer = threading.Timer(0.3, stop.set)
     timer.start()
-    with started(config(tmp_path), elsewhere=Elsewhere(speed=1.0), stop=stop) as run:
+    with started(config(tmp_path), elsewhere=Elsewhere(speed=1.0), clock=Clock(stop=stop)) as run:
         run.run()  # of a day, at the speed of a real one
         assert run.turns <= 2
     timer.join()

@@ -9,7 +9,7 @@ import pytest
 
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.run import LiveRun, Notes, Turn
+from dsp_gym.control.run import Hooks, LiveRun, Notes, Turn
 from dsp_gym.control.seat import Seat
 from dsp_gym.errors import StorageError
 from dsp_gym.guardrails.chain import build
@@ -64,8 +64,9 @@ def journal(tmp_path):
 def started(living: Living, policy, journal, guardrails=None, **rest) -> LiveRun:
     notes = Notes(journal, "line", policy.name, living.clock)
     permission = Permission(rest.pop("mode", "active"))
-    rest = {"permission": permission, "clock": living.clock, **rest}
-    return LiveRun(living.jobs, [Seat(policy, guardrails)], notes, **rest)
+    hooks = Hooks(on_turn=rest.pop("on_turn", None))
+    rest = {"permission": permission, "hooks": hooks, **rest}
+    return LiveRun(living.backend, [Seat(policy, guardrails)], notes, **rest)
 
 
 def test_every_decision_leaves_its_five_entries_in_order(living, journal):
@@ -126,11 +127,12 @@ def test_a_policy_that_raises_keeps_the_configuration_and_is_asked_again(living,
 
 def test_unknown_metrics_freeze_the_loop_and_it_goes_on_when_they_are_back(living, journal):
     run = started(living, Asks(3), journal)
-    living.trouble = "Prometheus at http://127.0.0.1:9090 does not answer"
+    living.shown_trouble = "Prometheus at http://127.0.0.1:9090 does not answer"
     first = run.turn()
-    assert first.held == living.trouble
+    assert first.held == living.shown_trouble
     assert not living.asked
-    living.trouble = None
+    living.shown_trouble = None
+    living.sleep(2)  # the look that ended the interval is no longer new
     assert run.turn().held is None
     assert len(living.asked) == 1
     kinds = [entry.kind for entry in read(journal.folder)]
@@ -190,14 +192,14 @@ def test_the_seed_reaches_the_policy(living, journal):
 def test_a_change_that_made_the_job_late_is_taken_back_and_then_it_rests(living, journal):
     living.simulated.reset(np.arange(1), np.array([[1500.0]]), parallelism=np.array([[4, 3, 1]]))
     turns: list[Turn] = []
-    advance = living.jobs.advance
+    advance = living.backend.advance
 
     def late_with_one_task(seconds):
         outcome = advance(seconds)
         late = living.simulated.state.parallelism[0, 1] == 1
         return replace(outcome, slo_s=outcome.seconds * (0.9 if late else 0.0))
 
-    living.jobs.advance = late_with_one_task
+    living.backend.advance = late_with_one_task
     run = started(living, Asks(3, 3, 3, 3, 1), journal, on_turn=turns.append,
                   roll_back=RollBack(RollBackConfig(cool_down_s=900)))  # fmt: skip
     run.run(steps=30)
@@ -226,6 +228,7 @@ def test_a_clock_that_goes_back_makes_policies_start_anew_and_nothing_is_asked(l
         return replace(seen, t_s=seen.t_s - 3600, running_since_s=seen.running_since_s - 3600)
 
     living.simulated.snapshot = earlier
+    living.sleep(2)  # the look that ended the interval is no longer new
     run.run(steps=4)
     assert turns[2].held_code == "clock"
     assert "the clock went back by 3" in turns[2].held
@@ -251,7 +254,7 @@ def test_what_nobody_expected_is_told_and_the_loop_goes_on(living, journal, monk
         raise KeyError("vertices")
 
     with monkeypatch.context() as patch:
-        patch.setattr(living, "snapshot", odd)
+        patch.setattr(living, "seen", odd)
         turn = run.turn()
     assert turn.held == "KeyError: 'vertices'"
     assert turn.held_code == "collector"
@@ -285,8 +288,8 @@ def test_the_acting_policy_is_one_of_several_and_the_others_touch_nothing(living
     timid, bold = Asks(1), Asks(3)
     timid.name, bold.name = "timid", "bold"
     notes = Notes(journal, "line", None, living.clock)
-    run = LiveRun(living.jobs, [Seat(timid), Seat(bold)], notes, acting="timid",
-                  permission=Permission("active"), clock=living.clock)  # fmt: skip
+    run = LiveRun(living.backend, [Seat(timid), Seat(bold)], notes, acting="timid",
+                  permission=Permission("active"))  # fmt: skip
     run.run(steps=4)
     assert all(asked.parallelism[0, 1] == 1 for asked in living.asked)
     assert len(bold.saw) == len(timid.saw) == 4

@@ -59,7 +59,7 @@ def test_journals_are_scored_with_the_calibrated_job(tmp_path):
     for acting in ("justin", "ds2"):
         config = configured(str(file), acting)
         place = Elsewhere(load="diurnal", duration_s=1800)
-        with started(config, apply=True, elsewhere=place, journal=root / acting) as run:
+        with started(config, mode="active", elsewhere=place, journal=root / acting) as run:
             run.run(steps=40)
     assert newest(tmp_path / JOB) == root
     found = scored(root, JOB, REPORTS, seeds=4)

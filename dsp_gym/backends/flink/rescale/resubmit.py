@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from dsp_gym.backends.base import OnEvent, ignored
 from dsp_gym.backends.flink.rescale.outage import outage_of_redeploy_s
 from dsp_gym.backends.flink.rescale.preflight import (
     check_memory,
@@ -29,13 +30,7 @@ from dsp_gym.backends.flink.rescale.savepoints import (
     dispose,
     newest_checkpoint,
 )
-from dsp_gym.backends.flink.rescale.worker import (
-    OneJobActuator,
-    OnEvent,
-    Unreached,
-    as_words,
-    ignored,
-)
+from dsp_gym.backends.flink.rescale.worker import OneJobActuator, Unreached, as_words
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.backends.flink.submission import Configuration, all_running
 from dsp_gym.errors import FlinkError
@@ -144,7 +139,7 @@ class ResubmitActuator(OneJobActuator):
         return any(job.id == job_id and job.state not in ENDED for job in jobs)
 
     def _submit(self, job: RunningJob, wanted: Configuration, location: str) -> None:
-        self._emit("submitted", {"savepoint": location} | as_words(wanted))
+        self._emit("submitted", {"savepoint": location, **as_words(wanted)})
         began = time.monotonic()
         try:
             job_id = job.submission.submit(self.rest, wanted, location, timeout_s=self.timeout_s)

@@ -10,13 +10,13 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from dsp_gym.arrays import Ints
+from dsp_gym.backends.base import OnEvent, ignored
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration
@@ -29,28 +29,19 @@ from dsp_gym.loop.topology import Topology
 __all__ = [
     "JobActuator",
     "OneJobActuator",
-    "OnEvent",
     "Unreached",
     "as_words",
     "clipped",
-    "ignored",
 ]
 
-OnEvent = Callable[[str, dict[str, Any]], None]
-"""Called with every step of a request, from the request's thread: kind and JSON-able body."""
-
 _LOG = logging.getLogger(__name__)
-
-
-def ignored(kind: str, body: dict[str, Any]) -> None:
-    """Take an event and do nothing."""
 
 
 class Unreached(FlinkError):
     """A request that did not come about; `status` is what the actuator then reports."""
 
-    def __init__(self, message: str, *, status: int = REFUSED, **where: Any) -> None:
-        super().__init__(message, **where)
+    def __init__(self, message: str, *, status: int = REFUSED, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
         self.status = status
 
 
@@ -129,6 +120,10 @@ class JobActuator(ABC):
         """IDLE, PENDING, REACHED, REFUSED or TIMED_OUT of the last request."""
         return np.array([self._status], np.int64)
 
+    def roll_back(self, before: GuardedDecision, reason: str) -> None:
+        """Ask for the configuration from before a change; returns at once."""
+        self.apply(before)
+
     def close(self) -> None:
         """Wait until nothing is under way; afterwards every request is refused.
 
@@ -169,7 +164,7 @@ class JobActuator(ABC):
     def _read(self) -> RunningJob:
         """The job as it runs now."""
 
-    def _emit(self, kind: str, body: dict[str, Any]) -> None:
+    def _emit(self, kind: str, body: dict[str, object]) -> None:
         """Report a step. A listener that fails (a full disk) must not stop a rescale half-way."""
         try:
             self._on_event(kind, {"job": self.job_name} | body)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.backends.flink.collector import LiveCollector
+from dsp_gym.backends.base import Clock
+from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.errors import FlinkError
@@ -36,7 +37,7 @@ def source():
 @pytest.fixture
 def collector(cluster, source):
     job = FlinkJob(FlinkRest(cluster.url, timeout_s=0.5), "mine", line())
-    return LiveCollector(line(), job, source, WINDOW, clock=lambda: source.now_s)
+    return FlinkCollector(line(), job, source, WINDOW, Clock(lambda: source.now_s))
 
 
 def is_empty(snapshot):
@@ -129,3 +130,17 @@ def test_a_young_job_without_samples_is_no_trouble(collector, source):
     source.now_s = 1000.0 + WINDOW.stabilization_s
     taken = collector.snapshot()
     assert (taken.window_fill[0], collector.trouble) == (0, None)
+
+
+def test_a_job_between_its_stop_and_its_resubmission_is_restarting_and_not_lost(cluster, source):
+    job = FlinkJob(FlinkRest(cluster.url, timeout_s=0.5), "mine", line())
+    under_way = [True]
+    collector = FlinkCollector(
+        line(), job, source, WINDOW, Clock(lambda: source.now_s), lambda: under_way[0]
+    )
+    cluster.answers["/jobs/overview"]["jobs"].clear()
+    assert collector.snapshot().status.tolist() == [Status.RESTARTING]
+    assert not collector.is_gone
+    under_way[0] = False
+    assert collector.snapshot().status.tolist() == [Status.FAILED]
+    assert collector.is_gone

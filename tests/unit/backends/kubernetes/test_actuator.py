@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsp_gym.backends.kubernetes.actuator import KubernetesActuator
+from dsp_gym.backends.kubernetes.actuator import KubernetesActuator, Pace
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.lease import Lease
@@ -24,6 +24,10 @@ from tests.simulating import line, wanted
 KIND = "FlinkDeployment"
 IDS = {"source": SOURCE, "map": MAP, "sink": SINK}
 START = {"source": 4, "map": 1, "sink": 1}
+
+
+BEFORE = wanted(np.array([[4, 9, 1]]), np.array([[0, 0, 0]]))
+"""Not what ran before: the actuator knows that better than its caller."""
 
 
 def text(source: int, map_: int, sink: int) -> str:
@@ -56,8 +60,8 @@ class Rig:
 
         actuator = KubernetesActuator(
             api, place, "words", line(), self.job.look,
-            Lease(api, "jobs", "dsp-gym-words", holder, 30), poll_s=0.02, close_s=2.0,
-            on_event=listen, sleep=lambda s: time.sleep(min(s, 0.02)),
+            Lease(api, "jobs", "dsp-gym-words", holder, 30),
+            pace=Pace(0.02, 2.0, lambda s: time.sleep(min(s, 0.02))), on_event=listen,
         )  # fmt: skip
         self.made.append(actuator)
         end = time.monotonic() + 10
@@ -360,11 +364,11 @@ def test_an_override_that_somebody_writes_over_is_not_put_back(rig, operator):
 def test_a_change_is_rolled_back_by_writing_the_old_numbers(rig, operator):
     actuator = rig.act()
     assert rig.ask(actuator, 3) == REACHED
-    actuator.roll_back("the objective is missed")
+    actuator.roll_back(BEFORE, "the objective is missed")
     assert rig.settled(actuator) == REACHED
     assert rig.written == text(4, 1, 1)
     assert rig.said("submitted")["reason"] == "the objective is missed"
-    actuator.roll_back("again")
+    actuator.roll_back(BEFORE, "again")
     assert "no change to take back" in rig.said("refused")["reason"]
     assert rig.settled(actuator) == REFUSED
 
@@ -375,7 +379,7 @@ def test_a_job_in_trouble_and_out_of_reach_can_be_rolled_back(rig, operator):
     rig.job.word, rig.job.silent = "RESTARTING", True
     rig.taken_in()
     assert rig.ask(actuator, 5) != REACHED  # nothing else is asked of it
-    actuator.roll_back("the job is down")
+    actuator.roll_back(BEFORE, "the job is down")
     time.sleep(0.3)
     rig.job.word, rig.job.silent = "RUNNING", False
     assert rig.settled(actuator) == REACHED
@@ -389,7 +393,7 @@ def test_a_change_under_way_is_given_up_and_taken_back(rig, operator):
     while not rig.job.realized:
         time.sleep(0.01)
     rig.job.delay_s = 0
-    actuator.roll_back("latency")
+    actuator.roll_back(BEFORE, "latency")
     assert rig.settled(actuator) == REFUSED
     assert "taken back: latency" in rig.said("failed")["reason"]
     assert rig.written == text(4, 1, 1)
@@ -441,6 +445,6 @@ def test_memory_by_the_jobs_own_arguments_is_a_full_upgrade(rig, operator):
         "--program", "micro-update", "--seed", "7", "--managed-mib", "map=316",
     ]  # fmt: skip
     assert len(rig.patches()) == 1
-    actuator.roll_back("slower")
+    actuator.roll_back(BEFORE, "slower")
     assert rig.settled(actuator) == REACHED
     assert "map=158" in rig.fake.object(KIND, "words")["spec"]["job"]["args"]

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from dsp_gym.backends.flink.collector import LiveCollector
+from dsp_gym.backends.base import Clock
+from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
 from dsp_gym.backends.kubernetes.resources import FlinkResource
@@ -196,9 +197,9 @@ def test_the_built_in_autoscalers_advice_is_read_from_its_metrics(server, by_met
 
 
 def test_a_collector_holds_while_the_api_server_is_silent(watched, server, by_metrics):
-    collector = LiveCollector(
+    collector = FlinkCollector(
         line(), by_metrics, by_metrics.tasks, WindowConfig(window_s=60, stabilization_s=0),
-        clock=lambda: 1005.0,
+        clock=Clock(lambda: 1005.0),
     )  # fmt: skip
     watched.age = 1e9
     snapshot = collector.snapshot()

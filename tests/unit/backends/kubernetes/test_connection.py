@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
-from dsp_gym.backends.kubernetes.connection import KubernetesJobs, watched_on_kubernetes
+from dsp_gym.backends.kubernetes.connection import KubernetesBackend, connect
 from dsp_gym.errors import DspGymError, FlinkError, KubernetesError
 from dsp_gym.metrics.window import WindowConfig
 from tests.answering import TASKS, answering, tell
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
 from tests.flink_resources import deployment, stable
-from tests.simulating import line, wanted
+from tests.simulating import line
 
 RIGHTS = {"flinkdeployments": ("get", "list", "watch", "patch"),
           "leases": ("get", "create", "update")}  # fmt: skip
@@ -42,7 +41,7 @@ def flink():
 
 
 @pytest.fixture
-def watch(fake, flink, tmp_path) -> Iterator[Callable[..., KubernetesJobs]]:
+def watch(fake, flink, tmp_path) -> Iterator[Callable[..., KubernetesBackend]]:
     made = []
 
     def start(verbs: Any = ("get", "list", "watch"), apply: bool = False, **given: Any):
@@ -54,7 +53,7 @@ def watch(fake, flink, tmp_path) -> Iterator[Callable[..., KubernetesJobs]]:
         where |= given
         window = WindowConfig(window_s=60, stabilization_s=0)
         place = KubernetesPlace(**where)
-        made.append(watched_on_kubernetes(place, line(), window, apply=apply))
+        made.append(connect(place, line(), window, apply=apply))
         return made[-1]
 
     yield start
@@ -64,10 +63,10 @@ def watch(fake, flink, tmp_path) -> Iterator[Callable[..., KubernetesJobs]]:
 
 def test_a_job_is_watched_and_nothing_is_asked_of_it(watch, fake):
     jobs = watch()
-    seen = jobs.snapshot()
+    seen = jobs.collector.snapshot()
     assert seen.parallelism[0].tolist() == list(TASKS.values())
-    jobs.apply(wanted(np.array([[4, 9, 1]]), np.zeros((1, 3), np.int64)))
-    assert jobs.stopped() is None
+    assert jobs.actuator is None
+    assert jobs.platform.unsettled() is None
     assert [r for r in fake.requests if r.is_write] == []
 
 
@@ -80,7 +79,7 @@ def test_an_account_that_could_write_is_refused_in_shadow(watch):
 def test_one_that_is_to_act_needs_its_rights(watch):
     with pytest.raises(KubernetesError, match="may not patch, get Lease, create Lease"):
         watch(apply=True)
-    assert watch(RIGHTS, apply=True).stopped() is None
+    assert watch(RIGHTS, apply=True).platform.unsettled() is None
 
 
 @pytest.mark.parametrize(
@@ -152,8 +151,8 @@ def test_a_built_in_autoscaler_is_a_reason_not_to_act(fake, watch):
     jobs = watch()
     fake.put(deployment(configuration={"job.autoscaler.enabled": "true"}))
     end = time.monotonic() + 5
-    while (reason := jobs.stopped()) is None or "built-in" not in reason:
+    while (reason := jobs.platform.unsettled()) is None or "built-in" not in reason:
         assert time.monotonic() < end, reason
         time.sleep(0.01)
-    assert jobs.resource.builtin_autoscaler == "on"
-    assert jobs.advice() is None  # its metrics are not scraped
+    assert jobs.platform.resource.builtin_autoscaler == "on"
+    assert jobs.platform.advice() is None  # its metrics are not scraped

@@ -13,7 +13,6 @@ from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.errors import MetricsError
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.loop.protocols import IDLE
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import WindowConfig
@@ -21,7 +20,7 @@ from dsp_gym.policies.registry import make
 from dsp_gym.records.manifest import Event, RecordedLoad
 from dsp_gym.records.recording import Recording, Run
 from dsp_gym.simulation.options import SimulationOptions
-from tests.simulating import exact, keyed, wanted
+from tests.simulating import exact, keyed
 
 SPEC = keyed()
 START = Configuration.of_spec(SPEC)
@@ -63,28 +62,23 @@ def test_a_snapshot_is_what_a_collector_saw(recorded):
         np.testing.assert_allclose(found, truth, rtol=1e-6, err_msg=name)
 
 
-def test_what_is_asked_for_is_remembered_and_not_enacted(recorded):
+def test_nothing_can_be_asked_of_a_recording(recorded):
     jobs = ReplayJobs(recorded, WINDOW)
+    assert jobs.actuator is None
     before = jobs.snapshot().parallelism
-    jobs.apply(wanted(before + 1, jobs.snapshot().memory_level))
     outcome = jobs.advance(60)
     assert jobs.snapshot().parallelism.tolist() == before.tolist()
-    assert jobs.status().tolist() == [IDLE]
     assert outcome.rescales[0] == 0
-    ((t_s, asked),) = jobs.asked
-    assert t_s == recorded.t_running_s
-    assert asked.parallelism.tolist() == (before + 1).tolist()
     jobs.reset()
-    assert jobs.asked == []
-    assert jobs.t_s == recorded.t_running_s
+    assert jobs.now_s() == recorded.t_running_s
 
 
 def test_it_ends_with_the_recording(recorded):
     jobs = ReplayJobs(recorded, WINDOW, start_s=50)
     assert jobs.advance(50).seconds[0] == 50
-    assert not jobs.done
+    assert not jobs.is_over
     assert jobs.advance(50).seconds[0] == 20
-    assert jobs.done
+    assert jobs.is_over
 
 
 def test_a_policy_decides_on_it_in_the_loop(recorded):
@@ -93,7 +87,8 @@ def test_a_policy_decides_on_it_in_the_loop(recorded):
     loop.reset(np.array([0]))
     step = [loop.step(), loop.step()][-1]
     assert step.outcome.processed[0] == pytest.approx(60_000, rel=1e-6)
-    assert len(jobs.asked) == 2
+    assert step.snapshot.t_s[0] == recorded.t_running_s + 60
+    assert step.decision.reasons == ("hold",)
 
 
 def test_an_outage_within_a_run_is_replayed():

@@ -95,7 +95,7 @@ def test_recommendations_are_absent_until_the_window_is_full_and_while_nothing_i
     def refuses():
         raise FlinkError("http://prometheus: Prometheus did not answer within 5 s")
 
-    monkeypatch.setattr(session.run.jobs, "snapshot", refuses)
+    monkeypatch.setattr(session.run.backend.collector, "snapshot", refuses)
     session.run.turn()
     families = scraped(session)
     assert "recommended_parallelism" not in families

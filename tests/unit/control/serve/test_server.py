@@ -26,8 +26,8 @@ def snapshots(session, n):
     """Snapshots of the simulated job, one per minute."""
     found = []
     for _ in range(n):
-        session.run.jobs.advance(60)
-        found.append(snapshot_to_json(session.run.jobs.snapshot().job(0)))
+        session.run.backend.advance(60)
+        found.append(snapshot_to_json(session.run.backend.collector.snapshot().job(0)))
     return found
 
 
@@ -47,7 +47,7 @@ def test_liveness_is_the_loops_and_readiness_the_jobs(serving, monkeypatch):
     def refuses():
         raise FlinkError("http://prometheus: Prometheus did not answer within 5 s")
 
-    monkeypatch.setattr(session.run.jobs, "snapshot", refuses)
+    monkeypatch.setattr(session.run.backend.collector, "snapshot", refuses)
     session.run.turn()
     ready = ask(f"{url}/readyz")
     assert ready.status == 503

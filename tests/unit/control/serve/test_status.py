@@ -71,7 +71,7 @@ def test_a_limited_decision_names_the_guardrail_and_shows_what_was_wanted(servin
 def test_a_job_that_cannot_be_seen_is_said_and_then_forgotten(serving, monkeypatch):
     session = serving()
     decided(session, 3)
-    jobs = session.run.jobs
+    jobs = session.run.backend.collector
 
     def refuses():
         raise FlinkError("http://flink:8081: did not answer within 10 s")

@@ -40,7 +40,7 @@ def run(folder: Path, acting: str, **changed: object) -> RunConfig:
     }  # fmt: skip
     config = parse(RunConfig, document, "run.yaml")
     place = Elsewhere(load="diurnal", duration_s=HOURS * 3600)
-    with started(config, apply=True, elsewhere=place, journal=folder) as loop:
+    with started(config, mode="active", elsewhere=place, journal=folder) as loop:
         loop.run(steps=HOURS * 60)
     return config
 

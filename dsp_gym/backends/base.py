@@ -1,0 +1,315 @@
+"""What a backend is: a collector, an actuator, and a way to let time pass.
+
+The loop, the environments and the command line know a job only through these. A backend of your own
+implements `Backend`, or `SelfContained` if one object shows and scales the jobs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from dsp_gym.arrays import Ints
+from dsp_gym.loop.decision import GuardedDecision
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.protocols import PENDING
+from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.loop.topology import Topology
+
+__all__ = [
+    "Actuator",
+    "Backend",
+    "Clock",
+    "Collector",
+    "Episode",
+    "Episodes",
+    "OnEvent",
+    "Platform",
+    "SelfContained",
+    "ignored",
+    "reason_to_hold",
+]
+
+OnEvent = Callable[[str, dict[str, object]], None]
+"""Receives every step of an actuator: kind and JSON-able body, from the actuator's thread."""
+
+
+def ignored(kind: str, body: dict[str, object]) -> None:
+    """Take an event and do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time of a loop, and how it waits."""
+
+    now: Callable[[], float] = time.time
+    """Unix seconds."""
+
+    sleep: Callable[[float], object] | None = None
+    """Waits that many seconds; None: until then, or until `stop` is set."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set by anyone to end all waiting."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait, at most until `stop` is set."""
+        (self.sleep or self.stop.wait)(seconds)
+
+    def elapsed(self) -> float:
+        """Seconds that only go forward, where the wall clock may be set.
+
+        Returns:
+            Seconds since an arbitrary moment.
+        """
+        return time.monotonic() if self.now is time.time else self.now()
+
+
+@runtime_checkable
+class Collector(Protocol):
+    """Shows a batch of J jobs. Looking changes nothing, and a snapshot stays as it was taken."""
+
+    @property
+    def topology(self) -> Topology:
+        """The jobs."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last snapshot lacks metrics; None if it has them."""
+
+    @property
+    def age_s(self) -> float:
+        """Age of the newest sample at the last look, s; NaN without samples."""
+
+    @property
+    def arrivals(self) -> Sequence[tuple[float, float]]:
+        """When (s) how many records had arrived in the last interval; empty if unknown."""
+
+    def snapshot(self) -> MetricsSnapshot:
+        """Look at the jobs.
+
+        Returns:
+            The metrics and the running configuration, per job and vertex, (J,) and (J, V).
+
+        Raises:
+            DspGymError: The jobs cannot be looked at.
+        """
+
+    def close(self) -> None:
+        """Give connections back."""
+
+
+@runtime_checkable
+class Actuator(Protocol):
+    """Scales a batch of J jobs. Every call returns at once; `status` says how it goes."""
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Ask for a configuration; one that equals the running configuration asks for nothing."""
+
+    def status(self) -> Ints:
+        """State of the last request.
+
+        Returns:
+            (J,) IDLE, PENDING, REACHED, REFUSED or TIMED_OUT, see `dsp_gym.loop.protocols`.
+        """
+
+    def roll_back(self, before: GuardedDecision, reason: str) -> None:
+        """Ask for the configuration from before a change, though the job may be in trouble."""
+
+    def close(self) -> None:
+        """Wait until nothing is under way; the jobs are left running."""
+
+
+class Platform:
+    """What the surroundings of a job say about acting on it; a plain cluster says nothing."""
+
+    namespace: str = ""
+    """Where the job stands, on platforms that have namespaces."""
+
+    def stopped(self) -> str | None:
+        """Why somebody stopped all acting on the job; None: nobody did."""
+        return None
+
+    def unsettled(self) -> str | None:
+        """Why no change may be asked for at this moment; None: one may."""
+        return None
+
+    def managed(self) -> str | None:
+        """How a built-in autoscaler scales the job; None: it does not."""
+        return None
+
+    def advice(self) -> Mapping[str, int] | None:
+        """What a built-in autoscaler recommends.
+
+        Returns:
+            Parallelism by vertex; None if it is off or silent.
+        """
+        return None
+
+    def slots(self, running: Mapping[str, int]) -> int | None:
+        """Task slots within reach of the job.
+
+        Args:
+            running: its parallelism by vertex.
+
+        Returns:
+            The slots it holds and those that are free; None without a bound.
+        """
+        return None
+
+    def tell(
+        self, seen: MetricsSnapshot, guarded: GuardedDecision, *, enacted: bool, mode: str
+    ) -> None:
+        """Show a decision on the job itself, such as by an event.
+
+        Raises:
+            DspGymError: It could not be written.
+        """
+
+    def errors(self) -> Mapping[str, int]:
+        """How often the platform's interface failed beside the loop, by reason."""
+        return {}
+
+
+class Backend(ABC):
+    """J jobs behind the loop: a collector, an actuator, and a way to let time pass.
+
+    A backend that only watches has no actuator: nothing can be asked of its jobs.
+    """
+
+    platform: Platform = Platform()
+    """What the surroundings say; see `Platform`."""
+
+    @property
+    @abstractmethod
+    def collector(self) -> Collector:
+        """Shows the jobs."""
+
+    @property
+    @abstractmethod
+    def actuator(self) -> Actuator | None:
+        """Scales the jobs; None in shadow mode and on recordings."""
+
+    @abstractmethod
+    def advance(self, seconds: int) -> Outcome:
+        """Let time pass: a real job is waited for, a simulated one computed, a recording read.
+
+        Returns:
+            What happened since the last call, each value (J,).
+
+        Raises:
+            DspGymError: What happened cannot be told.
+        """
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no more to show, as at the end of a recording."""
+        return False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the job has failed for good, or is gone."""
+        return False
+
+    def now_s(self) -> float:
+        """Time of the jobs, s: Unix seconds for a real one."""
+        return time.time()
+
+    def close(self) -> None:
+        """Wait for the request under way, and give connections back; the jobs run on."""
+        try:
+            if self.actuator is not None:
+                self.actuator.close()
+        finally:
+            self.collector.close()
+
+
+class SelfContained(Backend):
+    """A backend that is its own collector and actuator, such as a model of the jobs."""
+
+    topology: Topology
+    trouble: str | None = None
+    age_s: float = 0.0
+    arrivals: Sequence[tuple[float, float]] = ()
+
+    @property
+    def collector(self) -> Collector:
+        """This object."""
+        return self
+
+    @property
+    def actuator(self) -> Actuator | None:
+        """This object."""
+        return self
+
+    @abstractmethod
+    def snapshot(self) -> MetricsSnapshot:
+        """Look at the jobs, see `Collector.snapshot`."""
+
+    @abstractmethod
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Ask for a configuration, see `Actuator.apply`."""
+
+    @abstractmethod
+    def status(self) -> Ints:
+        """State of the last request, see `Actuator.status`."""
+
+    def roll_back(self, before: GuardedDecision, reason: str) -> None:
+        """Ask for the configuration from before a change."""
+        self.apply(before)
+
+    def close(self) -> None:
+        """Nothing is held outside this process."""
+
+
+def reason_to_hold(backend: Backend, seen: MetricsSnapshot) -> str | None:
+    """Why nothing may be asked of the only job of a backend, after a look at it.
+
+    Args:
+        backend: the job.
+        seen: its last snapshot.
+
+    Returns:
+        A sentence while the job is down for a reason of its own, or its metrics are unknown; None
+        while it may be scaled.
+    """
+    if backend.collector.trouble is not None:
+        return backend.collector.trouble
+    status, actuator = Status(int(seen.status[0])), backend.actuator
+    if status == Status.FAILED:
+        return "the job has failed, or is gone"
+    is_rescaling = actuator is not None and actuator.status()[0] == PENDING
+    return None if status == Status.RUNNING or is_rescaling else f"the job is {status.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A backend at the start of an episode of an environment."""
+
+    backend: Backend
+    load: str  # what drives the job, for people
+    max_slots: int | None = None  # most task slots of its guardrails; None: no bound
+
+
+class Episodes(Protocol):
+    """Begins the episodes of an environment over one job that is not simulated."""
+
+    @property
+    def topology(self) -> Topology:
+        """The job."""
+
+    def begin(self, seed: int) -> Episode:
+        """End the last episode and begin the next.
+
+        Args:
+            seed: draws what the episode leaves to chance.
+
+        Raises:
+            DspGymError: The job cannot be reached or started.
+        """
+
+    def close(self) -> None:
+        """End the last episode and give everything back."""

@@ -1,0 +1,97 @@
+"""Episodes of an environment beside a job of the Flink Kubernetes Operator, under its own load.
+
+Nothing is submitted and nothing is cancelled. An episode is a stretch of time of the running job:
+it begins with the running configuration and an empty metrics window.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field
+
+from dsp_gym.backends.base import Backend, Episode
+from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.kubernetes.connection import connect
+from dsp_gym.config import files
+from dsp_gym.errors import ConfigError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.window import WindowConfig
+
+__all__ = ["KubernetesEnvPlace", "KubernetesEpisodes", "kubernetes_place"]
+
+
+class KubernetesEnvPlace(KubernetesPlace):
+    """Where the environment's job runs, and how much of it may be used."""
+
+    max_slots: int | None = Field(
+        None, ge=1, description="most task slots the job may use; none: only the job file bounds it"
+    )
+    apply: bool = Field(
+        False,
+        description="whether actions reach the job; false: they are noted, as in shadow mode, with "
+        "an account that can only read",
+    )
+
+
+def kubernetes_place(where: str | Path | Mapping[str, object] | None) -> KubernetesEnvPlace:
+    """The place meant by the keyword `where`.
+
+    Raises:
+        ConfigError: It is no mapping, or names nothing.
+    """
+    if not isinstance(where, Mapping):
+        raise ConfigError(
+            "the backend 'kubernetes' needs to know the resource",
+            key="where",
+            value=where if where is None else str(where),
+            remedy="Pass where={'namespace': ..., 'name': ..., 'prometheus_url': ...}.",
+        )
+    return files.parse(KubernetesEnvPlace, dict(where), "where")
+
+
+class KubernetesEpisodes:
+    """Watches the same job in every episode, and scales it if the place says so.
+
+    Args:
+        spec: the job.
+        place: the resource.
+        window: over which samples metrics are averaged.
+    """
+
+    def __init__(self, spec: JobSpec, place: KubernetesEnvPlace, window: WindowConfig) -> None:
+        self.topology = Topology.of([spec])
+        self.place = place
+        self._spec, self._window = spec, window
+        self._open: list[Backend] = []
+        # Episodes that nobody closes give their lease back when they, or the program, end.
+        self._undo = weakref.finalize(self, _close, self._open)
+
+    def begin(self, seed: int) -> Episode:
+        """Connect to the job anew; nothing is left to chance.
+
+        Raises:
+            KubernetesError: The server is out of reach, refuses, or has no such resource.
+            FlinkError: The metrics of the job cannot be had.
+        """
+        _close(self._open)
+        began_s = time.time()
+        backend = connect(self.place, self._spec, self._window, apply=self.place.apply)
+        job = backend.platform.job
+        job.not_before_s = began_s
+        self._open.append(backend)
+        load = f"as it comes to {self.place.namespace}/{job.name}"
+        return Episode(backend, load, self.place.max_slots)
+
+    def close(self) -> None:
+        """Wait for the change under way; the job runs on."""
+        _close(self._open)
+
+
+def _close(backends: list[Backend]) -> None:
+    while backends:
+        backends.pop().close()

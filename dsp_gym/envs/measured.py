@@ -1,0 +1,174 @@
+"""Environments over one job that is not simulated: a real one, or a recording of one.
+
+The backend begins the episodes; seconds of a real job are real seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
+from dsp_gym.backends.base import Backend, Episodes, reason_to_hold
+from dsp_gym.config import files
+from dsp_gym.control.notes import Notes, outcome_to_json
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.core import BatchStep, EnvCore
+from dsp_gym.envs.episodes import EpisodeSource, episode_seed, start_configuration
+from dsp_gym.envs.scenarios import Scenario
+from dsp_gym.guardrails.chain import Chain, build
+from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.guardrails.slots import bounded
+from dsp_gym.loads.splits import SplitName
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
+from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.records.journal import Journal
+
+__all__ = ["MeasuredEnv", "on_flink", "on_kubernetes", "on_recording"]
+
+
+class MeasuredEnv(EnvCore):
+    """One environment whose reward comes from metrics, which do not know everything.
+
+    Args:
+        episodes: begins them on a backend.
+        config: clock, reward; of the simulation only how metrics are averaged.
+        guardrails: name, path or content of the guardrails inside the environment; None: none but
+            the slots of the place.
+        journal: takes every decision; None: nothing is written down.
+    """
+
+    reward_source = "metrics"
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        config: EnvConfig,
+        guardrails: str | GuardrailsConfig | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self._rules, self._spec = guardrails, episodes.topology.spec(0)
+        super().__init__(episodes.topology, config, self._chain(None))
+        self._episodes, self._journal = episodes, journal
+        self._backend: Backend | None = None
+        self._base_seed, self._episode = 0, 0
+        self._pending_s: Floats = np.zeros(1)
+
+    @property
+    def backend(self) -> Backend:
+        """The job of this episode."""
+        if self._backend is None:
+            raise RuntimeError("reset() comes first")
+        return self._backend
+
+    def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
+        self._base_seed, self._episode = int(seeds[0]), 0
+
+    def reset(self, mask: Bools | None = None) -> Floats32:
+        self._backend = None  # it ends now, whether or not the next one begins
+        seed = episode_seed(self._base_seed, self._episode)
+        self._episode += 1
+        begun = self._episodes.begin(seed)
+        self._backend, self.load_labels = begun.backend, [begun.load]
+        self._pending_s = np.zeros(1)
+        if begun.max_slots is not None:
+            self.guardrails = self._chain(begun.max_slots)
+        return self._begin(np.arange(1), np.array([seed], np.int64), None)
+
+    def enact(self, decision: ScalingDecision) -> BatchStep:
+        """Take a decision, and write it down if there is a journal."""
+        seen = self.snapshot.job(0)
+        step = super().enact(decision)
+        if self._journal is not None:
+            t_s, key = float(seen.batch.t_s[0]), self._spec.job
+            notes = Notes(self._journal, key, "environment", lambda: t_s)
+            with self._journal.decision():
+                notes("snapshot", snapshot_to_json(seen))
+                notes("decision", decision_to_json(decision, seen))
+                notes("guard", decision_to_json(step.guarded, seen))
+                notes.step("decided", {"asked": False, "applied": False, "held": None})
+                notes("outcome", outcome_to_json(step.outcome))
+        return step
+
+    def close(self) -> None:
+        """Give back what the episodes hold; no job but our own is touched."""
+        self._episodes.close()
+        if self._journal is not None:
+            self._journal.close()
+
+    def _ask(self, guarded: GuardedDecision) -> None:
+        """Nothing is asked of a job that is down, or whose metrics are unknown."""
+        if reason_to_hold(self.backend, self.snapshot) is None:
+            super()._ask(guarded)
+
+    def _told(self, outcome: Outcome) -> Outcome:
+        """While a job is down nobody counts its backlog: it is what it was when last counted."""
+        if np.isfinite(outcome.pending_s[0]):
+            self._pending_s = outcome.pending_s
+        return replace(outcome, pending_s=self._pending_s)
+
+    def _ended(self, outcome: Outcome) -> tuple[Bools, Bools]:
+        terminated, truncated = super()._ended(outcome)
+        return terminated | self.backend.is_lost, truncated | self.backend.is_over
+
+    def _chain(self, max_slots: int | None) -> Chain | None:
+        """The guardrails, with the slots as their quota where those are known."""
+        rules = self._rules
+        if max_slots is not None:
+            rules = bounded(rules, self._spec, max_slots)
+        elif isinstance(rules, str):
+            rules = files.load_model(GuardrailsConfig, "guardrails", rules)
+        chain = None if rules is None else build(rules)
+        return chain if chain is not None and chain.names else None
+
+
+def on_flink(
+    made: Scenario, split: SplitName, where: str | Path | Mapping[str, object] | None
+) -> MeasuredEnv:
+    """An environment that submits its job to a Flink cluster for every episode."""
+    from dsp_gym.backends.flink.episodes import FlinkEpisodes, Start, place_of
+
+    place, config, spec = place_of(where), made.env, made.specs[0]
+    topology = Topology.of([spec])
+    source = EpisodeSource(topology, made.loads, split, config, made.base_dir, place.compression)
+    row = np.arange(1)
+
+    def start(seed: int) -> Start:
+        drawn = source.drawn(np.array([seed], np.int64), row)
+        parallelism, level = start_configuration(topology, config, drawn, row)
+        return Start(source.labels[0], drawn.rates[0], parallelism, level)
+
+    episodes = FlinkEpisodes(spec, place, _window(config), start)
+    return MeasuredEnv(episodes, config, made.guardrails_config)
+
+
+def on_kubernetes(made: Scenario, where: str | Path | Mapping[str, object] | None) -> MeasuredEnv:
+    """An environment beside a job of the Flink Kubernetes Operator, under its own load."""
+    from dsp_gym.backends.kubernetes.episodes import KubernetesEpisodes, kubernetes_place
+
+    episodes = KubernetesEpisodes(made.specs[0], kubernetes_place(where), _window(made.env))
+    return MeasuredEnv(episodes, made.env, made.guardrails_config)
+
+
+def on_recording(
+    config: EnvConfig, guardrails: str | None, where: str | Path | Mapping[str, object] | None
+) -> MeasuredEnv:
+    """An environment over a recording, whose decisions stand."""
+    from dsp_gym.backends.replay.episodes import ReplayEpisodes, replay_place
+
+    place = replay_place(where)
+    episodes = ReplayEpisodes(place.recording, _window(config))
+    journal = None if place.journal is None else Journal(place.journal)
+    return MeasuredEnv(episodes, config, guardrails, journal)
+
+
+def _window(config: EnvConfig) -> WindowConfig:
+    """How metrics are averaged."""
+    seen = config.simulation.measurement
+    return WindowConfig(window_s=seen.window_s, stabilization_s=seen.stabilization_s)
