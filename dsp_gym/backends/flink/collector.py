@@ -27,6 +27,9 @@ _LATE_S = 3 * SAMPLE_S
 _BEFORE_S = 4.0 * SAMPLE_S
 """How long before an interval its first counts are looked for; scrapes may be missed."""
 
+_STANDS_S = 1.0
+"""How long the look that ends an interval stands for the snapshot of the next decision."""
+
 
 class Look(NamedTuple):
     """One look at the job: its snapshot, and the samples that it was made from."""
@@ -41,6 +44,9 @@ class FlinkCollector:
 
     Nothing old is shown as new: while metrics or Flink itself are out of reach, the metrics window
     is empty, its metrics are unknown, and `trouble` says why. It asks again at the next snapshot.
+
+    The look that ends an interval serves the snapshot right after it, too, so that an interval
+    costs one look.
 
     Args:
         spec: the job file.
@@ -71,9 +77,10 @@ class FlinkCollector:
         self._clock = clock or Clock()
         self._since_s, self._began_s = self._clock.now(), self._clock.elapsed()
         self._history: list[Observed] = []
+        self._ahead: tuple[MetricsSnapshot, float] | None = None  # and when it was had
 
     def snapshot(self) -> MetricsSnapshot:
-        """Look at the job.
+        """Look at the job, unless the end of an interval has just done so.
 
         Returns:
             Metrics and running configuration, (1,) and (1, V).
@@ -81,6 +88,9 @@ class FlinkCollector:
         Raises:
             FlinkError: Several jobs bear the job's name.
         """
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and self._clock.elapsed() - ahead[1] <= _STANDS_S:
+            return ahead[0]
         return self._looked(self._clock.now()).snapshot
 
     def poll(self) -> None:
@@ -106,11 +116,13 @@ class FlinkCollector:
             since_s = until_s - max(self._began_s - began_s, float(SAMPLE_S))
             self._history = [replace(state, t_s=since_s) for state in self._history[-1:]]
         history, self._history = self._history, self._history[-1:]
-        self._looked(until_s)
-        samples = self.source.samples(since_s - _BEFORE_S, until_s)
+        look = self._looked(until_s, since_s - _BEFORE_S)
+        self._ahead = look.snapshot, self._clock.elapsed()
+        if look.failure is not None:
+            raise look.failure
         history = [*history, self._history[-1]]
-        self.arrivals = arrivals_of(self.spec, samples, since_s, until_s)
-        return outcome_of(self.spec, samples, history, since_s, until_s, rescales=rescales)
+        self.arrivals = arrivals_of(self.spec, look.samples, since_s, until_s)
+        return outcome_of(self.spec, look.samples, history, since_s, until_s, rescales=rescales)
 
     def look(self, now_s: float, since_s: float | None = None) -> Look:
         """Ask Flink for the job's state, and the source once for its samples.

@@ -7,10 +7,17 @@ import pytest
 
 from dsp_gym.backends.base import Clock, reason_to_hold
 from dsp_gym.backends.flink.backend import FlinkBackend
+from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.prometheus import PrometheusSamples
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.errors import FlinkError
 from dsp_gym.loop.protocols import PENDING
 from dsp_gym.loop.snapshot import Status
+from dsp_gym.metrics.window import WindowConfig
+from tests.answering import START_MS, TASKS, answering, tell
 from tests.living import Living
-from tests.simulating import wanted
+from tests.simulating import line, wanted
 
 
 @pytest.fixture
@@ -103,3 +110,82 @@ def test_cost_is_that_of_what_ran(living):
     tables = living.simulated.topology.tables
     tasks = np.sum(living.simulated.state.parallelism[0][tables.kind[0] > 0])
     assert outcome.core_s[0] == pytest.approx(60.0 * tasks)
+
+
+class Paid:
+    """A backend on a fake Flink and a fake Prometheus that count what they are asked."""
+
+    def __init__(self, cluster) -> None:
+        tell(cluster)
+        answer = {"status": "success", "data": {"resultType": "matrix", "result": self.series()}}
+        cluster.answers["/api/v1/query"] = answer
+        self.cluster, self.now_s = cluster, START_MS / 1000 + 300
+        clock = Clock(lambda: self.now_s, self.sleep)
+        spec = line()
+        job = FlinkJob(FlinkRest(cluster.url), "mine", spec)
+        samples = PrometheusSamples(cluster.url, job, spec)
+        window = WindowConfig(window_s=60, stabilization_s=0)
+        collector = FlinkCollector(spec, job, samples, window, clock)
+        self.backend = FlinkBackend(collector, None, clock)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def series(self) -> list[dict[str, object]]:
+        """One subtask of each vertex, so that TaskManagers are asked for, too."""
+        return [
+            {
+                "metric": {
+                    "__name__": "flink_taskmanager_job_task_numRecordsOut",
+                    "job_id": "a1", "tm_id": "one", "task_name": name, "subtask_index": "0",
+                },
+                "values": [[START_MS / 1000 + 5 * k, str(100 * k)] for k in range(100)],
+            }
+            for name in TASKS
+        ]  # fmt: skip
+
+    def turn(self) -> tuple[int, int]:
+        """Queries to Prometheus and calls to Flink of one decision and its interval."""
+        self.cluster.asked.clear()
+        self.backend.collector.snapshot()
+        self.backend.advance(30)
+        queries = sum(target.startswith("/api/v1/query") for target in self.cluster.asked)
+        return queries, len(self.cluster.asked) - queries
+
+
+def test_an_interval_costs_two_queries_and_one_look_at_flink():
+    with answering() as cluster:
+        paid = Paid(cluster)
+        paid.turn()
+        cluster.asked.clear()
+        paid.backend.collector.look(paid.now_s)
+        one_look = sum(not target.startswith("/api/v1/query") for target in cluster.asked)
+        assert [paid.turn() for _ in range(3)] == [(2, one_look)] * 3
+
+
+def test_the_snapshot_after_an_interval_is_that_of_its_end_and_a_later_one_is_new():
+    with answering() as cluster:
+        paid = Paid(cluster)
+        paid.backend.advance(30)
+        ended_s = paid.now_s
+        assert paid.backend.collector.snapshot().t_s[0] == ended_s
+        cluster.asked.clear()
+        assert paid.backend.collector.snapshot().t_s[0] == ended_s
+        assert cluster.asked  # it was taken anew
+        paid.backend.advance(30)
+        paid.sleep(7)  # somebody thought for long
+        assert paid.backend.collector.snapshot().t_s[0] == paid.now_s
+
+
+def test_metrics_that_cannot_be_had_fail_the_interval_and_empty_the_next_snapshot():
+    with answering() as cluster:
+        paid = Paid(cluster)
+        paid.backend.advance(30)
+        cluster.answers["/api/v1/query"] = (503, "busy")
+        with pytest.raises(FlinkError, match="did not answer as it should"):
+            paid.backend.advance(30)
+        cluster.asked.clear()
+        seen = paid.backend.collector.snapshot()
+        assert not cluster.asked
+        assert seen.window_fill[0] == 0
+        assert "did not answer" in reason_to_hold(paid.backend, seen)
