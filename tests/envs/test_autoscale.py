@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from baselines.ds2 import Ds2
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.envs.action import LOGITS, MOVES
@@ -16,6 +17,7 @@ from dsp_gym.envs.scenarios import scenario
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.job.catalog import load_job
+from dsp_gym.loop import rates
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from dsp_gym.loop.topology import Topology
@@ -275,6 +277,34 @@ class Recorded:
 
     def restore(self, state: dict) -> None:
         pass
+
+
+def test_a_turn_computes_ds2s_rates_once_for_each_kind_of_source_rate(monkeypatch):
+    computed = []
+
+    def counted(snapshot, source_rate):
+        computed.append((snapshot, source_rate))
+        return compute(snapshot, source_rate)
+
+    compute = rates._computed
+    monkeypatch.setattr(rates, "_computed", counted)
+    made = scenario("nexmark-q11", guardrails="default")
+    batch = AutoscaleBatch(
+        [load_job("nexmark-q11")], [0, 0], made.loads, guardrails=made.guardrails
+    )
+    policy = Ds2()
+    batch.reset()
+    policy.reset(batch.topology, np.arange(2))
+    for _ in range(5):
+        computed.clear()
+        seen = batch.snapshot
+        batch.enact(policy.decide(seen))
+        # The default chain counts excess by Justin, whose sources are taken as they are observed.
+        asked = {(id(snapshot), rate) for snapshot, rate in computed}
+        assert len(asked) == len(computed)
+        assert [rate for snapshot, rate in computed if snapshot is seen] == ["observed"]
+        assert [rate for snapshot, rate in computed if snapshot is batch.snapshot] == ["offered"]
+        assert len(computed) == 2
 
 
 @pytest.mark.parametrize("guardrails", [None, "default"])
