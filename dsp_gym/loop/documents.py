@@ -9,7 +9,7 @@ from pydantic import Field, create_model
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.spec import Input, Memory, Prices, Rescale, Slo, Source, TaskManager
-from dsp_gym.loop.snapshot import CONFIGURATION, METRICS, PER_JOB, PER_VERTEX
+from dsp_gym.loop.snapshot import CONFIGURATION, PER_JOB, PER_VERTEX, SNAPSHOT_METRICS
 
 __all__ = [
     "DECISION_SCHEMA",
@@ -30,7 +30,7 @@ VERTEX_METRICS = tuple(name for name in PER_VERTEX if name not in CONFIGURATION)
 
 MEANINGS = {
     name: column.sentence
-    for name, _, column in METRICS
+    for name, _, column in SNAPSHOT_METRICS
     if name in JOB_METRICS or name in VERTEX_METRICS
 }
 """What each measured value is, for the JSON Schema and the documentation."""

@@ -183,13 +183,13 @@ class MetricsSnapshot(_Memo):
         return np.asarray(self.status == Status.RUNNING)
 
 
-METRICS = columns_of(MetricsSnapshot)
+SNAPSHOT_METRICS = columns_of(MetricsSnapshot)
 """The table of metrics; its order is the order of the fields."""
 
-PER_JOB = tuple(name for name, _, column in METRICS if column.axes == "J")
-PER_VERTEX = tuple(name for name, _, column in METRICS if column.axes == "J V")
+PER_JOB = tuple(name for name, _, column in SNAPSHOT_METRICS if column.axes == "J")
+PER_VERTEX = tuple(name for name, _, column in SNAPSHOT_METRICS if column.axes == "J V")
 
-INTEGERS = tuple(name for name, dtype, _ in METRICS if dtype == np.int64)
+INTEGERS = tuple(name for name, dtype, _ in SNAPSHOT_METRICS if dtype == np.int64)
 """Metrics that are whole numbers and always known."""
 
 CONFIGURATION = ("parallelism", "memory_level")

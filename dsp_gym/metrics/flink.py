@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BY_NAME", "METRICS", "Metric", "prometheus_names", "vertex_of"]
+__all__ = ["BY_NAME", "FLINK_METRICS", "Metric", "prometheus_names", "vertex_of"]
 
 Scope = Literal["task", "operator", "taskmanager"]
 Kind = Literal["gauge", "counter"]
@@ -83,7 +83,7 @@ def _latency(prefix: str, ends: tuple[str, ...], doc: str) -> tuple[Metric, ...]
     )
 
 
-METRICS: tuple[Metric, ...] = (
+FLINK_METRICS: tuple[Metric, ...] = (
     Metric("busy_ms_per_s", "task", ("busyTimeMsPerSecond",), merge="mean", doc="60 s mean"),
     Metric(
         "backpressured_ms_per_s",
@@ -209,7 +209,7 @@ METRICS: tuple[Metric, ...] = (
 )
 """Every metric that is collected. TaskManagers stand as vertex '' with their number as subtask."""
 
-BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in FLINK_METRICS}
 
 _PREFIX = {
     "task": "flink_taskmanager_job_task_",

@@ -24,7 +24,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed, increase
 
-__all__ = ["arrivals_of", "observed_in", "outcome_of"]
+__all__ = ["arrivals_of", "observed_in", "measured_outcome"]
 
 Span = tuple[float, float]
 
@@ -45,7 +45,7 @@ def observed_in(snapshot: MetricsSnapshot, row: int = 0) -> Observed:
     )
 
 
-def outcome_of(
+def measured_outcome(
     spec: JobSpec,
     samples: Samples,
     history: Sequence[Observed],

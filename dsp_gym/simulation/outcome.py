@@ -9,7 +9,7 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S, OUTCOME
 
 
-def outcome_from(columns: Floats) -> Outcome:
+def simulated_outcome(columns: Floats) -> Outcome:
     """The outcome in the kernel's columns, (J, len(OUTCOME))."""
     values = list(columns.T)
     values[OUTCOME.latency_p95_s] = values[OUTCOME.latency_p95_s] / np.maximum(

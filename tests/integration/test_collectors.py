@@ -18,7 +18,7 @@ from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest_samples import RestSamples
 from dsp_gym.backends.flink.submission import Configuration, Submission
 from dsp_gym.loop.snapshot import PER_VERTEX, JobSnapshot, Status
-from dsp_gym.metrics.flink import METRICS
+from dsp_gym.metrics.flink import FLINK_METRICS
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
 from tests.real_flink import PATIENCE_S, REAL_FLINK
@@ -145,7 +145,7 @@ def test_prometheus_and_rest_show_the_same_job(seen):
 def test_every_metric_of_the_table_is_found(seen, source):
     now_s = time.time()
     samples = getattr(seen, source).samples(now_s - 40, now_s)
-    assert {metric.name for metric in METRICS} - set(samples.metric.tolist()) == set()
+    assert {metric.name for metric in FLINK_METRICS} - set(samples.metric.tolist()) == set()
     assert samples.vertices() == ["bids", "session", "sink"]
     assert set(samples.grid("session", "records_in_total")[1].tolist()) == {0, 1}
     gaps = np.diff(samples.grid("session", "records_in_total")[0])

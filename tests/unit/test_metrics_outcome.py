@@ -11,7 +11,7 @@ import pytest
 from dsp_gym.backends.simulated.recording import simulated_samples
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import Status
-from dsp_gym.metrics.outcome import arrivals_of, observed_in, outcome_of
+from dsp_gym.metrics.outcome import arrivals_of, measured_outcome, observed_in
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed
 from tests.simulating import constant, exact, line
@@ -27,7 +27,7 @@ def seen(t_s: float, status: Status = Status.RUNNING, since_s: float = 0.0, **re
 
 
 def of(history, samples=(), since_s=0.0, until_s=60.0, **rest) -> dict[str, float]:
-    outcome = outcome_of(SPEC, Samples.of(samples), history, since_s, until_s, **rest)
+    outcome = measured_outcome(SPEC, Samples.of(samples), history, since_s, until_s, **rest)
     return {field.name: float(getattr(outcome, field.name)[0]) for field in fields(Outcome)}
 
 
@@ -40,7 +40,7 @@ def test_of_a_simulated_job_it_is_what_the_simulation_knows(rate):
     truth_jobs.advance(60)
     truth = truth_jobs.advance(60)
     samples = Samples.joined([first, simulated_samples(jobs, 60)])
-    told = outcome_of(SPEC, samples, [observed_in(jobs_before)], 60.0, 120.0)
+    told = measured_outcome(SPEC, samples, [observed_in(jobs_before)], 60.0, 120.0)
     for name in ("seconds", "slo_s", "down_s", "arrived", "processed", "pending", "pending_s",
                  "core_s", "mib_s", "tm_s", "cost", "cost_provisioned"):  # fmt: skip
         expected = getattr(truth, name)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.simulation.outcome import histogram_quantile, outcome_from
+from dsp_gym.simulation.outcome import histogram_quantile, simulated_outcome
 from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S, OUTCOME
 from tests.simulating import constant, exact, line
 
@@ -41,7 +41,7 @@ def test_the_quantile_of_a_steady_job_is_its_latency_within_a_bin():
 def test_latency_of_an_outcome_is_its_sum_over_its_seconds():
     columns = np.zeros((2, len(OUTCOME)))
     columns[:, 0], columns[:, 3] = [60, 0], [30, 0]
-    assert outcome_from(columns).latency_p95_s.tolist() == [0.5, 0.0]
+    assert simulated_outcome(columns).latency_p95_s.tolist() == [0.5, 0.0]
 
 
 def test_cost_is_what_is_requested_and_what_is_provisioned():

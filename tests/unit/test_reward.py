@@ -7,7 +7,7 @@ import pytest
 
 from dsp_gym.envs.reward import TERM_TABLE, TERMS, RewardWeights, reward, reward_terms
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.simulation.outcome import outcome_from
+from dsp_gym.simulation.outcome import simulated_outcome
 from dsp_gym.simulation.state import OUTCOME
 
 
@@ -39,7 +39,7 @@ def test_a_weight_scales_its_own_term_and_worse_is_less(name):
 
 
 def test_an_interval_of_no_seconds_has_terms():
-    terms = reward_terms(outcome_from(np.zeros((1, len(OUTCOME)))), np.array([0.005]))
+    terms = reward_terms(simulated_outcome(np.zeros((1, len(OUTCOME)))), np.array([0.005]))
     assert all(float(term[0]) == 0 for term in terms.values())
 
 

@@ -15,7 +15,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
-from dsp_gym.metrics.outcome import arrivals_of, observed_in, outcome_of
+from dsp_gym.metrics.outcome import arrivals_of, measured_outcome, observed_in
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import Observed, WindowConfig, snapshot_of
 
@@ -122,7 +122,9 @@ class FlinkCollector:
             raise look.failure
         history = [*history, self._history[-1]]
         self.arrivals = arrivals_of(self.spec, look.samples, since_s, until_s)
-        return outcome_of(self.spec, look.samples, history, since_s, until_s, rescales=rescales)
+        return measured_outcome(
+            self.spec, look.samples, history, since_s, until_s, rescales=rescales
+        )
 
     def look(self, now_s: float, since_s: float | None = None) -> Look:
         """Ask Flink for the job's state, and the source once for its samples.

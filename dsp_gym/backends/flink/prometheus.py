@@ -20,7 +20,7 @@ from dsp_gym.arrays import Floats
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.errors import FlinkError, MissingExtraError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.metrics.flink import METRICS, Metric, prometheus_names, vertex_of
+from dsp_gym.metrics.flink import FLINK_METRICS, Metric, prometheus_names, vertex_of
 from dsp_gym.metrics.samples import Samples
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ _Merged = dict[_Key, tuple[Floats, Floats]]
 _CONNECT_S = 1.0
 """A Prometheus that takes no connection within this is down."""
 
-_OF_TASKS = tuple(m for m in METRICS if m.scope != "taskmanager")
-_OF_TASKMANAGERS = tuple(m for m in METRICS if m.scope == "taskmanager")
+_OF_TASKS = tuple(m for m in FLINK_METRICS if m.scope != "taskmanager")
+_OF_TASKMANAGERS = tuple(m for m in FLINK_METRICS if m.scope == "taskmanager")
 _MERGES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "sum": lambda a, b: a + b,
     "max": np.maximum,
@@ -173,7 +173,7 @@ def _client(url: str, timeout_s: float) -> PrometheusConnect:
 def _metric(series_name: str, quantile: str | None) -> Metric | None:
     """The metric a series belongs to; None for a quantile that is not kept."""
     wanted = None if quantile is None else float(quantile)
-    for metric in METRICS:
+    for metric in FLINK_METRICS:
         if metric.quantile == wanted and re.fullmatch(prometheus_names(metric), series_name):
             return metric
     return None

@@ -14,7 +14,7 @@ from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.metrics.flink import METRICS, Metric
+from dsp_gym.metrics.flink import FLINK_METRICS, Metric
 from dsp_gym.metrics.samples import Samples
 
 __all__ = ["RestSamples"]
@@ -26,7 +26,9 @@ _PAUSE_S, _PATIENCE = 0.1, 10
 """How long a poll waits before it asks again, and how often: a fetch takes tens of milliseconds."""
 
 _Row = tuple[float, str, int, str, float]
-_OF_TASKMANAGERS = tuple(name for m in METRICS if m.scope == "taskmanager" for name in m.flink)
+_OF_TASKMANAGERS = tuple(
+    name for m in FLINK_METRICS if m.scope == "taskmanager" for name in m.flink
+)
 _MERGES: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "mean": fmean}
 
 
@@ -126,7 +128,7 @@ class RestSamples:
 @lru_cache(maxsize=4096)
 def _metric(identifier: str) -> Metric | None:
     """The metric of an identifier without its subtask."""
-    return next((metric for metric in METRICS if metric.matches(identifier)), None)
+    return next((metric for metric in FLINK_METRICS if metric.matches(identifier)), None)
 
 
 def _rows(now_s: float, vertex: str, values: dict[str, str]) -> Iterator[_Row]:

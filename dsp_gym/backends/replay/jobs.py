@@ -10,7 +10,7 @@ from dsp_gym.errors import MetricsError
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
-from dsp_gym.metrics.outcome import outcome_of
+from dsp_gym.metrics.outcome import measured_outcome
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import FRESH_S, Observed, WindowConfig, snapshot_of
 from dsp_gym.records.recording import Run
@@ -94,7 +94,7 @@ class ReplayJobs(Backend):
             history += [self._observed(at_s, before=True), self._observed(at_s)]
         history.append(self._observed(self.t_s))
         samples = self.run.samples().between(since_s - 2 * SAMPLE_S, self.t_s)
-        return outcome_of(
+        return measured_outcome(
             self.run.spec,
             samples,
             history,

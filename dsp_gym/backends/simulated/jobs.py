@@ -17,7 +17,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import kernel, measure, rescaling
 from dsp_gym.simulation.options import Parameters, SimulationOptions, simulated_topology
-from dsp_gym.simulation.outcome import outcome_from
+from dsp_gym.simulation.outcome import simulated_outcome
 from dsp_gym.simulation.rows import over_rows
 from dsp_gym.simulation.state import OUTCOME, TRACE, SimulationState, allocate, fixed_columns
 
@@ -106,7 +106,7 @@ class SimulatedJobs(SelfContained):
             kernel.advance(model, self.state, self.rates, seconds, low, high, columns, self.trace)
 
         over_rows(work, len(self), self.options.thread_count(len(self)))
-        return outcome_from(columns)
+        return simulated_outcome(columns)
 
     def snapshot(self) -> MetricsSnapshot:
         """What is seen now."""

@@ -32,7 +32,7 @@ __all__ = ["StatusServer", "read_token"]
 
 ALIVE, LATE = b"alive\n", b"a loop has begun no decision in its interval\n"
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
-METRICS = "text/plain; version=0.0.4; charset=utf-8"
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
 Request = socket.socket | tuple[bytes, socket.socket]
@@ -254,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
             ready, said = owner.boards.readiness()
             self._send(_ok(ready), TEXT, f"{said}\n".encode())
         elif path == "/metrics" and owner.exporter is not None:
-            self._send(HTTPStatus.OK, METRICS, owner.exporter.text())
+            self._send(HTTPStatus.OK, EXPOSITION, owner.exporter.text())
         elif path == "/v1/jobs":
             self._json(HTTPStatus.OK, owner.boards.document())
         elif path == "/v1/status":

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dsp_gym.metrics.flink import BY_NAME, METRICS, prometheus_names, vertex_of
+from dsp_gym.metrics.flink import BY_NAME, FLINK_METRICS, prometheus_names, vertex_of
 
 REST = {
     "busyTimeMsPerSecond": "busy_ms_per_s",
@@ -49,12 +49,12 @@ PROMETHEUS = {
 
 @pytest.mark.parametrize(("identifier", "name"), REST.items())
 def test_rest_identifiers_are_known(identifier, name):
-    assert [m.name for m in METRICS if m.matches(identifier)] == ([name] if name else [])
+    assert [m.name for m in FLINK_METRICS if m.matches(identifier)] == ([name] if name else [])
 
 
 @pytest.mark.parametrize(("series", "name"), PROMETHEUS.items())
 def test_prometheus_series_are_known(series, name):
-    plain = [metric for metric in METRICS if metric.quantile is None]
+    plain = [metric for metric in FLINK_METRICS if metric.quantile is None]
     found = [m.name for m in plain if re.fullmatch(prometheus_names(m), series)]
     assert found == ([name] if name else [])
 
