@@ -20,8 +20,9 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  * A Flink job under construction: gives every vertex its name, uid, parallelism and slot.
  *
  * <p>Chaining is off between vertices, so that each is one Flink job vertex that scales on its own.
+ * Tests replace {@link #source} and the sinks by ends of their own.
  */
-final class JobGraph {
+class JobGraph {
 
     /** Flink's default for small parallelisms, fixed so that savepoints fit every parallelism. */
     private static final int MAX_PARALLELISM = 128;
@@ -31,9 +32,9 @@ final class JobGraph {
 
     private static final String DEFAULT_GROUP = "default";
 
-    private final StreamExecutionEnvironment environment;
+    final StreamExecutionEnvironment environment;
     private final Arguments arguments;
-    private final Load load;
+    final Load load;
     private final Map<String, Integer> parallelism;
     private final Map<String, Double> managedMib;
     private final Map<String, Double> cpuUs;

@@ -29,13 +29,18 @@ public final class Main {
     public static void main(String[] args) throws Exception {
         Arguments arguments = new Arguments(args);
         String program = arguments.text("program");
+        JobGraph graph = new JobGraph(arguments);
+        build(program, graph, arguments);
+        graph.execute(arguments.text("job-name", "dsp-gym-" + program));
+    }
+
+    /** Adds the vertices of a program to a graph. */
+    static void build(String program, JobGraph graph, Arguments arguments) {
         BiConsumer<JobGraph, Arguments> build = PROGRAMS.get(program);
         if (build == null) {
             throw new IllegalArgumentException(
                     "--program " + program + " is unknown; choose one of " + PROGRAMS.keySet());
         }
-        JobGraph graph = new JobGraph(arguments);
         build.accept(graph, arguments);
-        graph.execute(arguments.text("job-name", "dsp-gym-" + program));
     }
 }
