@@ -18,6 +18,9 @@ EXPERIMENT ?= configs/experiments/q11-quickstart.yaml
 JDK_BIN := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)
 FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
 
+# Compiled modules and rewritten assertions are kept from run to run, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: flink-jobs help install quickstart check test docs wheel golden bench reproduce leaderboard validate validate-flink validate-spark clean
 
 help:  ## List the targets.
@@ -43,7 +46,7 @@ check: $(STAMP)  ## Format, lint, types, import layers and the fast tests (about
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m 'not slow and not validate' -x -n $(JOBS) -q
+	$(BIN)/python -m pytest -m 'not slow and not validate' -x -n 2 -q --dist worksteal
 
 # Checkov pins half the world, so it has an environment of its own.
 .venv-checkov: constraints.txt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import resource
 import signal
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ FIRST = (
     "contracts/test_policy_contract.py",
     "integration/test_flink_jobs.py",
     "integration/test_flink_cluster.py",
+    "integration/test_flink_job_counts.py",
     # What computes beside what waits, the longest first.
     "integration/test_dataset_build.py",
     "integration/test_run.py",
@@ -78,8 +80,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+SLOW_FOLDERS = ("integration", "reproduction")
+"""Real systems and published numbers: each test of these is slow, marked or not."""
+
+WHOLLY_SLOW = re.compile(r"^pytestmark = .*\bmark\.(slow|validate)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves files of slow tests alone unread without slow tests: importing torch takes seconds."""
+    if "not slow" not in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    slow = _in_slow_folder(collection_path) or (
+        collection_path.name.startswith("test_")
+        and WHOLLY_SLOW.search(collection_path.read_text(encoding="utf-8"))
+    )
+    return True if slow else None
+
+
+def _in_slow_folder(file: Path) -> bool:
+    return any(file.is_relative_to(ROOT / "tests" / folder) for folder in SLOW_FOLDERS)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that no worker is left with one in the end."""
+    for item in items:
+        if _in_slow_folder(item.path):
+            item.add_marker(pytest.mark.slow)
     rank = {f"tests/{file}": number for number, file in enumerate(FIRST)}
     assert all((ROOT / file).is_file() for file in rank), "FIRST names a file that is gone"
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))

@@ -103,6 +103,7 @@ def test_it_is_a_policy(name):
     assert isinstance(made(name), Policy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_batch_gives_what_its_jobs_give_alone(name, seed):
     taken = list(snapshots(seed, 5))

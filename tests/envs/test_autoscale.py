@@ -45,6 +45,7 @@ def random_valid(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
     return np.stack(pairs, axis=2).reshape(len(masks), -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guardrails", [None, "default"])
 def test_environment_i_of_a_vector_is_the_single_one_with_seed_plus_i(guardrails):
     experiment = config(simulation=FAULTY.model_dump())

@@ -40,6 +40,7 @@ def best_of_all(operators: list[Operator], slots: int) -> float:
     return best
 
 
+@pytest.mark.slow
 def test_bids2_equals_brute_force_on_1000_random_small_graphs():
     rng = np.random.default_rng(2024)
     for _ in range(GRAPHS):

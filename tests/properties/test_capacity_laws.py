@@ -63,6 +63,7 @@ def test_at_the_limit_one_vertex_is_full_and_none_is_fuller(seed):
     assert max(used) == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(SEEDS, st.integers(0, 5))
 def test_a_slot_more_never_lowers_what_can_be_placed(seed, spare):
     spec = random_spec(np.random.default_rng(seed))

@@ -56,6 +56,7 @@ def played(rng: np.random.Generator, rows: int, options=FREE, seconds: int = 120
     return cost, (late == 0) & ~held_back, least
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(seed=seeds())
 def test_nothing_that_keeps_the_slo_costs_less(seed):

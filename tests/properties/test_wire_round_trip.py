@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +79,7 @@ def snapshots(draw: st.DrawFn) -> MetricsSnapshot:
     return MetricsSnapshot(topology=topology, **values)
 
 
+@pytest.mark.slow
 @given(snapshots())
 def test_a_snapshot_survives_the_wire_exactly(snapshot):
     sent = [wire.snapshot_to_json(snapshot.job(row)) for row in range(len(snapshot))]

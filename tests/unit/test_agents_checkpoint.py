@@ -180,6 +180,7 @@ def test_a_plain_network_refuses_a_larger_job_and_a_graph_network_takes_it(tmp_p
     LearnedPolicy(LearnedConfig(path=str(graph))).reset(jobs, seeds)
 
 
+@pytest.mark.slow
 def test_the_shipped_policy_is_small_and_acts_on_every_shipped_job():
     policy = LearnedPolicy()
     size = sum(file.stat().st_size for file in policy.folder.iterdir())

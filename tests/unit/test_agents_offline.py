@@ -110,6 +110,7 @@ def test_policies_are_chosen_by_globs():
     assert not seen.of_policies(["c"]).any()
 
 
+@pytest.mark.slow
 def test_the_better_of_two_decisions_is_learned_though_it_is_the_rarer_one():
     moves = np.where(np.arange(600) % 5 == 0, 5, 0)  # doubling once in five
     costs = np.where(moves == 5, 1.0, 3.0)
@@ -128,6 +129,7 @@ def test_the_better_of_two_decisions_is_learned_though_it_is_the_rarer_one():
     assert probability_of(policy, 5) == pytest.approx(0.2, abs=0.03)
 
 
+@pytest.mark.slow
 def test_the_critic_leans_towards_what_the_better_decisions_earn():
     moves = np.where(np.arange(1000) % 2 == 0, 5, 0)
     seen = some_transitions(

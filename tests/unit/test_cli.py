@@ -97,6 +97,7 @@ def test_a_misspelt_command_is_a_usage_error() -> None:
     assert "Did you mean 'jobs'?" in result.stderr
 
 
+@pytest.mark.slow
 def test_every_command_has_help_with_an_example() -> None:
     commands = [["config", "check"], ["config", "schema"]]
     commands += [[info.name or info.callback.__name__] for info in app.registered_commands]  # type: ignore[union-attr]

@@ -139,6 +139,7 @@ def test_busy_time_and_backlog_are_shares_and_seconds():
     assert feature(seen, encoder.layout, "latency") == pytest.approx(1.0)  # ten times the bound
 
 
+@pytest.mark.slow
 def test_the_configuration_before_is_remembered_and_forgotten_by_reset():
     topology = Topology.of([chain_spec()])
     encoder = ObservationEncoder(topology)

@@ -37,6 +37,7 @@ def test_there_is_room_above_the_reference_rate_under_the_quota(seed):
     assert mst(spec, top, least_memory).rate_per_s > 1.5 * spec.source.rate_per_s
 
 
+@pytest.mark.slow
 def test_seeds_give_graphs_of_many_shapes():
     specs = [JobSpec.model_validate(random_dag(seed)) for seed in SEEDS]
     assert {len(spec.vertices) for spec in specs} >= {4, 5, 6, 7}
@@ -46,6 +47,7 @@ def test_seeds_give_graphs_of_many_shapes():
     assert {v.state is None for v in operators} == {True, False}
 
 
+@pytest.mark.slow
 def test_every_stream_is_read():
     for seed in SEEDS:
         spec = JobSpec.model_validate(random_dag(seed))
@@ -53,6 +55,7 @@ def test_every_stream_is_read():
         assert read == {vertex.name for vertex in spec.vertices} - {"sink"}
 
 
+@pytest.mark.slow
 def test_the_quota_keeps_every_vertex_in_time_under_the_load_of_a_benchmark():
     # A window whose results come at once would be late whatever is paid for it.
     base = load_model(BenchmarkConfig, "benchmarks", "core-v1")

@@ -164,6 +164,7 @@ def _carried(specs, parallelism, shares):
     return carried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1, 8])
 def test_the_simulation_sustains_the_mst_of_every_shipped_job_and_not_more(scale):
     specs = list_jobs()

@@ -40,6 +40,7 @@ def instance(seed: int):
     return load, capacity, cost, int(rng.integers(3)), terms
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(seed=seeds())
 def test_the_plan_is_the_best_of_all_plans(seed):

@@ -99,12 +99,14 @@ def test_expected_improvement_by_hand():
     assert expected_improvement(np.array([6.0]), np.array([0.0]), 5.0)[0] == 0.0
 
 
+@pytest.mark.slow
 def test_section_6_the_corners_come_first():
     known = Known(surface("linear"), noise=0.05)
     explore(SPACE, known)
     assert known.asked[:4] == [(4, 512.0), (4, 2048.0), (24, 512.0), (24, 2048.0)]
 
 
+@pytest.mark.slow
 def test_section_6_at_least_three_more_and_it_stops_when_the_error_rises_by_a_tenth():
     for seed in range(3):
         known = Known(surface("sqrt"), noise=0.05)
@@ -118,6 +120,7 @@ def test_section_6_at_least_three_more_and_it_stops_when_the_error_rises_by_a_te
         assert rises[-1] or len(found.measured) == 20
 
 
+@pytest.mark.slow
 def test_it_looks_away_from_the_corners_and_not_at_one_place_only():
     known = Known(surface("linear"), noise=0.03)
     explore(SPACE, known)
@@ -126,6 +129,7 @@ def test_it_looks_away_from_the_corners_and_not_at_one_place_only():
     assert len(set(known.asked[4:])) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_the_form_behind_the_measurements_is_chosen(form):
     found = explore(SPACE, Known(surface(form), noise=0.002))

@@ -79,6 +79,7 @@ def test_the_numbers_of_a_simulated_job_are_recovered_within_their_intervals(pri
     assert_recovered(prior, recorded, TRUE)
 
 
+@pytest.mark.slow
 def test_those_of_a_job_that_writes_too(tmp_path):
     spec = load_job("flink-runs-direct-update")
     runs = record(changed(spec, **TRUE, **UPDATE), tmp_path / "recording")
@@ -109,6 +110,7 @@ def test_runs_of_one_parallelism_do_not_fit_a_curve_over_it(prior, recorded):
     assert "state.efficiency.a" not in names
 
 
+@pytest.mark.slow
 def test_a_corrupt_run_is_left_out_and_changes_little(prior, recorded):
     seen = observe_all(recorded)
     clean = fit(prior, seen)
@@ -122,6 +124,7 @@ def test_a_corrupt_run_is_left_out_and_changes_little(prior, recorded):
         assert ratio == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_an_aborted_run_is_not_used_and_named(prior, recorded):
     runs = [dataclasses.replace(r, complete=False) if r.name == "p1-l0" else r for r in recorded]
     report = calibrate_runs(CalibrationConfig(job="x", recordings=("x",)), prior, runs)

@@ -78,6 +78,7 @@ def test_figures_share_a_page_without_sharing_clip_paths():
     assert len(clips) == len(set(clips))
 
 
+@pytest.mark.slow
 def test_the_same_scorecard_gives_the_same_page():
     assert render_html(card()) == render_html(card())
 
@@ -155,6 +156,7 @@ def test_numbers_have_three_digits_that_matter(value, shown):
     assert number(value) == shown
 
 
+@pytest.mark.slow
 def test_all_three_files_are_written(tmp_path):
     written = write_report(card(), tmp_path / "out")
     assert sorted(path.name for path in written.values()) == [
@@ -207,6 +209,7 @@ def test_the_share_of_the_possible_saving_stands_beside_how_late_it_was():
     assert rows["rescales"][2] == "–"
 
 
+@pytest.mark.slow
 def test_the_bound_is_drawn_and_explained():
     text = render_html(saving_card())
     assert "<th>bound</th>" in text

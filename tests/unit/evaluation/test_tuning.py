@@ -168,6 +168,7 @@ def search(objective, database, trials=40, resume=False, seed=1):
     )
 
 
+@pytest.mark.slow
 def test_the_search_comes_near_the_best_within_the_bound(tmp_path):
     best = search(Bowl(), tmp_path / "study.db")
     assert best.score.excess <= 0
@@ -175,6 +176,7 @@ def test_the_search_comes_near_the_best_within_the_bound(tmp_path):
     assert best.trials == 40
 
 
+@pytest.mark.slow
 def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
     whole, first, second = Bowl(), Bowl(stop_after=8), Bowl()
     wanted = search(whole, tmp_path / "whole.db", trials=15)

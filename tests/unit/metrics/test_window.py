@@ -192,6 +192,7 @@ def test_every_lost_sample_is_a_hole_in_the_window(missed, fill):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(shifts=st.lists(st.floats(-1.0, 1.0), min_size=200, max_size=200))
 def test_samples_a_little_early_or_late_fill_the_window(shifts):

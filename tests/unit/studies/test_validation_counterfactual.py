@@ -47,6 +47,7 @@ def test_the_load_doubles_for_a_third_of_the_time():
     assert rising_and_falling(7, 10.0) == [10.0, 10.0, 20.0, 20.0, 10.0, 10.0, 10.0]
 
 
+@pytest.mark.slow
 def test_journals_are_scored_with_the_calibrated_job(tmp_path):
     """Of the simulated calibrated job itself the model is right, and so is what DS2 costs."""
     root = tmp_path / JOB / "1"

@@ -115,6 +115,7 @@ def decided(shown: Fleet, *names: str) -> Callable[[], bool]:
     return lambda: [n for n, job in jobs(shown).items() if job.get("decisions_made")] == list(names)
 
 
+@pytest.mark.slow
 def test_every_job_with_the_labels_is_watched_and_so_are_those_that_come_and_go(
     put, job_file, running, fake, tmp_path
 ):
