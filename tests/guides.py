@@ -9,7 +9,7 @@ A Python block of a guide is an edit if its first line names a file and a place,
     # spark_pipelines/sources/mine.py, new
 
 and a program that needs the edits if its first line is `# with the edit`. A block of the language
-`diff` is a patch.
+`diff` is a patch, and one of `toml` offers entry points.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,6 +75,17 @@ def edited_copy(guide: str, folder: Path) -> Path:
     (folder / "configs").symlink_to(ROOT / "configs")
     for file, place, text in edits(guide):
         insert(folder / file, place, text)
+    offered = "".join(text for text in blocks(guide, "toml") if "entry-points" in text)
+    if offered:  # as an installation of the reader's distribution would
+        groups = tomllib.loads(offered)["project"]["entry-points"]
+        lines = [
+            line
+            for group, entries in groups.items()
+            for line in (f"[{group}]", *(f"{name} = {value}" for name, value in entries.items()))
+        ]
+        (folder / "guide-1.dist-info").mkdir()
+        (folder / "guide-1.dist-info" / "METADATA").write_text("Name: guide\nVersion: 1\n")
+        (folder / "guide-1.dist-info" / "entry_points.txt").write_text("\n".join(lines))
     for patch in blocks(guide, "diff"):
         applied = subprocess.run(
             ["git", "apply", "-"],
