@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,7 @@ class Notes:
     def __call__(
         self,
         kind: Kind,
-        body: Mapping[str, Any],
+        body: Mapping[str, object],
         t_s: float | None = None,
         policy: str | None = None,
     ) -> None:
@@ -77,7 +76,7 @@ class Notes:
                 self._stop(error)
                 self._miss(1)
 
-    def step(self, event: str, body: dict[str, Any], policy: str | None = None) -> None:
+    def step(self, event: str, body: Mapping[str, object], policy: str | None = None) -> None:
         """Write one step of an actuator."""
         self("actuation", {"event": event, **body}, policy=policy)
 

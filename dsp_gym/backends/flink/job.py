@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import Submission, all_running
@@ -108,7 +108,7 @@ class FlinkJob(RealJob):
         self._seen_running_s = now_s
         return Status.SAVEPOINTING if self._is_savepointing(job_id) else Status.RUNNING
 
-    def _vertices(self, job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    def _vertices(self, job: JobAnswer) -> dict[str, VertexAnswer]:
         """Flink's vertices by their name in the job file."""
         names = [vertex.name for vertex in self.spec.vertices]
         found = {vertex_of(vertex["name"], names): vertex for vertex in job["vertices"]}
@@ -121,7 +121,7 @@ class FlinkJob(RealJob):
             )
         return {name: found[name] for name in names}
 
-    def _running_since_s(self, job: Mapping[str, Any]) -> float:
+    def _running_since_s(self, job: JobAnswer) -> float:
         """When the last subtask began to run, its state restored."""
         latest_ms = 0
         for vertex in job["vertices"]:
@@ -130,7 +130,7 @@ class FlinkJob(RealJob):
                 latest_ms = max(latest_ms, int(subtask["timestamps"].get("RUNNING", 0)))
         return latest_ms / 1000.0
 
-    def _stopped_s(self, job: Mapping[str, Any], since_s: float) -> float:
+    def _stopped_s(self, job: JobAnswer, since_s: float) -> float:
         """When the run before the one since `since_s` ended; NaN where that is not known."""
         restarting_s = int(job["timestamps"].get("RESTARTING", 0)) / 1000.0
         before_s = 0.0

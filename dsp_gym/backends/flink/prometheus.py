@@ -12,11 +12,12 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.backends.documents import Document
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.errors import FlinkError, MissingExtraError
 from dsp_gym.job.spec import JobSpec
@@ -117,7 +118,7 @@ class PrometheusSamples:
         one_of: Iterable[str],
         since_s: float,
         until_s: float,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Document]:
         """Series of some metrics that bear one of some values of a label, as scraped."""
         names = "|".join(prometheus_names(metric) for metric in metrics)
         values = "|".join(re.escape(value) for value in sorted(one_of))
@@ -127,7 +128,7 @@ class PrometheusSamples:
         )
         return self._asked(f"{{{matchers}}}", since_s, until_s)
 
-    def _asked(self, series: str, since_s: float, until_s: float) -> list[dict[str, Any]]:
+    def _asked(self, series: str, since_s: float, until_s: float) -> list[Document]:
         """Series as scraped; those that a selector names."""
         selector = f"{series}[{int(np.ceil((until_s - since_s) * 1000))}ms]"
         from prometheus_api_client.exceptions import PrometheusApiClientException
@@ -136,7 +137,7 @@ class PrometheusSamples:
         remedy = "See whether it runs and answers there: open it, or dsp-gym flink status."
         try:
             # Its type is the client's; what stands in the answer is the server's.
-            answer: list[dict[str, Any]] = self._client.custom_query(
+            answer: list[Document] = self._client.custom_query(
                 selector, params={"time": f"{until_s:.3f}"}
             )
         except Timeout as error:

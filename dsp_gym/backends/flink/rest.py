@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from dsp_gym.backends.documents import Document, Json
+from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview
 from dsp_gym.errors import FlinkError
 
 __all__ = ["ENDED", "FlinkRest", "JobSummary", "SavepointStatus", "is_loopback", "root_cause"]
@@ -57,25 +58,26 @@ class FlinkRest:
         handlers = [urllib.request.ProxyHandler({})] if is_loopback(url) else []
         self._opener = urllib.request.build_opener(*handlers)
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str) -> Json:
         """The document at a path."""
         return self._call("GET", path)
 
-    def post(self, path: str, body: object = None, timeout_s: float | None = None) -> Any:
+    def post(self, path: str, body: object = None, timeout_s: float | None = None) -> Json:
         """Posts a JSON document."""
         return self._call("POST", path, body, timeout_s)
 
-    def put(self, path: str, body: object) -> Any:
+    def put(self, path: str, body: object) -> Json:
         """Puts a JSON document."""
         return self._call("PUT", path, body)
 
-    def patch(self, path: str, body: object = None) -> Any:
+    def patch(self, path: str, body: object = None) -> Json:
         """Patches."""
         return self._call("PATCH", path, body)
 
-    def overview(self) -> dict[str, Any]:
+    def overview(self) -> Overview:
         """Flink's version, slots and TaskManagers (`/overview`)."""
-        return dict(self.get("/overview"))
+        answer: Overview = self.get("/overview")
+        return answer
 
     def jobs(self) -> list[JobSummary]:
         """Every job the cluster remembers, ended ones too."""
@@ -106,9 +108,10 @@ class FlinkRest:
             remedy="Submit it: dsp-gym flink submit JOB",
         )
 
-    def job(self, job_id: str) -> dict[str, Any]:
+    def job(self, job_id: str) -> JobAnswer:
         """One job with its vertices and when it entered each state."""
-        return dict(self.get(f"/jobs/{job_id}"))
+        answer: JobAnswer = self.get(f"/jobs/{job_id}")
+        return answer
 
     def arguments(self, job_id: str) -> dict[str, str]:
         """The program arguments a job of ours was submitted with."""
@@ -153,7 +156,7 @@ class FlinkRest:
         savepoint: str | None = None,
     ) -> str:
         """Submits the job that a jar's main class builds; its id."""
-        body: dict[str, Any] = {"entryClass": entry_class, "programArgsList": list(arguments)}
+        body: dict[str, object] = {"entryClass": entry_class, "programArgsList": list(arguments)}
         if savepoint is not None:
             body["savepointPath"] = savepoint
         return str(self.post(f"/jars/{jar_id}/run", body, _RUN_TIMEOUT_S)["jobid"])
@@ -165,7 +168,7 @@ class FlinkRest:
 
         Flink takes a trigger id it has seen before for the same request.
         """
-        body: dict[str, Any] = {"targetDirectory": directory, "drain": False}
+        body: dict[str, object] = {"targetDirectory": directory, "drain": False}
         if trigger_id is not None:
             body["triggerId"] = trigger_id
         return str(self.post(f"/jobs/{job_id}/stop", body)["request-id"])
@@ -201,27 +204,27 @@ class FlinkRest:
                 )
             time.sleep(_POLL_S)
 
-    def resource_requirements(self, job_id: str) -> dict[str, Any]:
+    def resource_requirements(self, job_id: str) -> Document:
         """Bounds of each vertex's parallelism (adaptive scheduler)."""
         return dict(self.get(f"/jobs/{job_id}/resource-requirements"))
 
-    def set_resource_requirements(self, job_id: str, body: Mapping[str, Any]) -> None:
+    def set_resource_requirements(self, job_id: str, body: Mapping[str, object]) -> None:
         """Sets the bounds of every vertex's parallelism (adaptive scheduler)."""
         self.put(f"/jobs/{job_id}/resource-requirements", dict(body))
 
-    def taskmanagers(self) -> list[dict[str, Any]]:
+    def taskmanagers(self) -> list[ManagerAnswer]:
         """Every TaskManager with its slots, and total and free resources."""
         return list(self.get("/taskmanagers")["taskmanagers"])
 
     def _call(
         self, method: str, path: str, body: object = None, timeout_s: float | None = None
-    ) -> Any:
+    ) -> Json:
         data = None if body is None else json.dumps(body).encode()
         return self._send(method, path, data, "application/json", timeout_s)
 
     def _send(
         self, method: str, path: str, data: bytes | None, kind: str, timeout_s: float | None = None
-    ) -> Any:
+    ) -> Json:
         url = f"{self.url}/{path.lstrip('/')}"
         request = urllib.request.Request(url, data=data, method=method)
         if data is not None:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dsp_gym.backends.flink.answers import JobAnswer
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import ConfigError, FlinkError
@@ -191,7 +191,7 @@ class Submission:
         return submission, Configuration(ordered, level)
 
 
-def unready(job: Mapping[str, Any], spec: JobSpec, configuration: Configuration) -> str | None:
+def unready(job: JobAnswer, spec: JobSpec, configuration: Configuration) -> str | None:
     """What a job (`FlinkRest.job`) still lacks of running a configuration, in words; or None."""
     if job["state"] != "RUNNING":
         return "not every task was placed"
@@ -208,7 +208,7 @@ def unready(job: Mapping[str, Any], spec: JobSpec, configuration: Configuration)
     return None
 
 
-def all_running(job: Mapping[str, Any]) -> bool:
+def all_running(job: JobAnswer) -> bool:
     """Whether a job (`FlinkRest.job`) and every subtask of it run.
 
     A vertex calls itself RUNNING with its first subtask, so subtasks are counted.
@@ -259,7 +259,7 @@ def _level(spec: JobSpec, managed_mib: float) -> int:
     return round(math.log2(managed_mib / spec.memory.base_mib))
 
 
-def _running_parallelism(job: Mapping[str, Any], spec: JobSpec) -> dict[str, int]:
+def _running_parallelism(job: JobAnswer, spec: JobSpec) -> dict[str, int]:
     names = [vertex.name for vertex in spec.vertices]
     found = {vertex_of(v["name"], names): int(v["parallelism"]) for v in job["vertices"]}
     return {name: parallelism for name, parallelism in found.items() if name is not None}

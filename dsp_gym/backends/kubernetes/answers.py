@@ -6,7 +6,6 @@ The client raises its own errors, those of urllib3 and, while it reads a stream,
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from dsp_gym.errors import KubernetesError
 
@@ -62,7 +61,7 @@ def unanswered(method: str, url: str, error: Exception) -> KubernetesError:
     """A call without an answer; a change may have been made all the same, if it was sent."""
     from urllib3 import exceptions
 
-    cause: Any = error
+    cause: BaseException = error
     while isinstance(cause, exceptions.MaxRetryError) and cause.reason is not None:
         cause = cause.reason
     refused_connection = isinstance(cause, exceptions.NewConnectionError)  # a kind of Timeout there

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
+from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.answers import refused, unanswered, unreadable
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.errors import KubernetesError, MissingExtraError
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
+    from kubernetes.client import ApiClient, Configuration
+    from urllib3 import HTTPResponse
 
 __all__ = ["FIELD_MANAGER", "KINDS", "KubernetesApi", "Watch"]
-
-Document = dict[str, Any]
 
 FIELD_MANAGER = "dsp-gym"
 """Whom the server notes as the author of a change; the client would say `OpenAPI-Generator`."""
@@ -49,7 +50,7 @@ class Watch(Iterator[tuple[str, Document]]):
     It ends when its time is up, or another thread calls `stop`.
     """
 
-    def __init__(self, response: Any, url: str) -> None:
+    def __init__(self, response: HTTPResponse, url: str) -> None:
         self._response, self._url = response, url
         self._stopped = False
         self._events = self._read()
@@ -122,14 +123,14 @@ class KubernetesApi:
             from kubernetes import client
         except ImportError as error:
             raise MissingExtraError("kubernetes", "talking to Kubernetes") from error
-        settings: Any = client.Configuration()
+        settings: Configuration = client.Configuration()
         settings.retries = False
         token_file = _signed_in(settings, place)
         host = str(settings.host)
         if host.startswith(("http://127.", "http://localhost", "https://127.")):
             settings.proxy = None  # a proxy set for the web knows nothing of this machine
         if token_file is not None:
-            settings.refresh_api_key_hook = _TokenFile(token_file)
+            settings.refresh_api_key_hook = _TokenFile(token_file)  # type: ignore[assignment]  # a client without types
         return cls(
             client.ApiClient(settings),
             connect_timeout_s=place.connect_timeout_s,
@@ -193,8 +194,8 @@ class KubernetesApi:
         path = _path(kind, namespace)
         answer = self._send("GET", path, query, None, "", read_s=timeout_s + self._read_s)
         if answer.status != 200:
-            raise refused("GET", self.url + path, answer.status, answer.read())
-        return Watch(answer.response, self.url + path)
+            raise refused("GET", self.url + path, answer.status, answer.data)
+        return Watch(answer, self.url + path)
 
     def create(self, kind: str, namespace: str, body: Document) -> Document:
         """A new object."""
@@ -259,14 +260,14 @@ class KubernetesApi:
         body: Document | None = None,
         content_type: str = "application/json",
     ) -> Document:
-        """Any call; the document it is answered with.
+        """Make a call of any kind; the document it is answered with.
 
         Raises:
             KubernetesError: The server is out of reach, late, or refuses.
         """
         answer = self._send(method, path, query, body, content_type, read_s=self._read_s)
         try:
-            content = answer.read()
+            content = answer.data
         except Exception as error:
             raise unanswered(method, self.url + path, error) from error
         if not 200 <= answer.status < 300:
@@ -292,7 +293,7 @@ class KubernetesApi:
         content_type: str,
         *,
         read_s: float,
-    ) -> Any:
+    ) -> HTTPResponse:
         headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -300,9 +301,11 @@ class KubernetesApi:
         url = f"{self.url}{path}{'?' if asked else ''}{asked}"
         self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         try:
-            return self._client.call_api(
+            answer = self._client.call_api(
                 method, url, headers, body, _request_timeout=(self._connect_s, read_s)
             )
+            response: HTTPResponse = answer.response
+            return response
         except Exception as error:  # urllib3's, the client's, or the socket's
             raise unanswered(method, self.url + path, error) from error
 
@@ -314,7 +317,7 @@ class _TokenFile:
         self._file = file
         self._read: tuple[int, int, int] | None = None
 
-    def __call__(self, settings: Any) -> None:
+    def __call__(self, settings: Configuration) -> None:
         try:
             stat = self._file.stat()
             seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
@@ -327,7 +330,7 @@ class _TokenFile:
             return  # in the middle of a rotation; the old one holds for a while
 
 
-def _signed_in(settings: Any, place: KubernetesPlace) -> Path | None:
+def _signed_in(settings: Configuration, place: KubernetesPlace) -> Path | None:
     """Fill in server and account; returns the file of a token that may be rotated."""
     if place.kubeconfig is None and _in_cluster():
         return _from_pod(settings)
@@ -337,7 +340,7 @@ def _signed_in(settings: Any, place: KubernetesPlace) -> Path | None:
             "there is no such file", file=file, reason="Invalid", remedy="Name a kubeconfig."
         )
 
-    def load(config: Any) -> Path | None:
+    def load(config: ModuleType) -> Path | None:
         config.load_kube_config(
             str(file) if file else None, place.context, settings, persist_config=False
         )
@@ -346,7 +349,7 @@ def _signed_in(settings: Any, place: KubernetesPlace) -> Path | None:
     return _load(load, file)
 
 
-def _load(how: Callable[[Any], Path | None], file: Path | None) -> Path | None:
+def _load(how: Callable[[ModuleType], Path | None], file: Path | None) -> Path | None:
     import yaml
     from kubernetes import config
 
@@ -368,7 +371,7 @@ def _in_cluster() -> bool:
     return told and (_SERVICE_ACCOUNT / "token").is_file()
 
 
-def _from_pod(settings: Any) -> Path:
+def _from_pod(settings: Configuration) -> Path:
     """The API server as every pod is told of it, and the token of its service account."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     settings.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -377,18 +380,18 @@ def _from_pod(settings: Any) -> Path:
     return _SERVICE_ACCOUNT / "token"
 
 
-def _token_file_of(config: Any, file: Path | None, context: str | None) -> Path | None:
+def _token_file_of(config: ModuleType, file: Path | None, context: str | None) -> Path | None:
     """The `tokenFile` of the account in use; the client reads it once and never again."""
     import yaml
 
     path = file or Path(config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)[0]).expanduser()
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     current = context or document.get("current-context")
-    of_context: Mapping[str, Any] = next(
+    of_context: Document = next(
         (c["context"] for c in document.get("contexts") or () if c["name"] == current), {}
     )
     users = document.get("users") or ()
-    user: Mapping[str, Any] = next(
+    user: Document = next(
         (u.get("user") or {} for u in users if u["name"] == of_context.get("user")), {}
     )
     return path.parent / user["tokenFile"] if "tokenFile" in user else None

@@ -10,8 +10,8 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from dsp_gym.backends.flink.answers import JobAnswer
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
@@ -151,7 +151,7 @@ class KubernetesJob(RealJob):
             resource.job_state == "RUNNING",
         )
 
-    def _told_by_flink(self, job: Mapping[str, Any]) -> RunningVertices:
+    def _told_by_flink(self, job: JobAnswer) -> RunningVertices:
         names = [vertex.name for vertex in self.spec.vertices]
         found = {vertex_of(vertex["name"], names): vertex for vertex in job["vertices"]}
         self._check(found, f"job {job['jid']}")

@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
+from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 
 __all__ = ["EventApi", "ScalingReports", "VertexChange", "scaling_report"]
@@ -25,7 +26,7 @@ _NOTE_BYTES = 1024
 class EventApi(Protocol):
     """What events need of an API server."""
 
-    def create(self, kind: str, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
+    def create(self, kind: str, namespace: str, body: Document) -> Document:
         """A new object."""
 
 
@@ -113,7 +114,7 @@ class ScalingReports:
         self._told_s[key] = now_s
         return True
 
-    def _event(self, resource: FlinkResource, note: str, now_s: float) -> dict[str, Any]:
+    def _event(self, resource: FlinkResource, note: str, now_s: float) -> Document:
         at = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {
             "apiVersion": "events.k8s.io/v1",

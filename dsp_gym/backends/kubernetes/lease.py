@@ -10,13 +10,12 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
+from dsp_gym.backends.documents import Document
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["Lease", "LeaseApi"]
-
-Document = dict[str, Any]
 
 
 class LeaseApi(Protocol):

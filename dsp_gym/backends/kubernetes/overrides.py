@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from dsp_gym.backends.documents import Document, Json
 
 __all__ = ["KEY", "Form", "Override", "flattened", "text_of"]
 
@@ -21,7 +23,7 @@ Form = Literal["none", "flat", "nested", "prefix", "mixed"]
 _Path = tuple[str, ...]
 
 
-def flattened(configuration: Mapping[str, Any]) -> dict[str, str]:
+def flattened(configuration: Mapping[str, object]) -> dict[str, str]:
     """A configuration by dotted keys, as Flink reads it.
 
     >>> flattened({"state": {"backend": {"type": "rocksdb"}}, "taskmanager.numberOfTaskSlots": 2})
@@ -50,7 +52,7 @@ class _Place(NamedTuple):
 
     shape: Literal["text", "map", "entry"]
     path: _Path  # of the text, of the map, or of what the entries have in common
-    values: Mapping[str, Any]  # by vertex, as written
+    values: Mapping[str, object]  # by vertex, as written
 
 
 _NOWHERE = _Place("text", (KEY,), {})
@@ -66,7 +68,7 @@ class Override:
     place: _Place = _NOWHERE
 
     @classmethod
-    def of(cls, configuration: Mapping[str, Any]) -> Override:
+    def of(cls, configuration: Mapping[str, object]) -> Override:
         """Read leniently: what cannot be read is said, not raised."""
         places = list(_places(configuration))
         if not places:
@@ -85,7 +87,7 @@ class Override:
                 return cls(form, {}, f"'{KEY}' cannot be read: {said}", place)
         return cls(form, {vertex: n for vertex, n in values.items() if n is not None}, None, place)
 
-    def patch(self, overrides: Mapping[str, int]) -> dict[str, Any]:
+    def patch(self, overrides: Mapping[str, int]) -> Document:
         """The part of a configuration that sets the override, in the form it stands there.
 
         A vertex that is overridden stays so: without it the operator redeploys the whole job.
@@ -105,7 +107,7 @@ class Override:
         return parallelism if type(self.place.values.get(vertex)) is int else str(parallelism)
 
 
-def _places(tree: Mapping[str, Any], above: _Path = ()) -> Iterator[_Place]:
+def _places(tree: Mapping[str, object], above: _Path = ()) -> Iterator[_Place]:
     for key, value in tree.items():
         path = (*above, str(key))
         dotted = ".".join(path)
@@ -127,14 +129,14 @@ def _parts(text: str) -> dict[str, str]:
     return {_unquoted(vertex): _unquoted(number) for vertex, _, number in pairs}
 
 
-def _parallelism(number: Any) -> int | None:
+def _parallelism(number: object) -> int | None:
     if isinstance(number, bool | float):
         return None
     text = str(number)
     return int(text) if text.isdecimal() and int(text) >= 1 else None
 
 
-def _nested(path: _Path, value: Any) -> dict[str, Any]:
+def _nested(path: _Path, value: Json) -> Document:
     for key in reversed(path):
         value = {key: value}
     return dict(value)
@@ -144,7 +146,7 @@ def _unquoted(text: str) -> str:
     return text.strip().strip("'\"")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else str(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.writer import PatchApi
@@ -34,7 +33,7 @@ def rehearse(
     kind, where = resource.kind, (resource.namespace, resource.name)
     for _ in range(_ATTEMPTS):
         now = FlinkResource.parse({"kind": kind, **api.get(kind, *where)})
-        patch: dict[str, Any] = now.patch_for(overrides)
+        patch = now.patch_for(overrides)
         if arguments is not None:
             patch["spec"]["job"] = {"args": list(arguments)}
         try:

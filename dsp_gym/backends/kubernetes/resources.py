@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from dsp_gym.backends.documents import Document, Json
 from dsp_gym.backends.kubernetes.overrides import KEY, Form, Override, flattened
 from dsp_gym.errors import KubernetesError
 
@@ -92,7 +93,7 @@ class FlinkResource:
     written: Override
 
     @classmethod
-    def parse(cls, body: Mapping[str, Any]) -> FlinkResource:
+    def parse(cls, body: Mapping[str, object]) -> FlinkResource:
         """From the document of an API server."""
         meta, spec, status = (_map(body.get(part)) for part in ("metadata", "spec", "status"))
         job, job_status = _map(spec.get("job")), _map(status.get("jobStatus"))
@@ -139,7 +140,7 @@ class FlinkResource:
         """Why nothing may be written to it now, a sentence; None where nothing speaks against."""
         return self.reason_not_to_write() or self._not_settled()
 
-    def patch_for(self, overrides: Mapping[str, int]) -> dict[str, Any]:
+    def patch_for(self, overrides: Mapping[str, int]) -> Document:
         """The merge patch that asks for parallelism by vertex id, in the form the resource uses.
 
         Raises:
@@ -212,7 +213,7 @@ def _builtin(configuration: Mapping[str, str]) -> Literal["off", "advisor", "on"
     return "on" if value("scaling.enabled", "true") == "true" else "advisor"
 
 
-def _last_reconciled(reconciliation: Mapping[str, Any]) -> Mapping[str, Any]:
+def _last_reconciled(reconciliation: Mapping[str, Json]) -> Mapping[str, Json]:
     """The spec that runs: a JSON text, wrapped with metadata since operator 1.1."""
     try:
         document = json.loads(reconciliation.get("lastReconciledSpec") or "{}")
@@ -222,21 +223,21 @@ def _last_reconciled(reconciliation: Mapping[str, Any]) -> Mapping[str, Any]:
     return _map(document.get("spec", document))
 
 
-def _map(value: Any) -> Mapping[str, Any]:
+def _map(value: object) -> Mapping[str, Json]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _texts(value: object) -> tuple[str, ...]:
     return tuple(str(part) for part in value) if isinstance(value, list) else ()
 
 
-def _word(value: Any, known: frozenset[str]) -> str:
+def _word(value: object, known: frozenset[str]) -> str:
     return value if isinstance(value, str) and value in known else UNKNOWN
 
 
-def _optional(value: Any) -> str | None:
+def _optional(value: object) -> str | None:
     return str(value) if value else None
 
 
-def _number(value: Any) -> int | None:
+def _number(value: object) -> int | None:
     return int(value) if isinstance(value, int | str) and str(value).isdecimal() else None

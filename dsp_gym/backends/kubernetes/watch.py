@@ -12,8 +12,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
+from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.api import KubernetesApi, Watch
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.errors import KubernetesError
@@ -155,7 +155,7 @@ class Watcher:
             with self._lock:
                 self._stream = None
 
-    def _take(self, what: str, body: dict[str, Any]) -> None:
+    def _take(self, what: str, body: Document) -> None:
         self._version = str((body.get("metadata") or {}).get("resourceVersion") or self._version)
         if what == "BOOKMARK":
             return

@@ -12,8 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.errors import KubernetesError
 
@@ -33,7 +34,7 @@ class PatchApi(Protocol):
     def timeout_s(self) -> float:
         """How long one call takes at most, s."""
 
-    def get(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
+    def get(self, kind: str, namespace: str, name: str) -> Document:
         """One object."""
 
     def merge_patch(
@@ -41,11 +42,11 @@ class PatchApi(Protocol):
         kind: str,
         namespace: str,
         name: str,
-        body: dict[str, Any],
+        body: Document,
         *,
         resource_version: str,
         dry_run: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Document:
         """Merge a patch into an object, if it still has that version."""
 
 
@@ -67,7 +68,7 @@ class _Change:
         there = {**resource.overrides, **self.overrides} == resource.overrides
         return there and (self.arguments is None or tuple(self.arguments) == resource.job_arguments)
 
-    def patch(self, resource: FlinkResource) -> dict[str, Any]:
+    def patch(self, resource: FlinkResource) -> Document:
         patch = resource.patch_for(self.overrides)
         if self.arguments is not None:
             patch["spec"]["job"] = {"args": list(self.arguments)}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -156,8 +154,7 @@ class SimulatedJobs(SelfContained):
 
     def load(self, saved: dict[str, NDArray[np.generic]]) -> None:
         """Go on from `save()`."""
-        arrays: dict[str, Any] = {name: saved[name].copy() for name in self.state._fields}
-        self.state = SimulationState(**arrays)
+        self.state = SimulationState._make(saved[name].copy() for name in self.state._fields)
         self.rates = np.array(saved["rates"], dtype=np.float64)
         self.trace = np.array(saved["trace"], dtype=np.float64)
         self._outcome = np.array(saved["outcome"], dtype=np.float64)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from dsp_gym.backends.flink.answers import Overview
 from dsp_gym.backends.flink.local import processes
 from dsp_gym.backends.flink.local.distribution import (
     FlinkLibraries,
@@ -177,11 +178,10 @@ class LocalCluster:
 
     def status(self) -> ClusterStatus:
         """Looks at every part."""
-        seen: dict[str, int] = {}
+        seen: Overview = {}
         with contextlib.suppress(FlinkError):
-            overview = FlinkRest(self.rest_url, timeout_s=3.0).overview()
-            seen = {key: value for key, value in overview.items() if key != "flink-version"}
-            self._version = str(overview["flink-version"])
+            seen = FlinkRest(self.rest_url, timeout_s=3.0).overview()
+            self._version = seen["flink-version"]
         return ClusterStatus(
             self.home.folder,
             self.settings,
@@ -373,7 +373,7 @@ class LocalCluster:
                 remedy="Take another port: dsp-gym flink up --rest-port 0",
             )
 
-    def _part_status(self, part: str, seen: dict[str, int]) -> PartStatus:
+    def _part_status(self, part: str, seen: Overview) -> PartStatus:
         process = self._process(part)
         answers = {
             JOBMANAGER: bool(seen),

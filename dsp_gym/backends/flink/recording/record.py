@@ -10,7 +10,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.recording.plan import RecordConfig, planned
@@ -85,7 +84,7 @@ def open_recording(
     kept = _kept(config, out)
     if kept is not None:
         return kept
-    environment: dict[str, Any] = {
+    environment: dict[str, object] = {
         "flink": str(cluster.rest.overview()["flink-version"]),
         "cluster": cluster.settings.model_dump(mode="json"),
         "plan": config.model_dump(mode="json", exclude={"cluster"}),

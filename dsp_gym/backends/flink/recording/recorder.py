@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -242,7 +241,7 @@ class _Watched:
         self.t_end_s: float | None = None
         self._job_id = ""
 
-    def note(self, kind: EventKind, body: dict[str, Any]) -> None:
+    def note(self, kind: EventKind, body: dict[str, object]) -> None:
         """Keeps an event of now."""
         at_s = self._recorder.now_s() if self.t_end_s is None else self.t_end_s
         self.events.append(Event(t_s=at_s, run=self._run, kind=kind, body=body))

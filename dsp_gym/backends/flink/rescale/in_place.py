@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from typing import Any
 
+from dsp_gym.backends.documents import Document
 from dsp_gym.backends.flink.rescale.outage import outage_of_rescale_s
 from dsp_gym.backends.flink.rescale.preflight import check_running, check_slots
 from dsp_gym.backends.flink.rescale.running import STALE_S, RunningJob, state_of
@@ -20,7 +20,7 @@ __all__ = ["InPlaceActuator", "lower_bound"]
 _PATIENCE_S = 30.0
 """Least time for the old configuration to come back, however short the time limit is."""
 
-Requirements = dict[str, Any]
+Requirements = Document
 """By Flink's vertex id, as an endpoint reads and writes them."""
 
 

@@ -7,10 +7,10 @@ Endpoint, body and profiles follow the released code of Justin (Ugur et al.): `G
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
+from dsp_gym.backends.flink.answers import ManagerAnswer
 from dsp_gym.backends.flink.rescale.in_place import InPlaceActuator, Requirements, lower_bound
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import Unreached
@@ -32,7 +32,7 @@ class SlotProfile:
     managed_mib: int
     network_mib: int
 
-    def of(self, level: int) -> dict[str, Any]:
+    def of(self, level: int) -> dict[str, object]:
         """The resource profile of a subtask at a memory level, as the endpoint takes it."""
         managed = level_mib(self.managed_mib, level)
         return {
@@ -48,7 +48,7 @@ SMALL = SlotProfile(heap_mib=134, managed_mib=158, network_mib=39)
 LARGE = SlotProfile(heap_mib=363, managed_mib=343, network_mib=84)
 
 
-def profile_for(taskmanagers: Iterable[Mapping[str, Any]]) -> SlotProfile:
+def profile_for(taskmanagers: Iterable[ManagerAnswer]) -> SlotProfile:
     """The profile for TaskManagers as `GET /taskmanagers` lists them.
 
     >>> three_gib = {"memoryConfiguration": {"totalProcessMemory": 3 * 2**30}}

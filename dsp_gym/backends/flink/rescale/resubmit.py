@@ -11,7 +11,6 @@ import contextlib
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 from dsp_gym.backends.base import OnEvent, ignored
 from dsp_gym.backends.flink.rescale.outage import outage_of_redeploy_s
@@ -269,7 +268,7 @@ class ResubmitActuator(OneJobActuator):
         )
 
     def _alarm(self, reason: str, job: RunningJob, location: str | None) -> None:
-        body: dict[str, Any] = {"reason": reason, "job_id": job.id, "savepoint": location}
+        body: dict[str, object] = {"reason": reason, "job_id": job.id, "savepoint": location}
         self._emit("alarm", body | {"remedy": by_hand(self.rest.url, job, location)})
 
 

@@ -12,8 +12,8 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from dsp_gym.backends.documents import Document
 from dsp_gym.backends.flink.rescale.preflight import local_folder
 from dsp_gym.backends.flink.rescale.running import STALE_S, state_of
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
@@ -181,14 +181,14 @@ class Stop:
             return found
         return None
 
-    def _statistics(self, location: str) -> dict[str, Any] | None:
+    def _statistics(self, location: str) -> Document | None:
         try:
             found = self.rest.get(f"/jobs/{self.job_id}/checkpoints")["latest"]["savepoint"]
         except FlinkError:
             return None
         return dict(found) if found and found["external_path"] == location else None
 
-    def _complete(self, location: str, statistics: dict[str, Any] | None) -> Savepoint:
+    def _complete(self, location: str, statistics: Document | None) -> Savepoint:
         path = local_folder(location, self.rest.url)
         if path is not None and path.is_dir():
             size: int | None = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
