@@ -11,14 +11,19 @@ from dsp_gym.backends.base import Clock, Collector
 from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.replay.jobs import ReplayJobs
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.errors import FlinkError
+from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import snapshot_from_json, snapshot_to_json
 from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.records.manifest import RecordedLoad
+from dsp_gym.records.recording import Recording
 from tests.answering import START_MS, Scripted, answering, tell
-from tests.simulating import FAULTY, keyed, line
+from tests.simulating import FAULTY, exact, keyed, line
 
 MEANS = PER_VERTEX[PER_VERTEX.index("records_in_per_s") :]
 
@@ -119,6 +124,26 @@ class TestSimulatedJobs(CollectorContract):
         jobs = SimulatedJobs(Topology.of([line(), keyed(), small], [0, 1, 2, 0]), FAULTY)
         jobs.reset(np.arange(4), np.full((4, 1), 500.0))
         return jobs
+
+    def forward(self, collector, seconds):
+        collector.advance(seconds)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    """One run of fifteen minutes."""
+    folder = tmp_path_factory.mktemp("recorded") / "r"
+    made = SimulatedRecording(folder, line(), exact())
+    load = RecordedLoad(name="steady", steps=((0, 500.0),))
+    made.add("steady", Configuration.of_spec(line()), load, 900)
+    return folder
+
+
+class TestReplayJobs(CollectorContract):
+    @pytest.fixture
+    def collector(self, recording) -> ReplayJobs:
+        window = WindowConfig(window_s=120, stabilization_s=60)
+        return ReplayJobs(Recording.open(recording).run("steady"), window)
 
     def forward(self, collector, seconds):
         collector.advance(seconds)
