@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config import files
-from dsp_gym.errors import SchemaError
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import ConfigError, SchemaError
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota, BoundsAndQuotaConfig
 from dsp_gym.guardrails.capacity_floor import CapacityFloor, CapacityFloorConfig
-from dsp_gym.guardrails.config import GuardrailConfig, GuardrailsConfig
+from dsp_gym.guardrails.config import (
+    INSTALLED,
+    GuardrailConfig,
+    GuardrailsConfig,
+    InstalledGuardrail,
+)
 from dsp_gym.guardrails.cool_down import CoolDown, CoolDownConfig
 from dsp_gym.guardrails.excess_budget import ExcessBudget, ExcessBudgetConfig
 from dsp_gym.guardrails.fallback import Fallback, FallbackConfig
@@ -247,7 +253,7 @@ def build_for(policy: Policy, config: GuardrailsConfig | str | Path | None) -> C
     )
 
 
-def _make(part: GuardrailConfig, shadows: Shadows, features: Features | None) -> Restriction:
+def _make(part: GuardrailConfig, shadows: Shadows, features: Features | None) -> Guardrail:
     match part:
         case BoundsAndQuotaConfig():
             return BoundsAndQuota(part)
@@ -267,3 +273,17 @@ def _make(part: GuardrailConfig, shadows: Shadows, features: Features | None) ->
             return StaleMetrics(part)
         case StepLimitConfig():
             return StepLimit(part)
+        case InstalledGuardrail():
+            return _from_elsewhere(part)
+
+
+def _from_elsewhere(part: InstalledGuardrail) -> Guardrail:
+    made = cast(Callable[[ConfigModel], object], INSTALLED.load(part.kind))(part.config)
+    if not isinstance(made, Guardrail):
+        raise ConfigError(
+            f"guardrail '{part.kind}' does not keep the guardrail protocol",
+            value=type(made).__name__,
+            remedy=f"See {INSTALLED.guide}.",
+        )
+    made.name = part.kind
+    return made

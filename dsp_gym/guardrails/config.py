@@ -1,12 +1,23 @@
-"""Guardrails in a configuration file: a list, each told by its `kind`."""
+"""Guardrails in a configuration file: a list, each named by its `kind`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, get_args
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_serializer,
+    model_validator,
+)
 
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.plugins import Plugins
+from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuotaConfig
 from dsp_gym.guardrails.capacity_floor import CapacityFloorConfig
 from dsp_gym.guardrails.cool_down import CoolDownConfig
@@ -17,9 +28,15 @@ from dsp_gym.guardrails.out_of_distribution import OutOfDistributionConfig
 from dsp_gym.guardrails.stale_metrics import StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimitConfig
 
-__all__ = ["GuardrailConfig", "GuardrailsConfig"]
+__all__ = ["GROUP", "INSTALLED", "GuardrailConfig", "GuardrailsConfig", "InstalledGuardrail"]
 
-GuardrailConfig = Annotated[
+GROUP = "dsp_gym.guardrails"
+"""Entry-point group under which a distribution offers guardrails."""
+
+INSTALLED = Plugins(GROUP, "guardrail", "docs/guides/add-a-guardrail.md")
+"""Guardrails that other distributions offer."""
+
+_Shipped = (
     BoundsAndQuotaConfig
     | CapacityFloorConfig
     | CoolDownConfig
@@ -28,9 +45,48 @@ GuardrailConfig = Annotated[
     | FreezeConfig
     | OutOfDistributionConfig
     | StaleMetricsConfig
-    | StepLimitConfig,
-    Field(discriminator="kind"),
-]
+    | StepLimitConfig
+)
+
+SHIPPED = tuple(str(member.model_fields["kind"].default) for member in get_args(_Shipped))
+"""Kinds that ship with the library."""
+
+
+class InstalledGuardrail(ConfigModel):
+    """A guardrail that another distribution offers; in a file its keys stand beside `kind`."""
+
+    kind: str = Field(description="name of its entry point in the group `dsp_gym.guardrails`")
+    config: SerializeAsAny[ConfigModel] = Field(description="its own configuration")
+
+    @model_serializer(mode="wrap")
+    def _flat(self, serialised: SerializerFunctionWrapHandler) -> dict[str, object]:
+        whole = serialised(self)
+        return {"kind": whole["kind"], **whole["config"]}
+
+
+def _installed(value: object, shipped: ValidatorFunctionWrapHandler) -> object:
+    """Builds the configuration of a guardrail that another distribution offers."""
+    if isinstance(value, InstalledGuardrail):
+        return value
+    keys = dict(value) if isinstance(value, Mapping) else {}
+    kind = keys.pop("kind", None)
+    if not isinstance(kind, str) or kind in SHIPPED:
+        return shipped(value)
+    if kind not in INSTALLED:
+        raise ConfigError(
+            f"there is no guardrail '{kind}'",
+            key="kind",
+            remedy=did_you_mean(kind, [*SHIPPED, *INSTALLED]),
+        )
+    return InstalledGuardrail(kind=kind, config=INSTALLED.config(kind, keys))
+
+
+if TYPE_CHECKING:
+    GuardrailConfig = _Shipped | InstalledGuardrail
+else:
+    GuardrailConfig = Annotated[
+        _Shipped, Field(discriminator="kind"), WrapValidator(_installed), SerializeAsAny()
+    ]
 
 
 class GuardrailsConfig(ConfigModel):

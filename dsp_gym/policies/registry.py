@@ -6,14 +6,11 @@ The library imports no policy: `baselines` and `agents` offer theirs in the grou
 
 from __future__ import annotations
 
-import inspect
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from dsp_gym.config import files
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import PolicyConfig
@@ -22,6 +19,8 @@ __all__ = ["GROUP", "available", "installed", "is_installed", "load_class", "mak
 
 GROUP = "dsp_gym.policies"
 """Entry-point group under which a distribution offers policies."""
+
+_INSTALLED = Plugins(GROUP, "policy", "docs/guides/add-a-policy.md", PolicyError)
 
 POLICY_FILE = "policy.json"
 """What makes a folder a learned policy."""
@@ -39,8 +38,7 @@ def make(policy: str | Path | PolicyConfig) -> Policy:
     """
     name, config, where = resolve(policy)
     cls = load_class(config.policy)
-    model: type[ConfigModel] = cls.Config
-    made: Policy = cls(files.parse(model, config.params, where))
+    made: Policy = cls(files.parse(cls.Config, config.params, where))
     made.name = name
     return made
 
@@ -54,12 +52,12 @@ def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
         config = PolicyConfig(policy="learned", params={"path": str(path)})
         return path.resolve().name, config, str(path)
     text = str(policy)
-    if text in _entries() and text not in files.names("policies"):
+    if text in _INSTALLED and text not in files.names("policies"):
         return text, PolicyConfig(policy=text), f"parameters of policy '{text}'"
     try:
         found = files.find("policies", policy)
     except ConfigError as error:
-        known = [*_entries(), *files.names("policies")]
+        known = [*_INSTALLED, *files.names("policies")]
         raise ConfigError(
             f"there is no policy '{policy}'", file=error.file, remedy=did_you_mean(text, known)
         ) from None
@@ -69,7 +67,7 @@ def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
 
 def available() -> dict[str, str]:
     """Every installed policy and shipped configuration, with a sentence each."""
-    about = {name: _about(entry) for name, entry in _entries().items()}
+    about = {name: _INSTALLED.about(name) for name in _INSTALLED}
     for name in files.names("policies"):
         config = files.load_model(PolicyConfig, "policies", name)
         about.setdefault(name, f"{config.policy} with the parameters of configs/policies/{name}")
@@ -77,43 +75,24 @@ def available() -> dict[str, str]:
 
 
 def load_class(name: str) -> Any:
-    """The class behind a policy's name."""
-    entries = _entries()
-    if name not in entries:
-        raise ConfigError(
-            f"there is no policy '{name}'", key="policy", remedy=did_you_mean(name, entries)
-        )
-    try:
-        return entries[name].load()
-    except (ImportError, AttributeError) as error:
-        raise PolicyError(
-            f"policy '{name}' cannot be loaded from '{entries[name].value}': {error}",
-            remedy="See what is installed: dsp-gym doctor",
-        ) from error
+    """Import the class behind a policy's name.
+
+    Raises:
+        ConfigError: No distribution offers a policy of that name.
+        PolicyError: It cannot be imported.
+    """
+    return _INSTALLED.load(name)
 
 
 def installed() -> tuple[str, ...]:
     """Names of the policies that distributions offer and that run with their defaults."""
     return tuple(
         name
-        for name in _entries()
+        for name in _INSTALLED
         if not any(field.is_required() for field in load_class(name).Config.model_fields.values())
     )
 
 
 def is_installed(name: str) -> bool:
     """Whether a distribution offers a policy of that name."""
-    return name in _entries()
-
-
-@cache
-def _entries() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in sorted(entry_points(group=GROUP))}
-
-
-def _about(entry: EntryPoint) -> str:
-    try:
-        text = inspect.getdoc(entry.load()) or ""
-    except (ImportError, AttributeError) as error:
-        return f"cannot be loaded: {error}"
-    return text.partition("\n")[0]
+    return name in _INSTALLED

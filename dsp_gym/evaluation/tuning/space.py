@@ -7,16 +7,17 @@ policy of another distribution can offer its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
+from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 
 __all__ = ["AGENT", "GROUP", "Pick", "SearchSpace", "with_params", "search_space", "tunable"]
 
 GROUP = "dsp_gym.search_spaces"
 """Entry-point group under which a distribution offers search spaces, by the policy's name."""
+
+_OFFERED = Plugins(GROUP, "search space", "docs/guides/add-a-policy.md", PolicyError)
 
 AGENT = "agent"
 """The search space of an agent's hyper-parameters."""
@@ -48,28 +49,19 @@ def search_space(policy: str) -> SearchSpace:
         ConfigError: None is offered for it.
         PolicyError: It cannot be loaded.
     """
-    entries = _entries()
-    if policy not in entries:
+    if policy not in _OFFERED:
         raise ConfigError(
             f"nothing says what can be tuned about '{policy}'",
             key="policy",
-            remedy=f"{did_you_mean(policy, entries)} One's own policy says it in an entry point "
-            f"of the group '{GROUP}': docs/guides/add-a-policy.md.",
+            remedy=f"{did_you_mean(policy, _OFFERED)} One's own policy says it in an entry point "
+            f"of the group '{GROUP}': {_OFFERED.guide}.",
         )
-    try:
-        found: SearchSpace = entries[policy].load()
-    except (ImportError, AttributeError) as error:
-        raise PolicyError(
-            f"the search space of '{policy}' cannot be loaded from '{entries[policy].value}': "
-            f"{error}",
-            remedy="See what is installed: dsp-gym doctor",
-        ) from error
-    return found
+    return cast(SearchSpace, _OFFERED.load(policy))
 
 
 def tunable() -> tuple[str, ...]:
     """What can be tuned: policies by name, and `agent`."""
-    return tuple(_entries())
+    return tuple(_OFFERED)
 
 
 def with_params(base: Mapping[str, object], found: Mapping[str, object]) -> dict[str, object]:
@@ -86,8 +78,3 @@ def with_params(base: Mapping[str, object], found: Mapping[str, object]) -> dict
         else:
             whole[key] = value
     return whole
-
-
-@cache
-def _entries() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in sorted(entry_points(group=GROUP))}

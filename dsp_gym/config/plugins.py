@@ -1,0 +1,127 @@
+"""What other distributions offer: policies, guardrails, loads and sources, through entry points.
+
+A distribution names a class in a group of entry points; a configuration then names it as it names
+what ships:
+
+    [project.entry-points."dsp_gym.guardrails"]
+    night_rest = "my_package.night_rest:NightRest"
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+
+from dsp_gym.config.files import parse
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.moved import new_name
+from dsp_gym.errors import ConfigError, DspGymError, did_you_mean
+
+__all__ = ["Plugins"]
+
+
+class Plugins:
+    """The entry points of one group.
+
+    Args:
+        group: name of the group, such as `dsp_gym.policies`.
+        noun: what one of them is, for messages, such as `policy`.
+        guide: the page that says how to add one.
+        error: raised where one cannot be loaded.
+    """
+
+    def __init__(
+        self, group: str, noun: str, guide: str, error: type[DspGymError] = ConfigError
+    ) -> None:
+        self.group, self.noun, self.guide = group, noun, guide
+        self._error = error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    @cached_property
+    def entries(self) -> Mapping[str, EntryPoint]:
+        """Entry points by name, in order of their names."""
+        return {entry.name: entry for entry in sorted(entry_points(group=self.group))}
+
+    def load(self, name: str) -> object:
+        """Import what a name stands for.
+
+        Returns:
+            The object its entry point names; usually a class with a `Config` model.
+
+        Raises:
+            ConfigError: No distribution offers one of that name.
+            DspGymError: It cannot be imported; the new name of a module that has moved is said.
+        """
+        if name not in self.entries:
+            raise ConfigError(
+                f"there is no {self.noun} '{name}'",
+                key=self.noun,
+                remedy=did_you_mean(name, self.entries),
+            )
+        entry = self.entries[name]
+        try:
+            return entry.load()
+        except (ImportError, AttributeError) as error:
+            why, remedy = str(error), "See what is installed: dsp-gym doctor"
+            old = _moved_import(error)
+            if old is not None:
+                why = f"it imports '{old}', which is now '{new_name(old)}'"
+                remedy = "Change the import, or install a release of it made for this one."
+            raise self._error(
+                f"{self.noun} '{name}' cannot be loaded from '{entry.value}': {why}",
+                remedy=remedy,
+            ) from error
+
+    def config(self, name: str, values: Mapping[str, object]) -> ConfigModel:
+        """Check the configuration of one of them.
+
+        Args:
+            name: its name.
+            values: its keys, without the one that names it.
+
+        Returns:
+            An instance of the `Config` of what the name stands for.
+
+        Raises:
+            ConfigError: A key is unknown or a value wrong, or it has no `Config`.
+        """
+        model = getattr(self.load(name), "Config", None)
+        if not (isinstance(model, type) and issubclass(model, ConfigModel)):
+            raise ConfigError(
+                f"{self.noun} '{name}' has no `Config`, a ConfigModel of what can be set about it",
+                remedy=f"See {self.guide}.",
+            )
+        return parse(model, dict(values), f"{self.noun} '{name}'")
+
+    def about(self, name: str) -> str:
+        """One sentence about what a name stands for: the first line of its docstring."""
+        try:
+            text = inspect.getdoc(self.load(name)) or ""
+        except DspGymError as error:
+            return f"cannot be loaded: {error.message.partition(': ')[2]}"
+        return text.partition("\n")[0]
+
+
+def _moved_import(error: BaseException) -> str | None:
+    """The module of an earlier release whose import failed, as long as the code names it."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return None
+    if new_name(error.name) is None:
+        return None
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if "importlib" not in file:
+            line = linecache.getline(file, trace.tb_lineno)
+        trace = trace.tb_next
+    written = re.search(rf"\b{re.escape(error.name)}(\.\w+)*", line)
+    return written[0] if written else error.name

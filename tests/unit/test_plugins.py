@@ -1,0 +1,164 @@
+"""What other distributions offer can be named as what ships, and is refused with what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from dsp_gym.config import files
+from dsp_gym.config.moved import MOVED, new_name
+from dsp_gym.config.plugins import Plugins
+from dsp_gym.errors import ConfigError, PolicyError
+from dsp_gym.guardrails import config as guardrails_config
+from dsp_gym.guardrails.chain import build
+from dsp_gym.guardrails.config import GROUP, GuardrailsConfig
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.topology import Topology
+from tests.plugin import block, install
+from tests.strategies import blank_snapshot, chain_spec
+
+GUIDE = "add-a-guardrail.md"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Installs a package with these modules and entries for the length of a test."""
+
+    def make(modules, entries):
+        monkeypatch.syspath_prepend(str(install(tmp_path / "site", modules, entries)))
+        fresh = Plugins(GROUP, "guardrail", guardrails_config.INSTALLED.guide)
+        for entry in guardrails_config.INSTALLED, fresh:
+            entry.__dict__.pop("entries", None)
+        return fresh
+
+    yield make
+    guardrails_config.INSTALLED.__dict__.pop("entries", None)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_package"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def guide(installed):
+    return installed({"night_rest": block(GUIDE, "python")}, block(GUIDE, "toml"))
+
+
+def parsed(text: str, tmp_path) -> GuardrailsConfig:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    return files.load_model(GuardrailsConfig, "guardrails", file)
+
+
+@pytest.mark.usefixtures("guide")
+def test_the_guide_s_guardrail_is_named_in_a_file_and_acts(tmp_path):
+    config = parsed(block(GUIDE, "yaml"), tmp_path)
+    chain = build(config)
+    assert chain.names == ("night_rest", "step_limit")
+    topology = Topology.of([chain_spec()])
+    chain.reset(topology, np.array([0]))
+    for hour, held in ((6.5, True), (7.5, False)):
+        snapshot = blank_snapshot(topology, 86_400 + hour * 3600, parallelism=[[2, 2, 2, 1]])
+        wanted = ScalingDecision(np.array([[2, 3, 2, 1]]), snapshot.memory_level, ("more",))
+        guarded = chain.allow(snapshot, wanted)
+        assert guarded.parallelism[0, 1] == (2 if held else 3)
+        found = [(i.guardrail, i.kind, i.reason) for i in guarded.interventions]
+        assert found == (
+            [("night_rest", "held", "at rest until 7:00, it is 6.5 h")] if held else []
+        )
+
+
+@pytest.mark.usefixtures("guide")
+def test_its_configuration_is_written_and_read_again(tmp_path):
+    config = parsed(block(GUIDE, "yaml"), tmp_path)
+    written = json.loads(config.model_dump_json())
+    assert written["guardrails"][0] == {"kind": "night_rest", "until_h": 7.0}
+    assert GuardrailsConfig.model_validate(written) == config
+    assert GuardrailsConfig.model_validate(config.model_dump()) == config
+
+
+@pytest.mark.usefixtures("guide")
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("{kind: night_rest, untill_h: 7}", "unknown key 'untill_h'. Did you mean 'until_h'?"),
+        ("{kind: night_rest, until_h: 25}", "key 'until_h': value 25"),
+        ("{kind: night_rst}", "there is no guardrail 'night_rst'. Did you mean 'night_rest'?"),
+        ("{kind: step_limits}", "there is no guardrail 'step_limits'. Did you mean 'step_limit'?"),
+        (
+            "{kind: step_limit, levls: 1}",
+            "unknown key 'guardrails[0].levls'. Did you mean 'levels'?",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_the_nearest_right_word(part, said, tmp_path):
+    with pytest.raises(ConfigError) as refused:
+        parsed(f"guardrails: [{part}]", tmp_path)
+    assert said in str(refused.value)
+
+
+@pytest.mark.usefixtures("guide")
+def test_a_guardrail_of_ones_own_stands_once_in_a_chain(tmp_path):
+    with pytest.raises(ConfigError, match="'night_rest' is given twice"):
+        parsed("guardrails: [{kind: night_rest}, {kind: night_rest}]", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "old", "new"),
+    [
+        ("from dsp_gym.live.seat import Seat", "dsp_gym.live.seat", "dsp_gym.control.seat"),
+        ("import dsp_gym.collectors", "dsp_gym.collectors", "dsp_gym.backends.flink"),
+        (
+            "from dsp_gym.simulation.simulated import SimulatedJobs",
+            "dsp_gym.simulation.simulated",
+            "dsp_gym.backends.simulated.jobs",
+        ),
+    ],
+)
+def test_a_plug_in_that_imports_a_moved_module_hears_its_new_name(installed, source, old, new):
+    entries = f'[project.entry-points."{GROUP}"]\nolder = "my_package.older:Older"\n'
+    offered = installed({"older": source}, entries)
+    with pytest.raises(ConfigError) as refused:
+        offered.load("older")
+    assert f"it imports '{old}', which is now '{new}'" in str(refused.value)
+    with pytest.raises(ConfigError, match=f"which is now '{new}'"):
+        build(GuardrailsConfig.model_validate({"guardrails": [{"kind": "older"}]}))
+
+
+def test_a_plug_in_that_lacks_its_own_module_is_not_said_to_have_moved(installed):
+    offered = installed(
+        {"older": "import no_such_library"},
+        f'[project.entry-points."{GROUP}"]\nolder = "my_package.older:Older"\n',
+    )
+    with pytest.raises(ConfigError, match=r"No module named 'no_such_library'.*dsp-gym doctor"):
+        offered.load("older")
+
+
+def test_a_guardrail_without_a_configuration_model_is_refused(installed):
+    installed(
+        {"bare": "class Bare:\n    pass\n"},
+        f'[project.entry-points."{GROUP}"]\nbare = "my_package.bare:Bare"\n',
+    )
+    with pytest.raises(ConfigError, match="guardrail 'bare' has no `Config`"):
+        GuardrailsConfig.model_validate({"guardrails": [{"kind": "bare"}]})
+
+
+def test_a_policy_that_imports_a_moved_module_hears_its_new_name(installed):
+    installed(
+        {"older": "from dsp_gym.experiment import ExperimentConfig"},
+        '[project.entry-points."dsp_gym.policies"]\nolder = "my_package.older:Older"\n',
+    )
+    offered = Plugins("dsp_gym.policies", "policy", "docs/guides/add-a-policy.md", PolicyError)
+    with pytest.raises(PolicyError, match=r"which is now 'dsp_gym\.evaluation\.experiment'"):
+        offered.load("older")
+    assert "which is now 'dsp_gym.evaluation.experiment'" in offered.about("older")
+
+
+@pytest.mark.parametrize("old", sorted(MOVED))
+def test_every_moved_module_is_gone_and_stands_where_the_table_says(old):
+    assert importlib.util.find_spec(MOVED[old]) is not None
+    package, _, _ = old.rpartition(".")
+    there = not package or new_name(package) is None
+    assert not there or importlib.util.find_spec(old) is None
