@@ -20,6 +20,9 @@ def hit_curve(popularity: Popularity, keys: float) -> Floats:
     Uniform keys: x itself. Zipf: Che's approximation (Che, Tung, Wang, 2002) over at most 4,096
     classes of keys; the characteristic time solves sum(1 - exp(-p_i t)) = x * keys.
 
+    Returns:
+        (GRID,) hit rates, 0..1, rising.
+
     >>> hit_curve(Popularity(), 1e6)[32]
     np.float64(0.5)
     """
@@ -42,6 +45,9 @@ def hit_curve(popularity: Popularity, keys: float) -> Floats:
 
 def write_factor(memtable_mib: float, penalty: float) -> float:
     """Cost of a write relative to one with a full MemTable; grows by `penalty` per halving.
+
+    Returns:
+        A factor, at least 1.
 
     >>> write_factor(32, 0.03), write_factor(64, 0.03)
     (1.03, 1.0)

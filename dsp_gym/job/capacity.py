@@ -84,6 +84,9 @@ def read_shares(
         parallelism: its subtasks.
         level: its memory level, -1 for none.
         input_per_s: records/s that arrive, which fill its window.
+
+    Returns:
+        Both as 0..1.
     """
     if tables.stateful[k, v] == 0:
         return 1.0, 0.0
@@ -114,6 +117,9 @@ def vertex_capacity(
         parallelism: its subtasks.
         level: its memory level, -1 for none.
         input_per_s: records/s that arrive, which fill its window.
+
+    Returns:
+        Records/s, and a share 0..1.
     """
     hit, _ = read_shares(tables, k, v, parallelism, level, input_per_s)
     seconds = service_s(
@@ -132,7 +138,11 @@ def vertex_capacity(
 
 @compiled
 def slots_in_use(tables: JobTables, k: int, parallelism: Ints) -> int:
-    """Slots in use on the fullest TaskManager; sources stand on TaskManagers of their own."""
+    """Slots in use on the fullest TaskManager; sources stand on TaskManagers of their own.
+
+    Returns:
+        Slots, at least 1.
+    """
     total = 0
     for v in range(tables.n[k]):
         if tables.kind[k, v] == SOURCE:
@@ -165,7 +175,11 @@ def _carried(
 
 @compiled
 def mst_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> float:
-    """Largest load, records/s over all sources, that every vertex can carry."""
+    """Largest load, records/s over all sources, that every vertex can carry.
+
+    Returns:
+        Records/s.
+    """
     crowd = 1.0 - tables.contention[k] * (slots_in_use(tables, k, parallelism) - 1)
     low, high = 0.0, math.inf
     for v in range(tables.n[k]):  # an empty window is the best case
@@ -186,7 +200,11 @@ def mst_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> flo
 
 
 def starting_configuration(spec: JobSpec) -> tuple[dict[str, int], dict[str, int]]:
-    """Parallelism and memory level by vertex name that the job file starts with."""
+    """Parallelism and memory level by vertex name that the job file starts with.
+
+    Returns:
+        Subtasks by name, and memory level by name (-1: no managed memory).
+    """
     return (
         {vertex.name: vertex.parallelism for vertex in spec.vertices},
         {vertex.name: spec.memory.start_level for vertex in spec.vertices},
@@ -206,6 +224,9 @@ def mst(
         parallelism: subtasks by vertex name; vertices left out keep the job file's.
         levels: memory level by vertex name, -1 for none; vertices left out keep the job file's.
         tables: the compiled job, if at hand (its only row).
+
+    Returns:
+        The load in records/s, the vertex that limits it, and every vertex at that load.
 
     Raises:
         ConfigError: A vertex is unknown, or a number is outside its bounds.

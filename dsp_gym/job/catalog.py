@@ -11,12 +11,19 @@ __all__ = ["list_jobs", "load_job"]
 
 
 def list_jobs() -> list[JobSpec]:
-    """Every shipped job, by name."""
+    """Every shipped job, by name.
+
+    Returns:
+        Job files, sorted by name.
+    """
     return [load_job(name) for name in files.names("jobs")]
 
 
 def load_job(name_or_path: str | Path) -> JobSpec:
     """The job of a shipped name, or of a YAML file.
+
+    Returns:
+        The checked job file.
 
     Raises:
         ConfigError: There is no such job, or its file is wrong.

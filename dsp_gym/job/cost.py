@@ -34,6 +34,9 @@ def requested(
         spec: the job.
         parallelism: subtasks by vertex name.
         levels: memory level by vertex name (-1: no managed memory).
+
+    Returns:
+        Cores and memory in MiB.
     """
     cores = memory = 0.0
     for vertex in spec.vertices:

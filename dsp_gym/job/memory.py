@@ -30,6 +30,9 @@ def justin_split(managed_mib: float) -> tuple[float, float]:
 
     The MemTable is the largest power of two up to a quarter of managed memory, at most 64.
 
+    Returns:
+        MiB of MemTable, MiB of block cache.
+
     >>> justin_split(128), justin_split(256), justin_split(512)
     ((32.0, 96.0), (64.0, 192.0), (64.0, 448.0))
     """
@@ -43,6 +46,9 @@ def flink_split(managed_mib: float, *, writes: bool) -> tuple[float, float]:
     """MemTable and block cache left to reads with Flink's managed RocksDB memory, MiB.
 
     The cache is 5/6 of managed memory; MemTables (1/3) are charged to it when there are writes.
+
+    Returns:
+        MiB of MemTable, MiB of block cache.
 
     >>> flink_split(120, writes=True), flink_split(120, writes=False)
     ((40.0, 60.0), (40.0, 100.0))
@@ -62,6 +68,9 @@ def managed_mib_per_slot(slot_memory_mib: float, slots: int = 16, fraction: floa
         slot_memory_mib: TaskManager process memory / slots.
         slots: slots of one TaskManager (StreamBed: 16).
         fraction: `taskmanager.memory.managed.fraction`, Flink's default.
+
+    Returns:
+        MiB.
 
     >>> round(managed_mib_per_slot(2048))
     787

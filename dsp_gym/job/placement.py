@@ -38,6 +38,9 @@ def slots_of(parallelism: Mapping[str, int], *, shared: bool) -> int:
 
     Where they share slots it is the largest parallelism, elsewhere the sum.
 
+    Returns:
+        Slots.
+
     >>> slots_of({"map": 6, "sink": 1}, shared=True), slots_of({"map": 6, "sink": 1}, shared=False)
     (6, 7)
     """
@@ -56,6 +59,9 @@ def needed_parallelism(
         levels: memory level per vertex.
         rate_per_s: load of the job.
         crowd: share of its rate a subtask keeps beside the others on its TaskManager.
+
+    Returns:
+        (V,) subtasks, in topological order.
     """
     needed = np.zeros(tables.n[k], np.int64)
     for v in range(tables.n[k]):
@@ -101,6 +107,9 @@ def place(spec: JobSpec, slots: int, level: int | None = None) -> Placement:
         slots: slots that may be used.
         level: memory level of every stateful vertex; None: the job file's.
 
+    Returns:
+        The parallelism by vertex and the load it carries.
+
     Raises:
         ConfigError: Fewer slots than vertices.
     """
@@ -142,6 +151,9 @@ def with_slot_memory(spec: JobSpec, slot_memory_mib: float) -> JobSpec:
     Args:
         spec: the job.
         slot_memory_mib: TaskManager process memory / slots.
+
+    Returns:
+        A copy of the job file.
     """
     managed = managed_mib_per_slot(slot_memory_mib, spec.taskmanager.slots)
     if not math.isfinite(managed) or managed <= 0:

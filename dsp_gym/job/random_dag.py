@@ -65,6 +65,9 @@ def random_dag(seed: int, name: str | None = None) -> Document:
     Args:
         seed: Any number from 0 on.
         name: Of the job; `random-dag-SEED` when None.
+
+    Returns:
+        A document that `JobSpec` accepts.
     """
     draw = _Draw(seed)
     sources, operators = draw.whole(1, 2), draw.whole(2, 5)

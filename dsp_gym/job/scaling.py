@@ -11,6 +11,9 @@ from dsp_gym.job.spec import Efficiency, Vertex
 def share_kept(form: str, a: float, b: float, q: Floats) -> Floats:
     """Share of linear scaling a form keeps at parallelism q, from its bare parameters (for fits).
 
+    Returns:
+        Shares, 0..1, of the shape of q.
+
     >>> share_kept("usl", 0.1, 0.0, np.array([1.0, 11.0])).tolist()
     [1.0, 0.5]
     """
@@ -26,6 +29,9 @@ def share_kept(form: str, a: float, b: float, q: Floats) -> Floats:
 def efficiency(form: Efficiency, p: Ints) -> Floats:
     """Share of linear scaling kept at parallelism p; 1 at p = 1, never increasing.
 
+    Returns:
+        Shares, 0..1, of the shape of p.
+
     >>> efficiency(Efficiency(form="power", a=0.5), np.array([1, 4])).tolist()
     [1.0, 0.5]
     """
@@ -33,7 +39,11 @@ def efficiency(form: Efficiency, p: Ints) -> Floats:
 
 
 def useful_tasks(form: Efficiency, p: Ints) -> Floats:
-    """Linear-equivalent tasks p * e(p), made non-decreasing (more tasks are never slower)."""
+    """Linear-equivalent tasks p * e(p), made non-decreasing (more tasks are never slower).
+
+    Returns:
+        Tasks, of the shape of p.
+    """
     return np.asarray(np.maximum.accumulate(p * efficiency(form, p)))
 
 
@@ -43,6 +53,9 @@ def hottest_share(vertex: Vertex, p: Ints) -> Floats:
     Key groups are spread as Flink spreads them: a subtask holds ceil or floor of
     groups / p. The most popular key of a Zipf law, or few distinct keys, bound it further: one
     key is always on one subtask.
+
+    Returns:
+        Factors of the shape of p.
     """
     groups = vertex.max_parallelism
     q = np.minimum(p, groups).astype(np.float64)

@@ -42,6 +42,9 @@ def entries(keys: float, content: float, panes: float, prefilled: bool) -> float
             where the state has had time to see every key.
         panes: windows each record belongs to.
         prefilled: every key has a value whatever has arrived.
+
+    Returns:
+        Entries.
     """
     if prefilled:
         return keys * panes
@@ -51,7 +54,11 @@ def entries(keys: float, content: float, panes: float, prefilled: bool) -> float
 
 @compiled
 def hit_rate(hit_curve_row: Floats, cache_mib: float, working_set_mib: float) -> float:
-    """Share of reads served from the block cache, linear between the points of the hit curve."""
+    """Share of reads served from the block cache, linear between the points of the hit curve.
+
+    Returns:
+        0..1.
+    """
     if working_set_mib <= cache_mib:
         return 1.0
     if cache_mib <= 0.0:
@@ -65,7 +72,11 @@ def hit_rate(hit_curve_row: Floats, cache_mib: float, working_set_mib: float) ->
 
 @compiled
 def memtable_share(memtable_mib: float, state_mib: float) -> float:
-    """Share of reads served by a MemTable that holds random keys of a subtask's state."""
+    """Share of reads served by a MemTable that holds random keys of a subtask's state.
+
+    Returns:
+        0..1.
+    """
     if memtable_mib <= 0.0:
         return 0.0
     return -math.expm1(-memtable_mib / max(state_mib, 1e-9))
@@ -79,6 +90,9 @@ def served_share(hit: float, churn: float, memtable: float) -> float:
         hit: hit rate of the block cache, were its blocks never replaced.
         churn: share of cached blocks that flushes and compactions have replaced.
         memtable: share of reads the MemTable serves before the cache is asked.
+
+    Returns:
+        0..1.
     """
     return memtable + (1.0 - memtable) * hit * (1.0 - churn)
 
@@ -86,6 +100,9 @@ def served_share(hit: float, churn: float, memtable: float) -> float:
 @compiled
 def ticker_ratio(served: float, memtable: float, index_hits: float) -> float:
     """Hit ratio of RocksDB's block cache tickers: MemTable reads count none, index blocks hit.
+
+    Returns:
+        0..1.
 
     >>> ticker_ratio(0.5, 0.0, 0.0), ticker_ratio(0.5, 0.0, 1.0), ticker_ratio(0.75, 0.5, 0.0)
     (0.5, 0.75, 0.5)
@@ -100,7 +117,11 @@ def ticker_ratio(served: float, memtable: float, index_hits: float) -> float:
 def working_set_mib(
     entry_count: float, entry_mib: float, unshared_mib: float, parallelism: float
 ) -> float:
-    """Working set of one subtask: its part of the entries and what every subtask has."""
+    """Working set of one subtask: its part of the entries and what every subtask has.
+
+    Returns:
+        MiB.
+    """
     return unshared_mib + entry_count * entry_mib / parallelism
 
 

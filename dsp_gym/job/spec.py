@@ -339,7 +339,11 @@ class JobSpec(ConfigModel):
         return self
 
     def topological_order(self) -> tuple[Vertex, ...]:
-        """Vertices such that every one stands after its inputs; shorter if there is a cycle."""
+        """Vertices such that every one stands after its inputs; shorter if there is a cycle.
+
+        Returns:
+            The vertices, sources first.
+        """
         done: dict[str, Vertex] = {}
         waiting = list(self.vertices)
         while waiting:

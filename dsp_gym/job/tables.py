@@ -136,7 +136,11 @@ class JobTables(NamedTuple):
 def compile_jobs(
     specs: Sequence[JobSpec], mechanisms: MechanismSwitches | None = None
 ) -> JobTables:
-    """Arrays of the given jobs, padded to the largest."""
+    """Arrays of the given jobs, padded to the largest.
+
+    Returns:
+        One row per job, in the given order.
+    """
     mechanisms = mechanisms or MechanismSwitches()
     orders = [spec.topological_order() for spec in specs]
     size_v = max(len(order) for order in orders)

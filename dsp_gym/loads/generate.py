@@ -76,7 +76,11 @@ def rates(
 
 
 def philox(seed: int, node: int, purpose: int) -> np.random.Generator:
-    """The stream of random numbers of one node of a load, for one purpose."""
+    """The stream of random numbers of one node of a load, for one purpose.
+
+    Returns:
+        A generator; equal keys give equal numbers.
+    """
     key = np.array([seed, _DOMAIN + (node << 2) + purpose], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
 

@@ -57,12 +57,19 @@ class LoadSampler:
         """The rates and the label of the split's draw number `index`.
 
         The index may be any number from 0 on: seeds wrap around inside the split's own range.
+
+        Returns:
+            (seconds,) multipliers of the job's reference rate, and the cell's label.
         """
         cell = self.draw(split, index)
         return self.rates(cell, duration_s, dt_s), cell.label
 
     def draw(self, split: SplitName, index: int) -> LoadCell:
-        """The cell that draw number `index` takes; a load is chosen by its weight."""
+        """The cell that draw number `index` takes; a load is chosen by its weight.
+
+        Returns:
+            The load and its seed.
+        """
         if index < 0:
             raise LoadError("draws are numbered from 0 on", key="index", value=index)
         chosen = self._split(split)
@@ -81,6 +88,9 @@ class LoadSampler:
         Args:
             split: Which split.
             seeds: Take only that many seeds, the first ones; all when None.
+
+        Returns:
+            One list per load with one cell per seed.
         """
         chosen = self._split(split)
         span = range(1) if chosen.seeds is None else range(chosen.seeds.from_, chosen.seeds.to)
@@ -92,7 +102,11 @@ class LoadSampler:
         ]
 
     def rates(self, cell: LoadCell, duration_s: float, dt_s: float = 1.0) -> Floats:
-        """The rates of one cell, as multipliers of the job's reference rate."""
+        """The rates of one cell, as multipliers of the job's reference rate.
+
+        Returns:
+            (seconds,) multipliers.
+        """
         return rates(
             cell.load, seed=cell.seed, duration_s=duration_s, dt_s=dt_s, traces=self._traces
         )

@@ -261,7 +261,11 @@ LoadConfig.model_rebuild()
 
 
 def nodes(spec: LoadSpec) -> Iterator[LoadSpec]:
-    """The load and all its parts, depth first; a node's place is the number of its stream."""
+    """The load and all its parts, depth first; a node's place is the number of its stream.
+
+    Returns:
+        An iterator over loads.
+    """
     yield spec
     if isinstance(spec, Sum):
         for part in spec.parts:

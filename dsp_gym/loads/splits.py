@@ -103,7 +103,11 @@ class LoadSet(ConfigModel):
         return self
 
     def splits(self) -> Iterator[tuple[SplitName, LoadSplit]]:
-        """The splits there are, with their names."""
+        """The splits there are, with their names.
+
+        Returns:
+            Pairs of name and split.
+        """
         named: list[tuple[SplitName, LoadSplit | None]] = [
             ("train", self.train),
             ("validation", self.validation),

@@ -38,7 +38,11 @@ class Trace:
 
 
 def data_folder() -> Path | None:
-    """The folder named by ``DSP_GYM_DATA``, or the default one where it exists."""
+    """The folder named by ``DSP_GYM_DATA``, or the default one where it exists.
+
+    Returns:
+        The folder, or None.
+    """
     named = os.environ.get(DATA_VARIABLE)
     if named:
         return Path(named)
@@ -58,14 +62,22 @@ class TraceLibrary:
         self._read: dict[str, Trace] = {}
 
     def get(self, name: str) -> Trace:
-        """The trace of this path or name."""
+        """The trace of this path or name.
+
+        Returns:
+            The trace, read once.
+        """
         trace = self._read.get(name)
         if trace is None:
             trace = self._read[name] = read_trace(self.find(name))
         return trace
 
     def find(self, name: str) -> Path:
-        """The file meant by a path, or by a name in the data folder."""
+        """The file meant by a path, or by a name in the data folder.
+
+        Returns:
+            An existing file.
+        """
         candidates = list(self._candidates(name))
         for candidate in candidates:
             if candidate.is_file():
@@ -87,7 +99,11 @@ class TraceLibrary:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Reads a trace; what is wrong with it is named by file and line."""
+    """Reads a trace; what is wrong with it is named by file and line.
+
+    Returns:
+        Times in s and values, as arrays of equal length.
+    """
     file = Path(path)
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:

@@ -35,12 +35,20 @@ class Configuration:
 
     @classmethod
     def of_spec(cls, spec: JobSpec) -> Configuration:
-        """What the job file starts with."""
+        """What the job file starts with.
+
+        Returns:
+            Parallelism and memory level by vertex name.
+        """
         return cls(*starting_configuration(spec))
 
     @classmethod
     def of_row(cls, configured: Configured, topology: Topology, row: int = 0) -> Configuration:
-        """One row of a snapshot or a decision."""
+        """One row of a snapshot or a decision.
+
+        Returns:
+            Parallelism and memory level by vertex name.
+        """
         names = topology.names(row)
         return cls(
             {name: int(configured.parallelism[row, v]) for v, name in enumerate(names)},
@@ -52,7 +60,11 @@ class Configuration:
         return slots_of(self.parallelism, shared=slot_sharing == "default")
 
     def managed_mib(self, spec: JobSpec) -> dict[str, float]:
-        """Managed memory of one subtask by vertex, MiB; vertices without any are left out."""
+        """Managed memory of one subtask by vertex, MiB; vertices without any are left out.
+
+        Returns:
+            MiB by vertex name.
+        """
         return {
             name: level_mib(spec.memory.base_mib, level)
             for name, level in self.memory_level.items()

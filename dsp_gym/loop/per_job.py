@@ -64,6 +64,9 @@ class PerJobPolicy:
 def per_job(function: JobFunction) -> type[PerJobPolicy]:
     """A policy class from a function that looks at one job.
 
+    Returns:
+        A class that keeps the policy protocol; it needs no arguments.
+
     >>> @per_job
     ... def one_more(job: JobSnapshot) -> dict[str, int]:
     ...     return {v: int(job.vertex(v, "parallelism") or 1) + 1 for v in job.vertices}

@@ -61,7 +61,11 @@ class RowMemory:
                 old[mask] = first
 
     def state(self) -> State:
-        """The arrays as lists; NaN is None."""
+        """The arrays as lists; NaN is None.
+
+        Returns:
+            By name a list of J values, or of J lists.
+        """
         return {name: _listed(array) for name, array in self._arrays.items()}
 
     def restore(self, state: State) -> None:

@@ -174,7 +174,11 @@ class MetricsSnapshot(_Memo):
         return self.once("arrays", lambda: _packed(self))
 
     def job(self, job: int) -> JobSnapshot:
-        """One job with named access."""
+        """One job with named access.
+
+        Returns:
+            A view of the row, its values by name.
+        """
         return JobSnapshot(self, job)
 
     @property

@@ -58,7 +58,11 @@ class Topology:
 
     @classmethod
     def of(cls, specs: Sequence[JobSpec], row: Sequence[int] | None = None) -> Topology:
-        """Topology of a batch; without `row` each job stands once."""
+        """Topology of a batch; without `row` each job stands once.
+
+        Returns:
+            J rows, one per entry of `row`, over the distinct jobs.
+        """
         rows = np.arange(len(specs)) if row is None else np.asarray(row)
         return cls(tuple(specs), compile_jobs(specs), rows.astype(np.int64))
 
@@ -84,5 +88,9 @@ class Topology:
         return self._names[int(self.row[job])]
 
     def take(self, jobs: Sequence[int] | Ints) -> Topology:
-        """The same facts for some of the rows."""
+        """The same facts for some of the rows.
+
+        Returns:
+            A topology of that many rows; the tables are shared.
+        """
         return Topology(self.specs, self.tables, self.row[np.asarray(jobs)])

@@ -54,7 +54,11 @@ _DOCUMENTS: dict[str, type[ConfigModel]] = {
 
 
 def json_schema(schema: str) -> Document:
-    """JSON Schema of one kind of document, named as in its `schema` key."""
+    """JSON Schema of one kind of document, named as in its `schema` key.
+
+    Returns:
+        A document in JSON Schema 2020-12.
+    """
     if schema not in _DOCUMENTS:
         raise _refusal(schema, _DOCUMENTS)
     body = _DOCUMENTS[schema].model_json_schema(by_alias=True)
@@ -68,6 +72,9 @@ def snapshot_to_json(job: JobSnapshot, key: str | None = None) -> Document:
         job: The job.
         key: What the job is called on the wire; by default its name in the job file. Rows of one
             batch that run the same job file need different keys.
+
+    Returns:
+        A JSON-able document; unknown is null.
     """
     batch, row = job.batch, job.index
     spec = batch.topology.spec(row)
@@ -95,7 +102,11 @@ def snapshot_to_json(job: JobSnapshot, key: str | None = None) -> Document:
 def snapshot_from_json(
     documents: Sequence[Mapping[str, object]], where: str = "snapshot"
 ) -> MetricsSnapshot:
-    """A batch from one document per job; `where` names their origin in errors."""
+    """A batch from one document per job; `where` names their origin in errors.
+
+    Returns:
+        A snapshot with one row per document, in their order.
+    """
     if not documents:
         raise SchemaError("there is no snapshot to read", file=where)
     messages = [_read(SnapshotDocument, SNAPSHOT_SCHEMA, d, where) for d in documents]
@@ -116,7 +127,11 @@ def snapshot_from_json(
 def decision_to_json(
     decision: ScalingDecision | GuardedDecision, job: JobSnapshot, key: str | None = None
 ) -> Document:
-    """The document that answers one job of a snapshot with its row of a decision."""
+    """The document that answers one job of a snapshot with its row of a decision.
+
+    Returns:
+        A JSON-able document.
+    """
     row, batch = job.index, job.batch
     guarded = decision if isinstance(decision, GuardedDecision) else None
     proposed = None if guarded is None else guarded.proposed
@@ -144,7 +159,11 @@ def decision_to_json(
 def decision_from_json(
     documents: Sequence[Mapping[str, object]], topology: Topology, where: str = "decision"
 ) -> ScalingDecision:
-    """The allowed configurations of a batch, one document per row of the topology."""
+    """The allowed configurations of a batch, one document per row of the topology.
+
+    Returns:
+        Parallelism and memory level, (J, V), and the reasons.
+    """
     if len(documents) != len(topology):
         raise SchemaError(
             f"{len(documents)} decisions for {len(topology)} jobs",

@@ -224,6 +224,9 @@ def prometheus_names(metric: Metric) -> str:
     Flink's reporter replaces every character but letters, digits and underscores by one
     underscore. Between the operator and the metric may stand the name of a state.
 
+    Returns:
+        A regular expression that matches whole names.
+
     >>> prometheus_names(BY_NAME["records_in_total"])
     'flink_taskmanager_job_task_(numRecordsIn)'
     """
@@ -237,6 +240,9 @@ def vertex_of(task_name: str, vertices: Iterable[str]) -> str | None:
 
     A task is named after its chain, sources and sinks with a prefix. Flink's Prometheus reporter
     replaces what is neither letter, digit, colon nor underscore by an underscore.
+
+    Returns:
+        The vertex's name, or None.
 
     >>> vertex_of("Source: bids -> project", ["bids", "session"])
     'bids'

@@ -32,7 +32,11 @@ _UP = (Status.RUNNING, Status.SAVEPOINTING)  # records are processed while a sav
 
 
 def observed_in(snapshot: MetricsSnapshot, row: int = 0) -> Observed:
-    """What one job of a snapshot tells beside its samples."""
+    """What one job of a snapshot tells beside its samples.
+
+    Returns:
+        Status, times and the running configuration by vertex name.
+    """
     configuration = Configuration.of_row(snapshot, snapshot.topology, row)
     return Observed(
         t_s=float(snapshot.t_s[row]),
@@ -66,6 +70,9 @@ def measured_outcome(
         since_s: begin of the interval.
         until_s: end of the interval.
         rescales: how many were asked for.
+
+    Returns:
+        Sums over the interval; NaN where nothing is known.
     """
     seconds = until_s - since_s
     pairs = list(_pairs(history, since_s, until_s))
@@ -116,6 +123,9 @@ def arrivals_of(
 
     What a source emitted and what waits in its log together rise as records arrive, whether the job
     keeps up or not. While a subtask does not report they seem to fall, which is left out.
+
+    Returns:
+        Pairs of t_s and records, rising.
     """
     seen = samples.between(-np.inf, until_s)
     found: dict[float, float] = {}

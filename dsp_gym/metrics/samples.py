@@ -47,7 +47,11 @@ class Samples:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Samples:
-        """From rows in any order; of equal keys the last one stays."""
+        """From rows in any order; of equal keys the last one stays.
+
+        Returns:
+            Samples in order.
+        """
         series: dict[Series, tuple[list[float], list[float]]] = {}
         for t_s, vertex, subtask, metric, value in rows:
             key = (vertex, subtask, metric)
@@ -60,7 +64,11 @@ class Samples:
 
     @classmethod
     def of_series(cls, series: Mapping[Series, tuple[ArrayLike, ArrayLike]]) -> Samples:
-        """From times and values by (vertex, subtask, metric); of equal times the last stays."""
+        """From times and values by (vertex, subtask, metric); of equal times the last stays.
+
+        Returns:
+            Samples in order.
+        """
         keys = sorted(series)
         times = [np.asarray(series[key][0], dtype=np.float64) for key in keys]
         values = [np.asarray(series[key][1], dtype=np.float64) for key in keys]
@@ -83,7 +91,11 @@ class Samples:
 
     @classmethod
     def joined(cls, parts: Iterable[Samples]) -> Samples:
-        """All of several, sorted; of equal keys the one of the last part stays."""
+        """All of several, sorted; of equal keys the one of the last part stays.
+
+        Returns:
+            Samples in order.
+        """
         return cls.of(row for part in parts for row in part.rows())
 
     def rows(self) -> Iterable[Row]:
@@ -98,7 +110,11 @@ class Samples:
         )
 
     def between(self, since_s: float, until_s: float) -> Samples:
-        """Those with since_s < t_s <= until_s."""
+        """Those with since_s < t_s <= until_s.
+
+        Returns:
+            Fewer samples, in the same order.
+        """
         low = int(np.searchsorted(self.t_s, since_s, side="right"))
         high = max(low, int(np.searchsorted(self.t_s, until_s, side="right")))
         part = Samples(
@@ -118,7 +134,11 @@ class Samples:
         return sorted({v for v, m in self._rows_of_pairs() if len(self._rows(v, m))} - {""})
 
     def grid(self, vertex: str, metric: str) -> tuple[Floats, NDArray[np.int32], Floats]:
-        """One metric of one vertex: times (T,), subtasks (P,), values (T, P), NaN where missing."""
+        """One metric of one vertex: times (T,), subtasks (P,), values (T, P), NaN where missing.
+
+        Returns:
+            Three arrays; of a metric without samples they are empty.
+        """
         rows = self._rows(vertex, metric)
         if not len(rows):
             return np.empty(0), np.empty(0, dtype=np.int32), np.empty((0, 0))

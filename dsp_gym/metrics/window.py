@@ -98,6 +98,9 @@ def snapshot_of(
         samples: of each job, at least those of the last `window_s` + one sample; older ones and
             those from before the restart are left out here.
         window: over which samples means are taken.
+
+    Returns:
+        One row per job; NaN where nothing is known.
     """
     seen = unknown_snapshot(topology)
     seen.window_s[:] = window.window_s

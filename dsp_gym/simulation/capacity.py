@@ -26,6 +26,15 @@ def bin_pack(t: JobTables, k: int, parallelism: Ints, level: Ints) -> int:
     """TaskManagers that hold the job's subtasks, sources left out: first fit, largest first.
 
     A TaskManager offers its slots and, for tasks, the memory of that many level-0 subtasks.
+
+    Args:
+        t: Compiled jobs.
+        k: Row of the job.
+        parallelism: (V,) subtasks.
+        level: (V,) memory levels.
+
+    Returns:
+        Number of TaskManagers.
     """
     slots = t.slots[k]
     room = slots * t.subtask_mib[k, 1]
@@ -60,7 +69,10 @@ def bin_pack(t: JobTables, k: int, parallelism: Ints, level: Ints) -> int:
 
 @njit(cache=True, nogil=True)
 def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
-    """What follows from the configuration of job j: resources, TaskManagers, speed, tables."""
+    """What follows from the configuration of job j: resources, TaskManagers, speed, tables.
+
+    k is the job's row of the tables t; of vertex v, p is the parallelism and x the state.
+    """
     cores = mib = 0.0
     tasks = widest = 0
     for v in range(t.n[k]):
@@ -88,7 +100,17 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
 def renew_capacity(
     n: int, c: Row, hit_curves: Row, x: Row, speed: float, factor: float, par: Parameters
 ) -> None:
-    """Service time, hit rate and capacity of every vertex of one job, as of now."""
+    """Service time, hit rate and capacity of every vertex of one job, as of now.
+
+    Args:
+        n: Vertices v.
+        c: (V, len(C)) their fixed columns.
+        hit_curves: (V, grid) hit rate over cache / working set.
+        x: (V, len(X)) their state, changed in place.
+        speed: Of the TaskManagers, 0..1.
+        factor: Scale of CPU times.
+        par: The simulation's parameters.
+    """
     for v in range(n):
         hit, covered = 1.0, 0.0
         if c[v, C.stateful] > 0.0:
@@ -121,7 +143,11 @@ def renew_capacity(
 
 @njit(cache=True, nogil=True)
 def slowed(speed: float, slow: bool, tm_count: int, par: Parameters) -> float:
-    """Speed of a job while one of its TaskManagers is slow: that one's share suffers."""
+    """Speed of a job while one of its TaskManagers is slow: that one's share suffers.
+
+    Returns:
+        0..1.
+    """
     return speed * (1.0 - (1.0 - par.slow_factor) / max(1.0, float(tm_count))) if slow else speed
 
 

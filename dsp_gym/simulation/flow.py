@@ -28,7 +28,19 @@ def flow(
 
     Backwards, what each vertex may process: its capacity, and what the vertices after it can take
     (capacity and free buffer, shared over their inputs as their flows are). Forwards, what it
-    does process. Returns records taken from the log, backlog, and p95 latency in seconds.
+    does process.
+
+    Args:
+        n: Vertices v of the job, in topological order.
+        c: (V, len(C)) their fixed columns.
+        upstream: (V, inputs) column u of each input, -1 = none.
+        in_share: (V, inputs) share of a vertex's input that comes over each edge.
+        x: (V, len(X)) their state, changed in place.
+        rate: Records offered to the whole job.
+        tick: Seconds since reset.
+
+    Returns:
+        Records taken from the log, backlog in records, and p95 latency in seconds.
     """
     inputs = upstream.shape[1]
     for v in range(n):
@@ -96,7 +108,19 @@ def flow(
 
 @njit(cache=True, nogil=True, inline="always")
 def hold(c: Row, x: Row, v: int, done: float, results: float, tick: int) -> float:
-    """A second of a window: records enter, results leave when it fires. Returns records out."""
+    """A second of a window: records enter, results leave when it fires.
+
+    Args:
+        c: (V, len(C)) fixed columns.
+        x: (V, len(X)) state, changed in place.
+        v: The vertex.
+        done: Records it processed.
+        results: Records that follow from them.
+        tick: Seconds since reset.
+
+    Returns:
+        Records it puts out.
+    """
     if c[v, C.window] == TUMBLING:
         x[v, X.content] += done
     else:  # what is older than the window (or the session's gap) leaves
@@ -115,7 +139,13 @@ def hold(c: Row, x: Row, v: int, done: float, results: float, tick: int) -> floa
 
 @njit(cache=True, nogil=True)
 def stand_still(n: int, c: Row, x: Row, rate: float) -> float:
-    """One second of a job that is down: its log grows. Returns the backlog."""
+    """One second of a job that is down: its log grows.
+
+    n vertices v with fixed columns c (V, len(C)) and state x (V, len(X)); `rate` records arrive.
+
+    Returns:
+        The backlog, records.
+    """
     backlog = 0.0
     for v in range(n):
         arrived = rate * c[v, C.source_share] * c[v, C.has_log]

@@ -155,7 +155,11 @@ def observe(
 def snapshot(
     topology: Topology, state: SimulationState, options: SimulationOptions
 ) -> MetricsSnapshot:
-    """The snapshot of a batch of simulated jobs as of now."""
+    """The snapshot of a batch of simulated jobs as of now.
+
+    Returns:
+        Metrics of J jobs; NaN where nothing is known.
+    """
     jobs, size_v = len(topology), topology.max_vertices
     seen = SnapshotArrays(
         state.status.copy(),

@@ -80,7 +80,11 @@ class SimulationOptions(ConfigModel):
     )
 
     def thread_count(self, jobs: int) -> int:
-        """Threads worth using for a batch of that size."""
+        """Threads worth using for a batch of that size.
+
+        Returns:
+            At least 1, at most one for every 32 jobs.
+        """
         wanted = self.threads or len(os.sched_getaffinity(0))
         return max(1, min(wanted, jobs // 32))
 

@@ -10,7 +10,11 @@ from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S,
 
 
 def simulated_outcome(columns: Floats) -> Outcome:
-    """The outcome in the kernel's columns, (J, len(OUTCOME))."""
+    """The outcome in the kernel's columns, (J, len(OUTCOME)).
+
+    Returns:
+        The same as named quantities, each (J,).
+    """
     values = list(columns.T)
     values[OUTCOME.latency_p95_s] = values[OUTCOME.latency_p95_s] / np.maximum(
         values[OUTCOME.seconds], 1.0
@@ -22,6 +26,9 @@ def histogram_quantile(histogram: Floats, q: float) -> Floats:
     """Latency in seconds below which a share q of the time lies, from (J, LATENCY_BINS) counts.
 
     NaN where nothing was counted. Log-interpolated within a bin.
+
+    Returns:
+        (J,) seconds.
     """
     edges = np.geomspace(LATENCY_MIN_S, LATENCY_MAX_S, LATENCY_BINS + 1)
     cumulated = np.cumsum(histogram, axis=1)

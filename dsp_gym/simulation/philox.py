@@ -20,7 +20,11 @@ _HALF = np.uint64(32)
 
 @njit(cache=True, nogil=True)
 def philox(seed: int, mechanism: int, a: int, b: int) -> tuple[np.uint64, np.uint64]:
-    """128 random bits of counter (a, b) as two 64-bit words."""
+    """128 random bits of counter (a, b) as two 64-bit words.
+
+    Returns:
+        Two words; equal arguments give equal words.
+    """
     s = np.uint64(seed)
     k0, k1 = s & _LOW, ((s >> _HALF) ^ (np.uint64(mechanism) * np.uint64(0x9E3779B1))) & _LOW
     c0, c1 = np.uint64(a) & _LOW, np.uint64(a) >> _HALF

@@ -6,6 +6,7 @@ from numba import njit
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.tables import JobTables
+from dsp_gym.loop.protocols import IDLE, PENDING, REFUSED
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation import philox as rng
@@ -18,7 +19,10 @@ Row = Floats
 
 @njit(cache=True, nogil=True)
 def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
-    """The job comes back: new configuration, counters at zero, cache cold, window empty."""
+    """The job comes back: new configuration, counters at zero, cache cold, window empty.
+
+    j is the job of the batch, k its row of the tables t; x is the state of its vertex v.
+    """
     for v in range(t.n[k]):
         s.parallelism[j, v] = s.next_parallelism[j, v]
         s.level[j, v] = s.next_level[j, v]
@@ -48,7 +52,11 @@ def start(
 
 @njit(cache=True, nogil=True)
 def outage_draw(t: JobTables, k: int, u: float) -> float:
-    """Outage in seconds at quantile u: linear between p10, p50 and p90, short tails beyond."""
+    """Outage of job file k at quantile u: linear between p10, p50 and p90, short tails beyond.
+
+    Returns:
+        Seconds.
+    """
     low, middle, high = t.outage_s[k, 0], t.outage_s[k, 1], t.outage_s[k, 2]
     if u < 0.1:
         return float(low * (0.8 + 2.0 * u))
@@ -96,8 +104,16 @@ def ask(
 ) -> None:
     """Start rescaling every running job whose wanted configuration differs from its own.
 
-    `answer` is 0 where nothing was asked, 1 where a rescale started, 3 where the job was not
-    running and the request was refused.
+    Args:
+        t: Compiled jobs; k is the row of job j.
+        row: (J,) which row each job is.
+        s: The state, changed in place.
+        par: The simulation's parameters.
+        parallelism: (J, V) wanted.
+        level: (J, V) wanted.
+        answer: (J,) becomes IDLE where nothing was asked, PENDING where a rescale started, REFUSED
+            where the job was not running.
+        started: (J,) rescales asked for, counted up.
     """
     for j in range(row.shape[0]):
         k = row[j]
@@ -107,13 +123,13 @@ def ask(
             x = min(max(level[j, v], -1), t.levels[k] - 1)
             if p != s.parallelism[j, v] or x != s.level[j, v]:
                 differs = True
-        answer[j] = 0
+        answer[j] = IDLE
         if not differs:
             continue
         if s.status[j] != RUNNING:
-            answer[j] = 3
+            answer[j] = REFUSED
             continue
-        answer[j] = 1
+        answer[j] = PENDING
         drain = state_mib = 0.0
         for v in range(t.n[k]):
             x = s.vertex[j, v]
@@ -137,7 +153,11 @@ def ask(
 
 @njit(cache=True, nogil=True)
 def draw_faults(t: JobTables, s: SimulationState, k: int, j: int, par: Parameters) -> bool:
-    """Faults of the coming 5 s; True where the job just failed."""
+    """Faults of the coming 5 s.
+
+    Returns:
+        True where job j, row k of the tables t, just failed.
+    """
     first, second = rng.philox(s.seed[j], rng.FAULT, s.tick[j], 0)
     third, _ = rng.philox(s.seed[j], rng.FAULT, s.tick[j], 1)
     share = SAMPLE_S / 3600.0

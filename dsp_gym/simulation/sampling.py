@@ -107,7 +107,11 @@ def keep_sample(
 
 @njit(cache=True, nogil=True)
 def is_known(seed: int, tick: int, gap_until: int, par: Parameters) -> int:
-    """0 where the sample was lost or fell into a metric gap."""
+    """0 where the sample was lost or fell into a metric gap.
+
+    Returns:
+        0 or 1.
+    """
     if tick < gap_until:
         return 0
     if par.missing > 0:

@@ -177,7 +177,11 @@ class SimulationState(NamedTuple):
 
 
 def ring_length(options: SimulationOptions) -> int:
-    """Samples kept: window, the gauges' own 60 s before it, and the delay."""
+    """Samples kept: window, the gauges' own 60 s before it, and the delay.
+
+    Returns:
+        Number of 5 s samples.
+    """
     measured = options.measurement
     return (measured.window_s + measured.delay_s) // SAMPLE_S + measured.gauge_s // SAMPLE_S + 2
 
