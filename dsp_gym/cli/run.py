@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dsp_gym.cli.beside import Course, drive, ends, settings_of
 from dsp_gym.cli.completion import shipped
 
 __all__ = ["register"]
@@ -58,48 +58,9 @@ def run(
     A dry run unless --apply is given: decisions are shown and journaled, and nothing is asked of
     the job. Ctrl-C ends it cleanly: a rescale under way is finished, and the job is left running.
     """
-    from dsp_gym.backends.base import Clock
-    from dsp_gym.cli.simulate import seconds
-    from dsp_gym.cli.turns import Printer, stopping
-    from dsp_gym.config.files import load_model
-    from dsp_gym.control.config import RunConfig
-    from dsp_gym.control.run import Hooks
-    from dsp_gym.control.start import journal_folder, mode_of, started
-    from dsp_gym.errors import ConfigError
+    from dsp_gym.control.start import mode_of
 
-    if steps is not None and duration is not None:
-        raise ConfigError("--steps and --duration both end the run", remedy="Give one of them.")
-    duration_s = None if duration is None else seconds(duration)
-    settings = load_model(RunConfig, "shadow", config)
-    if policy is not None:
-        settings = settings.model_copy(update={"policy": policy, "policies": (), "acting": None})
-    folder = journal or journal_folder(settings)
-    printer = Printer(as_json=as_json)
-    stop = threading.Event()
-    with (
-        stopping(stop) as interrupted,
-        started(
-            settings,
-            mode=mode_of(settings, apply=apply),
-            journal=folder,
-            hooks=Hooks(printer.decided, printer.passed, printer.happened),
-            clock=Clock(stop=stop),
-        ) as live,
-    ):
-        what = "decisions are enacted" if apply else "a dry run, nothing is enacted (--apply)"
-        printer.begin(f"{live.spec.job}: {what}; journal {folder}")
-        live.run(steps, duration_s)
-        if interrupted() and not as_json:
-            typer.echo("\nInterrupted: a rescale under way is finished first.", err=True)
-    counts = printer.counts
-    summary = {
-        "decisions": counts.decisions,
-        "changes": counts.changes,
-        "held": counts.held,
-        "applied": apply,
-        "interrupted": interrupted(),
-        "journal": folder,
-    }
-    printer.end(summary)
-    if interrupted():
-        raise typer.Exit(130)
+    settings = settings_of(config, policies=None if policy is None else [policy])
+    steps, duration_s = ends(steps, duration)
+    mode = mode_of(settings, apply=apply)
+    drive(Course(settings, mode, None, journal, steps, duration_s, as_json=as_json))

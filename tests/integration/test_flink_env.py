@@ -99,7 +99,7 @@ def test_ten_steps_scale_the_real_job(cluster, config, make):
         if taken >= 10 and env.unwrapped.batch.snapshot.parallelism[0, column] >= 2:
             break
     (name,) = alive(cluster)
-    assert running(cluster, env.unwrapped.batch.spec, name)["flatmap"] >= 2
+    assert running(cluster, env.unwrapped.batch.topology.spec(0), name)["flatmap"] >= 2
     assert env.unwrapped.batch.snapshot.parallelism[0, column] >= 2
     assert env.reset(seed=3)[1]["load"] == label
     assert alive(cluster) == [name]  # the job before was cancelled

@@ -1,0 +1,172 @@
+"""Loops beside running jobs, as `dsp-gym run` and `dsp-gym shadow` drive them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from dsp_gym.cli.turns import Printer
+    from dsp_gym.control.config import RunConfig
+    from dsp_gym.control.modes import Mode
+    from dsp_gym.control.places import Elsewhere
+    from dsp_gym.control.serve.server import StatusServer
+
+__all__ = ["HELD", "Course", "drive", "ends", "settings_of"]
+
+HELD = 3
+"""Exit code of `--once` if the decision was held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What is driven, for how long, and how it is shown."""
+
+    settings: RunConfig
+    mode: Mode
+    elsewhere: Elsewhere | None
+    journal: Path | None  # folder; None: the configuration's
+    steps: int | None  # None: for ever
+    duration_s: float | None  # None: for ever
+    as_json: bool = False
+    once: bool = False  # one decision, and its interval is not waited for
+    serve: bool = False
+
+
+def drive(course: Course) -> None:
+    """Run the loop beside one job, or beside every job that a selector names, to its end.
+
+    Raises:
+        Exit: It was interrupted (130), or its only decision was held (3).
+    """
+    from dsp_gym.cli.turns import Printer, stopping
+    from dsp_gym.control.modes import WRITING
+    from dsp_gym.control.start import acting_name, is_of_several, journal_folder
+
+    settings, stop = course.settings, threading.Event()
+    several = course.elsewhere is None and is_of_several(settings)
+    folder = course.journal or (settings.journal if several else journal_folder(settings))
+    printer = Printer(as_json=course.as_json, at_once=course.once, names_jobs=several)
+    with stopping(stop) as interrupted:
+        (_drive_all if several else _drive)(course, folder, printer, stop)
+        was_interrupted = interrupted()
+    said = {
+        "mode": course.mode,
+        "acting": acting_name(settings),
+        "applied": course.mode in WRITING,
+        "interrupted": was_interrupted,
+        "journal": folder,
+    }
+    ran_on = "The jobs run on." if several else "The job runs on."
+    printer.end(printer.counts.summary | said, ran_on)
+    if was_interrupted:
+        raise typer.Exit(130)
+    if course.once and printer.counts.last_was_held:
+        raise typer.Exit(HELD)
+
+
+def settings_of(
+    config: str,
+    mode: str | None = None,
+    policies: list[str] | None = None,
+    acting: str | None = None,
+    port: int | None = None,
+) -> RunConfig:
+    """The configuration with what the command line changes, checked as a whole."""
+    from dsp_gym.config.files import find, parse, read_yaml
+    from dsp_gym.control.config import RunConfig
+
+    file = find("shadow", config)
+    data = read_yaml(file)
+    if isinstance(data, dict):
+        changes: dict[str, object] = {"mode": mode, "acting": acting}
+        if policies:
+            data = {k: v for k, v in data.items() if k not in ("policy", "policies", "acting")}
+            changes["policies"] = policies
+        data = {**data, **{k: v for k, v in changes.items() if v is not None}}
+        if mode is not None and mode != "canary":
+            data.pop("canary", None)
+        if port is not None and isinstance(data.get("serve", {}), dict):
+            data["serve"] = {**data.get("serve", {}), "port": port}
+    return parse(RunConfig, data, file)
+
+
+def ends(
+    steps: int | None, duration: str | None, *, once: bool = False
+) -> tuple[int | None, float | None]:
+    """After how many decisions, and after how many seconds, a run ends."""
+    from dsp_gym.cli.simulate import seconds
+    from dsp_gym.errors import ConfigError
+
+    if sum((steps is not None, duration is not None, once)) > 1:
+        raise ConfigError(
+            "--once, --steps and --duration each end the run", remedy="Give one of them."
+        )
+    return (1 if once else steps), None if duration is None else seconds(duration)
+
+
+def _drive(course: Course, folder: Path, printer: Printer, stop: threading.Event) -> None:
+    """The loop beside one job."""
+    from dsp_gym.backends.base import Clock
+    from dsp_gym.control.run import Hooks
+    from dsp_gym.control.serve.session import session
+
+    with session(
+        course.settings,
+        serve=course.serve,
+        mode=course.mode,
+        elsewhere=course.elsewhere,
+        journal=folder,
+        hooks=Hooks(printer.decided, printer.passed, printer.happened),
+        clock=Clock(stop=stop),
+    ) as shown:
+        live, names = shown.run, [seat.name for seat in shown.run.seats]
+        about = f"{live.spec.job}: {_what(course.mode, live.acting, names)}; journal {folder}"
+        printer.begin(about + _page(shown.server))
+        if course.once:
+            live.decide()
+        else:
+            live.run(course.steps, course.duration_s)
+        if stop.is_set() and not course.as_json:
+            typer.echo("\nInterrupted: a rescale under way is finished first.", err=True)
+
+
+def _drive_all(course: Course, folder: Path, printer: Printer, stop: threading.Event) -> None:
+    """A loop beside every job that a selector names."""
+    from dsp_gym.control.serve.fleet import fleet
+    from dsp_gym.control.start import acting_name, seat_names
+
+    settings = course.settings
+    with fleet(
+        settings,
+        serve=course.serve,
+        mode=course.mode,
+        journal=folder,
+        on_decision=lambda job, turn: printer.decided(turn, job),
+        on_turn=lambda job, turn: printer.passed(turn, job),
+        on_event=lambda job, event, body: printer.happened(event, body, job),
+        stop=stop,
+    ) as found:
+        what = _what(course.mode, acting_name(settings), seat_names(settings))
+        printer.begin(f"{found}: {what}; journals in {folder}{_page(found.server)}")
+        found.run(course.steps, course.duration_s, once=course.once)
+
+
+def _page(server: StatusServer | None) -> str:
+    return "" if server is None else f"; page at {server.url}"
+
+
+def _what(mode: Mode, acting: str, policies: list[str]) -> str:
+    """The mode in words."""
+    words = {
+        "off": "mode off, nobody is asked",
+        "shadow": f"mode shadow, {', '.join(policies)}; nothing is touched",
+        "advise": f"mode advise, {acting} says on the job what it would do",
+        "canary": f"mode canary, some decisions of {acting} are enacted",
+        "active": f"mode active, decisions of {acting} are enacted",
+    }
+    return words[mode]
