@@ -9,19 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.hashes import bytes_sha256
 
-__all__ = ["MANIFEST", "Document", "Manifest", "Migration", "other_version"]
+__all__ = ["MANIFEST", "Body", "Document", "Manifest", "Migration", "other_version"]
 
 MANIFEST = "manifest.json"
 
 Document = dict[str, object]
 """A JSON object as it was read, before anything is known of it."""
+
+Body = Mapping[str, Any]
+"""A JSON object whose keys depend on the kind of what it describes: an event, a journal's entry."""
 
 Migration = Callable[[Document], Document]
 """Brings a document to the next version."""

@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, get_args
+from typing import IO, Literal, get_args
 
 from dsp_gym.errors import SchemaError, StorageError
-from dsp_gym.records.base import other_version
+from dsp_gym.records.base import Body, other_version
 
 __all__ = ["JOURNAL_SCHEMA", "Entry", "Journal", "Kind", "read"]
 
@@ -45,7 +45,7 @@ class Entry:
     job: str
     kind: Kind
     policy: str | None
-    body: Mapping[str, Any]
+    body: Body
 
     def line(self) -> bytes:
         """The line as it stands in a segment."""
@@ -104,16 +104,15 @@ class Journal:
             self._lock.close()
             raise
 
-    def append(
-        self, kind: Kind, t_s: float, job: str, policy: str | None, body: Mapping[str, Any]
-    ) -> int:
+    def append(self, kind: Kind, t_s: float, job: str, policy: str | None, body: Body) -> int:
         """Adds an entry and returns its number; on disk when this returns, see `decision`.
 
         Numbers that are not finite become null, as on the wire.
         """
         if kind not in _KINDS:
             raise SchemaError(f"journals know no kind '{kind}'", remedy=f"Kinds: {_listed()}.")
-        entry = Entry(self._seq, float(t_s), job, kind, policy, _plain(body))
+        plain = {str(key): _plain(item) for key, item in body.items()}
+        entry = Entry(self._seq, float(t_s), job, kind, policy, plain)
         line = entry.line()
         stream = self._open_stream()
         if self._is_broken:
@@ -312,22 +311,23 @@ def _parsed(line: bytes) -> Entry:
     return Entry(**document)
 
 
-def _canonical(document: Mapping[str, Any]) -> bytes:
+def _canonical(document: Mapping[str, object]) -> bytes:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """The value made of what JSON knows; keys become strings, NaN and infinity null."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:  # most of a snapshot
         return value
-    if kind is float:
+    if isinstance(value, float) and kind is float:
         return value if math.isfinite(value) else None
-    if kind is dict:
+    if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):  # NumPy
-        return _plain(value.tolist())
+    tolist = getattr(value, "tolist", None)  # NumPy's
+    if tolist is not None:
+        return _plain(tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.records.base import MANIFEST, Manifest
+from dsp_gym.records.base import MANIFEST, Body, Manifest
 
 __all__ = [
     "MANIFEST",
@@ -98,7 +97,7 @@ class RecordingManifest(Manifest):
     )
     versions: dict[str, str] = Field(default_factory=dict, description="of what made it")
     plan_sha256: str | None = Field(None, description="of the plan it follows; none: no plan")
-    populated: dict[str, Any] | None = Field(
+    populated: Body | None = Field(
         None, description="savepoint that runs start from: location, bytes, seconds"
     )
     events: int = Field(0, ge=0, description="lines of events.jsonl")
@@ -119,7 +118,7 @@ class Event(ConfigModel):
     t_s: float = Field(description="seconds since the recording began")
     run: str = Field(description="name of the run; empty: before the first run")
     kind: EventKind = Field(description="what happened")
-    body: Mapping[str, Any] = Field(default_factory=dict, description="what is known of it")
+    body: Body = Field(default_factory=dict, description="what is known of it")
 
     def line(self) -> str:
         """As it stands in the file."""

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsp_gym.errors import MissingExtraError, SchemaError, StorageError
 from dsp_gym.metrics.samples import Samples
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
 __all__ = [
     "COLUMNS",
+    "pyarrow",
     "read_samples",
     "read_table",
     "stream_samples",
+    "write_parquet",
     "write_samples",
     "write_table",
 ]
@@ -27,9 +35,61 @@ ROWS_PER_GROUP = 65_536
 """Rows that are read at a time."""
 
 
+def pyarrow(purpose: str, extra: str = "spark") -> tuple[ModuleType, ModuleType]:
+    """Imports Arrow.
+
+    Args:
+        purpose: what needs it, for the error.
+        extra: of this distribution, that brings it.
+
+    Returns:
+        The modules `pyarrow` and `pyarrow.parquet`.
+
+    Raises:
+        MissingExtraError: They are not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise MissingExtraError(extra, purpose) from None
+    return pyarrow, pyarrow.parquet
+
+
+def write_parquet(file: Path, table: pa.Table, row_group_size: int | None = None) -> None:
+    """Writes a table beside its place first, synced, then renames it: no torn file can be met.
+
+    Raises:
+        StorageError: It cannot be written; what was there before is as it was.
+    """
+    _, parquet = pyarrow("writing Parquet")
+    temporary: str | None = None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        with os.fdopen(descriptor, "wb") as stream:
+            parquet.write_table(
+                table, stream, row_group_size=row_group_size, compression="zstd", version="2.6"
+            )
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, file)
+    except OSError as error:
+        raise StorageError(
+            f"cannot be written: {error.strerror or error}; nothing was left half-written",
+            file=file,
+            remedy="Free some space, or choose a folder that can be written to.",
+        ) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
 def write_samples(file: Path, job: str, samples: Samples) -> None:
     """Writes the samples of one run, whole or not at all."""
-    arrow, _ = _pyarrow("writing a recording")
+    arrow, _ = pyarrow("writing a recording", "flink")
     names = arrow.dictionary(arrow.int32(), arrow.string())
     columns = {
         "t_s": arrow.array(samples.t_s, arrow.float64()),
@@ -39,13 +99,14 @@ def write_samples(file: Path, job: str, samples: Samples) -> None:
         "metric": arrow.array(samples.metric.tolist(), arrow.string()).dictionary_encode(),
         "value": arrow.array(samples.value, arrow.float64(), from_pandas=False),
     }
-    _write(file, arrow.table(columns))
+    write_parquet(file, arrow.table(columns), ROWS_PER_GROUP)
 
 
-def write_table(file: Path, columns: Mapping[str, Any]) -> None:
+def write_table(file: Path, columns: Mapping[str, Iterable[object]]) -> None:
     """Writes columns of equal length, whole or not at all."""
-    arrow, _ = _pyarrow("writing a recording")
-    _write(file, arrow.table({name: arrow.array(values) for name, values in columns.items()}))
+    arrow, _ = pyarrow("writing a recording", "flink")
+    table = arrow.table({name: arrow.array(values) for name, values in columns.items()})
+    write_parquet(file, table, ROWS_PER_GROUP)
 
 
 def read_samples(file: Path) -> Samples:
@@ -62,7 +123,7 @@ def read_samples(file: Path) -> Samples:
 
 def stream_samples(file: Path) -> Iterator[Samples]:
     """The samples of one run in parts that fit in memory, in order."""
-    _, parquet = _pyarrow("reading a recording")
+    _, parquet = pyarrow("reading a recording", "flink")
     with _opened(parquet, file) as source:
         missing = [name for name in COLUMNS if name not in source.schema_arrow.names]
         if missing:
@@ -78,22 +139,22 @@ def stream_samples(file: Path) -> Iterator[Samples]:
             )
 
 
-def _names(column: Any) -> Any:
+def _names(column: pa.Array) -> NDArray[np.str_]:
     """A column of few different names as an array of strings, (N,)."""
     coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
     names = np.array(coded.dictionary.to_pylist(), dtype=np.str_)
     return names[coded.indices.to_numpy(zero_copy_only=False)] if len(names) else names
 
 
-def read_table(file: Path) -> dict[str, list[Any]]:
+def read_table(file: Path) -> dict[str, list[object]]:
     """Every column of a small file."""
-    _, parquet = _pyarrow("reading a recording")
+    _, parquet = pyarrow("reading a recording", "flink")
     with _opened(parquet, file) as source:
-        columns: dict[str, list[Any]] = source.read().to_pydict()
+        columns: dict[str, list[object]] = source.read().to_pydict()
     return columns
 
 
-def _opened(parquet: Any, file: Path) -> Any:
+def _opened(parquet: ModuleType, file: Path) -> ParquetFile:
     try:
         return parquet.ParquetFile(file)
     except FileNotFoundError:
@@ -102,36 +163,3 @@ def _opened(parquet: Any, file: Path) -> Any:
         ) from None
     except Exception as error:  # pyarrow's own errors share no base but ValueError and OSError
         raise StorageError(f"is no Parquet file: {error}", file=file) from None
-
-
-def _write(file: Path, table: Any) -> None:
-    """Beside the target first, synced, then renamed, so that no torn file can be met."""
-    _, parquet = _pyarrow("writing a recording")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            parquet.write_table(
-                table, stream, row_group_size=ROWS_PER_GROUP, compression="zstd", version="2.6"
-            )
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
-    except OSError as error:
-        raise StorageError(
-            f"cannot be written: {error.strerror or error}; nothing was left half-written",
-            file=file,
-            remedy="Free some space, or choose a folder that can be written to.",
-        ) from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def _pyarrow(purpose: str) -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise MissingExtraError("flink", purpose) from None
-    return pyarrow, pyarrow.parquet

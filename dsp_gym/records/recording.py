@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import increase
+from dsp_gym.records.base import Body
 from dsp_gym.records.hashes import file_sha256
 from dsp_gym.records.manifest import Event, RecordedLoad, RecordingManifest, RunRecord
 from dsp_gym.records.parquet import read_samples, read_table, stream_samples
@@ -101,7 +101,7 @@ class Recording:
     folder: Path
     manifest: RecordingManifest
     spec: JobSpec
-    environment: Mapping[str, Any]
+    environment: Mapping[str, object]
     events: tuple[Event, ...]
     runs: tuple[Run, ...]
 
@@ -144,7 +144,7 @@ class Recording:
             ]
         return found
 
-    def truth(self) -> dict[str, list[Any]] | None:
+    def truth(self) -> dict[str, list[object]] | None:
         """Per-tick outcome (`run`, `t_s`, ...) of a simulated recording; None for a real one."""
         file = self.folder / "outcome.parquet"
         return read_table(file) if file.exists() else None
@@ -186,7 +186,7 @@ def _run(folder: Path, spec: JobSpec, record: RunRecord, events: tuple[Event, ..
     )
 
 
-def _configuration(spec: JobSpec, body: Mapping[str, Any]) -> Configuration:
+def _configuration(spec: JobSpec, body: Body) -> Configuration:
     """Vertices in the job file's order, which JSON does not keep."""
     parallelism, level = body["parallelism"], body["memory_level"]
     names = [vertex.name for vertex in spec.vertices]

@@ -6,9 +6,9 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -22,7 +22,24 @@ from dsp_gym.records.manifest import Event, RecordedLoad, RecordingManifest, Run
 from dsp_gym.records.parquet import read_table, write_samples, write_table
 from dsp_gym.records.recording import Recording, gaps_in
 
-__all__ = ["RecordingWriter", "machine"]
+__all__ = ["EndedRun", "RecordingWriter", "machine"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndedRun:
+    """A run that has ended, as its recorder knows it. Times: seconds since the recording began."""
+
+    name: str  # unique; letters, digits, dots, dashes
+    configuration: Configuration  # what it began with
+    load: RecordedLoad
+    t_begin_s: float  # when it was submitted; events before it are an earlier attempt's
+    t_load_s: float  # when its load began
+    t_running_s: float | None  # when every subtask ran; None: never
+    t_end_s: float  # when it was stopped or failed
+    repeat: int = 0  # number among equal runs
+    seed: int = 0  # of load and records
+    attempt: int = 1
+    cause: str | None = None  # why it was aborted; None: it is complete
 
 
 class RecordingWriter:
@@ -41,7 +58,7 @@ class RecordingWriter:
         cls,
         folder: str | Path,
         spec: JobSpec,
-        environment: Mapping[str, Any],
+        environment: Mapping[str, object],
         *,
         started_unix_s: float | None = None,
         plan_sha256: str | None = None,
@@ -108,7 +125,7 @@ class RecordingWriter:
             if record.status == "complete" and (self.folder / record.samples).exists()
         }
 
-    def note(self, events: Sequence[Event], populated: Mapping[str, Any] | None = None) -> None:
+    def note(self, events: Sequence[Event], populated: Mapping[str, object] | None = None) -> None:
         """Keeps events that belong to no run, and the savepoint that runs start from."""
         self._events.extend(events)
         changed = {} if populated is None else {"populated": dict(populated)}
@@ -116,82 +133,67 @@ class RecordingWriter:
 
     def add(
         self,
-        name: str,
-        configuration: Configuration,
-        load: RecordedLoad,
+        run: EndedRun,
         samples: Samples,
         events: Sequence[Event],
-        *,
-        t_begin_s: float,
-        t_load_s: float,
-        t_running_s: float | None,
-        t_end_s: float,
-        repeat: int = 0,
-        seed: int = 0,
-        attempt: int = 1,
-        cause: str | None = None,
-        truth: Mapping[str, Any] | None = None,
+        truth: Mapping[str, Sequence[object]] | None = None,
     ) -> RunRecord:
         """Adds a run; one of the same name whose file was lost is replaced.
 
         Args:
-            name: unique; letters, digits, dots, dashes.
-            configuration: what it began with.
-            load: what was offered.
+            run: what is known of it beside its samples.
             samples: sorted, in seconds since the recording began.
             events: of this run.
-            t_begin_s: when it was submitted; events before it are an earlier attempt's.
-            t_load_s: when its load began.
-            t_running_s: when every subtask ran; None: never.
-            t_end_s: when it was stopped or failed.
-            repeat: number among equal runs.
-            seed: of load and records.
-            attempt: number of the attempt.
-            cause: why it was aborted; None: it is complete.
             truth: columns of `outcome.parquet` (simulations only).
+
+        Returns:
+            The run as the manifest names it.
+
+        Raises:
+            StorageError: A file cannot be written.
         """
-        file = f"samples/{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.parquet"
+        file = f"samples/{re.sub(r'[^A-Za-z0-9._-]', '_', run.name)}.parquet"
         write_samples(self.folder / file, self.spec.job, samples)
-        since_s = t_end_s if t_running_s is None else t_running_s
+        since_s = run.t_end_s if run.t_running_s is None else run.t_running_s
         record = RunRecord(
-            name=name,
-            parallelism=dict(configuration.parallelism),
-            memory_level=dict(configuration.memory_level),
-            load=load,
-            repeat=repeat,
-            seed=seed,
-            status="complete" if cause is None else "aborted",
-            cause=cause,
-            attempt=attempt,
-            t_begin_s=t_begin_s,
-            t_load_s=t_load_s,
-            t_running_s=t_running_s,
-            t_end_s=t_end_s,
+            name=run.name,
+            parallelism=dict(run.configuration.parallelism),
+            memory_level=dict(run.configuration.memory_level),
+            load=run.load,
+            repeat=run.repeat,
+            seed=run.seed,
+            status="complete" if run.cause is None else "aborted",
+            cause=run.cause,
+            attempt=run.attempt,
+            t_begin_s=run.t_begin_s,
+            t_load_s=run.t_load_s,
+            t_running_s=run.t_running_s,
+            t_end_s=run.t_end_s,
             samples=file,
             rows=len(samples),
             sha256=file_sha256(self.folder / file),
-            gaps=gaps_in(samples, since_s, t_end_s),
+            gaps=gaps_in(samples, since_s, run.t_end_s),
         )
         self._events.extend(events)
-        changed: dict[str, Any] = {
-            "runs": (*(run for run in self.manifest.runs if run.name != name), record)
-        }
         if truth is not None:
-            self._add_truth(name, truth)
-        self._commit(changed)
+            self._add_truth(run.name, truth)
+        self._commit({"runs": (*(r for r in self.manifest.runs if r.name != run.name), record)})
         return record
 
-    def _add_truth(self, name: str, truth: Mapping[str, Any]) -> None:
+    def _add_truth(self, name: str, truth: Mapping[str, Sequence[object]]) -> None:
         file = self.folder / "outcome.parquet"
         length = len(next(iter(truth.values())))
-        columns = {"run": [name] * length, **{key: list(truth[key]) for key in truth}}
+        columns: dict[str, list[object]] = {
+            "run": [name] * length,
+            **{key: list(truth[key]) for key in truth},
+        }
         if file.exists():
             before = read_table(file)
             keep = [i for i, run in enumerate(before["run"]) if run != name]
             columns = {key: [before[key][i] for i in keep] + columns[key] for key in columns}
         write_table(file, columns)
 
-    def _commit(self, changed: Mapping[str, Any]) -> None:
+    def _commit(self, changed: Mapping[str, object]) -> None:
         """Events first, in the order they came: the manifest says how many of them count."""
         text = "".join(event.line() for event in self._events)
         write_atomic(self.folder / "events.jsonl", text)
@@ -199,7 +201,7 @@ class RecordingWriter:
         self.manifest.write(self.folder)
 
 
-def machine() -> dict[str, Any]:
+def machine() -> dict[str, object]:
     """What this machine is."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {

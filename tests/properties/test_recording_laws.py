@@ -13,7 +13,7 @@ from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.records.manifest import RecordedLoad
 from dsp_gym.records.recording import Recording, gaps_in
-from dsp_gym.records.writer import RecordingWriter
+from dsp_gym.records.writer import EndedRun, RecordingWriter
 from tests.simulating import line
 
 SPEC = line()
@@ -43,10 +43,11 @@ def test_samples_come_back_and_part_where_asked(tmp_path_factory, given_rows, cu
     samples = Samples.of(given_rows)
     folder = tmp_path_factory.mktemp("recording") / "r"
     writer = RecordingWriter.create(folder, SPEC, {})
-    writer.add(
-        "a", Configuration.of_spec(SPEC), LOAD, samples, [], t_begin_s=0.0, t_load_s=0.0,
-        t_running_s=0.0, t_end_s=600.0,
+    run = EndedRun(
+        name="a", configuration=Configuration.of_spec(SPEC), load=LOAD,
+        t_begin_s=0.0, t_load_s=0.0, t_running_s=0.0, t_end_s=600.0,
     )  # fmt: skip
+    writer.add(run, samples, [])
     run = Recording.open(folder).run("a")
     assert same(run.samples(), samples)
     assert same(Samples.joined(run.stream()), samples)

@@ -18,7 +18,7 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import SAMPLE_S, Row, Samples
 from dsp_gym.records.manifest import Event, RecordedLoad, RunRecord
-from dsp_gym.records.writer import RecordingWriter
+from dsp_gym.records.writer import EndedRun, RecordingWriter
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.simulation.state import TRACE, S, X
 
@@ -80,20 +80,19 @@ class SimulatedRecording:
             "memory_level": dict(configuration.memory_level),
         }
         self._now_s += seconds
-        return self.writer.add(
-            name,
-            configuration,
-            load,
-            shifted,
-            [Event(t_s=began_s, run=name, kind="running", body=body)],
+        run = EndedRun(
+            name=name,
+            configuration=configuration,
+            load=load,
             t_begin_s=began_s,
             t_load_s=began_s,
             t_running_s=began_s,
             t_end_s=self._now_s,
             repeat=repeat,
             seed=seed,
-            truth=truth,
         )
+        began = Event(t_s=began_s, run=name, kind="running", body=body)
+        return self.writer.add(run, shifted, [began], truth)
 
 
 def simulated_samples(jobs: SimulatedJobs, seconds: int) -> Samples:

@@ -15,7 +15,7 @@ from dsp_gym.metrics.samples import Samples
 from dsp_gym.records import parquet
 from dsp_gym.records.manifest import Event, RecordedLoad, RecordingManifest
 from dsp_gym.records.recording import Recording, gaps_in
-from dsp_gym.records.writer import RecordingWriter, machine
+from dsp_gym.records.writer import EndedRun, RecordingWriter, machine
 from tests.simulating import exact, keyed
 
 SPEC = keyed()
@@ -33,12 +33,12 @@ def some_samples(since_s: float, until_s: float, value: float = 1.0) -> Samples:
 
 def add(writer: RecordingWriter, name: str, since_s: float = 0.0, **rest) -> None:
     until_s = since_s + 40
-    writer.add(
-        name, START, LOAD, rest.pop("samples", some_samples(since_s, until_s)),
-        [Event(t_s=since_s + 1, run=name, kind="running", body={"p": since_s})],
-        **{"t_begin_s": since_s, "t_load_s": since_s, "t_running_s": since_s, "t_end_s": until_s}
-        | rest,
-    )  # fmt: skip
+    samples = rest.pop("samples", some_samples(since_s, until_s))
+    truth = rest.pop("truth", None)
+    times = {"t_begin_s": since_s, "t_load_s": since_s, "t_running_s": since_s, "t_end_s": until_s}
+    run = EndedRun(**{"name": name, "configuration": START, "load": LOAD, **times, **rest})
+    began = Event(t_s=since_s + 1, run=name, kind="running", body={"p": since_s})
+    writer.add(run, samples, [began], truth)
 
 
 @pytest.fixture
@@ -204,10 +204,11 @@ def test_names_are_looked_up_with_a_hint(writer):
 def test_what_is_offered_can_be_told_from_when_the_job_ran(writer):
     load = RecordedLoad(name="step", steps=((0, 10.0), (20, 30.0)))
     for name, t_load_s in (("early", 0.0), ("late", 12.0)):
-        writer.add(
-            name, START, load, some_samples(0, 40), [], t_begin_s=0.0, t_load_s=t_load_s,
-            t_running_s=8.0, t_end_s=60.0,
+        run = EndedRun(
+            name=name, configuration=START, load=load,
+            t_begin_s=0.0, t_load_s=t_load_s, t_running_s=8.0, t_end_s=60.0,
         )  # fmt: skip
+        writer.add(run, some_samples(0, 40), [])
     early, late = Recording.open(writer.folder).runs
     assert early.offered == ((0.0, 10.0), (12.0, 30.0))
     assert late.offered == ((0.0, 0.0), (4.0, 10.0), (24.0, 30.0))
@@ -221,11 +222,12 @@ def test_what_is_offered_can_be_told_from_when_the_job_ran(writer):
 def test_a_configuration_that_changes_within_a_run_is_known_at_any_time(writer):
     wider = {**START.parallelism, "map": 3}
     body = {"parallelism": wider, "memory_level": dict(START.memory_level)}
-    writer.add(
-        "a", START, LOAD, some_samples(0, 40),
-        [Event(t_s=20.0, run="a", kind="running", body=body)],
+    run = EndedRun(
+        name="a", configuration=START, load=LOAD,
         t_begin_s=0.0, t_load_s=0.0, t_running_s=0.0, t_end_s=40.0,
     )  # fmt: skip
+    rescaled = Event(t_s=20.0, run="a", kind="running", body=body)
+    writer.add(run, some_samples(0, 40), [rescaled])
     run = Recording.open(writer.folder).run("a")
     assert run.configuration_at(19.0) == START
     assert run.configuration_at(20.0).parallelism == wider

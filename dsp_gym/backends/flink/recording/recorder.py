@@ -27,7 +27,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.records.manifest import Event, EventKind, RecordedLoad
-from dsp_gym.records.writer import RecordingWriter
+from dsp_gym.records.writer import EndedRun, RecordingWriter
 
 __all__ = ["STOP_S", "Progress", "Recorder", "Tell", "run_seconds"]
 
@@ -135,17 +135,11 @@ class Recorder:
             watched.note("failure", {"cause": cause})
         # A failed attempt is kept under a name of its own: later ones do not replace it.
         tried = sum(r.name.startswith(f"{run.name}.failed-") for r in self.writer.manifest.runs)
-        self.writer.add(
-            run.name if cause is None else f"{run.name}.failed-{tried + 1}",
-            run.configuration,
-            run.load,
-            samples,
-            [
-                event
-                if cause is None
-                else event.model_copy(update={"run": f"{run.name}.failed-{tried + 1}"})
-                for event in watched.events
-            ],
+        name = run.name if cause is None else f"{run.name}.failed-{tried + 1}"
+        ended = EndedRun(
+            name=name,
+            configuration=run.configuration,
+            load=run.load,
             t_begin_s=watched.t_begin_s,
             t_load_s=watched.t_load_s,
             t_running_s=watched.t_running_s,
@@ -155,6 +149,11 @@ class Recorder:
             attempt=attempt,
             cause=cause,
         )
+        events = [
+            event if cause is None else event.model_copy(update={"run": name})
+            for event in watched.events
+        ]
+        self.writer.add(ended, samples, events)
         return cause is None
 
     def _populated_savepoint(self) -> str | None:
