@@ -72,7 +72,7 @@ class LearnedPolicy:
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         """The best valid move of every vertex."""
         encoder = self._ready
-        scores = self._scores(encoder.encode(snapshot), encoder.layout.vertices)
+        scores = self.scores(encoder.encode(snapshot), encoder.layout.vertices)
         columns = snapshot.topology.max_vertices
         parallelism, level = action.targets(snapshot, self.document.ds2_utilization)
         valid = action.masks(parallelism, level).reshape(len(snapshot), columns, action.LOGITS)
@@ -123,7 +123,16 @@ class LearnedPolicy:
             raise RuntimeError("reset() comes first")
         return self._encoder
 
-    def _scores(self, observation: Floats32, vertices: int) -> Floats32:
+    def scores(self, observation: Floats32, vertices: int) -> Floats32:
+        """What the network says of encoded snapshots.
+
+        Args:
+            observation: (J, size) as the encoder gives it.
+            vertices: V, vertices per row.
+
+        Returns:
+            (J, V, LOGITS): the logits of every move of parallelism, then of memory.
+        """
         shape = self.document.network.for_vertices(vertices)
         flat = logits(self._weights, shape, observation)
         return flat.reshape(len(observation), vertices, action.LOGITS)

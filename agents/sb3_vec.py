@@ -16,7 +16,7 @@ from dsp_gym.envs.action import MEMORY_MOVES, MOVES
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.observation import LIMIT
 
-__all__ = ["Sb3VecEnv"]
+__all__ = ["Sb3VecEnv", "discounted_units"]
 
 Infos = list[dict[str, object]]
 Indices = int | Iterable[int] | None
@@ -86,7 +86,8 @@ class Sb3VecEnv(VecEnv):
             self._returns[done] = 0
             self._lengths[done] = 0
             observation = self.batch.reset(done)
-        return observation, self._learned_from(step.reward, step.terminated), done, infos
+        reward = discounted_units(step.reward, step.terminated, self.discount)
+        return observation, reward, done, infos
 
     def close(self) -> None:
         pass
@@ -128,11 +129,25 @@ class Sb3VecEnv(VecEnv):
         self._returns[:] = saved["returns"]
         self._lengths[:] = saved["lengths"]
 
-    def _learned_from(self, reward: Floats, terminated: Bools) -> Floats32:
-        if self.discount is None:
-            return reward.astype(np.float32)
-        scale = 1.0 - self.discount
-        return (reward * np.where(terminated, 1.0, scale)).astype(np.float32)
-
     def _rows(self, indices: Indices) -> list[int]:
         return list(self._get_indices(indices))
+
+
+def discounted_units(reward: Floats, terminated: Bools, discount: float | None) -> Floats32:
+    """Rewards in units of a discount, so that values are means of rewards.
+
+    A job that is given up is charged its last reward for ever: all rewards are below zero, and
+    giving up must not end them.
+
+    Args:
+        reward: (J,) of the last step.
+        terminated: (J,) jobs that were given up in it.
+        discount: of the learner; None: rewards as given.
+
+    Returns:
+        (J,) rewards to learn from.
+    """
+    if discount is None:
+        return reward.astype(np.float32)
+    scale = 1.0 - discount
+    return (reward * np.where(terminated, 1.0, scale)).astype(np.float32)

@@ -13,7 +13,7 @@ from agents.environment import training_batch, validation_batch
 from agents.export import export
 from agents.learned import LearnedConfig, LearnedPolicy
 from agents.learner import Learner, TrainingInterrupted
-from agents.sb3_vec import Sb3VecEnv
+from agents.sb3_vec import Sb3VecEnv, discounted_units
 from agents.training import train
 from dsp_gym.config.files import parse, read_yaml
 from dsp_gym.errors import ConfigError
@@ -96,7 +96,7 @@ def test_the_deployed_policy_decides_as_the_trained_one(tmp_path, encoder):
         network = learner.model.policy.features_extractor
         with torch.no_grad():
             expected = network(torch.from_numpy(observation))[:, :-1].numpy()
-        found = policy._scores(observation, batch.vertices).reshape(expected.shape)
+        found = policy.scores(observation, batch.vertices).reshape(expected.shape)
         np.testing.assert_allclose(found, expected, atol=1e-5)
         actions, _ = learner.model.predict(
             observation, deterministic=True, action_masks=batch.action_masks()
@@ -126,6 +126,7 @@ def test_looking_at_features_leaves_the_policy_as_it_was(tmp_path):
     assert set(policy.document.observation.quantiles) == set(features)
 
 
+@pytest.mark.slow
 def test_a_clone_of_a_teacher_agrees_with_it(tmp_path):
     config = an_experiment(
         warm_start={
@@ -184,8 +185,7 @@ def test_the_streams_of_two_seeds_share_no_episode():
 
 
 def test_a_job_given_up_is_charged_for_ever():
-    env = Sb3VecEnv(training_batch(an_experiment(), 2), discount=0.9)
-    found = env._learned_from(np.array([-2.0, -2.0]), np.array([False, True]))
+    found = discounted_units(np.array([-2.0, -2.0]), np.array([False, True]), 0.9)
     # -2 (1 - g) a decision, and the same for ever: -2 (1 - g) / (1 - g)
     np.testing.assert_allclose(found, [-0.2, -2.0], rtol=1e-6)
 

@@ -71,6 +71,7 @@ def test_it_is_recorded(benchmark, tmp_path):
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["hpa-cpu-tuned.yaml"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_found_and_resume_goes_on(benchmark, tmp_path):
     main = [sys.executable, "-c", "from dsp_gym.cli import main; main()"]
     run = [*main, "tune", "ds2", str(benchmark), "--no-track"]

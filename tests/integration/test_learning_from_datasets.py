@@ -101,15 +101,22 @@ def test_an_agent_imitates_a_dataset_without_a_step_of_its_own(dataset, tmp_path
 def test_learning_offline_comes_before_the_first_step_and_resumes_after_it(dataset, tmp_path):
     offline = {"dataset": str(dataset), "epochs": 3, "batch_size": 128}
     config = an_experiment(dataset, total_steps=32, offline=offline)
-    stages, told = [], {}
+    stages, losses, told = [], [], {}
+
+    def progress(stage, done, of, figures):
+        stages.append(stage)
+        if stage == "offline":
+            losses.append(figures["offline_loss"])
+
     learner = Learner(
-        config, 0, tmp_path,
-        progress=lambda stage, done, of, figures: stages.append(stage),
+        config, 0, tmp_path, progress=progress,
         record=lambda figures, step: told.update(figures),
     )  # fmt: skip
     learner.run()
     assert [*dict.fromkeys(stages)] == ["offline", "learn"]
-    assert told["offline/loss"] > 0
+    assert len(losses) == 3
+    assert np.isfinite(losses).all()
+    assert told["offline/loss"] == losses[-1]
     again = Learner(config, 0, tmp_path)
     again.run(resume=True)
     for name, weights in learner.weights().items():

@@ -20,6 +20,7 @@ from dsp_gym.studies.reproduce.demeter_autoscalers import (
 from dsp_gym.studies.reproduce.demeter_jobs import JOBS, job_files
 
 
+@pytest.mark.slow
 def test_rescales_and_late_rows_of_both_autoscalers_are_within_the_bars(data_folder):
     checks = demeter_autoscalers(data_folder)
     failed = [check for check in checks if check.failed]
@@ -27,12 +28,14 @@ def test_rescales_and_late_rows_of_both_autoscalers_are_within_the_bars(data_fol
     assert sum(check.passed is True for check in checks) == 7
 
 
+@pytest.mark.slow
 def test_shipped_job_files_are_what_the_fit_writes(data_folder):
     for name, text in job_files(data_folder).items():
         assert find("jobs", name).read_text(encoding="utf-8") == text
     assert set(job_files(data_folder)) == set(JOBS)
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_day_twice_and_another_seed_another(data_folder):
     setup = SETUPS["reactive"]
     first, again, other = (simulate(setup, data_folder, seed) for seed in (3, 3, 4))
@@ -56,8 +59,8 @@ def test_a_failure_stops_the_job_and_reads_again(read_again_s, more):
     failing = FailingJobs(jobs, [(100, 10)], read_again_s, 0.0)
     failing.advance(110)
     processed, pending = jobs.trace[0, :110, 1], jobs.trace[0, 109, 5]
-    assert processed[99] > 0
+    assert processed[99] == pytest.approx(30_000.0, rel=0.05)
     assert not processed[100:110].any()
     assert pending >= (10 + more) * 30_000.0
     failing.advance(60)
-    assert jobs.trace[0, 169, 1] > 0
+    assert jobs.trace[0, 169, 1] >= 30_000.0  # it catches up

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dsp_gym.studies.reproduce.flink_runs import flink_runs
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_real_flink_is_predicted_on_runs_held_out_of_the_fit(data_folder):

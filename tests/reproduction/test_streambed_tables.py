@@ -21,6 +21,8 @@ from dsp_gym.calibration.mst_tables import read_measurements
 from dsp_gym.cli import app
 from dsp_gym.job.placement import place, with_slot_memory
 
+pytestmark = pytest.mark.slow
+
 QUERIES = ("q1", "q5", "q11")
 ENOUGH_MIB = 2048
 BAR = 0.08

@@ -47,7 +47,8 @@ def test_what_makes_a_load_hard_for_everyone_cancels_in_a_difference():
     assert ds2.differences == {}
     found = ours.differences["cost"]
     assert (found.estimate, found.low, found.high) == pytest.approx((-2.0, -2.0, -2.0))
-    assert ours.metrics["cost"].high - ours.metrics["cost"].low > 0
+    alone = ours.metrics["cost"]
+    assert alone.low < alone.value < alone.high  # of one policy alone seeds make a difference
 
 
 def test_a_relative_difference_is_a_share_of_the_reference():

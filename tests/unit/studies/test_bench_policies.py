@@ -35,7 +35,8 @@ def test_it_prints_a_rate_for_the_batch_and_one_for_a_single_job(monkeypatch):
     )
     rates = json.loads(result.stdout)["rates"]
     assert [rate["bar"] for rate in rates] == [20_000.0, 1_000.0]
-    assert all(rate["median"] > 0 for rate in rates)
+    assert [(rate["runs"], rate["unit"]) for rate in rates] == 2 * [(1, "decisions/s")]
+    assert all(0 < rate["low"] == rate["median"] == rate["high"] for rate in rates)
 
 
 def test_an_unknown_policy_ends_with_a_suggestion():
