@@ -123,7 +123,11 @@ class MaskableVertexPolicy(_VertexPolicy, MaskableActorCriticPolicy):  # type: i
 
 
 def policy_arguments(shape: NetworkShape) -> dict[str, object]:
-    """`policy_kwargs` for either policy."""
+    """Makes the `policy_kwargs` of either policy.
+
+    Returns:
+        Arguments that Stable-Baselines3 hands to the policy.
+    """
     return {
         "features_extractor_class": network_class(shape),
         "features_extractor_kwargs": {"shape": shape},

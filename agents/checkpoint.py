@@ -64,14 +64,22 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def checkpoint_steps(folder: Path) -> int:
-    """Decisions a checkpoint has learned from; -1 where there is none."""
+    """Reads how far a checkpoint has learned.
+
+    Returns:
+        Decisions it has learned from; -1 without a checkpoint.
+    """
     if not has_checkpoint(folder):
         return -1
     return int(_document(folder)["tree"]["steps"])
 
 
 def read_checkpoint(folder: Path) -> Tree:
-    """What `write_checkpoint` was given."""
+    """Reads a checkpoint.
+
+    Returns:
+        The nested dicts of arrays and JSON values that `write_checkpoint` was given.
+    """
     document = _document(folder)
     try:
         arrays = load_tensors((folder / TENSORS).read_bytes())

@@ -33,7 +33,11 @@ class Demonstrations(NamedTuple):
 def demonstrate(
     batch: AutoscaleBatch, teacher: str, decisions: int, gamma: float
 ) -> Demonstrations:
-    """Runs a teacher through the batch, which has been seeded."""
+    """Runs a teacher through the batch, which has been seeded.
+
+    Returns:
+        The observations, moves and masks of every decision, and the returns after it.
+    """
     policy = without_words(make(teacher))
     seeds = batch.base_seeds
     observation = batch.reset()
@@ -62,9 +66,12 @@ def demonstrate(
 
 
 def discounted(rewards: Floats32, gamma: float) -> Floats32:
-    """Discounted returns of (T, J) rewards.
+    """Discounts rewards.
 
     Episodes end by the clock, so the future beyond the last one is taken to be like the mean.
+
+    Returns:
+        Returns of every step, (T, J).
     """
     future = np.full(rewards.shape[1], rewards.mean() / (1 - gamma), np.float32)
     returns = np.empty_like(rewards)
@@ -81,7 +88,7 @@ def clone(
     agent: AgentConfig,
     progress: Callable[[int, float], None] | None = None,
 ) -> float:
-    """Fits a policy to demonstrations; the share of moves it then gets right.
+    """Fits a policy to demonstrations.
 
     Args:
         policy: One of the policies of `agents.actor_critic`.
@@ -89,6 +96,9 @@ def clone(
         config: How long and how fast.
         agent: Weight of the critic, and whether moves are masked.
         progress: Told of each epoch: how many are done, and the loss.
+
+    Returns:
+        The share of the teacher's moves that the policy makes afterwards, 0 to 1.
     """
     masked = agent.algorithm == "maskable-ppo"
     optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)

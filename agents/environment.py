@@ -22,7 +22,11 @@ VALIDATION_SEED = 0x76616C
 def training_batch(
     config: ExperimentConfig, jobs: int, base_dir: str | Path | None = None
 ) -> AutoscaleBatch:
-    """Jobs on training loads, the experiment's jobs in turn."""
+    """Builds the jobs on training loads, the experiment's jobs in turn.
+
+    Returns:
+        A batch of `agent.n_envs` jobs.
+    """
     specs = [load_job(name) for name in config.jobs]
     rows = np.arange(jobs) % len(specs)
     return AutoscaleBatch(
@@ -39,9 +43,12 @@ def training_batch(
 def validation_batch(
     config: ExperimentConfig, base_dir: str | Path | None = None
 ) -> AutoscaleBatch:
-    """Jobs on validation loads, started as `dsp-gym evaluate` starts them.
+    """Builds the jobs on validation loads, started as `dsp-gym evaluate` starts them.
 
     Every reset after `seed` begins the same episodes.
+
+    Returns:
+        A batch with a row per episode, the jobs in turn.
     """
     specs = [load_job(name) for name in config.jobs]
     episodes = max(config.agent.eval_episodes, len(specs))

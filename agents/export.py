@@ -35,7 +35,11 @@ __all__ = ["config_text", "data_hashes", "export", "job_hashes", "versions"]
 
 
 def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -> Path:
-    """Writes the best agent of a learner."""
+    """Writes the best agent of a learner.
+
+    Returns:
+        The policy's folder.
+    """
     config, best = learner.config, learner.best
     document = PolicyDocument(
         schema=SCHEMA,
@@ -65,7 +69,11 @@ def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -
 
 
 def actor_weights(weights: dict[str, Floats32], learner: Learner) -> Weights:
-    """The weights that decide."""
+    """Leaves the critic behind: a deployed policy only acts.
+
+    Returns:
+        The actor's weights by name.
+    """
     return {name: weights[name] for name in parameters(learner.shape)}
 
 
@@ -76,7 +84,11 @@ def config_text(config: ExperimentConfig) -> str:
 
 
 def job_hashes(config: ExperimentConfig) -> dict[str, str]:
-    """The jobs by name, with a hash of everything their files say."""
+    """Hashes everything the job files say.
+
+    Returns:
+        The hash of each job by name.
+    """
     return {
         spec.job: _short_hash(spec.model_dump_json(by_alias=True).encode())
         for spec in map(load_job, config.jobs)
@@ -84,7 +96,11 @@ def job_hashes(config: ExperimentConfig) -> dict[str, str]:
 
 
 def data_hashes(config: ExperimentConfig, base_dir: str | Path | None = None) -> dict[str, str]:
-    """The recorded loads of all splits, with the hashes of their files."""
+    """Hashes the recorded loads of all splits.
+
+    Returns:
+        The hash of each file by its path.
+    """
     library = TraceLibrary(base_dir)
     paths = {
         node.path: library.find(node.path)
@@ -97,7 +113,11 @@ def data_hashes(config: ExperimentConfig, base_dir: str | Path | None = None) ->
 
 
 def versions() -> dict[str, str]:
-    """What the numbers depend on."""
+    """Lists the versions that the numbers depend on.
+
+    Returns:
+        Versions by package.
+    """
     packages = ("gymnasium", "numba", "numpy", "sb3-contrib", "stable-baselines3", "torch")
     return {
         "dsp-gym": __version__,
@@ -107,7 +127,11 @@ def versions() -> dict[str, str]:
 
 
 def card(document: PolicyDocument, config: ExperimentConfig) -> str:
-    """What people should know before they use the policy."""
+    """Writes the model card: what people should know before they use the policy.
+
+    Returns:
+        Markdown text.
+    """
     network, figures = document.network, document.validation
     loads = {name: [entry.name for entry in split.loads] for name, split in config.loads.splits()}
     datasets = datasets_of(config)

@@ -109,7 +109,11 @@ def write_folder(
 
 
 def replace_folder(target: Path, contents: Mapping[str, bytes]) -> Path:
-    """Writes files into a folder aside and puts it in place whole; an older one is replaced."""
+    """Writes files into a folder aside and puts it in place whole; an older one is replaced.
+
+    Returns:
+        The folder.
+    """
     aside: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +141,10 @@ def replace_folder(target: Path, contents: Mapping[str, bytes]) -> Path:
 
 
 def read_folder(folder: Path) -> tuple[PolicyDocument, Weights]:
-    """The document and the weights of a policy folder.
+    """Reads a policy folder.
+
+    Returns:
+        Its document, and its weights by name.
 
     Raises:
         PolicyError: A file is missing or damaged, or is of another schema.
@@ -195,7 +202,11 @@ def _read_document(file: Path) -> PolicyDocument:
 
 
 def describe(document: PolicyDocument) -> Mapping[str, object]:
-    """The facts of a policy that people ask for first."""
+    """The facts of a policy that people ask for first.
+
+    Returns:
+        Facts by name, as `dsp-gym policy show` prints them.
+    """
     network = document.network
     return {
         "name": document.name,

@@ -70,7 +70,11 @@ class LearnedPolicy:
         self._encoder = ObservationEncoder(jobs, vertices)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """The best valid move of every vertex."""
+        """Takes the best valid move of every vertex.
+
+        Returns:
+            The decision, (J, V), with each job's reason.
+        """
         encoder = self._ready
         scores = self.scores(encoder.encode(snapshot), encoder.layout.vertices)
         columns = snapshot.topology.max_vertices
@@ -94,9 +98,12 @@ class LearnedPolicy:
         return self.document.observation.quantiles
 
     def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[np.generic]]:
-        """The observation by feature, (J, V) or (J,), for the out-of-distribution guardrail.
+        """Splits the observation by feature, for the out-of-distribution guardrail.
 
         Leaves the memory of past snapshots as it is.
+
+        Returns:
+            Each feature by name, (J, V) or (J,).
         """
         encoder = self._ready
         memory = encoder.save()

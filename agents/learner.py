@@ -107,6 +107,9 @@ class Learner:
     def run(self, *, resume: bool = False) -> BestWeights:
         """Learns to the end, from the last checkpoint if asked.
 
+        Returns:
+            The best weights, with the step and the validation figures they were found at.
+
         Raises:
             TrainingInterrupted: `stop` was set; a checkpoint has been written.
         """
@@ -140,7 +143,11 @@ class Learner:
             self.best = BestWeights(steps, figures, self.weights())
 
     def weights(self) -> dict[str, Floats32]:
-        """The network's weights, by the names NumPy inference knows."""
+        """Copies the network's weights.
+
+        Returns:
+            Float32 arrays by the names that NumPy inference knows.
+        """
         network = self.model.policy.features_extractor
         return {key: value.numpy().copy() for key, value in network.state_dict().items()}
 
@@ -334,7 +341,11 @@ class _Callback(BaseCallback):
 
 
 def by_feature(observations: Floats32, vertices: int) -> tuple[Floats32, Floats32]:
-    """Vertex features (rows, Fv), padding left out, and job features (rows, Fj)."""
+    """Splits observations into features, padding left out.
+
+    Returns:
+        Vertex features (rows, Fv) and job features (rows, Fj).
+    """
     layout = ObservationLayout(vertices)
     vertex = observations[:, layout.vertex].reshape(-1, FV)
     return vertex[observations[:, layout.mask].reshape(-1) > 0], observations[:, layout.job]

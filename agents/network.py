@@ -42,7 +42,11 @@ class NetworkShape(NetworkConfig):
     job_features: int = Field(ge=1, description="features per job")
 
     def for_vertices(self, vertices: int) -> NetworkShape:
-        """The same network over a batch with another number of columns."""
+        """The same network over a batch with another number of columns.
+
+        Returns:
+            The shape with so many columns; the weights stay the same.
+        """
         return self.model_copy(update={"vertices": vertices})
 
     @property
@@ -55,9 +59,12 @@ class NetworkShape(NetworkConfig):
 def split_observation(
     shape: NetworkShape, observation: Floats32
 ) -> tuple[Floats32, Floats32, Floats32, Floats32]:
-    """Vertex features (B, V, Fv), job features (B, Fj), mask (B, V), adjacency (B, V, V).
+    """Splits observations of a batch of B rows.
 
     `adjacency[b, d, u]` is 1 where vertex `d` reads from vertex `u`.
+
+    Returns:
+        Vertex features (B, V, Fv), job features (B, Fj), mask (B, V), adjacency (B, V, V).
     """
     b, v = len(observation), shape.vertices
     job = v * shape.vertex_features
@@ -72,7 +79,11 @@ def split_observation(
 
 
 def logits(weights: Weights, shape: NetworkShape, observation: Floats32) -> Floats32:
-    """Logits (B, V * 10) of all moves of all vertices; padded vertices can only stay."""
+    """Runs the actor; padded vertices can only stay.
+
+    Returns:
+        Logits of all moves of all vertices, (B, V * 10).
+    """
     x, job, mask, adjacency = split_observation(shape, observation.astype(np.float32))
     x = _normalised(x, weights["vertex_shift"], weights["vertex_scale"]) * mask[..., None]
     job = _normalised(job, weights["job_shift"], weights["job_scale"])
@@ -87,7 +98,11 @@ def logits(weights: Weights, shape: NetworkShape, observation: Floats32) -> Floa
 
 
 def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the actor's weights."""
+    """Lists the actor's weights.
+
+    Returns:
+        Shapes by name.
+    """
     fv, fj = shape.vertex_features, shape.job_features
     wide, head = shape.hidden[0], shape.hidden[-1]
     found: dict[str, tuple[int, ...]] = {

@@ -36,6 +36,9 @@ LARGEST_WEIGHT = 20.0
 def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitions:
     """The transitions an experiment learns from.
 
+    Returns:
+        The transitions, with observations (N, size) and actions (N, V, 2).
+
     Raises:
         DatasetError: The dataset does not fit the experiment, or no row is left of it.
     """
@@ -58,13 +61,17 @@ def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitio
 
 
 def datasets_of(config: ExperimentConfig) -> list[str]:
-    """The folders of the datasets an experiment learns from."""
+    """Folders, in the experiment's order."""
     chosen = (config.agent.warm_start, config.agent.offline)
     return sorted({part.dataset for part in chosen if part is not None and part.dataset})
 
 
 def dataset_hashes(config: ExperimentConfig) -> dict[str, str]:
-    """The datasets an experiment learns from, with the hashes of their content."""
+    """The datasets an experiment learns from, with the hashes of their content.
+
+    Returns:
+        The hash of each dataset's content by folder.
+    """
     return {
         folder: DatasetManifest.read(folder).content_sha256[:16] for folder in datasets_of(config)
     }
@@ -73,9 +80,12 @@ def dataset_hashes(config: ExperimentConfig) -> dict[str, str]:
 def demonstrated(
     seen: Transitions, config: ExperimentConfig, min_propensity: float
 ) -> Demonstrations:
-    """Decisions to imitate: those their policy meant, explorations left out; and what they earn.
+    """Picks the decisions to imitate: those their policy meant, explorations left out.
 
     A decision whose propensity is not known is taken to be meant.
+
+    Returns:
+        The demonstrations, and what they earn.
     """
     gamma, rewards = config.agent.gamma, _rewards(seen, config)
     # Episodes end by the clock, so the future beyond is taken to be like the mean; one that was

@@ -48,7 +48,11 @@ class Sb3VecEnv(VecEnv):
         )
 
     def seed(self, seed: int | None = None) -> list[int | None]:
-        """Streams of episodes for the next reset; two seeds share none."""
+        """Seeds the streams of episodes for the next reset; two seeds share none.
+
+        Returns:
+            The seed of each row.
+        """
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self._seeds = [seed * self.num_envs + row for row in range(self.num_envs)]
@@ -116,7 +120,11 @@ class Sb3VecEnv(VecEnv):
         return [False] * len(self._rows(indices))
 
     def save(self) -> Tree:
-        """Everything the next step depends on, exact."""
+        """Everything the next step depends on, exact.
+
+        Returns:
+            Arrays and JSON values; `load` continues exactly.
+        """
         return {
             "batch": self.batch.save(),
             "returns": self._returns.copy(),

@@ -8,7 +8,7 @@ __all__ = ["agent"]
 
 
 def agent(pick: Pick) -> dict[str, object]:
-    """PPO's hyper-parameters; names as in an experiment's `agent` section.
+    """Values by name, as in an experiment's `agent` section.
 
     The size of a rollout and the network stay as the experiment has them: they trade speed, not
     only quality, and a trial would take ten times as long as its neighbour.

@@ -73,6 +73,10 @@ def train(
         tracker: Records the run.
         base_dir: Folder that relative trace paths start from.
 
+    Returns:
+        The best seed's policy folder, the validation figures of every seed, the recorded run and
+        the registered model.
+
     Raises:
         TrainingInterrupted: Ctrl-C; a checkpoint has been written.
     """

@@ -78,6 +78,9 @@ def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfi
         config: The experiment.
         file: What it wrote; what is shipped for the experiment if None.
 
+    Returns:
+        The policy's configuration.
+
     Raises:
         ConfigError: The file holds no policy, or one that was tuned on something else.
     """
@@ -90,7 +93,11 @@ def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfi
 
 
 def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
-    """What a training of the experiment left, one agent per seed."""
+    """Lists the agents that a training of the experiment left, one per seed.
+
+    Returns:
+        Entrants named `seed-N`, inside the experiment's guardrails.
+    """
     return [
         Entrant(
             policy=str(runs / f"seed-{seed}" / "policy"),
@@ -104,7 +111,11 @@ def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
 def claim(
     config: ExperimentConfig, agents: list[Entrant], tuned: PolicyConfig, jobs: tuple[str, ...] = ()
 ) -> ClaimDocument:
-    """Agents against DS2, tuned DS2 and both Justins on the experiment's job; other jobs beside."""
+    """Compares agents with DS2, tuned DS2 and both Justins, on the experiment's and other jobs.
+
+    Returns:
+        One verdict per job and rival, with what it was measured on.
+    """
     others: tuple[str | PolicyConfig, ...] = ("ds2", tuned, "justin-paper", "justin-artifact")
     names = ("ds2", "ds2-tuned", "justin-paper", "justin-artifact")
     rivals = [Entrant(policy=p, name=n) for p, n in zip(others, names, strict=True)]

@@ -54,7 +54,11 @@ Say = Callable[[str], object]
 def cloning(
     config: ExperimentConfig, runs: Path, say: Say = lambda text: None
 ) -> dict[str, object]:
-    """The clone of every seed and its teacher on the same unseen loads, without guardrails."""
+    """Runs the clone of every seed and its teacher on the same unseen loads, without guardrails.
+
+    Returns:
+        The relative change of cost and SLO seconds, and whether it is within the bar.
+    """
     clones = [
         Entrant(policy=str(runs / f"seed-{seed}" / "policy"), name=f"seed-{seed}")
         for seed in config.agent.seeds
@@ -120,6 +124,9 @@ def offline(
         resume: Go on from what is there.
         say: Told how far it is.
 
+    Returns:
+        The figures, and whether the claim holds.
+
     Raises:
         TrainingInterrupted: Ctrl-C; what was learned is kept.
     """
@@ -168,7 +175,10 @@ def offline(
 
 
 def steps_to(steps: Sequence[float] | Floats, curve: Floats, threshold: float) -> float | None:
-    """The first of the steps from which the score is at the threshold or above; None: never.
+    """Finds the first step from which the score is at the threshold or above.
+
+    Returns:
+        Own steps; None if the score never gets there.
 
     >>> steps_to([0, 10, 20], np.array([-3.0, -2.0, -1.0]), -2.5)
     10.0

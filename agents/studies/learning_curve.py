@@ -53,6 +53,9 @@ def learning_curve(
         until: Own steps; the curve ends with the first evaluation there or after.
         told: Told how far it is.
 
+    Returns:
+        The mean return on the validation loads by own steps.
+
     Raises:
         TrainingInterrupted: Ctrl-C; a checkpoint has been written.
         ConfigError: What `folder` holds was learned by another experiment, or from other data.

@@ -37,9 +37,12 @@ class Agreement:
 
 
 def linear_model(compared: Sequence[Compared]) -> RateOf:
-    """DS2's view: capacity in proportion to the tasks, from the single-task run, no memory.
+    """Builds DS2's view: capacity in proportion to the tasks, memory without effect.
 
     The single-task run is the fitted one with the fewest tasks; of several, that with most memory.
+
+    Returns:
+        A function that predicts the rate of a configuration, records/s.
     """
     base = min(
         (c for c in compared if c.in_fit and c.seen.saturated),
@@ -61,6 +64,9 @@ def agreement(
         groups: comparisons of one job each; pairs of two fitted runs are left out.
         repeat_cv: relative spread of repeats.
         linear: the linear model of each group.
+
+    Returns:
+        Kendall's tau and the pairs it counts; None if no pair differs enough.
     """
     trades: list[tuple[float, float, float]] = []
     others: list[tuple[float, float, float]] = []

@@ -54,11 +54,19 @@ class CalibrationConfig(ConfigModel):
         return self
 
     def folders(self) -> tuple[Path, ...]:
-        """The recordings' folders, with the data folder filled in."""
+        """Lists the recordings' folders, with the data folder filled in.
+
+        Returns:
+            Folders in the configured order.
+        """
         return tuple(_folder(name) for name in self.recordings)
 
     def dataset_folders(self) -> tuple[Path, ...]:
-        """The datasets' folders, likewise."""
+        """Lists the datasets' folders, with the data folder filled in.
+
+        Returns:
+            Folders in the configured order.
+        """
         return tuple(_folder(name) for name in self.datasets)
 
 

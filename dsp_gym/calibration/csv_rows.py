@@ -14,6 +14,9 @@ __all__ = ["read_rows"]
 def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     """The rows of a table with a header; fields are text, empty where nothing is said.
 
+    Returns:
+        One dict per row; fields are text, empty if the cell is.
+
     Raises:
         ConfigError: The file cannot be read, or has no such column.
     """

@@ -109,6 +109,9 @@ def measured_dataset(
         spec: the job.
         runs: names of the runs, as globs.
 
+    Returns:
+        The runs, their steady parts, and the times of their rescales.
+
     Raises:
         DatasetError: It holds no window of the job in which every vertex was measured.
     """

@@ -50,14 +50,21 @@ class Errors:
 
 
 def compare(model: JobModel, seen: Sequence[SteadyPart], fitted: frozenset[str]) -> list[Compared]:
-    """Every observation with its prediction."""
+    """Compares every steady part with the model.
+
+    Returns:
+        The parts with their predictions, in the same order.
+    """
     return [Compared(o, model.predict(o), o.run in fitted) for o in seen]
 
 
 def errors_of(spec: JobSpec, compared: Sequence[Compared]) -> Errors:
-    """The errors over the given comparisons.
+    """Adds up comparisons.
 
     Sources and sinks are left out of busyness: they wait nearly always, which anything predicts.
+
+    Returns:
+        Errors of the rate, busyness, hit rate and read latency; None where nothing was measured.
     """
     operators = [v.name for v in spec.vertices if v.kind == "operator"]
     rate = [abs(c.rate_error) for c in compared if c.at_capacity]

@@ -70,10 +70,13 @@ class Fit:
 
 
 def fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
-    """The job with its numbers fitted to what was seen.
+    """Fits a job's numbers to its measured parts.
 
     The form of the efficiency curve is the one with the least cost, two more charged for its
     parameter (Akaike). Aborted runs are found by their residual and left out once.
+
+    Returns:
+        The fitted job, each number with its interval, and the runs left out.
 
     Raises:
         MetricsError: There is nothing to fit to.

@@ -48,7 +48,11 @@ class JobModel:
         self.read_spread = dict(read_spread or {})
 
     def predict(self, seen: SteadyPart) -> Prediction:
-        """The steady state of the observation's configuration under its offered load."""
+        """Predicts the steady state of a part's configuration under its offered load.
+
+        Returns:
+            Rate in records/s, and by vertex busyness, hit rate and read latency.
+        """
         tables = self.tables
         p = np.array([seen.parallelism.get(v.name, v.parallelism) for v in self.order])
         level = np.array([seen.level.get(v.name, -1) for v in self.order])
@@ -78,7 +82,10 @@ class JobModel:
 
 
 def mixture_median(fast_share: float, fast: float, slow: float, slow_spread: float) -> float:
-    """Median of a latency that is fast or slow, both log-normal, given their means.
+    """Takes the median of a latency that is fast or slow, both log-normal, given their means.
+
+    Returns:
+        The median, in the unit of the means.
 
     >>> round(mixture_median(1.0, 4.0, 100.0, 0.5), 1)  # the median is below the mean
     3.8

@@ -91,7 +91,11 @@ class MstFit:
 
 
 def fit_measurements(measurements: Measurements, slots_per_taskmanager: int = 16) -> MstFit:
-    """The model of a query: memory that is enough, the form, then everything together."""
+    """Fits the model of a query: memory that is enough, the form, then everything together.
+
+    Returns:
+        The model, the forms that were compared, and the memory per slot that is enough, MiB.
+    """
     enough = _enough_mib(measurements, slots_per_taskmanager)
     fed = [run for run in measurements.runs if run.memory_mib >= enough]
     choices = _choices(measurements, fed, slots_per_taskmanager)

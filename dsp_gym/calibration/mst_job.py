@@ -25,18 +25,25 @@ _KEY_GROUPS = 32768
 
 
 def job_spec(text: str, name: str) -> JobSpec:
-    """The job the text describes, checked like any job file."""
+    """Reads the text of a job file.
+
+    Returns:
+        The job, checked like any job file.
+    """
     return files.parse(JobSpec, parse_yaml(text, file=name), name)
 
 
 def job_text(fit: MstFit, job: str, tables: Sequence[str], command: str) -> str:
-    """The job file.
+    """Writes the job file.
 
     Args:
         fit: the fitted query.
         job: its name.
         tables: names of the tables it was fitted to.
         command: what makes the file again.
+
+    Returns:
+        YAML text.
     """
     runs = fit.measurements.runs
     largest = max(runs, key=lambda run: run.mst_per_s)
@@ -68,10 +75,13 @@ def job_text(fit: MstFit, job: str, tables: Sequence[str], command: str) -> str:
 
 
 def selectivities(operators: Sequence[MeasuredOperator], ratio: Sequence[float]) -> list[float]:
-    """Records out per record in, such that every operator gets its measured input rate.
+    """Chooses selectivities such that every operator gets its measured input rate.
 
     What an operator puts out is what a reader of its output alone gets; where it is only read
     together with others, each of those passes on what it gets, scaled to the sum measured.
+
+    Returns:
+        Records out per record in, by operator.
     """
     shares = source_shares(operators, ratio)
     into = [shares.get(v, ratio[v]) for v in range(len(operators))]
@@ -93,7 +103,7 @@ def selectivities(operators: Sequence[MeasuredOperator], ratio: Sequence[float])
 def source_shares(
     operators: Sequence[MeasuredOperator], ratio: Sequence[float]
 ) -> dict[int, float]:
-    """Share of the job's rate each source puts out."""
+    """The share of the job's rate by source, by its place among the operators."""
     sources = [v for v, operator in enumerate(operators) if operator.is_source]
     total = sum(ratio[v] for v in sources)
     return {v: ratio[v] / total if total else 1 / len(sources) for v in sources}

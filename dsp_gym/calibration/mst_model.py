@@ -80,7 +80,7 @@ class MstModel:
     slots_per_taskmanager: int = 16
 
     def mst_per_s(self, parallelism: Sequence[int], memory_mib: float) -> float:
-        """Largest load the configuration carries."""
+        """Largest load the configuration carries, records/s."""
         carried = [
             self.useful(v, parallelism[v]) / (self._seconds(v, memory_mib) * self.ratio[v])
             for v in self.working
@@ -90,14 +90,14 @@ class MstModel:
         return min(carried) * (1 - self.contention * (used - 1))
 
     def useful(self, v: int, p: int) -> float:
-        """Linear-equivalent tasks of p, made non-decreasing as `job.scaling.useful_tasks`."""
+        """Linear-equivalent tasks of p tasks, non-decreasing in p as `job.scaling.useful_tasks`."""
         form, a, b = self.efficiency(v)
         q = np.arange(1.0, p + 1)
         kept: Floats = q * share_kept(form, a, b, q)
         return float(kept.max())
 
     def efficiency(self, v: int) -> tuple[str, float, float]:
-        """Form and parameters of an operator's efficiency."""
+        """Name of an operator's efficiency form, and its two parameters."""
         if v in self.few_keys:
             return "contention", self.few_keys_a, 0.0
         if self.memory is not None and v == self.memory.operator:
@@ -114,7 +114,12 @@ class MstModel:
 
 
 def cache_mib(slot_memory_mib: float, slots: int) -> float:
-    """Block cache of a slot, as `dsp-gym mst --slot-memory-mib` gives it to state that is read."""
+    """Block cache of a slot, as `dsp-gym mst --slot-memory-mib` gives it to state that is read.
+
+    Returns:
+        Block cache of a slot, MiB, as `dsp-gym mst --slot-memory-mib` gives it to state that is
+        read.
+    """
     return flink_split(managed_mib_per_slot(slot_memory_mib, slots), writes=False)[1]
 
 
@@ -124,7 +129,11 @@ def keyed(operator: MeasuredOperator) -> bool:
 
 
 def behind_windows(measurements: Measurements) -> tuple[int, ...]:
-    """Keyed operators downstream of a window: they may see the few keys of one firing at a time."""
+    """Finds keyed operators downstream of a window: one firing may hit few keys at a time.
+
+    Returns:
+        Their places among the operators.
+    """
     behind: set[int] = set()
     found = []
     for v, operator in enumerate(measurements.operators):

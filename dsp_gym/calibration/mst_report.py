@@ -62,7 +62,11 @@ class MstReport:
         return asdict(self) | {"rows": rows, "median_error": self.median_error}
 
     def render_html(self) -> str:
-        """One page that needs nothing else."""
+        """One page that needs nothing else.
+
+        Returns:
+            HTML of one page without outside references.
+        """
         left_out = "not known" if self.left_out_error is None else f"{self.left_out_error:.1%}"
         facts = [
             ("query", self.query),
@@ -111,7 +115,7 @@ class MstReport:
 
 
 def report_of(fit: MstFit, spec: JobSpec) -> MstReport:
-    """The report of a fit and the job file made of it."""
+    """The report of a fit and of the job file made from it."""
     model, measurements = fit.model, fit.measurements
     chosen = next((c for c in fit.choices if c.form == model.form), None)
     return MstReport(

@@ -103,7 +103,11 @@ class Measurements:
 
 
 def gather(runs: Sequence[MstRun]) -> list[MstCell]:
-    """Repeats of the same memory and parallelism together, in the order of both."""
+    """Gathers repeats of the same memory and parallelism.
+
+    Returns:
+        Cells, ordered by memory and parallelism.
+    """
     found: dict[tuple[float, tuple[int, ...]], list[MstRun]] = {}
     for run in runs:
         found.setdefault(run.configuration, []).append(run)
@@ -117,6 +121,9 @@ def read_measurements(mst: Path, operator_rates: Path, query: str) -> Measuremen
         mst: CSV with `MST_COLUMNS`; `slot_budget` and `suspect` are used where they are there.
         operator_rates: CSV with `OPERATOR_COLUMNS`; `ship` is used where it is there.
         query: value of the column `query`.
+
+    Returns:
+        The query's operators and runs.
 
     Raises:
         ConfigError: A column or the query is missing, a number is none, or the runs of the query

@@ -22,10 +22,13 @@ class Noise:
 
 
 def noise(seen: Sequence[SteadyPart]) -> Noise:
-    """Scatter of the rate between samples, and between repeats of saturated runs.
+    """Measures the scatter of the rate between samples, and between repeats of saturated runs.
 
     Where no configuration was run twice, the two halves of each run stand in for repeats: their
     log ratio has twice the variance of one half, which has twice that of the run.
+
+    Returns:
+        Coefficients of variation; None without enough of either.
     """
     spreads = [o.spread for o in seen if np.isfinite(o.spread)]
     within = float(np.median(spreads)) if spreads else None

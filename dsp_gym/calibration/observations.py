@@ -79,12 +79,20 @@ class SteadyPart:
 
 
 def observe_all(runs: Sequence[MeasuredRun]) -> list[SteadyPart]:
-    """The observations of every run that was not aborted."""
+    """Finds the steady parts of every run that was not aborted.
+
+    Returns:
+        The parts, run by run.
+    """
     return [found for run in runs if run.complete for found in observe(run)]
 
 
 def observe(run: MeasuredRun) -> list[SteadyPart]:
-    """The steady parts of one run; none where it is too short or its sources did not report."""
+    """Finds the steady parts of one run.
+
+    Returns:
+        The parts in order of time; empty if the run is too short or its sources did not report.
+    """
     if not len(run.samples):
         return []
     end_s = float(run.samples.t_s[-1])

@@ -43,18 +43,22 @@ class Parameter:
         return f"{self.vertex}.{self.field}"
 
     def encode(self, value: float) -> float:
-        """On the scale that is fitted."""
+        """The value on the scale of the fit."""
         return math.log(value) if self.log else value
 
     def decode(self, x: float) -> float:
-        """In the unit of the job file."""
+        """The value in the unit of the job file."""
         return float(min(self.high, max(self.low, math.exp(x) if self.log else x)))
 
 
 def free_parameters(
     spec: JobSpec, form: EfficiencyForm, seen: Sequence[SteadyPart]
 ) -> list[Parameter]:
-    """What is fitted for a job: every cost, and what the configurations seen can tell apart."""
+    """Lists the numbers to fit: every cost, and those that the seen configurations can tell apart.
+
+    Returns:
+        Parameters with their priors and bounds.
+    """
     found = []
     for vertex in spec.topological_order():
         found.append(
@@ -126,7 +130,11 @@ def _of_state(vertex: Vertex, several: bool) -> list[Parameter]:
 def with_parameters(
     spec: JobSpec, values: Mapping[Parameter, float], form: EfficiencyForm = "linear"
 ) -> tuple[JobSpec, dict[str, float]]:
-    """The job with fitted numbers set, and the read spreads, which no job file holds."""
+    """Sets fitted numbers.
+
+    Returns:
+        The job, and the read spread by vertex, which no job file holds.
+    """
     spreads, vertices = {}, []
     for vertex in spec.vertices:
         own = {p.field: value for p, value in values.items() if p.vertex == vertex.name}

@@ -24,6 +24,9 @@ def parts_of(run: Run, latency: Latency = "median") -> list[MeasuredRun]:
     Args:
         run: the run.
         latency: what the recording's state latencies are.
+
+    Returns:
+        The parts in order of time; the run itself if it has no rescale.
     """
     if not run.complete or math.isnan(run.t_running_s):
         configured = run.configuration

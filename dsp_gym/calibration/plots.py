@@ -18,7 +18,11 @@ Points = list[tuple[float, float, bool]]
 
 
 def figures(compared: Sequence[Compared]) -> Html:
-    """Rate, busyness, hit rate and read latency, predicted over seen, as one `<svg>`."""
+    """Plots rate, busyness, hit rate and read latency, predicted over measured.
+
+    Returns:
+        One `<svg>`.
+    """
     panels: list[tuple[str, Points, bool]] = [
         (
             "rate, records/s",

@@ -44,6 +44,9 @@ def calibrate(
         on_step: told what is being done.
         opened: opens a dataset; needed where the calibration names some.
 
+    Returns:
+        The fitted job with its errors on fitted and held-out runs.
+
     Raises:
         ConfigError: No run has a name that is asked for.
         DatasetError: A dataset shows nothing steady of the job.
@@ -66,7 +69,11 @@ def calibrate(
 
 
 def measured_runs(spec: JobSpec, config: CalibrationConfig) -> list[MeasuredRun]:
-    """The runs a calibration names, from every recording."""
+    """Reads the runs that a calibration names, from every recording.
+
+    Returns:
+        The runs, aborted ones included.
+    """
     found = [named for folder in config.folders() for named in _runs_of(folder, spec)]
     wanted = [
         (run, latency)
@@ -97,7 +104,11 @@ def calibrate_runs(
     runs: Sequence[MeasuredRun],
     stored: Sequence[MeasuredDataset] = (),
 ) -> CalibrationReport:
-    """Fits a job to runs at hand, and to what datasets show of others."""
+    """Fits a job to runs at hand, and to the steady parts that datasets hold of others.
+
+    Returns:
+        The fitted job with its errors.
+    """
     seen = [*observe_all(runs), *(o for dataset in stored for o in dataset.seen)]
     runs = [*runs, *(run for dataset in stored for run in dataset.runs)]
     names = fitted_runs(config, runs, seen)

@@ -69,12 +69,16 @@ class CalibrationReport:
         )
 
     def facts(self) -> list[list[str]]:
-        """Errors on fitted and on held-out runs, for a table of three columns."""
+        """Lists the errors on fitted and on held-out runs.
+
+        Returns:
+            Rows of three columns.
+        """
         rows = (_error_row("fitted", self.fitted_errors), _error_row("", self.held_out_errors))
         return [list(row) for row in zip(_ERROR_COLUMNS, *rows, strict=True)][1:]
 
     def notes(self) -> list[str]:
-        """What a reader must know before using the job file."""
+        """Sentences that a reader must know before using the job file."""
         found = [f"left out as aborted: {name}" for name in (*self.aborted, *self.fit.outliers)]
         kept = [p.name for p in self.fit.parameters if not p.identified]
         if kept:
@@ -89,6 +93,9 @@ class CalibrationReport:
 
     def render_html(self) -> str:
         """The report as one page.
+
+        Returns:
+            HTML of one page without outside references.
 
         Raises:
             MissingExtraError: Matplotlib, which draws the figures, is not installed.

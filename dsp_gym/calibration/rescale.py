@@ -27,11 +27,14 @@ class RescaleTimes:
 
 
 def rescale_times(runs: Sequence[MeasuredRun], seen: Sequence[SteadyPart]) -> RescaleTimes:
-    """Outage, savepoint rate and buffered records.
+    """Measures outage, savepoint rate and buffered records.
 
     A savepoint's barrier queues behind the records in the buffers. So the stop of a job that keeps
     up takes the savepoint, and that of a saturated job the draining of its buffers besides: with
     the rate seen, that is how many records they held.
+
+    Returns:
+        Quantiles and rates; None where no run shows them.
     """
     last = {o.run: o for o in seen}
     whole = [run for run in runs if run.complete]
@@ -78,7 +81,7 @@ def _receivers(run: MeasuredRun) -> int:
 
 
 def with_rescale(spec: JobSpec, times: RescaleTimes) -> JobSpec:
-    """The job with what the runs show of starting and stopping."""
+    """The job with the measured times of starting and stopping."""
     update: dict[str, object] = {}
     if times.outage_s is not None:
         update["outage_s"] = times.outage_s

@@ -24,7 +24,11 @@ GridPoint = tuple[float, float]
 def fitted_runs(
     config: CalibrationConfig, runs: Sequence[MeasuredRun], seen: Sequence[SteadyPart]
 ) -> frozenset[str]:
-    """Names of the runs that are fitted."""
+    """Chooses the runs to fit; the others are held out.
+
+    Returns:
+        Their names.
+    """
     whole = [run for run in runs if run.complete]
     if config.fit == "all":
         return frozenset(run.name for run in whole)

@@ -33,6 +33,9 @@ def calibrate_series(
         policy: whose outages; needed with `outages`.
         not_run: a run of that policy to leave out, for checks.
         slot_memory_mib: TaskManager process memory / slots.
+
+    Returns:
+        The report, which holds the fit and the job file.
     """
     fit = fit_series(read_series(series), read_profiles(profiles))
     used = [series.name, profiles.name]

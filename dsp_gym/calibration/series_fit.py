@@ -61,12 +61,16 @@ class SeriesFit:
     warnings: tuple[str, ...]
 
     def capacity_at(self, slots: Floats | float) -> Floats:
-        """Warm capacity with so many slots."""
+        """Warm capacity with so many slots, records/s."""
         return np.asarray(self.capacity_per_s * (np.asarray(slots) / self.slots) ** (1 - self.loss))
 
 
 def fit_series(series: MeasuredSeries, profiles: Sequence[Profile]) -> SeriesFit:
-    """The job as the series and the profiles show it."""
+    """Fits a job to a series and profiles.
+
+    Returns:
+        The fit, without outages.
+    """
     slots = int(np.nanmax(np.round(series.slots)))
     warnings: list[str] = []
     loss = _loss(profiles, warnings)
@@ -120,7 +124,11 @@ def fit_warm_up_after_rescales(
 def catch_up_s(
     fit: SeriesFit, warm_up: WarmUp, load_per_s: Floats, outage_s: Floats, slots: Floats
 ) -> Floats:
-    """Seconds until the log is read after outages, by second; `CATCH_UP_S` where it is not."""
+    """Computes how long the log takes to be read after outages.
+
+    Returns:
+        Seconds of each, in whole seconds; `CATCH_UP_S` if it is not read by then.
+    """
     backlog, done = load_per_s * outage_s, np.zeros_like(load_per_s)
     taken_s = np.full(len(load_per_s), float(CATCH_UP_S))
     capacity = fit.capacity_at(slots)

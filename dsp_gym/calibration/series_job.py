@@ -20,7 +20,11 @@ END_TO_END_SLO_S = 2.0
 
 
 def job_text(fit: SeriesFit, job: str, used: Sequence[str], slot_memory_mib: float) -> str:
-    """The job file."""
+    """Writes the job file.
+
+    Returns:
+        YAML text.
+    """
     managed = managed_mib_per_slot(slot_memory_mib, 1)
     cache = flink_split(managed, writes=False)[1]
     working_set = min(fit.warm_up.records * BLOCK_BYTES / 2**20, 0.95 * cache)

@@ -34,7 +34,7 @@ class SeriesReport:
         return self.fit.warnings
 
     def facts(self) -> list[tuple[str, str]]:
-        """Name and value of what was found."""
+        """Name and value of every fitted number."""
         fit = self.fit
         found = [
             ("slots", str(fit.slots)),
@@ -55,7 +55,11 @@ class SeriesReport:
         return {"job": self.job, "used": list(self.used)} | asdict(self.fit)
 
     def render_html(self) -> str:
-        """One page that needs nothing else."""
+        """One page that needs nothing else.
+
+        Returns:
+            HTML of one page without outside references.
+        """
         return page(
             f"{self.job}: calibrated from a series",
             f"From {', '.join(self.used)}.",

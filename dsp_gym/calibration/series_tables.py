@@ -78,11 +78,15 @@ class MeasuredSeries:
         return float(np.nansum(self.throughput_per_s * self.samples))
 
     def late(self, latency_s: float) -> Bools:
-        """Rows whose latency is above the bound, or missing."""
+        """Rows (T,) whose latency is above the bound, or missing."""
         return np.asarray(np.isnan(self.latency_s) | (self.latency_s > latency_s))
 
     def every_second(self, factor: float = 1.0) -> Floats:
-        """Offered records/s of each second, interpolated between the rows' middles."""
+        """Interpolates the offered rate between the rows' middles.
+
+        Returns:
+            Records/s of each second.
+        """
         known = ~np.isnan(self.offered_per_s)
         seconds = np.arange(len(self.t_s) * self.step_s) + self.t_s[0]
         middle = self.t_s[known] + self.step_s / 2
@@ -117,7 +121,11 @@ class RecordedOutage:
 
 
 def read_series(file: Path) -> MeasuredSeries:
-    """The rows of a series, in order of time."""
+    """Reads a series.
+
+    Returns:
+        Its rows as arrays (T,), in order of time.
+    """
     rows = read_rows(file, SERIES_COLUMNS)
     columns = [np.array([_number(row, c, file) for row in rows]) for c in SERIES_COLUMNS]
     columns[SERIES_COLUMNS.index("latency_ms")] /= 1000
@@ -133,7 +141,7 @@ def read_series(file: Path) -> MeasuredSeries:
 
 
 def read_profiles(file: Path) -> list[Profile]:
-    """The profiling runs."""
+    """The profiling runs, in the file's order."""
     found = []
     for row in read_rows(file, PROFILE_COLUMNS):
         values = {column: _number(row, column, file) for column in PROFILE_COLUMNS}
@@ -152,7 +160,7 @@ def read_profiles(file: Path) -> list[Profile]:
 
 
 def read_outages(file: Path) -> list[RecordedOutage]:
-    """The outages of every run."""
+    """The outages of every run, in the file's order."""
     return [
         RecordedOutage(
             row["policy"],

@@ -37,7 +37,11 @@ class Skew:
 
 
 def skew(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[Skew]:
-    """Every vertex at every parallelism above one that was seen."""
+    """Compares the busiest subtask with the mean, at every measured parallelism above one.
+
+    Returns:
+        One entry per vertex and parallelism.
+    """
     tables = compile_jobs([spec])
     found = []
     for column, vertex in enumerate(spec.topological_order()):

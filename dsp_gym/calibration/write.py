@@ -21,7 +21,7 @@ Section = dict[str, Any]
 
 
 def job_yaml(fit: Fit, spec: JobSpec, times: RescaleTimes, runs: int, script: str) -> str:
-    """The text of a job file.
+    """Writes the job file.
 
     Args:
         fit: the fit.
@@ -29,6 +29,9 @@ def job_yaml(fit: Fit, spec: JobSpec, times: RescaleTimes, runs: int, script: st
         times: where its rescale section comes from.
         runs: how many runs were fitted.
         script: the command that gives these numbers.
+
+    Returns:
+        YAML text; every fitted number names its source and interval.
     """
     document: Section = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     document["used_in_fit"] = [f"{runs} recorded runs"]

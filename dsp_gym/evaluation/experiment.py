@@ -302,7 +302,7 @@ class ExperimentConfig(ConfigModel):
         return self
 
     def benchmark(self, trained: str | Path | None = None) -> BenchmarkConfig:
-        """The comparison this experiment asks for, with the trained policy when there is one."""
+        """The experiment's comparison, with the trained policy if there is one."""
         entrants = list(self.evaluation.policies)
         if trained is not None:
             entrants.append(

@@ -18,9 +18,12 @@ ABOUT_A_JOB = {"description", "used_in_fit", "fit_script", "flink"}
 
 
 def fingerprint(config: BenchmarkConfig) -> str:
-    """Of jobs, loads, splits, seeds, SLO, prices and everything else that a run depends on.
+    """Hashes jobs, loads, splits, seeds, SLO, prices and everything else that a run depends on.
 
     Policies are left out, since a benchmark stays the same when more of them take part.
+
+    Returns:
+        16 hexadecimal digits.
     """
     measured = config.model_dump(
         mode="json",

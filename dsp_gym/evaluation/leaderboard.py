@@ -52,7 +52,11 @@ class Standing:
 
 
 def standings(card: Scorecard) -> tuple[Standing, ...]:
-    """One row per policy, best first, what knows the load on top."""
+    """Ranks the policies.
+
+    Returns:
+        One row per policy, best first; those that know the load on top, without a rank.
+    """
     config = parse(BenchmarkConfig, card.config, "scorecard")
     found = [_standing(card, config, policy) for policy in card.policies]
     knowing = [one for one in found if one.policy in KNOWING]
@@ -129,6 +133,9 @@ def with_everyone(config: BenchmarkConfig, name: str, tuned: Path | None = None)
         config: The benchmark.
         name: What it is called.
         tuned: Folder of policies that `dsp-gym tune` wrote; those that are shipped if None.
+
+    Returns:
+        The benchmark with more entrants.
     """
     labels = [entrant.name for entrant in config.policies]
     more = [
@@ -235,7 +242,11 @@ def _explained(card: Scorecard, name: str) -> list[str]:
 
 
 def render_markdown(card: Scorecard, name: str) -> str:
-    """The page of the documentation."""
+    """Renders the page of the documentation.
+
+    Returns:
+        Markdown text.
+    """
     found = standings(card)
     head, rows = _by_job(card, found)
     return "\n".join(
@@ -262,7 +273,11 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def render_html(card: Scorecard, name: str) -> str:
-    """The same as one page that needs nothing else."""
+    """The same as one page that needs nothing else.
+
+    Returns:
+        The same page as HTML without outside references.
+    """
     found = standings(card)
     head, rows = _by_job(card, found)
     return page(

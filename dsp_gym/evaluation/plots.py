@@ -28,7 +28,11 @@ BAR_METRICS: dict[str, str] = {
 
 
 def bars(scorecard: Scorecard, job: str) -> Html:
-    """Interquartile means with their intervals, one bar per policy, as SVG."""
+    """Draws interquartile means with their intervals, one bar per policy.
+
+    Returns:
+        One `<svg>`.
+    """
     policies = scorecard.policies
     places = range(len(policies))
     with _figure(3.4 * len(BAR_METRICS), 0.7 + 0.34 * len(policies), f"bars {job}") as drawn:
@@ -53,7 +57,11 @@ def bars(scorecard: Scorecard, job: str) -> Html:
 
 
 def timelines(scorecard: Scorecard, job: str) -> Html:
-    """One run per policy over time, policies side by side, as SVG."""
+    """Draws one run per policy over time, policies side by side.
+
+    Returns:
+        One `<svg>`.
+    """
     runs = [run for run in scorecard.timelines if run.job == job]
     with _figure(2.9 * max(len(runs), 2), 6.4, f"time {job}") as drawn:
         grid = drawn.subplots(4, len(runs), sharex=True, sharey="row", squeeze=False)

@@ -71,6 +71,9 @@ def summary(
         scorecard: The scorecard.
         job: Which job.
         intervals: Metrics shown with their intervals; a terminal has no room for all.
+
+    Returns:
+        Column names, and rows of text.
     """
     found = [scorecard.row(policy, job) for policy in scorecard.policies]
     rows = [
@@ -157,6 +160,9 @@ def write_report(scorecard: Scorecard, folder: str | Path) -> dict[str, Path]:
 
 def render_html(scorecard: Scorecard) -> str:
     """The whole report as one page without any outside reference.
+
+    Returns:
+        HTML of one page.
 
     Raises:
         MissingExtraError: Matplotlib, which draws the figures, is not installed.

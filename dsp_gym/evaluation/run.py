@@ -92,7 +92,7 @@ class Share:
         return len(self.runs)
 
     def split(self, size: int) -> list[Share]:
-        """The same in shares of at most so many runs."""
+        """Shares of at most so many runs, in order."""
         return [
             replace(
                 self,
@@ -159,7 +159,11 @@ def evaluate(
 
 
 def play(share: Share, observer: OnStep | None = None) -> ShareResult:
-    """Plays the runs of a share as one batch."""
+    """Plays the runs of a share as one batch.
+
+    Returns:
+        The cells and timelines of the runs, and what was possible on them.
+    """
     config, runs, entrant = share.config, share.runs, share.entrant
     policy = make(entrant.policy)
     chain = build_for(policy, entrant.guardrails)
@@ -193,7 +197,7 @@ def _shares(config: BenchmarkConfig, runs: _Runs) -> list[Share]:
 
 
 def entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
-    """The policies that are run: those of the config, and the best plan where it is installed."""
+    """The config's policies, and the best plan if it is installed."""
     named = [entrant.name for entrant in config.policies]
     if not config.clairvoyant or PLAN in named or not is_installed(PLAN):
         return config.policies
@@ -233,7 +237,7 @@ def _steps(
 
 
 def simulation_seed(cell: LoadCell) -> int:
-    """The seed of outages, noise and faults under a load: its own for each load and seed."""
+    """The seed of outages, noise and faults: its own for each load and seed."""
     sequence = np.random.SeedSequence([cell.seed, zlib.crc32(cell.name.encode())])
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
@@ -273,7 +277,7 @@ def _start(topology: Topology, runs: _Runs, config: BenchmarkConfig) -> Ints | N
 
 
 def benchmark_job(name: str, config: BenchmarkConfig) -> JobSpec:
-    """A job as a benchmark runs it: with the bound and prices that hold for all its jobs."""
+    """The job with the SLO bound and the prices that hold for all jobs of the benchmark."""
     changes: dict[str, Slo | Prices] = {}
     if config.slo_latency_s is not None:
         changes["slo"] = Slo(latency_s=config.slo_latency_s)

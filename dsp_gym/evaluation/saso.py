@@ -18,7 +18,10 @@ CHANGE = 0.2
 
 
 def load_changes(rates: Floats, threshold: float = CHANGE) -> list[int]:
-    """Intervals at which the load has left the one before by more than a share; the first is one.
+    """Finds the intervals at which the load has moved by more than a share since the last change.
+
+    Returns:
+        Interval numbers; the first one is always among them.
 
     >>> load_changes(np.array([100, 110, 119, 121, 121, 90]))
     [0, 3, 5]
@@ -62,6 +65,9 @@ def overshoot(changes: list[int], rescales: Floats, subtasks: Floats) -> float:
         changes: Intervals at which the load changed.
         rescales: Rescales started in each interval.
         subtasks: Subtasks decided on for each interval.
+
+    Returns:
+        A ratio; 1 without an overshoot.
     """
     standing = _standing(rescales, subtasks)
     ratios = []

@@ -178,7 +178,11 @@ class Scorecard(ConfigModel):
 
     @classmethod
     def from_json(cls, text: str, file: str = "scorecard") -> Scorecard:
-        """Reads what `to_json` wrote; refuses another version."""
+        """Reads what `to_json` wrote; refuses another version.
+
+        Returns:
+            The scorecard.
+        """
         try:
             document = json.loads(text)
         except json.JSONDecodeError as error:
@@ -195,7 +199,7 @@ class Scorecard(ConfigModel):
         return parse(cls, document, file)
 
     def to_csv(self) -> str:
-        """Every run as one line, interventions by guardrail in columns `trips.NAME`."""
+        """One line per run, interventions by guardrail in columns `trips.NAME`."""
         guardrails = sorted({name for cell in self.cells for name in cell.trips})
         header = ["policy", "job", "load", "seed", *EPISODE_METRICS, "bound", "peak"]
         header += [f"trips.{name}" for name in guardrails]
@@ -229,6 +233,9 @@ def score(
         reference: The policy to compare with, or None.
         confidence: Of intervals and bounds.
         resamples: Of the bootstrap.
+
+    Returns:
+        Rows in the order of jobs, then policies.
     """
     how = _Resampling(resamples, confidence)
     policies = dict.fromkeys(cell.policy for cell in cells)

@@ -111,6 +111,9 @@ def stratified_bootstrap(
         n: Resamples; 2,000 puts the ends of a 95 % interval within about 3 % of its width.
         confidence: Share of intervals that hold the true value.
         seed: Seed of the resampling.
+
+    Returns:
+        The interval of the statistic.
     """
     scores = _checked(values, dimensions=2)
     loads, seeds = scores.shape
@@ -147,6 +150,9 @@ def paired_difference(
         n: Resamples.
         confidence: Of the two-sided interval, and of each one-sided bound.
         seed: Seed of the resampling.
+
+    Returns:
+        The difference first minus second, with its interval and one-sided bounds.
     """
     one, other = _checked(first, dimensions=2), _checked(second, dimensions=2)
     if one.shape[0] != other.shape[0]:
@@ -189,6 +195,9 @@ def ratio_of_means(
         n: Resamples.
         confidence: Of the interval.
         seed: Seed of the resampling.
+
+    Returns:
+        The ratio, and its interval.
     """
     one, other = _checked(part, dimensions=2), _checked(whole, dimensions=2)
     loads, seeds = one.shape

@@ -8,7 +8,10 @@ __all__ = ["NullTracker", "Tracker", "flatten", "open_tracker"]
 
 
 def open_tracker(uri: str | None, experiment: str) -> Tracker:
-    """The tracker of a store; the one that records nothing when `uri` is None.
+    """Opens the tracker of a store.
+
+    Returns:
+        The tracker; the one that records nothing if `uri` is None.
 
     Raises:
         MissingExtraError: MLflow is not installed.

@@ -28,7 +28,11 @@ class Tracker(Protocol):
         """Keeps a copy of a file, or of a folder's content, under a folder of the record."""
 
     def register(self, folder: Path, model: str, alias: str | None) -> str | None:
-        """Puts a policy folder into the model registry; the address it can be pulled from."""
+        """Puts a policy folder into the model registry.
+
+        Returns:
+            The address it can be pulled from; None if nothing is recorded.
+        """
 
     def end(self, status: str = "FINISHED") -> None:
         """Ends the run: FINISHED, FAILED or KILLED."""
@@ -59,7 +63,7 @@ class NullTracker:
 
 
 def flatten(document: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """A nested document with dotted keys.
+    """Values by dotted key.
 
     >>> flatten({"agent": {"gamma": 0.97, "seeds": [0, 1]}})
     {'agent.gamma': 0.97, 'agent.seeds': [0, 1]}

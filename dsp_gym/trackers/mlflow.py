@@ -156,6 +156,9 @@ def pull(address: str, into: Path, uri: str = DEFAULT_URI, *, replace: bool = Fa
         uri: The registry.
         replace: A policy folder may be there; once the other is fetched, it goes.
 
+    Returns:
+        The folder.
+
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
         StorageError: Something is there that may not be replaced.
@@ -194,7 +197,10 @@ def tag_version(address: str, tags: Mapping[str, str], uri: str = DEFAULT_URI) -
 
 
 def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
-    """Moves an alias to a version; returns the version's tags, its last verdict among them.
+    """Moves an alias to a version.
+
+    Returns:
+        The version's tags, among them its last verdict.
 
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
@@ -209,7 +215,11 @@ def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
 
 
 def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> TrackedRun:
-    """Fetches the record of a run, with all its files, into a folder that does not exist yet."""
+    """Fetches the record of a run, with all its files, into a folder that does not exist yet.
+
+    Returns:
+        The record.
+    """
     from mlflow.exceptions import MlflowException
 
     _refuse_missing_store(uri)

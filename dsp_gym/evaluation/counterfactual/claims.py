@@ -185,7 +185,11 @@ def claim_of(
     decided: Decided | None,
     course: Course,
 ) -> Claim:
-    """The claim about one policy; without figures if the model is not trusted."""
+    """Makes the claim about one policy; without figures if the model is not trusted.
+
+    Returns:
+        Figures with their intervals, agreement with the observed run, guardrail trips, failures.
+    """
     figures: dict[str, Estimated] = {}
     if not error.beyond(trust):
         saved = 1.0 - predicted["cost_per_h"] / incumbent["cost_per_h"]

@@ -95,16 +95,23 @@ class Course:
         return bool(np.isfinite(self.outcome["latency_p95_s"]).any())
 
     def next_up(self) -> Ints:
-        """Of each slot the first from it on in which the job is up; itself where none is, (K,)."""
+        """Finds, for each slot, the first one from it on in which the job is up.
+
+        Returns:
+            Slots (K,); the slot itself if there is none.
+        """
         slots = np.arange(len(self))
         after = np.minimum.accumulate(np.where(self.up, slots, len(self))[::-1])[::-1]
         return np.where(after < len(self), after, slots)
 
     def segments(self, gap_intervals: float = 3.0, least: int = 10) -> list[slice]:
-        """Stretches without a gap, each long enough to say something.
+        """Cuts the course into stretches without a gap, each of at least `least` slots.
 
         A slot whose outcome is unknown ends a stretch: the load of that time is not known. Where
         the log is looked at, a stretch begins with a backlog that was seen.
+
+        Returns:
+            Slices over the slots.
         """
         known = np.isfinite(self.outcome["arrived"]) & (self.outcome["seconds"] > 0)
         owed = np.isfinite(self.pending).any(axis=1)
@@ -127,6 +134,9 @@ def read_course(folder: str | Path, job: str | None = None) -> Course:
     Args:
         folder: of the journal.
         job: which one; None: the only one.
+
+    Returns:
+        The observed run as arrays over its decision slots.
 
     Raises:
         SchemaError: The journal holds no decisions, or several jobs and none is named.

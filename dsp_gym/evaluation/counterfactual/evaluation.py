@@ -77,7 +77,7 @@ class CounterfactualEvaluation:
     notes: tuple[str, ...]
 
     def to_json(self) -> str:
-        """The document; numbers that are not finite are null."""
+        """The document as JSON text; numbers that are not finite are null."""
         document = {
             "schema": SCHEMA,
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},

@@ -110,6 +110,9 @@ def forward(
         guardrails: what its decisions pass through.
         window: over which samples snapshots are averaged, as in the run.
         seeds: how many times, with other service times, outages and noise each time.
+
+    Returns:
+        Outcomes (K, S) and configurations (K, S, V) of every interval.
     """
     jobs = _started(spec, course, part, window, seeds)
     measured = (
@@ -192,10 +195,13 @@ def _columns(course: Course, spec: JobSpec) -> list[int]:
 
 
 def arrival_rates(course: Course, part: slice, before_s: int) -> Floats:
-    """Records/s offered in each second, from so long before a stretch to its end.
+    """Reconstructs the offered load from `before_s` seconds before a stretch to its end.
 
     Known is how many arrived from sample to sample; where a journal does not tell, from the newest
     sample at the begin of an interval to the one at its end.
+
+    Returns:
+        Records/s of each second.
     """
     ends = slot_ends_s(course, part)
     points = [_counted(course, k) for k in range(part.start, part.stop)]
@@ -216,7 +222,7 @@ def arrival_rates(course: Course, part: slice, before_s: int) -> Floats:
 
 
 def slot_ends_s(course: Course, part: slice) -> Ints:
-    """When each interval of a stretch ends, whole seconds after its first decision, (K,)."""
+    """The end of each interval of a stretch, whole seconds after its first decision, (K,)."""
     first, last = course.t_s[part.start], part.stop - 1
     ends = course.t_s[part.start + 1 : part.stop + 1] - first
     if part.stop == len(course):

@@ -68,7 +68,11 @@ class MeasuredJobs(SelfContained):
         self._ages: Floats = np.zeros((kept, len(jobs)))
 
     def snapshot(self) -> MetricsSnapshot:
-        """What is seen now."""
+        """What is seen now.
+
+        Returns:
+            The simulated jobs' metrics.
+        """
         return self.jobs.snapshot()
 
     def apply(self, guarded: GuardedDecision) -> None:
@@ -94,9 +98,12 @@ class MeasuredJobs(SelfContained):
             begin_outage(tables, state, self.topology.row[j], j, self.jobs.parameters)
 
     def advance(self, seconds: int) -> Outcome:
-        """Let the jobs run; returns what would be measured of it.
+        """Lets the jobs run and measures them as a real collector would.
 
         Samples are 5 s apart, the last one as old as it was in this interval of the real job.
+
+        Returns:
+            The measured outcome, (J,) each.
         """
         age_s = min(round(float(next(self._sampled, 0.0))), seconds - 1)
         late, samples, latency = (np.zeros(len(self.jobs)) for _ in range(3))

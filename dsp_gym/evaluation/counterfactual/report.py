@@ -85,7 +85,11 @@ def verdict_rows(evaluated: CounterfactualEvaluation, policy: str) -> list[tuple
 
 
 def write_page(evaluated: CounterfactualEvaluation, file: Path) -> Path:
-    """Writes the page, whole or not at all; plots need Matplotlib."""
+    """Writes the page, whole or not at all; plots need Matplotlib.
+
+    Returns:
+        The file.
+    """
     watched = (
         f"{evaluated.days:.2f} days, {evaluated.decisions} decisions, {evaluated.coverage:.1%} of "
         f"the decision slots covered, {evaluated.held} slots without a snapshot or an answer."

@@ -14,10 +14,13 @@ __all__ = ["down_share", "observed_outages_s", "with_observed_outages"]
 
 
 def observed_outages_s(course: Course, spec: JobSpec) -> dict[int, float]:
-    """For how long the log was not read in each rescale that was seen, restore excluded, s.
+    """Measures how long the log was not read in each observed rescale, restore excluded.
 
     By the slot whose decision asked for it. A job that is stopped with a savepoint reads no more
     from the moment it is asked to; where the journal tells, the savepoint's time counts, too.
+
+    Returns:
+        Seconds by the slot whose decision asked for it.
     """
     found = {}
     for before, stopping_s, outage_s in _rescales(course):
@@ -27,9 +30,12 @@ def observed_outages_s(course: Course, spec: JobSpec) -> dict[int, float]:
 
 
 def down_share(course: Course) -> float | None:
-    """Which part of the rescales the job was down; None where no savepoint's time is known.
+    """Measures which part of the rescales the job was down; the rest is savepoints.
 
     While it is asked to stop, what is in its buffers still gets through.
+
+    Returns:
+        A share, 0 to 1; None without a savepoint of known duration.
     """
     if not len(course.savepoints):
         return None
@@ -51,10 +57,13 @@ def _rescales(course: Course) -> Iterator[tuple[int, float, float]]:
 
 
 def with_observed_outages(spec: JobSpec, course: Course) -> JobSpec:
-    """The job with the outages that were observed, where there were any.
+    """Replaces the job's outages by the observed ones, if there are any.
 
     Every policy's rescales are drawn from them: how long this cluster takes to bring the job back
     is no property of a policy.
+
+    Returns:
+        The job.
     """
     outages = list(observed_outages_s(course, spec).values())
     if not outages:

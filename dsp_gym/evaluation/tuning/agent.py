@@ -22,7 +22,11 @@ HELD_OUT = 0.2
 
 
 def with_held_out_seeds(loads: LoadSet) -> LoadSet:
-    """The training loads alone: their last fifth of seeds takes the place of validation."""
+    """Keeps the training loads alone; their last fifth of seeds takes the place of validation.
+
+    Returns:
+        The loads.
+    """
     seeds = loads.train.seeds if loads.train is not None else None
     if loads.train is None or seeds is None or len(seeds) < 2:
         raise ConfigError(

@@ -54,10 +54,10 @@ class Objective(Protocol):
     """Judges parameters."""
 
     def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
-        """Runs them on training loads."""
+        """How good the parameters are on training loads."""
 
     def about(self) -> dict[str, object]:
-        """What a score depends on, as it stands in the record of where parameters come from."""
+        """Facts that the score depends on, for the record of where parameters come from."""
 
 
 def training_benchmark(config: BenchmarkConfig | ExperimentConfig, seeds: int) -> BenchmarkConfig:
@@ -66,6 +66,9 @@ def training_benchmark(config: BenchmarkConfig | ExperimentConfig, seeds: int) -
     Args:
         config: The benchmark or experiment.
         seeds: Seeds of each load, the first ones.
+
+    Returns:
+        The benchmark without its other splits.
     """
     whole = config.benchmark() if isinstance(config, ExperimentConfig) else config
     split = whole.loads.train

@@ -17,7 +17,11 @@ __all__ = ["provenance", "write_experiment", "write_policy"]
 
 
 def provenance(best: BestTrial, about: Mapping[str, object], seed: int) -> dict[str, object]:
-    """Where parameters come from, and how much better than the default they did there."""
+    """Records where parameters come from, and how much better than the default they did there.
+
+    Returns:
+        The record, as it stands in the policy's file.
+    """
     return {
         **about,
         "trials": best.trials,
@@ -31,13 +35,21 @@ def provenance(best: BestTrial, about: Mapping[str, object], seed: int) -> dict[
 
 
 def write_policy(file: Path, policy: PolicyConfig, record: Mapping[str, object]) -> Path:
-    """A policy's file; whole or not at all."""
+    """Writes a policy's file, whole or not at all.
+
+    Returns:
+        The file.
+    """
     document = policy.model_copy(update={"provenance": dict(record)})
     return write_atomic(file, _comment(_summary(record)) + _yaml(document.model_dump(mode="json")))
 
 
 def write_experiment(file: Path, config: ExperimentConfig, record: Mapping[str, object]) -> Path:
-    """An experiment with tuned hyper-parameters; the record stands above it, as a comment."""
+    """Writes an experiment with tuned hyper-parameters, its record above it as a comment.
+
+    Returns:
+        The file.
+    """
     head = _comment(f"{_summary(record)}\n{_yaml({'provenance': dict(record)})}")
     return write_atomic(file, head + _yaml(config.model_dump(mode="json", by_alias=True)))
 

@@ -45,6 +45,9 @@ SearchSpace = Callable[[Pick], dict[str, object]]
 def search_space(policy: str) -> SearchSpace:
     """The search space of a policy.
 
+    Returns:
+        A function that picks the policy's parameters.
+
     Raises:
         ConfigError: None is offered for it.
         PolicyError: It cannot be loaded.
@@ -60,7 +63,7 @@ def search_space(policy: str) -> SearchSpace:
 
 
 def tunable() -> tuple[str, ...]:
-    """What can be tuned: policies by name, and `agent`."""
+    """Names of the policies that have a search space, and `agent`."""
     return tuple(_OFFERED)
 
 

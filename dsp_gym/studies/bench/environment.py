@@ -54,7 +54,11 @@ class MeasuredRate:
 def measure(
     name: str, unit: str, once: Callable[[], int], *, runs: int, threads: int, bar: float | None
 ) -> MeasuredRate:
-    """Rate of a piece of work that says how many units it did, run for a second or more."""
+    """Times a piece of work that says how many units it did, for a second or more.
+
+    Returns:
+        Units per second over the runs.
+    """
     begun = time.perf_counter()
     while time.perf_counter() - begun < BENCH_WARM_UP_S:
         once()
@@ -70,7 +74,11 @@ def measure(
 
 
 def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
-    """The native batch, the same without guardrails, and one environment."""
+    """Times the native batch, the same without guardrails, and one environment.
+
+    Returns:
+        Decisions per second of each.
+    """
     rates = []
     for guardrails, bar in ((GUARDRAILS, 100_000.0), (None, None)):
         envs = AutoscaleVectorEnv(jobs, config=experiment(), guardrails=guardrails)
@@ -88,7 +96,11 @@ def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures were taken on."""
+    """Describes the machine of the figures.
+
+    Returns:
+        Processor, cores, and versions of Python and NumPy, by name.
+    """
     return {
         "processor": platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
@@ -98,7 +110,7 @@ def machine() -> dict[str, str | int]:
 
 
 def experiment() -> dict[str, object]:
-    """The experiment everything is timed on, guardrails left out."""
+    """The timed experiment as a document, guardrails left out."""
     env = EnvConfig(simulation=SimulationOptions(), episode_s=7200)
     return {
         "name": "bench",

@@ -51,6 +51,9 @@ INTERVAL_S = 60
 def rule_policies(names: Iterable[str] = ()) -> list[str]:
     """The rule policies that are installed, or those of them that are named.
 
+    Returns:
+        Names.
+
     Raises:
         ConfigError: One of the names is not an installed policy.
     """
@@ -64,7 +67,11 @@ def rule_policies(names: Iterable[str] = ()) -> list[str]:
 def bench_policies(
     names: Iterable[str] = (), jobs: int = 1024, runs: int = 5
 ) -> list[MeasuredRate]:
-    """Decisions per second of every rule policy: a batch of eight vertices, one job of sixteen."""
+    """Times every rule policy: a batch of eight vertices, one job of sixteen.
+
+    Returns:
+        Decisions per second of each.
+    """
     wanted = rule_policies(names)
     rates = []
     batch = recorded([load_job(JOB)], jobs)
@@ -95,7 +102,11 @@ def bench_policies(
 
 
 def recorded(specs: Sequence[JobSpec], jobs: int) -> list[MetricsSnapshot]:
-    """Snapshots of jobs under a load that doubles and halves, one per minute."""
+    """Records jobs under a load that doubles and halves.
+
+    Returns:
+        Snapshots, one per minute.
+    """
     topology = Topology.of(specs, [j % len(specs) for j in range(jobs)])
     simulated = SimulatedJobs(topology, SimulationOptions())
     seconds = np.arange(TICKS * INTERVAL_S)

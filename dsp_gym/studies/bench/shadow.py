@@ -59,7 +59,11 @@ class Figure:
 
 
 def configuration(folder: Path) -> dict[str, object]:
-    """Four policies on a chain of sixteen vertices; its job file is written into the folder."""
+    """Writes the job file of a chain of sixteen vertices into the folder.
+
+    Returns:
+        A run's configuration with four policies on it.
+    """
     job = folder / "chain.yaml"
     job.write_text(chain(LARGE).model_dump_json(by_alias=True, exclude_defaults=True))
     return {
@@ -78,6 +82,9 @@ def bench_shadow(decisions: int = 1440, starts: int = 3, replayed_h: int = 24) -
         decisions: that are timed; 1,440 are a day.
         starts: processes started one after the other; the median is told.
         replayed_h: hours of the recording that is replayed; 168 are a week.
+
+    Returns:
+        Figures with their bars.
     """
     with tempfile.TemporaryDirectory() as name:
         document = configuration(Path(name))

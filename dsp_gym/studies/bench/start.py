@@ -19,7 +19,11 @@ _STARTS = {
 
 
 def bench_start(runs: int = 5) -> list[MeasuredRate]:
-    """Processor milliseconds of a fresh interpreter, its own start included."""
+    """Times a fresh interpreter, its own start included.
+
+    Returns:
+        Processor milliseconds of each import and command.
+    """
     found = []
     for name, code in _STARTS.items():
         spent = sorted(_milliseconds(code) for _ in range(runs))

@@ -18,7 +18,7 @@ _LINE = re.compile(
 
 
 def fitted_values(text: str) -> dict[str, float]:
-    """Name and value of every fitted number of a job file.
+    """Value by name of every fitted number of a job file.
 
     >>> fitted_values("cpu_us_per_record: {value: 0.5, source: fit} # fit: map_us")
     {'map_us': 0.5}
@@ -29,6 +29,9 @@ def fitted_values(text: str) -> dict[str, float]:
 
 def with_values(text: str, values: Mapping[str, float]) -> str:
     """The job file with fitted numbers replaced, four significant digits each.
+
+    Returns:
+        The text with the numbers replaced.
 
     Raises:
         ConfigError: A value has no line of its name.

@@ -42,11 +42,11 @@ class ClosedLoopRun:
         return self.path[-1][1]
 
     def at(self, t_s: float) -> Scaling:
-        """The configuration that was running at a time."""
+        """The running configuration at a time."""
         return [configuration for since, configuration in self.path if since <= t_s][-1]
 
     def steps_within(self, from_s: float, to_s: float) -> int:
-        """Rescales that came up in a span of time."""
+        """The number of rescales that came up in a span of time."""
         return sum(from_s < since <= to_s for since, _ in self.path)
 
 
@@ -70,6 +70,9 @@ def closed_loop(
         rates_per_s: (seconds,) load of the job.
         start: parallelism by vertex, or of every vertex; None as the job file says.
         seed: of the simulation's noise.
+
+    Returns:
+        Every configuration of the run, and when it came up.
     """
     topology = Topology.of([spec])
     jobs = SimulatedJobs(topology, options)

@@ -103,7 +103,11 @@ def demeter(data: Path | None) -> list[Check]:
 def compare(
     data: Path, policy: str, fit: SeriesFit, outages: Sequence[RecordedOutage]
 ) -> Comparison:
-    """One recorded run beside its replay."""
+    """Compares one recorded run with its replay.
+
+    Returns:
+        Late rows, consumed records and lag of both.
+    """
     recorded = read_series(data / f"demeter_cars_{policy}.csv")
     own = [o for o in outages if o.policy == policy and o.run == CHECKED_RUN]
     replayed = _replay(recorded, policy, fit, own, injected_reread_s(outages, fit.slots))
@@ -123,7 +127,7 @@ def compare(
 
 
 def injected_reread_s(outages: Sequence[RecordedOutage], partitions: int) -> float:
-    """Seconds of load read again after an injected failure, from the static run.
+    """Seconds of load that are read again after an injected failure, from the static run.
 
     The peak of the lag is what came during the outage and since the last checkpoint, which the
     injected network delay held up.
@@ -192,7 +196,7 @@ def _unlisted(
 
 
 def row_means(values: Floats, step_s: int) -> Floats:
-    """Means over rows of what is known; NaN where a row knows nothing."""
+    """Means over rows, NaN ignored; NaN for a row without a value."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a row of an outage is all NaN
         return np.asarray(np.nanmean(values.reshape(-1, step_s), axis=1))

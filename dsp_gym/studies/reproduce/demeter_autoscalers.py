@@ -102,7 +102,7 @@ class SimulatedDay:
     processed_per_s: Floats
 
     def rescales(self, failures_s: tuple[int, ...] = ()) -> int:
-        """Changes of the slots, but for those within a minute of an injected failure."""
+        """Changes of the slots, without those within a minute of an injected failure."""
         return sum(
             not any(0 <= t - failure <= NEAR_FAILURE_S for failure in failures_s)
             for t, _ in self.slots[1:]
@@ -133,7 +133,11 @@ class FailingJobs(SelfContained):
         self._now_s = 0
 
     def snapshot(self) -> MetricsSnapshot:
-        """What is seen now."""
+        """What is seen now.
+
+        Returns:
+            The jobs' metrics.
+        """
         return self._jobs.snapshot()
 
     def apply(self, guarded: GuardedDecision) -> None:
@@ -185,6 +189,9 @@ def simulate(
         data: folder of measured data: the load, and when failures were injected.
         seed: of the simulation's noise and outages.
         policy: instead of the setup's own.
+
+    Returns:
+        Slots, late rows and rescales of the day.
     """
     outages = read_outages(data / "demeter_cars_outages.csv")
     recorded = read_series(data / f"demeter_cars_{setup.recorded}.csv")

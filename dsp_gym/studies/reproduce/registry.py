@@ -68,7 +68,7 @@ STUDIES: dict[str, tuple[str, str]] = {
 
 
 def studies() -> dict[str, str]:
-    """Name and sentence of every study."""
+    """The sentence of every study by name."""
     return {name: about for name, (_, about) in STUDIES.items()}
 
 
@@ -78,6 +78,9 @@ def reproduce(name: str | None = None, data: Path | None = None) -> list[Check]:
     Args:
         name: the study; None runs all of them.
         data: folder of measured data; None takes `data_folder()`.
+
+    Returns:
+        The checks, in the order of the studies.
 
     Raises:
         ConfigError: There is no such study.
@@ -95,6 +98,9 @@ def reproduce(name: str | None = None, data: Path | None = None) -> list[Check]:
 
 def data_folder() -> Path | None:
     """The folder of measured data: the one DSP_GYM_DATA names, if it is there.
+
+    Returns:
+        The folder; None if it is not there.
 
     Raises:
         ConfigError: DSP_GYM_DATA names something that is not a folder.

@@ -60,6 +60,9 @@ def replay(
         slots: slots at the start.
         outages: in order of time, not overlapping (see `merged`).
         seed: of the service noise.
+
+    Returns:
+        Offered and consumed records, backlog and age of every second.
     """
     topology = Topology.of([spec])
     jobs = SimulatedJobs(topology, SimulationOptions(trace=True))
@@ -99,7 +102,11 @@ def replay(
 
 
 def merge_outages(outages: Sequence[ReplayedOutage]) -> list[ReplayedOutage]:
-    """Outages in order of time; one that begins during another prolongs it."""
+    """Sorts outages by time; one that begins during another prolongs it.
+
+    Returns:
+        Outages that do not overlap.
+    """
     found: list[ReplayedOutage] = []
     for outage in sorted(outages, key=lambda o: o.t_s):
         last = found[-1] if found else None
@@ -114,7 +121,11 @@ def merge_outages(outages: Sequence[ReplayedOutage]) -> list[ReplayedOutage]:
 
 
 def age_s(offered_per_s: Floats, backlog: Floats) -> Floats:
-    """Seconds since the record was offered that is read now, first in, first out."""
+    """Computes how long ago the record was offered that is read now, first in, first out.
+
+    Returns:
+        Seconds, (T,).
+    """
     total = np.concatenate([[0.0], np.cumsum(offered_per_s)])
     t = np.arange(1.0, len(backlog) + 1)
     read = np.maximum(total[1:] - backlog, 0.0)
