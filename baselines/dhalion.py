@@ -1,4 +1,4 @@
-"""Dhalion: backpressure is the symptom, its initiator the cause, one operator per step the cure.
+"""Dhalion: scale the vertex that causes backpressure, one vertex per step.
 
 Floratou et al., "Dhalion: self-regulating stream processing in Heron", VLDB 2017, as Kalavri et
 al. (DS2, OSDI 2018, sections 2 and 5.2) describe and run it, with the constants of Heron's
@@ -73,8 +73,8 @@ class DhalionConfig(ConfigModel):
     min_gain: float = Field(
         0.05,
         ge=0,
-        description="rise of the vertex's rate by which an action on a vertex that goes on "
-        "holding its inputs back still counts as effective (assumption)",
+        description="rise of the vertex's rate by which an action counts as effective although "
+        "the vertex still blocks its inputs (assumption)",
     )
 
     @model_validator(mode="after")
@@ -188,7 +188,7 @@ class Dhalion:
         def why(job: int, v: int) -> str:
             if pods[job, v] < snapshot.parallelism[job, v]:
                 return f"idle {snapshot.idle_ms_per_s[job, v]:.0f} ms/s, no backpressure"
-            return f"its inputs wait {waits[job, v]:.0f} ms/s for it, and it waits for nothing"
+            return f"inputs blocked {waits[job, v]:.0f} ms/s by this vertex, itself not blocked"
 
         return reasons.decision(
             snapshot, pods, snapshot.memory_level, why if self.explain else None
@@ -197,12 +197,15 @@ class Dhalion:
 
 @njit(cache=True, nogil=True)
 def scale_up(tasks: int, backpressure_ms_per_s: float, max_growth: float) -> int:
-    """Tasks that take in what could not be taken: more by time with over time without pressure.
+    """Sizes a step: growth by time in backpressure over time without it.
 
     20 % of the time in backpressure and 80 % without call for a quarter more.
 
     >>> scale_up(4, 200.0, 4.0), scale_up(1, 990.0, 4.0)
     (5, 5)
+
+    Returns:
+        Tasks after the step, rounded up.
     """
     pressure = min(backpressure_ms_per_s, 999.0)
     growth = min(pressure / (1000.0 - pressure), max_growth)
@@ -229,7 +232,7 @@ def _decide(
         c: Detectors, resolvers and blacklist.
         m: Memory, changed in place.
         log: Outcomes of earlier actions, changed in place.
-        waits: (J, V) set to the time the inputs wait for an initiator, ms/s.
+        waits: (J, V) set to the time an initiator blocks its inputs, ms/s.
         pods: (J, V) parallelism, changed where a step is taken.
     """
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
@@ -243,7 +246,7 @@ def _decide(
         _notice(j, t.n[k], now, since[j], seen.parallelism, m)
         if now - m.moved_s[j] < c.wait_s or now - m.evaluated_s[j] < c.interval_s - ROUND_OFF:
             continue
-        # Symptom and diagnosis: who makes others wait and waits for nobody.
+        # Symptom and diagnosis: a vertex that blocks its inputs and is not blocked itself.
         known, pressed = 0, False
         for v in range(t.n[k]):
             known += not np.isnan(back[j, v])
@@ -310,13 +313,13 @@ def _judge(
 ) -> None:
     """Whether the last action brought the job closer to health; else it counts towards a bar.
 
-    More tasks are effective when the vertex holds nobody back any more or takes in more; fewer
-    when it holds nobody back. What cannot be told is not held against an action.
+    More tasks are effective when the vertex no longer blocks its inputs or takes in more; fewer
+    tasks when it does not block them. An unknown rate is not held against an action.
 
     Args:
         j: Row of the job.
         now: Time, s.
-        initiates: Whether the inputs of the vertex wait for it now.
+        initiates: Whether the vertex blocks its inputs now.
         rate: Records/s the vertex takes in now.
         c: Gain and blacklist.
         m: The action.

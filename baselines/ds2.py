@@ -130,7 +130,11 @@ class Triggers(NamedTuple):
 
     @classmethod
     def of(cls, c: Ds2Config) -> Triggers:
-        """The triggers of a configuration."""
+        """Reads the triggers of a configuration.
+
+        Returns:
+            The triggers; a band that no share leaves where none is configured.
+        """
         low, high = c.utilization_band or (-1.0, 2.0)
         return cls(
             c.interval_s,
@@ -213,7 +217,11 @@ class Ds2:
         )
 
     def why(self, rates: Ds2Rates) -> reasons.Why:
-        """Words for a change of parallelism."""
+        """Explains a change of parallelism.
+
+        Returns:
+            A function of a job's row and a vertex' column.
+        """
 
         def reason(job: int, v: int) -> str:
             demand, rate = rates.demand[job, v], rates.true_rate_per_task[job, v]
@@ -222,7 +230,11 @@ class Ds2:
         return reason
 
     def trigger(self, snapshot: MetricsSnapshot) -> tuple[Ints, Bools, Ds2Rates]:
-        """Parallelism to run, rows where a rescale is due now, and the rates behind it."""
+        """Takes a step of the scaling manager.
+
+        Returns:
+            Parallelism to run, (J, V); where a rescale is due now, (J,); and the rates behind it.
+        """
         memory = self._memory.arrays(Remembered)
         rates, plan = self.planned(snapshot)
         wanted = plan.copy()
@@ -235,9 +247,12 @@ class Ds2:
         return wanted, due, rates
 
     def planned(self, snapshot: MetricsSnapshot) -> tuple[Ds2Rates, Ints]:
-        """The rates, and equation 7 with head-room, rounded up, inside the bounds; (J, V).
+        """Plans the parallelism of every vertex: equation 7 with head-room.
 
         Kept for the snapshot: a policy and a guardrail ask for the same numbers in one tick.
+
+        Returns:
+            The rates, and the parallelism, rounded up, inside the bounds, (J, V).
         """
         if self._planned is not None and self._planned[0] is snapshot:
             return self._planned[1], self._planned[2]
@@ -277,7 +292,11 @@ class Ds2:
 
 
 def achieved_share(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Floats:
-    """What the sources achieve of their target, or their rate where there is no target; (J,)."""
+    """Compares what the sources achieve with their target.
+
+    Returns:
+        (J,) share of the target, 0..1; records/s where the rate is observed, without a target.
+    """
     source = snapshot.topology.mask & (
         snapshot.topology.tables.kind[snapshot.topology.row] == SOURCE
     )

@@ -1,7 +1,8 @@
-"""The last two configurations seen running, with the metrics seen under each.
+"""The last two running configurations, with the metrics under each.
 
-Justin compares the running configuration with the one before it. What counts is what was observed
-running, never what was asked for: a decision may have been guarded, refused or failed.
+Justin compares the running configuration with the one before it. It counts
+what was observed running, never what was asked for: guardrails may have changed a decision, Flink
+refused it, or the rescale failed.
 """
 
 from __future__ import annotations
@@ -85,7 +86,11 @@ class ConfigurationHistory:
         _observe(snapshot.topology.facts, snapshot.arrays, rate_per_task, memory)
 
     def previous(self, snapshot: MetricsSnapshot) -> Previous:
-        """The configuration before the one in the snapshot, whether that was observed or not."""
+        """Looks up the configuration before the snapshot's, whether that was observed or not.
+
+        Returns:
+            Configuration and metrics of every job, (J, V).
+        """
         m = self._memory.arrays(Remembered)
         moved = np.zeros(len(snapshot), dtype=bool)
         some = _moved(snapshot.topology.facts, snapshot.arrays, m, moved)
@@ -112,7 +117,11 @@ class ConfigurationHistory:
 
 @njit(cache=True, nogil=True)
 def access_ms(read: float, write: float) -> float:
-    """Average state access latency: the mean of reads and writes where both are known."""
+    """Averages state access latency over reads and writes, where both are known.
+
+    Returns:
+        ms; NaN where neither is known.
+    """
     if np.isnan(read):
         return write
     return read if np.isnan(write) else (read + write) / 2

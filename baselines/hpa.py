@@ -79,7 +79,7 @@ class HpaCpu:
 
         def why(job: int, v: int) -> str:
             busy, target = 1000 * share[job, v], 1000 * c.target_utilization
-            return f"busy {busy:.0f} of {target:.0f} ms/s"
+            return f"busy {busy:.0f} ms/s, target {target:.0f} ms/s"
 
         return reasons.decision(
             snapshot, pods, snapshot.memory_level, why if self.explain else None

@@ -1,4 +1,4 @@
-"""Justin: DS2's parallelism or more memory, whichever the cache metrics call for.
+"""Justin: DS2's parallelism or more memory, as the cache metrics suggest.
 
 `justin-paper` is Algorithm 1 of "Justin: Hybrid CPU/Memory Elastic Scaling for Distributed Stream
 Processing" (DAIS 2025) as written; `justin-artifact` is what the released code does.
@@ -35,7 +35,11 @@ __all__ = [
 
 
 def justin_ds2() -> Ds2Config:
-    """DS2 with the settings of Justin's artifact: `configs/policies/ds2-justin.yaml`."""
+    """DS2 with the settings of Justin's artifact: `configs/policies/ds2-justin.yaml`.
+
+    Returns:
+        The configuration of the DS2 inside Justin.
+    """
     return Ds2Config(
         target_utilization=0.5,
         utilization_band=(0.2, 0.8),
@@ -165,12 +169,12 @@ class _Justin:
         def reason(job: int, v: int) -> str:
             hit, before = snapshot.cache_hit_rate[job, v], snapshot.memory_level[job, v]
             if level[job, v] < 0 and before >= 0:
-                return "no cache in use: managed memory taken away"
+                return "no cache in use: managed memory removed"
             if level[job, v] > before:
-                instead = f" instead of {horizontal[job, v]} tasks"
-                return f"cache hit rate {hit:.2f}: memory first,{instead}"
+                instead = f"instead of {horizontal[job, v]} tasks"
+                return f"cache hit rate {hit:.2f}: more memory {instead}"
             if level[job, v] < before:
-                return f"cache hit rate {hit:.2f}: memory given back; {by_rate(job, v)}"
+                return f"cache hit rate {hit:.2f}: less memory; {by_rate(job, v)}"
             return by_rate(job, v)
 
         return reason

@@ -113,8 +113,8 @@ class Keda:
 
         def why(job: int, v: int) -> str:
             if cold[job]:
-                return f"lag {lag[job]:.4g}: not active for {c.cooldown_s:g} s"
-            return f"lag {lag[job]:.4g}, {c.lag_threshold_records:g} per replica"
+                return f"lag {lag[job]:.4g} records: inactive for more than {c.cooldown_s:g} s"
+            return f"lag {lag[job]:.4g} records, {c.lag_threshold_records:g} per replica"
 
         return reasons.decision(
             snapshot, pods, snapshot.memory_level, why if self.explain else None
@@ -123,7 +123,7 @@ class Keda:
     def _cold(self, snapshot: MetricsSnapshot, lag: Floats) -> Bools:
         """True where the scaler has not been active for the cool-down time, (J,).
 
-        The time counts from the first look too: nothing is known of what went before.
+        The time counts from the first snapshot: earlier activity is unknown.
         """
         c, last = self.config, self._memory["active_s"]
         active = np.isnan(last) | (snapshot.running & (lag > c.activation_lag_records))
@@ -135,12 +135,15 @@ class Keda:
 def lag_replicas(
     current: Ints, lag: Floats, threshold: float, partitions: Ints, tolerance: float
 ) -> Ints:
-    """ceil(lag / threshold), at most one per partition; `current` within the tolerance.
+    """Divides the lag by the threshold: at most one replica per partition.
 
     The HPA compares the lag with what the current replicas may have; partitions 0 are unknown.
 
     >>> lag_replicas(np.array([4]), np.array([95.0]), 10.0, np.array([8]), 0.1).tolist()
     [8]
+
+    Returns:
+        Replicas: `current` within the tolerance, `NOTHING` where the lag is unknown.
     """
     seen = np.where((partitions > 0) & (lag > partitions * threshold), partitions * threshold, lag)
     ratio = seen / (threshold * np.maximum(current, 1))

@@ -24,11 +24,14 @@ def decision(
     memory_level: Ints,
     why: Why | None,
 ) -> ScalingDecision:
-    """The decision, with `vertex 2 -> 3 (why)` for every vertex that changes.
+    """Makes a decision whose reasons read `vertex 2 -> 3 (why)`.
 
     Args:
-        why: the part in brackets; None leaves all reasons empty, which is
+        why: The part in brackets; None leaves all reasons empty, which is
             what a large batch wants.
+
+    Returns:
+        The decision; its reason is `hold` where no vertex of the job changes.
     """
     if why is None:
         return ScalingDecision(parallelism, memory_level, ("",) * len(snapshot))

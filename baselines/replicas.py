@@ -2,7 +2,8 @@
 
 Semantics of autoscaling/v2 (`normalizeDesiredReplicasWithBehaviors` of kube-controller-manager):
 recommendations are stabilised over a window, then limited by the behaviour policies, which count
-what was added and removed within their period. What recommends stands in `hpa`, `varga` and `keda`.
+what was added and removed within their period. The metrics behind the recommendations stand in
+`hpa`, `varga` and `keda`.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Behavior(ConfigModel):
     def _moves(self) -> Behavior:
         if self.scale_up.select_policy == self.scale_down.select_policy == "Disabled":
             raise ValueError(
-                "scale_up and scale_down are both Disabled, so nothing would ever scale; "
+                "scale_up and scale_down are both Disabled, so the controller would never scale; "
                 "enable one, or use the policy 'static'"
             )
         return self
@@ -215,7 +216,11 @@ class HorizontalController:
             memory.restore(state[name])
 
     def current(self, snapshot: MetricsSnapshot) -> Ints:
-        """Replicas of each scale target, (J, V): the vertex's own, or the job's largest."""
+        """Counts the replicas of each scale target: the vertex's own, or the job's largest.
+
+        Returns:
+            (J, V).
+        """
         if self._per_vertex:
             return snapshot.parallelism
         scalable = can_scale(snapshot.topology)
@@ -223,11 +228,14 @@ class HorizontalController:
         return np.where(scalable, largest[:, None], snapshot.parallelism)
 
     def replicas(self, snapshot: MetricsSnapshot, current: Ints, recommended: Ints) -> Ints:
-        """Parallelism after stabilisation, behaviour policies and the job's bounds, (J, V).
+        """Applies stabilisation, behaviour policies and the job's bounds.
 
         Args:
             current: (J, V) what `current` says.
-            recommended: (J, V) replicas by the metrics; `NOTHING` where there is no telling.
+            recommended: (J, V) replicas by the metrics; `NOTHING` where they are unknown.
+
+        Returns:
+            (J, V) parallelism.
         """
         pods = snapshot.parallelism.copy()
         memory = Remembered(
@@ -250,7 +258,11 @@ class HorizontalController:
 
 
 def can_scale(jobs: Topology) -> Bools:
-    """Vertices with room between their bounds, (J, V)."""
+    """Finds the vertices with room between their bounds.
+
+    Returns:
+        (J, V).
+    """
     tables = jobs.tables
     scalable = (tables.kind >= 0) & (tables.min_parallelism < tables.max_parallelism)
     return np.asarray(scalable[jobs.row])
@@ -258,10 +270,13 @@ def can_scale(jobs: Topology) -> Bools:
 
 @njit(cache=True, nogil=True)
 def recommend(current: int, ratio: float, tolerance: float) -> int:
-    """ceil(current * metric / target): current within the tolerance, NOTHING where unknown.
+    """Scales replicas by the ratio of a metric to its target.
 
     >>> recommend(4, 1.5, 0.1), recommend(4, 1.05, 0.1), recommend(4, float("nan"), 0.1)
     (6, 4, -1)
+
+    Returns:
+        ceil(current * ratio): `current` within the tolerance, `NOTHING` where the ratio is NaN.
     """
     if np.isnan(ratio):
         return NOTHING
@@ -272,7 +287,11 @@ def recommend(current: int, ratio: float, tolerance: float) -> int:
 
 @njit(cache=True, nogil=True)
 def recommend_all(current: Ints, ratio: Floats, tolerance: float) -> Ints:
-    """`recommend` for every vertex of every job, (J, V)."""
+    """Recommends for every vertex of every job, see `recommend`.
+
+    Returns:
+        (J, V) replicas.
+    """
     wanted = np.empty(current.shape, dtype=np.int64)
     for j in range(current.shape[0]):
         for v in range(current.shape[1]):
@@ -332,7 +351,7 @@ def _normalise(
         t: The jobs.
         seen: The snapshot.
         current: (J, V) replicas.
-        recommended: (J, V) replicas by the metrics; `NOTHING` where there is no telling.
+        recommended: (J, V) replicas by the metrics; `NOTHING` where they are unknown.
         c: The options.
         m: Memory, changed in place.
         pods: (J, V) parallelism, changed where the controller scales.

@@ -1,7 +1,7 @@
-"""What can be tuned about the published policies, and between which ends.
+"""The tunable parameters of the published policies, and their ranges.
 
-Times of a metrics window or a control period are left as published, and so is what describes the
-deployment (quotas, key groups): tuning is about thresholds, head-room and patience.
+Metrics windows, control periods and the deployment (quotas, key groups) stay as published: tuning
+changes thresholds, head-room and patience.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Varga, Balassi, Kiss: "Towards autoscaling of Apache Flink jobs".
 
-Kubernetes' HPA with two metrics: how fast the lag grows against what the job takes in, and how
-busy the tasks behind the sources are. The equations stand in `varga_equations`.
+Kubernetes' HPA with two metrics: growth of the lag over the intake of the job, and
+utilisation of the tasks behind the sources. The equations stand in `varga_equations`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Samples(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """What the two metrics are made of; NaN where there is no telling."""
+    """The two metrics and their parts; NaN where a metric is unknown."""
 
     lag: Floats  # (J,) equation 2
     relative: Floats  # (J,) equation 3
@@ -110,7 +110,11 @@ class Metrics(NamedTuple):
 
     @classmethod
     def unknown(cls, jobs: int, vertices: int) -> Metrics:
-        """Arrays to fill."""
+        """Makes arrays to fill.
+
+        Returns:
+            All NaN.
+        """
         per_job = np.full((3, jobs), np.nan)
         return cls(per_job[0], per_job[1], per_job[2], np.full((jobs, vertices), np.nan))
 
@@ -180,11 +184,12 @@ class HpaVarga:
         pods = self._controller.replicas(snapshot, current, wanted)
 
         def why(job: int, v: int) -> str:
-            busy = f"utilisation {seen.utilization[job, v]:.3g} of {c.utilization_target:g}"
+            busy = f"utilisation {seen.utilization[job, v]:.3g}, target {c.utilization_target:g}"
             if np.isnan(seen.lag[job]):
                 return busy
-            used = "used" if seen.guarded[job] > 0 else "not used"
-            return f"{busy}; lag {seen.lag[job]:.4g}, change {seen.relative[job]:.3g}, {used}"
+            used = "counts" if seen.guarded[job] > 0 else "does not count"
+            lag, change = f"{seen.lag[job]:.4g} records", f"{seen.relative[job]:.3g}"
+            return f"{busy}; lag {lag}, relative change {change} {used}"
 
         return reasons.decision(
             snapshot, pods, snapshot.memory_level, why if self.explain else None
@@ -242,7 +247,7 @@ def _recommend(
                 rate += per_s[j, v]
                 taken += total[j, v]
         # A metrics window of a minute or less has the minute's means. Of a longer one, they come
-        # from samples of backlog and counters; until there are any, the window's have to do.
+        # from samples of backlog and counters; until there are any, the window's means count.
         if seen.status[j] == RUNNING and not (np.isnan(lag) or np.isnan(taken)):
             now, since = seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
             fresh, fresh_rate = _minute(j, now, since, lag, taken, m)

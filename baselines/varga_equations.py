@@ -19,13 +19,16 @@ __all__ = [
 
 @njit(cache=True, nogil=True)
 def desired_replicas(current: int, lag_ratio: float, busy_ratio: float, tolerance: float) -> int:
-    """Equation 1: the larger of ceil(current * metric / desired); NOTHING where unknown.
+    """Equation 1: the larger of ceil(current * metric / desired) over both metrics.
 
     As in Kubernetes, a metric that is missing is passed over when the other scales up, and
     keeps the replicas from being scaled down.
 
     >>> desired_replicas(4, -1.2, 1.5, 0.1), desired_replicas(4, 1.3, 0.5, 0.1)
     (6, 6)
+
+    Returns:
+        Replicas; `NOTHING` where a metric is missing and the other does not scale up.
     """
     by_lag = recommend(current, lag_ratio, tolerance)
     by_busy = recommend(current, busy_ratio, tolerance)
@@ -46,6 +49,9 @@ def source_lag(
 
     >>> source_lag(float("nan"), 250_000.0, 5.0, 20)
     1000000.0
+
+    Returns:
+        Records.
     """
     if partitions > 0 and partitions_of_fullest > 0.0 and not np.isnan(of_fullest):
         bound = of_fullest / partitions_of_fullest * partitions
@@ -55,10 +61,13 @@ def source_lag(
 
 @njit(cache=True, nogil=True)
 def relative_lag_change_rate(growth_per_s: float, rate_per_s: float) -> float:
-    """Equation 3: 1 + deriv(totalLag) / totalRate, NaN where nothing is taken in.
+    """Equation 3: 1 + deriv(totalLag) / totalRate.
 
     >>> relative_lag_change_rate(500.0, 1000.0)
     1.5
+
+    Returns:
+        The ratio; NaN where the sources read nothing.
     """
     return 1.0 + growth_per_s / rate_per_s if rate_per_s > 0.0 else np.nan
 
@@ -72,6 +81,9 @@ def lag_metric(lag: float, threshold: float, relative: float) -> float:
 
     >>> lag_metric(200.0, 100.0, 1.5), lag_metric(50.0, 100.0, 1.0)
     (1.5, -1.0)
+
+    Returns:
+        The metric, negative to leave scaling down to utilisation.
     """
     if np.isnan(lag) or lag > threshold:
         return relative if lag > threshold else np.nan
@@ -85,6 +97,9 @@ def utilization(idle_ms_per_s: Floats, tasks: Ints) -> float:
     Args:
         idle_ms_per_s: (V,) mean over a vertex's tasks.
         tasks: (V,) tasks that count; 0 for sources.
+
+    Returns:
+        0..1; NaN without such tasks.
     """
     whole, weight = 0.0, 0
     for v in range(len(tasks)):

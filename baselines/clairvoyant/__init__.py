@@ -1,4 +1,4 @@
-"""What could be won at most: a lower bound of the cost, and the best plan with the load known."""
+"""The most a policy can save: a lower bound of the cost, and the best plan for a known load."""
 
 from __future__ import annotations
 

@@ -95,12 +95,15 @@ def _depth(tables: JobTables, k: int) -> int:
 
 
 def needed_per_s(tables: JobTables, k: int, rates_per_s: Floats) -> Floats:
-    """The steadiest service of a load in time, records/s in each second.
+    """Finds the steadiest service of a load in time.
 
     Args:
-        tables: compiled jobs.
-        k: row of the job.
+        tables: Compiled jobs.
+        k: Row of the job.
         rates_per_s: (T,) what arrives.
+
+    Returns:
+        (T,) records/s served in each second.
     """
     bound_s, depth = float(tables.slo_s[k]), _depth(tables, k)
     lag_s = (1.0 + bound_s / depth) ** depth - 1.0
@@ -111,12 +114,16 @@ def needed_per_s(tables: JobTables, k: int, rates_per_s: Floats) -> Floats:
 
 
 def bounds(tables: JobTables, row: Ints, rates_per_s: Floats) -> tuple[Floats, Floats]:
-    """Least cost of each run, money, and the highest rate its steadiest service needs, (J,).
+    """Bounds the cost of each run from below.
 
     Args:
-        tables: compiled jobs.
+        tables: Compiled jobs.
         row: (J,) which job each run is.
         rates_per_s: (J, T) what arrives.
+
+    Returns:
+        Least cost of each run, money, and the highest rate its steadiest service needs,
+        records/s; both (J,).
     """
     hulls = {k: hull(tables, k) for k in np.unique(row).tolist()}
     least, highest = np.zeros(len(row)), np.zeros(len(row))

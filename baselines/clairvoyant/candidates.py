@@ -1,4 +1,4 @@
-"""What a plan can choose from: configurations, what they carry, and how late they are at a load.
+"""The choices of a plan: configurations, their capacity, and their lateness at a load.
 
 Where no window fires, the frontier tells all of it. What a firing window releases at once is late
 where it comes faster than the vertices behind can take it, and blocks the window meanwhile: neither
@@ -49,7 +49,11 @@ class Candidates:
         return len(self.cost_per_s)
 
     def late_share(self, load_per_s: Floats) -> Floats:
-        """Share of the seconds of each step that are late by firings alone, (K, N)."""
+        """Interpolates how often firings alone make a second late.
+
+        Returns:
+            (K, N) share of the seconds of each step, 0..1.
+        """
         if not self.late.any():
             return np.zeros((len(load_per_s), len(self)))
         columns = [
@@ -59,7 +63,11 @@ class Candidates:
         return np.stack(columns, axis=1)
 
     def with_one_more(self, other: Candidates, row: int) -> Candidates:
-        """These and one row of others."""
+        """Adds one row of others.
+
+        Returns:
+            N + 1 configurations.
+        """
         return Candidates(
             *(
                 np.concatenate([getattr(self, name), getattr(other, name)[row : row + 1]])
@@ -69,7 +77,16 @@ class Candidates:
 
 
 def candidates(jobs: Topology, k: int, most: int) -> tuple[Candidates, float]:
-    """What is worth planning with, and by which share a load may cost more for what is left out."""
+    """Chooses the configurations to plan with.
+
+    Args:
+        jobs: The batch.
+        k: Row of the job in its tables.
+        most: Largest number of configurations.
+
+    Returns:
+        The configurations, and the share by which a load may cost more for those left out.
+    """
     if not released_every_s(jobs.tables, k).any():
         kept, gap = thinned(frontier(jobs.tables, k), most)
         return described(jobs, k, kept.parallelism, kept.level), gap
@@ -94,7 +111,11 @@ def _distinct(frontiers: list[Frontier]) -> tuple[Ints, Ints]:
 
 
 def described(jobs: Topology, k: int, parallelism: Ints, level: Ints) -> Candidates:
-    """What configurations of one job cost, carry, and how late they are."""
+    """Computes cost, capacity and lateness of configurations of one job.
+
+    Returns:
+        The N configurations, in the given order.
+    """
     tables, size = jobs.tables, len(parallelism)
     rates = np.array([mst_per_s(tables, k, p, x) for p, x in zip(parallelism, level, strict=True)])
     costs = cost_per_s(tables, np.full(size, k), parallelism, level)

@@ -40,7 +40,11 @@ class Frontier:
         return len(self.rate_per_s)
 
     def cheapest(self, rate_per_s: float) -> int:
-        """The first that carries a load; the largest where none does."""
+        """Finds the first configuration that carries a load.
+
+        Returns:
+            Its place; that of the largest where none carries the load.
+        """
         return min(int(np.searchsorted(self.rate_per_s, rate_per_s)), len(self) - 1)
 
 
@@ -90,7 +94,11 @@ def _carried_per_s(
 
 
 def released_every_s(tables: JobTables, k: int) -> Floats:
-    """Seconds of input that reach a vertex at once, because a window before it fires; 0: none."""
+    """Finds what reaches a vertex at once because a window before it fires.
+
+    Returns:
+        (V,) seconds of input, 0 where no window precedes the vertex.
+    """
     every = np.zeros(int(tables.n[k]))
     for v in range(len(every)):
         for u in tables.upstream[k, v]:
@@ -146,9 +154,12 @@ def frontier(tables: JobTables, k: int, drain_s: float = math.inf) -> Frontier:
     With contention between slots, each number of slots in use is tried.
 
     Args:
-        tables: compiled jobs.
-        k: row of the job.
-        drain_s: seconds in which a vertex works off what a window before it releases at once.
+        tables: Compiled jobs.
+        k: Row of the job.
+        drain_s: Seconds in which a vertex works off what a window before it releases at once.
+
+    Returns:
+        Configurations by rising cost and capacity.
     """
     n = int(tables.n[k])
     every = released_every_s(tables, k)
@@ -185,9 +196,12 @@ def frontier(tables: JobTables, k: int, drain_s: float = math.inf) -> Frontier:
 
 
 def thinned(full: Frontier, most: int) -> tuple[Frontier, float]:
-    """At most that many configurations, and by which share a load may cost more for it.
+    """Keeps a number of configurations, spread evenly over their cost.
 
     Every load keeps a configuration that carries it: the next larger one that is kept.
+
+    Returns:
+        At most `most` configurations, and the share by which a load may cost more with them.
     """
     if len(full) <= most:
         return full, 0.0
@@ -204,7 +218,10 @@ def hull(tables: JobTables, k: int) -> Hull:
 
     The sum over vertices of the lower convex hull of each one's cost over capacity: caches warm,
     windows empty, as few slots in use as there can be. A vertex behind a window that fires owes
-    its results to nobody's deadline and counts with its cheapest choice.
+    no result by a deadline and counts with its cheapest choice.
+
+    Returns:
+        Money per second over job load, convex.
     """
     crowd = _crowd(tables, k, _slots_range(tables, k)[0])
     every = released_every_s(tables, k)

@@ -1,17 +1,17 @@
-"""The plan: which configuration to run when, knowing the load.
+"""The plan: which configuration to run when, for a known load.
 
-Dynamic programming over decision steps. A node is a step and a running configuration; since a
-backlog goes along, a node holds *labels* (money so far, backlog), and of two labels the one with
-no less money and no less backlog is dropped: from there on it can do nothing better. That is exact.
-When a node is full, the two labels that differ least in money become one: the dearer one, which
-is a plan that exists. The same search with the *better of both* instead, a plan that need not
+Dynamic programming over decision steps. A node is a step and a running configuration. A plan
+carries its backlog along, so a node holds *labels* (money so far, backlog); of two labels the one
+with no less money and no less backlog is dropped, as it cannot become better. That is exact.
+When a node is full, the two labels that differ least in money become one: the more expensive one,
+which is a plan that exists. The same search with the *better of both* instead, a plan that need not
 exist, is never above the best plan; the gap is the difference of the two.
 
-The model of a second: what waits and arrives is served up to the configuration's rate; the second
+The model of a second: backlog and arrivals are served up to the configuration's rate; the second
 is late if more is left than can be served in time, and as often as the configuration is late at
-that load anyway. A rescale goes on serving while the savepoint is
-written, stands still for the outage at the old configuration's cost, and then catches up. What
-follows a stop does not depend on what ran before it, so all sources of a rescale share one list.
+that load without a backlog. During a rescale the job keeps serving while the savepoint is written,
+stands still for the outage at the old configuration's cost, and then catches up. After a stop the
+configuration before it no longer matters, so all sources of a rescale share one list.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ LABELS = 8
 
 
 class Terms(NamedTuple):
-    """What counts in a plan, times in whole seconds."""
+    """Times and prices of a plan, in whole seconds and money."""
 
     interval_s: int  # between decisions
-    savepoint_s: int  # the job goes on meanwhile
-    outage_s: int  # it does not
+    savepoint_s: int  # the job keeps serving
+    outage_s: int  # the job stands still
     late_s: float  # backlog over rate above which a second is late
     slo_price: float  # money of a late second
     rescale_price: float  # money of a rescale beside its outage
@@ -54,7 +54,11 @@ class Plan(NamedTuple):
 def serve(
     arrivals: Floats, begin: int, end: int, backlog: float, capacity: float, late_s: float
 ) -> tuple[float, float]:
-    """Backlog after those seconds at that rate, and how many of them were late."""
+    """Serves a load at a constant rate.
+
+    Returns:
+        Backlog at the end, records, and the number of late seconds.
+    """
     late = 0.0
     for t in range(begin, end):
         waits = backlog + arrivals[t]
@@ -221,16 +225,19 @@ def plan(
     late_share: Floats | None = None,
     labels: int = LABELS,
 ) -> Plan:
-    """The cheapest plan.
+    """Finds the cheapest plan.
 
     Args:
         arrivals_per_s: (T,) the load, whole intervals of it.
         capacity_per_s: (N,) load each configuration carries.
         cost_per_s: (N,) money.
-        first: the configuration that runs at the start.
-        terms: what counts.
+        first: The configuration that runs at the start.
+        terms: What counts.
         late_share: (K, N) share of each step's seconds that are late without any backlog.
-        labels: labels a node may hold.
+        labels: Labels a node may hold.
+
+    Returns:
+        The configuration of each step, the price, and the gap to the best plan.
     """
     load, capacity, cost = (
         np.ascontiguousarray(array) for array in (arrivals_per_s, capacity_per_s, cost_per_s)
@@ -253,7 +260,11 @@ def price_of(
     terms: Terms,
     late_share: Floats | None = None,
 ) -> float:
-    """What following a plan costs in the same model: decisions while the job is down are lost."""
+    """Prices a plan in the same model: decisions while the job is down are lost.
+
+    Returns:
+        Money; infinite where the job would be down beyond the end.
+    """
     steps, now, backlog, price = len(arrivals_per_s) // terms.interval_s, first, 0.0, 0.0
     k = 0
 

@@ -1,4 +1,4 @@
-"""The best plan there is, as a policy: it is told the load, and follows what it planned."""
+"""The best plan for a known load, as a policy: it plans once and follows the plan."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = ["Clairvoyant", "ClairvoyantConfig"]
 
 
 class ClairvoyantConfig(ConfigModel):
-    """What the plan weighs, and how sure of its model it is."""
+    """Prices of the plan, and its margin for the model's error."""
 
     slo_weight: float = Field(
         4.0,
         ge=0,
-        description="price of a second that violates the SLO, in seconds of what carries the "
-        "job's reference rate; the reward's weight",
+        description="price of a second that violates the SLO, in seconds of the configuration that "
+        "carries the job's reference rate; the reward's weight",
     )
     rescale_weight: float = Field(
         6.0,
@@ -62,7 +62,7 @@ class ClairvoyantConfig(ConfigModel):
 
 @dataclass(slots=True, eq=False)
 class _Schedule:
-    """What one job is to run: from each step on, until the next."""
+    """The configurations of one job: each from its step until the next."""
 
     origin_s: float
     interval_s: int
@@ -77,7 +77,7 @@ class _Schedule:
 
 
 class Clairvoyant:
-    """The best plan for a load known in advance: what a policy could reach at most."""
+    """The best plan for a load known in advance: the most a policy can reach."""
 
     Config = ClairvoyantConfig
 
@@ -96,7 +96,7 @@ class Clairvoyant:
     def foresee(self, jobs: Topology, foresight: Foresight) -> None:
         if len(foresight.rates_per_s) != len(jobs):
             raise PolicyError(
-                f"clairvoyant was told {len(foresight.rates_per_s)} loads for {len(jobs)} jobs"
+                f"clairvoyant received {len(foresight.rates_per_s)} loads for {len(jobs)} jobs"
             )
         self._jobs, self._foresight = jobs, foresight
         rows = np.unique(jobs.row).tolist()
@@ -105,8 +105,13 @@ class Clairvoyant:
         self._candidates = {k: candidates(jobs, k, most) for k in rows}
 
     def possible(self) -> Possible:
-        """Bound and peak of what was foreseen; the peak with the plan's headroom."""
-        jobs, foresight = self._told()
+        """Computes what a policy could reach on the foreseen load.
+
+        Returns:
+            Cost of the bound and of the peak-provisioned job, money, (J,); the peak has the plan's
+            head-room.
+        """
+        jobs, foresight = self._known()
         least, highest = bounds(jobs.tables, jobs.row, foresight.rates_per_s)
         calm = {
             k: frontier(jobs.tables, k, 1.0 + IN_TIME * float(jobs.tables.slo_s[k]))
@@ -115,7 +120,7 @@ class Clairvoyant:
         peak = np.zeros(len(jobs))
         for j, k in enumerate(jobs.row.tolist()):
             needed = float(highest[j]) / self.config.headroom
-            # Where no configuration works off its windows' bursts in time, its mean has to do.
+            # Where no configuration works off its windows' bursts in time, their mean counts.
             reached = needed <= calm[k].rate_per_s[-1]
             found = calm[k] if reached else self._frontiers[k]
             peak[j] = found.cost_per_s[found.cheapest(needed)]
@@ -147,8 +152,8 @@ class Clairvoyant:
             schedule = self._schedules[job]
             assert schedule is not None
             later = schedule.steps[places[job] + 1 : places[job] + 2]
-            until = f"for {(later[0] - schedule.steps[places[job]])} steps" if later else "to stay"
-            return f"planned with the load known, {until}"
+            steps = later[0] - schedule.steps[places[job]] if later else 0
+            return f"plan for the known load, {f'for {steps} steps' if later else 'to the end'}"
 
         return reasons.decision(snapshot, parallelism, level, why if self.explain else None)
 
@@ -166,18 +171,18 @@ class Clairvoyant:
         self._schedules = [s if s is None else _Schedule(**s) for s in state["schedules"]]
         self.price, self.gap = np.full((2, len(self._schedules)), np.nan)
 
-    def _told(self) -> tuple[Topology, Foresight]:
+    def _known(self) -> tuple[Topology, Foresight]:
         if self._jobs is None or self._foresight is None:
             raise PolicyError(
-                "clairvoyant has not been told the load",
-                remedy="It plans with the load known, so only dsp-gym evaluate can run it; "
-                "it can be neither a fallback nor a teacher, nor decide for a real job.",
+                "clairvoyant does not know the load",
+                remedy="Only dsp-gym evaluate knows a load in advance and can run this policy: "
+                "choose another one as a fallback, as a teacher, or for a real job.",
             )
         return self._jobs, self._foresight
 
     def _plan(self, snapshot: MetricsSnapshot, rows: list[int]) -> None:
-        """Plans for jobs from the configuration they run in now."""
-        jobs, foresight = self._told()
+        """Plans for jobs from their running configuration."""
+        jobs, foresight = self._known()
         running = self._running(snapshot, rows)
 
         def work(low: int, high: int) -> None:
@@ -205,8 +210,8 @@ class Clairvoyant:
     def _running(
         self, snapshot: MetricsSnapshot, rows: list[int]
     ) -> dict[int, tuple[Candidates, int]]:
-        """What each job runs in now, each configuration of a job described once."""
-        jobs, _ = self._told()
+        """The running configuration of each job; equal ones of a job are described once."""
+        jobs, _ = self._known()
         found: dict[int, tuple[Candidates, int]] = {}
         for k in np.unique(jobs.row[rows]).tolist():
             mine = [j for j in rows if jobs.row[j] == k]

@@ -47,7 +47,11 @@ __all__ = ["Trace", "decision", "trace"]
 
 
 def decision(document: Document, switches: Switches | None = None) -> Answer:
-    """Answers one decision document: the fields of its `expected["1.15.0"]`, and its id."""
+    """Answers one decision document.
+
+    Returns:
+        The fields of its `expected["1.15.0"]`, and its id.
+    """
     options = Options.of(document.get("conf", {}))
     given = document.get("delayed_scale_down") or []
     job = Job(
@@ -98,7 +102,11 @@ def decision(document: Document, switches: Switches | None = None) -> Answer:
 
 
 def trace(document: Document, switches: Switches | None = None) -> Answer:
-    """Answers one closed-loop trace: `{"id", "ticks": [{"out": ...}]}`."""
+    """Answers one closed-loop trace.
+
+    Returns:
+        `{"id", "ticks": [{"out": ...}]}`.
+    """
     run = Trace(document, switches)
     ticks = [{"out": run.tick(tick.get("in", tick))} for tick in document["ticks"]]
     return {"id": document.get("id"), "ticks": ticks}
@@ -116,7 +124,11 @@ class Trace:
         self.reported: Answer | None = None
 
     def tick(self, given: Document) -> Answer:
-        """One pass; what a test of the operator would see afterwards."""
+        """Makes one pass.
+
+        Returns:
+            What a test of the operator would see afterwards.
+        """
         options = Options.of(given.get("conf", self._conf) or {})
         vertices = _seen(given)
         if self.job is None:

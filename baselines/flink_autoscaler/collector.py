@@ -87,13 +87,16 @@ def vertex_sample(
     options: Options,
     carried: Callable[[], float],
 ) -> Floats:
-    """One row of a sample, (METRICS,).
+    """Takes the sample of one vertex.
 
     Args:
-        vertex: the vertex, with its IO metrics.
+        vertex: The vertex, with its IO metrics.
         metrics: Flink's name -> aggregates.
-        options: for the aggregator and the lag threshold.
-        carried: average of earlier OBSERVED_TPR, for a source that does not catch up.
+        options: For the aggregator and the lag threshold.
+        carried: Average of earlier OBSERVED_TPR, for a source that does not catch up.
+
+    Returns:
+        (METRICS,), NaN where a metric is missing.
 
     Raises:
         CollectionFailed: A required metric is not reported.
@@ -171,7 +174,11 @@ def _summed(found: Sequence[Aggregates]) -> float:
 
 
 def source_partitions(names: Iterable[str]) -> int:
-    """Distinct partitions among the metrics of a Kafka or Pulsar source; 0: unknown."""
+    """Counts the distinct partitions among the metrics of a Kafka or Pulsar source.
+
+    Returns:
+        The number; 0: unknown.
+    """
     seen = set()
     for name in names:
         for kind, pattern in enumerate(_PARTITION):
@@ -182,7 +189,10 @@ def source_partitions(names: Iterable[str]) -> int:
 
 
 def job_sample(jm: Mapping[str, float] | None, tm: Mapping[str, Aggregates] | None) -> Floats:
-    """The metrics of the whole job, (GLOBALS,); unknown where the processes report nothing.
+    """Takes the sample of the whole job.
+
+    Returns:
+        (GLOBALS,), NaN where the processes report nothing.
 
     Raises:
         CollectionFailed: TaskManagers report, but not all that is needed.

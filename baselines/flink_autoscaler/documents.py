@@ -39,7 +39,11 @@ NEVER_MS = 2**62
 
 
 def vertices_of(documents: Iterable[Document]) -> list[Vertex]:
-    """The vertices of a document."""
+    """Reads the vertices of a document.
+
+    Returns:
+        The vertices in the document's order.
+    """
     return [
         Vertex(
             name=v["name"],
@@ -58,7 +62,11 @@ def vertices_of(documents: Iterable[Document]) -> list[Vertex]:
 
 
 def task_managers(document: Document) -> TaskManagers:
-    """The resource of a TaskManager, as far as the document knows it."""
+    """Reads the resource of a TaskManager.
+
+    Returns:
+        Cores and bytes; 0 where the document does not know them.
+    """
     memory = document.get("tm_memory")
     return TaskManagers(
         float(document.get("tm_cpu") or 0.0),
@@ -112,16 +120,23 @@ def fill_tracking(job: Job, given: Sequence[Document]) -> None:
 
 
 def number(value: float | str | None) -> float:
-    """A number of a document: NaN and infinities are texts.
+    """Reads a number of a document: NaN and infinities are texts.
 
     >>> number("Infinity"), number(3)
     (inf, 3.0)
+
+    Returns:
+        The number; NaN for None.
     """
     return float("nan") if value is None else float(value)
 
 
 def written(value: float) -> float | int | str:
-    """A number as documents write it: whole ones without a point."""
+    """Writes a number as documents do: whole ones without a point.
+
+    Returns:
+        A number, or `NaN`, `Infinity`, `-Infinity`.
+    """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

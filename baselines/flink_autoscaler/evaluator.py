@@ -57,7 +57,11 @@ def capacity(
     s: Settings,
     restart_s: float,
 ) -> float:
-    """Whole records per second needed: the backlog's share, head-room for a restart, the load."""
+    """Adds up the capacity needed: the backlog's share, head-room for a restart, the load.
+
+    Returns:
+        Whole records/s; infinite at a utilisation of 0, NaN where target or catch-up is unknown.
+    """
     if np.isnan(catch_up) or np.isnan(target):
         return np.nan
     share = min(max(utilization, 0.0), 1.0)
@@ -76,6 +80,9 @@ def thresholds(
     """True rates below which a vertex scales up and above which it scales down.
 
     While a backlog is worked off full utilisation is fine and nothing scales down.
+
+    Returns:
+        Scale-up and scale-down threshold, records/s.
     """
     upper, lower = (1.0, 0.0) if backlogged else (s.upper, s.lower)
     up = capacity(target, catch_up, upper, False, s, restart_s)
@@ -85,7 +92,11 @@ def thresholds(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def busy_ms_per_s(ts_ms: Ints, values: Floats, v: int, parallelism: int, s: Settings) -> float:
-    """Busy time over the window: from the counter (AVG), or the mean of the gauges (MAX, MIN)."""
+    """Averages busy time over the window: the counter (AVG), or the gauges (MAX, MIN).
+
+    Returns:
+        ms per second of one task; NaN where it is unknown.
+    """
     if s.average_busy:
         return rate(ts_ms, values, v, BUSY) / parallelism
     return average(values, v, LOAD, 1) * 1000.0
@@ -93,7 +104,11 @@ def busy_ms_per_s(ts_ms: Ints, values: Floats, v: int, parallelism: int, s: Sett
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def true_processing_rate(busy: float, records_in: float, observed: float, switch: float) -> float:
-    """What the vertex could process: from busy time, or as observed where that says much less."""
+    """Rates a vertex by its busy time, or as observed where that says much less.
+
+    Returns:
+        Records/s it could process; infinite where nothing comes in.
+    """
     from_busy = np.inf if records_in == 0.0 else records_in / (busy / 1000.0)
     if np.isnan(observed):
         return from_busy
@@ -104,7 +119,11 @@ def true_processing_rate(busy: float, records_in: float, observed: float, switch
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def edge_ratio(graph: Graph, k: int, u: int, v: int, ts_ms: Ints, values: Floats) -> float:
-    """Records the edge from u to v carries per record that u reads."""
+    """Relates the records on the edge from u to v to the records u reads.
+
+    Returns:
+        Records per record; 0 where u reads none.
+    """
     records_in = rate(ts_ms, values, u, IN)
     if not records_in > 0.0:
         return 0.0
@@ -129,7 +148,7 @@ def edge_ratio(graph: Graph, k: int, u: int, v: int, ts_ms: Ints, values: Floats
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def backlog(graph: Graph, k: int, ts_ms: Ints, values: Floats, threshold_s: float) -> bool:
-    """Whether any source is further behind than the threshold."""
+    """Whether any source is further behind than the threshold, seconds of its own rate."""
     for v in range(graph.n[k]):
         if graph.inputs[k, v, 0] >= 0:
             continue
@@ -153,17 +172,20 @@ def evaluate(
     restart_s: float,
     out: Floats,
 ) -> bool:
-    """Fills `out` (V, EVALUATED) for one job; False where a source's rate is unknown.
+    """Evaluates every vertex of one job.
 
     Args:
-        graph: graphs of which the job has number k.
-        k: number of the graph.
-        ts_ms: times of the samples.
+        graph: Graphs of which the job has number k.
+        k: Number of the graph.
+        ts_ms: Times of the samples.
         values: (samples, V, METRICS).
-        parallelism: running, per vertex.
-        s: the settings.
-        restart_s: expected restart time.
+        parallelism: Running, per vertex.
+        s: The settings.
+        restart_s: Expected restart time.
         out: (V, EVALUATED), filled.
+
+    Returns:
+        False where a source's rate is unknown; `out` is then incomplete.
     """
     backlogged = backlog(graph, k, ts_ms, values, s.backlog_s)
     for v in range(graph.n[k]):
@@ -201,7 +223,14 @@ def evaluate(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def evaluate_job(values: Floats) -> Floats:
-    """(GLOBALS, 2): last value and average over the window; (samples, 1, GLOBALS) given."""
+    """Evaluates the metrics of the whole job.
+
+    Args:
+        values: (samples, 1, GLOBALS).
+
+    Returns:
+        (GLOBALS, 2): last value, and average over the window.
+    """
     out = np.empty((len(GLOBALS), 2))
     for g in range(len(GLOBALS)):
         out[g, 0] = round3(values[-1, 0, g])

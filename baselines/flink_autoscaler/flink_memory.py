@@ -51,19 +51,22 @@ class FlinkMemory:
 
     @property
     def heap(self) -> int:
-        """The JVM's heap."""
+        """The JVM's heap, bytes."""
         return self.framework_heap + self.task_heap
 
     @property
     def flink(self) -> int:
-        """Total Flink memory."""
+        """Total Flink memory, bytes."""
         return (
             self.heap + self.framework_off_heap + self.task_off_heap + self.network + self.managed
         )
 
 
 def derive(conf: Mapping[str, str]) -> FlinkMemory:
-    """The memory of a configuration.
+    """Derives the memory of a TaskManager from its configuration.
+
+    Returns:
+        Bytes per kind of memory.
 
     Raises:
         MemoryRefused: The sizes contradict each other, or none is given.

@@ -71,7 +71,11 @@ class Changes:
     due: bool  # at least one changed vertex is outside its thresholds
 
     def expectations(self, names: Sequence[str]) -> dict[str, float]:
-        """EXPECTED_PROCESSING_RATE where one was recorded; infinity times 0 records a NaN."""
+        """Expected rates of the vertices for which one was recorded.
+
+        Returns:
+            EXPECTED_PROCESSING_RATE by vertex, records/s; infinity times 0 records a NaN.
+        """
         recorded = zip(names, self.expected.tolist(), self.events.tolist(), strict=True)
         return {name: rate for name, rate, flags in recorded if flags & EXPECTING}
 
@@ -130,7 +134,7 @@ class Job:
 
     @property
     def restart_s(self) -> float:
-        """Restart time that counts now."""
+        """Restart time that counts now, s."""
         return float(
             restart_s(
                 self.memory.tracking, 0, self.s.tracking, self.s.restart_s, self.s.restart_limit_s
@@ -145,7 +149,11 @@ class Job:
         jm: Mapping[str, float] | None,
         tm: Mapping[str, Aggregates] | None,
     ) -> bool | None:
-        """Adds a sample; True if the window is full, None if the job is not ready yet."""
+        """Adds a sample.
+
+        Returns:
+            True if the window is full, None if the job is not ready yet.
+        """
         m = self.memory
         if restarted(m.window, 0, running_ms):
             self.named = False
@@ -193,7 +201,11 @@ class Job:
         record_restart(m.history, m.tracking, 0, len(self.names), running_ms, self.parallelism)
 
     def evaluate(self) -> Floats:
-        """Evaluated metrics of every vertex, (V, EVALUATED)."""
+        """Evaluates every vertex.
+
+        Returns:
+            (V, EVALUATED).
+        """
         w = self.memory.window
         count = w.size[0]
         out = np.full((len(self.names), len(EVALUATED)), np.nan)
@@ -213,7 +225,11 @@ class Job:
         return out
 
     def changes(self, now: int, evaluated: Floats, delayed: Delayed) -> Changes:
-        """What the scaler wants of every vertex."""
+        """Asks the scaler about every vertex.
+
+        Returns:
+            Parallelism and expected rates, before the gate.
+        """
         n = len(self.names)
         found = Recommended(
             np.zeros(n, dtype=np.int64),
@@ -237,7 +253,11 @@ class Job:
         return Changes(*found, due == 1)
 
     def decide(self, now: int, evaluated: Floats) -> Outcome:
-        """The pass after the evaluation: scaler, gate, and what is remembered of it."""
+        """Makes the pass after the evaluation: scaler, gate, memory of what was applied.
+
+        Returns:
+            What the pass decided.
+        """
         done, m, o = Outcome(), self.memory, self.options
         pressure = self.evaluated_job[GC, 0], self.evaluated_job[HEAP_RATIO, 1]
         if under_memory_pressure(o, *pressure):
@@ -282,7 +302,11 @@ class Job:
         return done
 
     def last_sample(self) -> dict[str, dict[str, float]]:
-        """The newest sample by vertex and metric; what is missing is NaN."""
+        """Reads the newest sample.
+
+        Returns:
+            By vertex and metric; NaN where a metric is missing.
+        """
         w = self.memory.window
         newest = w.vertex[0, w.size[0] - 1]
         return {
@@ -292,7 +316,10 @@ class Job:
 
 
 def ordered(vertices: Sequence[Vertex]) -> list[Vertex]:
-    """Vertices in topological order; otherwise as given.
+    """Sorts vertices topologically; otherwise they stay as given.
+
+    Returns:
+        The same vertices, inputs first.
 
     Raises:
         EvaluationFailed: The graph has a cycle, or an input that is no vertex.
@@ -310,7 +337,11 @@ def ordered(vertices: Sequence[Vertex]) -> list[Vertex]:
 
 
 def graph_of(vertices: Sequence[Vertex], options: Options) -> Graph:
-    """The arrays of one graph."""
+    """Writes one graph as arrays.
+
+    Returns:
+        A `Graph` with K = 1.
+    """
     n = len(vertices)
     column = {v.name: i for i, v in enumerate(vertices)}
     width = max(1, *(len(v.inputs) for v in vertices)) if vertices else 1

@@ -62,7 +62,11 @@ def task_slots(options: Options) -> int:
 
 
 def total_memory(flink: Mapping[str, str], tm_memory: int) -> int:
-    """Process memory of a TaskManager: configured, or as the resource says; bytes."""
+    """Reads the process memory of a TaskManager: configured, or that of its resource.
+
+    Returns:
+        Bytes; 0: unknown.
+    """
     key = f"{TM}process.size"
     return memory_bytes(flink[key], key) if key in flink else tm_memory
 
@@ -76,16 +80,19 @@ def tune(
     new: Sequence[int],
     globals_: Floats,
 ) -> Tuning:
-    """Sizes for the new parallelisms; empty where Flink refuses the configuration.
+    """Sizes TaskManagers for the new parallelisms.
 
     Args:
-        options: with the memory keys of the specification.
-        tm_memory: bytes of one TaskManager, never exceeded; 0: unknown.
-        names: of the vertices.
-        inputs: of the vertices.
-        parallelism: running.
-        new: after the scaling.
-        globals_: evaluated metrics of the job, (GLOBALS, last and average).
+        options: With the memory keys of the specification.
+        tm_memory: Bytes of one TaskManager, never exceeded; 0: unknown.
+        names: Of the vertices.
+        inputs: Of the vertices.
+        parallelism: Running.
+        new: After the scaling.
+        globals_: Evaluated metrics of the job, (GLOBALS, last and average).
+
+    Returns:
+        Keys to set; none where Flink refuses the configuration.
     """
     try:
         spec = derive(options.flink)
@@ -126,7 +133,11 @@ def tune(
 def network_segments(
     parallelism: int, connected: int, ship: str, per_channel: int, floating: int
 ) -> int:
-    """Network segments of one gate of a subtask."""
+    """Counts the network segments of one gate of a subtask.
+
+    Returns:
+        Segments of `taskmanager.memory.segment-size`.
+    """
     if ship == "FORWARD" and parallelism == connected:
         return per_channel + floating
     if ship in ("FORWARD", "RESCALE"):
@@ -135,12 +146,20 @@ def network_segments(
 
 
 def slots_after(slots_used: int, parallelism: Sequence[int], new: Sequence[int]) -> int:
-    """Slots after the scaling: the largest vertex if slots are shared, else the sum of all."""
+    """Counts the slots after a scaling.
+
+    Returns:
+        The largest vertex if slots are shared, else the sum of all.
+    """
     return max(new) if max(parallelism) == slots_used else sum(new)
 
 
 def compensated(heap: int, per_tm: int, slots_before: int, slots_now: int) -> int:
-    """Heap per TaskManager that keeps the heap of all when some of them go."""
+    """Raises the heap per TaskManager so that fewer of them hold the heap of all.
+
+    Returns:
+        Bytes per TaskManager.
+    """
     before, after = math.ceil(slots_before / per_tm), math.ceil(slots_now / per_tm)
     return int(max(1.0, before / after) * heap)
 

@@ -21,10 +21,13 @@ WHOLE = 8.0e12
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def round3(x: float) -> float:
-    """Three decimals, half up (away from zero); what would become 0 stays as it is.
+    """Rounds to three decimals, half up (away from zero); what would become 0 stays as it is.
 
     >>> round3(1.0005), round3(2.6749999), round3(0.0004)
     (1.001, 2.675, 0.0004)
+
+    Returns:
+        The rounded number.
     """
     size = abs(x)
     if not size < WHOLE:  # NaN, infinite, or without decimals
@@ -44,10 +47,13 @@ def round3(x: float) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def round_half_up(x: float) -> float:
-    """Java's `Math.round`: the floor of x + 1/2 as a long, without the error of that sum.
+    """Rounds as Java's `Math.round`: the floor of x + 1/2 as a long, without that sum's error.
 
     >>> round_half_up(2.5), round_half_up(-2.5), round_half_up(0.49999999999999994)
     (3.0, -2.0, 0.0)
+
+    Returns:
+        A whole number.
     """
     if np.isnan(x):
         return 0.0
@@ -59,7 +65,11 @@ def round_half_up(x: float) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def ceil2(x: float) -> float:
-    """Two decimals, rounded up on the decimal text; for numbers between 0 and 1."""
+    """Rounds up to two decimals on the decimal text; for numbers between 0 and 1.
+
+    Returns:
+        The rounded number.
+    """
     n = np.floor(x * 100.0)
     while n / 100.0 < x:
         n += 1.0
@@ -69,10 +79,13 @@ def ceil2(x: float) -> float:
 
 
 def ceiling_text(x: float) -> str:
-    """Three decimals, rounded up, as Java writes a float: what a `fraction` option gets.
+    """Writes a `fraction` option: three decimals, rounded up, as Java writes a float.
 
     >>> ceiling_text(0.65312), ceiling_text(0.0), ceiling_text(0.0002), ceiling_text(0.32)
     ('0.654', '0.0', '0.001', '0.32')
+
+    Returns:
+        The text.
     """
     n = np.floor(x * 1000.0)
     while n / 1000.0 < x:

@@ -31,7 +31,11 @@ T = TypeVar("T")
 
 
 def option(key: str, kind: str, default: T, about: str, *older: str) -> T:
-    """A field read from `job.autoscaler.<key>`, or from one of its older names."""
+    """Declares a field read from `job.autoscaler.<key>`, or from one of its older names.
+
+    Returns:
+        The dataclass field; typed as its default.
+    """
     return field(
         default=default, metadata={"key": key, "kind": kind, "about": about, "older": older}
     )
@@ -186,7 +190,10 @@ class Options:
 
     @classmethod
     def of(cls, configuration: Mapping[str, object]) -> Options:
-        """The options of a `flinkConfiguration`.
+        """Reads the options of a `flinkConfiguration`.
+
+        Returns:
+            The options; `given` names those that the configuration sets.
 
         Raises:
             ConfigError: A key of the autoscaler is unknown, or a value cannot be read.
@@ -234,15 +241,22 @@ class Options:
 
 
 def described() -> dict[str, tuple[str, str]]:
-    """Every key with its default and meaning."""
+    """Describes every key.
+
+    Returns:
+        Default and meaning by key.
+    """
     return {PREFIX + s.metadata["key"]: (str(s.default), s.metadata["about"]) for s in _specs()}
 
 
 def flattened(configuration: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Dotted keys and texts of a configuration, nested or not.
+    """Flattens a configuration, nested or not.
 
     >>> flattened({"job.autoscaler": {"enabled": True}, "job.autoscaler.metrics.window": "3 min"})
     {'job.autoscaler.enabled': 'true', 'job.autoscaler.metrics.window': '3 min'}
+
+    Returns:
+        Texts by dotted key.
     """
     flat: dict[str, str] = {}
     for key, value in configuration.items():

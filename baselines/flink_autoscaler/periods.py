@@ -38,7 +38,7 @@ class Daily:
     end_ms: int
 
     def holds(self, at: datetime, ms: int) -> bool:
-        """Whether a time lies inside."""
+        """Whether a time lies inside the range."""
         since = ((at.hour * 60 + at.minute) * 60 + at.second) * 1000 + ms
         return self.start_ms <= since <= self.end_ms
 
@@ -97,7 +97,10 @@ Period = tuple[Daily | Cron, ...]
 
 
 def periods(texts: tuple[str, ...], key: str) -> tuple[Period, ...]:
-    """The periods of a list of expressions.
+    """Reads a list of expressions.
+
+    Returns:
+        One period per expression.
 
     Raises:
         ConfigError: One is neither a daily range nor a cron expression, or joins two of a kind.

@@ -75,7 +75,7 @@ class FlinkAutoscalerConfig(ConfigModel):
             options.check()
             if options.busy_aggregator == "MIN":
                 raise ConfigError(
-                    "a snapshot does not hold the least busy subtask",
+                    "a snapshot does not hold the busy time of the least busy subtask",
                     key="job.autoscaler.metrics.busy-time.aggregator",
                     value="MIN",
                     remedy="Use MAX or AVG.",
@@ -85,7 +85,11 @@ class FlinkAutoscalerConfig(ConfigModel):
         return self
 
     def switches(self, options: Options) -> Switches:
-        """The release's switches, with what is set apart from it."""
+        """Combines the release's switches with those configured.
+
+        Returns:
+            The switches.
+        """
         base = Switches.main(options) if self.version == "main" else Switches()
         return Switches(
             self.alignment or base.alignment,
@@ -105,7 +109,7 @@ class FlinkAutoscaler:
         self.config = config or FlinkAutoscalerConfig()
         self.options = Options.of(self.config.flink_configuration)
         self.settings = settings_of(self.options, self.config.switches(self.options))
-        # The operator's default is off; who picks the policy has switched it on.
+        # The operator's default is off; choosing this policy switches it on.
         self._off = "enabled" in self.options.given and not self.options.enabled
         self._start(0, 0, 2)
 
@@ -164,15 +168,22 @@ class FlinkAutoscaler:
         return reasons.decision(snapshot, wanted, snapshot.memory_level, why)
 
     def recommended(self) -> Ints:
-        """RECOMMENDED_PARALLELISM of the last pass, (J, V): also where nothing may be executed."""
+        """Reads RECOMMENDED_PARALLELISM of the last pass, also where scaling is not allowed.
+
+        Returns:
+            (J, V) tasks.
+        """
         return self._out.new
 
     def metrics(self, job: int, names: tuple[str, ...]) -> dict[str, float]:
-        """What the operator would report of one job; NaN where it reports nothing.
+        """Reports one job as the operator does.
 
         Args:
-            job: row of the batch.
-            names: of its vertices, in order.
+            job: Row of the batch.
+            names: Of its vertices, in order.
+
+        Returns:
+            By name of the metric; NaN where the operator reports nothing.
         """
         report = {
             f"AutoScaler.{name}": float(value)

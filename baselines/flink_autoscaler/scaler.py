@@ -81,17 +81,20 @@ class Recommended(NamedTuple):
 def align(
     p: int, new: int, partitions: int, max_parallelism: int, low: int, high: int, mode: int
 ) -> tuple[int, bool]:
-    """A parallelism that spreads key groups or partitions; and whether it is limited by that.
+    """Finds a parallelism that spreads key groups or partitions.
 
     Args:
-        p: running parallelism.
-        new: wanted, already inside its limits.
-        partitions: of the source; 0: key groups (max_parallelism) are spread.
-        max_parallelism: of the vertex.
-        low: lower limit.
-        high: upper limit.
-        mode: one of the modes of 1.15.0 (LEGACY_*), which may fall back below the wanted
+        p: Running parallelism.
+        new: Wanted, already inside its limits.
+        partitions: Of the source; 0: key groups (max_parallelism) are spread.
+        max_parallelism: Of the vertex.
+        low: Lower limit.
+        high: Upper limit.
+        mode: One of the modes of 1.15.0 (LEGACY_*), which may fall back below the wanted
             parallelism or block, or of main, which keep the wanted one where nothing fits.
+
+    Returns:
+        The parallelism, and whether the alignment limits it.
     """
     if mode == OFF or new == p:
         return new, False
@@ -128,7 +131,11 @@ def scale(
     high: int,
     mode: int,
 ) -> tuple[int, bool]:
-    """ceil(factor * p) inside its limits, aligned where partitions or a keyed input ask for it."""
+    """Scales a parallelism; aligns it where partitions or a keyed input ask for it.
+
+    Returns:
+        ceil(factor * p) inside its limits, and whether the alignment limits it.
+    """
     wanted = min(np.ceil(factor * p), float(INT_MAX))
     raw = 0 if np.isnan(wanted) else int(wanted)
     new = min(max(low, raw), min(max_parallelism, high))
@@ -139,9 +146,10 @@ def scale(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def coefficient(before: Ints, rates: Floats, least: int, lowest: float) -> float:
-    """How much of linear scaling was observed: least squares through the smallest parallelism.
+    """Fits how much of linear scaling was observed: least squares through the smallest parallelism.
 
-    1 where too little is known; NaN where Flink's fit fails (a baseline of 0).
+    Returns:
+        0..1; 1 where too little is known, NaN where Flink's fit fails (a baseline of 0).
     """
     n = len(before)
     if n == 0 or n < least:
@@ -175,7 +183,12 @@ def coefficient(before: Ints, rates: Floats, least: int, lowest: float) -> float
 def delay(
     delayed: Delayed, j: int, v: int, now: int, interval: int, new: int, outside: bool
 ) -> tuple[int, bool]:
-    """The largest parallelism recommended over the interval, or 0 while it has not passed."""
+    """Delays a scale-down by the interval.
+
+    Returns:
+        The largest parallelism recommended over the interval and whether that was outside the
+        thresholds; 0 and False while the interval has not passed.
+    """
     count = delayed.size[j, v]
     if count == 0:
         delayed.first_ms[j, v] = now

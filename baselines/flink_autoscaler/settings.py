@@ -35,7 +35,11 @@ class Switches:
 
     @classmethod
     def main(cls, options: Options) -> Switches:
-        """As main does: its alignment key, unless only the deprecated one is set."""
+        """Reads the switches of main: its alignment key, unless only the deprecated one is set.
+
+        Returns:
+            The switches.
+        """
         legacy = "adjust_mode" in options.given and "alignment_mode" not in options.given
         named = _KEYS.get(options.alignment_mode.upper(), "off")
         return cls("legacy" if legacy else named, "gauge", "final")
@@ -78,7 +82,11 @@ class Settings(NamedTuple):
 
 
 def settings_of(options: Options, switches: Switches) -> Settings:
-    """The numbers behind options and switches."""
+    """Turns options and switches into numbers.
+
+    Returns:
+        The settings; times in ms or whole seconds, as Flink has them.
+    """
     o = options
     legacy = LEGACY_EVENLY if o.adjust_mode == "EVENLY_SPREAD" else LEGACY_MAXIMIZE
     upper, lower = o.utilization_max, o.utilization_min

@@ -185,7 +185,11 @@ class Memory:
         self.window = Window(w.size, _doubled(w.ts_ms), _doubled(w.vertex), _doubled(w.job))
 
     def arrays(self) -> Remembered:
-        """Views of everything remembered, for compiled code to read and write."""
+        """Gives compiled code everything remembered, to read and write.
+
+        Returns:
+            The arrays themselves; `room` and `restore` replace some.
+        """
         return Remembered(
             self.window,
             self.history,
@@ -197,7 +201,11 @@ class Memory:
         )
 
     def parts(self) -> dict[str, Window | History | Tracking | Delayed]:
-        """The named groups of arrays."""
+        """Groups the arrays.
+
+        Returns:
+            By the name each group has in the state.
+        """
         return {
             "window": self.window,
             "history": self.history,
@@ -206,7 +214,11 @@ class Memory:
         }
 
     def state(self) -> State:
-        """JSON of what is filled; NaN is null, infinities are texts."""
+        """Writes what is filled; NaN is null, infinities are texts.
+
+        Returns:
+            JSON-able lists by group and field.
+        """
         axis = {"window": 1, "history": 2, "tracking": 1, "delayed": 2}
         whole: State = {}
         for part, arrays in self.parts().items():
@@ -260,7 +272,11 @@ def _filled(values: object, like: NDArray[S]) -> NDArray[S]:
 
 
 def copied(delayed: Delayed) -> Delayed:
-    """Waiting scale-downs of their own, for a look at what would be decided."""
+    """Copies waiting scale-downs, to try a decision.
+
+    Returns:
+        Arrays of their own.
+    """
     d = delayed
     return Delayed(
         d.first_ms.copy(), d.size.copy(), d.ts_ms.copy(), d.parallelism.copy(), d.outside.copy()
@@ -312,7 +328,11 @@ def record_restart(
 
 @njit(cache=True, nogil=True)
 def restart_s(tracking: Tracking, j: int, enabled: bool, configured: float, limit: float) -> float:
-    """The longest restart seen, up to a limit, or the configured one."""
+    """Chooses the restart time that counts.
+
+    Returns:
+        The longest restart seen, up to the limit, or the configured time; s.
+    """
     longest = -1.0
     if enabled:
         for i in range(tracking.size[j]):

@@ -36,10 +36,13 @@ _PARTS = re.compile(r"(\d+)\s*([^\d\s]*)")
 
 
 def duration_ms(text: str, key: str) -> int:
-    """Milliseconds of a duration; a number alone is milliseconds.
+    """Reads a duration; a number alone is milliseconds.
 
     >>> duration_ms("15 min", "k"), duration_ms("90s", "k"), duration_ms("100", "k")
     (900000, 90000, 100)
+
+    Returns:
+        Milliseconds.
     """
     number, unit = _parsed(text, key, "a duration such as '15 min'")
     if not unit:
@@ -58,10 +61,13 @@ def duration_ms(text: str, key: str) -> int:
 
 
 def memory_bytes(text: str, key: str) -> int:
-    """Bytes of a memory size; a number alone is bytes.
+    """Reads a memory size; a number alone is bytes.
 
     >>> memory_bytes("4 gb", "k"), memory_bytes("512m", "k")
     (4294967296, 536870912)
+
+    Returns:
+        Bytes.
     """
     number, unit = _parsed(text, key, "a memory size such as '4 gb'")
     if not unit:
@@ -77,10 +83,13 @@ def memory_bytes(text: str, key: str) -> int:
 
 
 def memory_text(size: int) -> str:
-    """A size in the largest unit that divides it, as Flink prints it.
+    """Writes a size in the largest unit that divides it, as Flink prints it.
 
     >>> memory_text(376 << 20), memory_text(20399521976), memory_text(0), memory_text(30 << 30)
     ('376 mb', '20399521976 bytes', '0 bytes', '30 gb')
+
+    Returns:
+        The text.
     """
     if size == 0:
         return "0 bytes"

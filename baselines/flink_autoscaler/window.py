@@ -15,9 +15,10 @@ __all__ = ["append", "average", "observed_rate", "rate", "restarted"]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def rate(ts_ms: Ints, values: Floats, v: int, m: int) -> float:
-    """Growth per second of metric m of vertex v, between the first and the last known value.
+    """Computes the growth of metric m of vertex v between its first and its last known value.
 
-    NaN with fewer than two.
+    Returns:
+        Growth per second; NaN with fewer than two values.
     """
     first, last = 0, len(ts_ms) - 1
     while first < last and np.isnan(values[first, v, m]):
@@ -32,9 +33,10 @@ def rate(ts_ms: Ints, values: Floats, v: int, m: int) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def average(values: Floats, v: int, m: int, least: int) -> float:
-    """Mean of the finite values of a metric; infinite if there are none but infinite ones.
+    """Averages the finite values of a metric.
 
-    NaN with fewer than `least` finite values.
+    Returns:
+        The mean; infinite if there are none but infinite ones, NaN with fewer than `least`.
     """
     total, n, infinite = 0.0, 0, False
     for i in range(len(values)):
@@ -59,10 +61,13 @@ def observed_rate(
     lag_threshold_s: float,
     earlier: float,
 ) -> float:
-    """OBSERVED_TPR of a source at one sample.
+    """Observes the true rate (OBSERVED_TPR) of a source at one sample.
 
     Only a source that catches up shows what it could process; otherwise the average of earlier
     observations is carried forward. Nothing coming in is infinite, which allows a scale-down.
+
+    Returns:
+        Records/s.
     """
     if np.isnan(records_per_s):
         return np.nan
@@ -75,7 +80,11 @@ def observed_rate(
 
 @njit(cache=True, nogil=True)
 def restarted(window: Window, j: int, running_ms: int) -> bool:
-    """Empties the window of a job that has restarted since its first sample."""
+    """Empties the window of a job that has restarted since its first sample.
+
+    Returns:
+        Whether it did.
+    """
     if window.size[j] > 0 and running_ms > window.ts_ms[j, 0]:
         window.size[j] = 0
         return True
@@ -93,9 +102,12 @@ def append(
     vertex: Floats,
     job: Floats,
 ) -> bool:
-    """Adds a sample; True if the window is full, and then what has left it is dropped.
+    """Adds a sample to a job's window.
 
     Samples taken while the job stabilises are kept and evaluated, but do not fill the window.
+
+    Returns:
+        True if the window is full; then older samples are dropped.
     """
     stable = running_ms + stabilization_ms
     full_at = now + window_ms

@@ -32,7 +32,11 @@ class Operator:
     most: int = 1_000_000  # tasks: key groups, quota; as `least` where it cannot be scaled
 
     def carries_per_s(self, tasks: int) -> float:
-        """Source rate that so many tasks carry (equations 2 and 3); infinite where none arrive."""
+        """Computes what so many tasks carry (equations 2 and 3).
+
+        Returns:
+            Source rate, records/s; infinite where no records arrive.
+        """
         return math.inf if self.ratio <= 0 else tasks * self.rate_per_task_per_s / self.ratio
 
 
@@ -45,10 +49,13 @@ class Allocation:
 
 
 def bids2(operators: Sequence[Operator], slots: int) -> Allocation:
-    """The best configuration of exactly so many slots.
+    """Finds the best configuration of exactly so many slots.
 
     Many configurations share the best objective: only the vertices that limit it matter. Slots that
     they leave over go, one by one, to the vertex that would limit next.
+
+    Returns:
+        Tasks by vertex, and the source rate they carry.
 
     Raises:
         ConfigError: The graph cannot be placed on so many slots, or a rate is not known.
@@ -82,15 +89,22 @@ def bids2(operators: Sequence[Operator], slots: int) -> Allocation:
 
 
 def slot_range(operators: Sequence[Operator]) -> tuple[int, int]:
-    """Fewest and most slots that the graph can fill."""
+    """Counts the slots that the graph can fill.
+
+    Returns:
+        Fewest and most.
+    """
     return sum(o.least for o in operators), sum(o.most for o in operators)
 
 
 def fillings(operators: Sequence[Operator], high: int) -> Iterator[Allocation]:
-    """The best configuration of every number of slots from the fewest to `high`, in turn.
+    """Finds the best configuration of every number of slots from the fewest to `high`.
 
     For a linear model each further slot is best given to the vertex that limits, so the whole
     series costs one pass. `bids2` solves the program; this is for tables of many of its answers.
+
+    Returns:
+        The configurations, in turn.
     """
     _check_rates(operators)
     for tasks in _filled(operators, [o.least for o in operators], high):

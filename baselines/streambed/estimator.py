@@ -114,9 +114,12 @@ class Testbed(Protocol):
         """Start the job anew in a configuration, without state."""
 
     def probe(self, phases: list[tuple[float, int]], observation_s: int) -> Observation:
-        """Offer rates (records/s, seconds) one after the other; what the last seconds showed.
+        """Offers rates (records/s, seconds) one after the other.
 
         What a source could not emit is not owed afterwards.
+
+        Returns:
+            What the last `observation_s` seconds showed.
         """
 
 
@@ -131,6 +134,9 @@ def estimate(
     The first target is what was achieved at the end of the warm-up, which is repeated where that is
     nothing; at last, the job file's rate. The search ends when the next target is close to the
     last, or when time is up; but not before a rate was sustained.
+
+    Returns:
+        The MST, records/s, and all probes.
 
     Raises:
         MetricsError: No rate was sustained, however low.
@@ -174,16 +180,19 @@ def estimate(
 
 
 def observation_of(snapshot: MetricsSnapshot, *, read: bool = False) -> Observation:
-    """Rates of the single job in a snapshot.
+    """Reads the rates of the single job in a snapshot.
 
     True rate of a task: the vertex's input rate over the busy time of all its tasks. A task that
     was never busy is taken to have been busy 1 ms/s, as in StreamBed's code.
 
     Args:
-        snapshot: of one job.
-        read: count as achieved what the vertices after the sources read, not what sources emitted.
+        snapshot: Of one job.
+        read: Count as achieved what the vertices after the sources read, not what sources emitted.
             The buffers between hold seconds of work, so for as long a source seems to achieve more
             than the job carries; StreamBed's phases outlast that, short ones do not.
+
+    Returns:
+        Achieved source rate and the rates of every other vertex.
     """
     topology = snapshot.topology
     spec, arriving = topology.spec(0), snapshot.records_in_per_s[0]

@@ -59,13 +59,21 @@ class SearchSpace:
     memory_mib: tuple[float, ...]
 
     def corners(self) -> list[tuple[int, float]]:
-        """Fewest and most slots with least and most memory; two where there is one profile."""
+        """Lists fewest and most slots with least and most memory.
+
+        Returns:
+            Slots and MiB per slot; two pairs where there is one profile.
+        """
         slots = dict.fromkeys((self.slots_low, self.slots_high))
         memory = dict.fromkeys((self.memory_mib[0], self.memory_mib[-1]))
         return list(itertools.product(slots, memory))
 
     def all(self) -> list[tuple[int, float]]:
-        """Every budget."""
+        """Lists every budget.
+
+        Returns:
+            Slots and MiB per slot.
+        """
         slots = range(self.slots_low, self.slots_high + 1)
         return list(itertools.product(slots, self.memory_mib))
 
@@ -105,9 +113,12 @@ def explore(
     """Measures budgets until the model is good enough.
 
     Args:
-        space: budgets that may be measured.
-        measure: gives the throughput of so many slots of that memory (MiB).
-        config: how long.
+        space: Budgets that may be measured.
+        measure: Gives the throughput of so many slots of that memory (MiB).
+        config: How long.
+
+    Returns:
+        The measured budgets and the fitted model.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
@@ -175,10 +186,13 @@ def _next(
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
-    """How far below the best cost so far a cost is expected to fall.
+    """Computes how far a cost is expected to fall below the best one so far.
 
     >>> expected_improvement(np.array([1.0]), np.array([0.0]), 3.0).round(6).tolist()
     [2.0]
+
+    Returns:
+        One value per cost, 0 or more.
     """
     gain = best - XI * float(np.std(mean)) - mean
     sure = deviation < 1e-12

@@ -96,7 +96,7 @@ class LiveTestbed:
         if collector.trouble is not None:
             raise FlinkError(
                 f"job '{self._name}' could not be observed: {collector.trouble}",
-                remedy="See what runs: dsp-gym flink status",
+                remedy="See the running jobs: dsp-gym flink status",
             )
         return observation_of(snapshot, read=True)
 
@@ -166,7 +166,10 @@ def _until_next_poll_s(left_s: float) -> float:
 def live_testbed(
     spec: JobSpec, home: Path | None, most_slots: int
 ) -> Iterator[tuple[LiveTestbed, int]]:
-    """A testbed on the cluster that runs in a folder, and the slots beside the job's sources.
+    """Opens a testbed on the cluster that runs in a folder.
+
+    Returns:
+        The testbed, and the slots beside the job's sources.
 
     Raises:
         ConfigError: The job can only be simulated.

@@ -39,7 +39,11 @@ class Surface(ConfigModel):
     c: float = Field(description="intercept, records/s")
 
     def predict(self, slots: Floats | float, memory_mib: Floats | float) -> Floats:
-        """Records/s sustained on so many slots of that memory."""
+        """Predicts the throughput of so many slots of that memory.
+
+        Returns:
+            Records/s.
+        """
         f = FORMS[self.form]
         return np.asarray(
             self.a * f(np.asarray(memory_mib, dtype=np.float64))
@@ -48,7 +52,11 @@ class Surface(ConfigModel):
         )
 
     def slots_for(self, rate_per_s: float, memory_mib: float, least: int = 1) -> float:
-        """Slots, a fraction of `least` or more, that reach a rate; infinite where none do."""
+        """Inverts the model.
+
+        Returns:
+            Slots that reach the rate, `least` or more, fractional; infinite where none do.
+        """
         if float(self.predict(least, memory_mib)) >= rate_per_s:
             return float(least)
         missing = rate_per_s - self.c - self.a * float(FORMS[self.form](np.array(memory_mib)))
@@ -65,7 +73,11 @@ class Surface(ConfigModel):
 
 
 def fit(points: Sequence[Point], form: Form) -> Surface:
-    """Least squares. A feature that does not vary gets no slope."""
+    """Fits a form by least squares; a feature that does not vary gets no slope.
+
+    Returns:
+        The fitted surface.
+    """
     slots, memory, rate = np.array(points, dtype=np.float64).T
     f = FORMS[form]
     columns = np.column_stack([f(memory), f(slots)])
@@ -82,7 +94,11 @@ def fit(points: Sequence[Point], form: Form) -> Surface:
 
 
 def loocv(points: Sequence[Point], form: Form) -> float:
-    """Root mean squared error over points, each predicted by a fit to the others, records/s."""
+    """Leaves each point out of the fit once and predicts it.
+
+    Returns:
+        Root mean squared error, records/s.
+    """
     errors = []
     for i, (slots, memory, rate) in enumerate(points):
         surface = fit([*points[:i], *points[i + 1 :]], form)
@@ -91,10 +107,13 @@ def loocv(points: Sequence[Point], form: Form) -> float:
 
 
 def extrapolation_error(points: Sequence[Point], form: Form) -> float:
-    """Error over the half with most slots, predicted by a fit to the half with fewest, records/s.
+    """Predicts the half with most slots by a fit to the half with fewest.
 
     Section 6, model selection: the 50/50 split. An odd point goes to the training half, which needs
     three for three coefficients.
+
+    Returns:
+        Root mean squared error, records/s.
     """
     ordered = sorted(points)
     half = (len(ordered) + 1) // 2

@@ -60,10 +60,13 @@ class Optimizer:
         self._single: dict[int, Estimate] = {}
 
     def measure(self, slots: int, memory_level: int) -> Measurement:
-        """The best configuration of a budget and its MST.
+        """Measures the best configuration of a budget.
 
         The budget of one task per vertex is measured anew each time, and renews what is known of
         its profile; others take what is known.
+
+        Returns:
+            Its tasks and its MST.
 
         Raises:
             ConfigError: The graph cannot be placed on so many slots.
@@ -102,7 +105,11 @@ class Optimizer:
 
 
 def operators(spec: JobSpec, seen: Observation | None) -> list[Operator]:
-    """BIDS2's vertices in topological order; without an observation their rates are not known."""
+    """Writes the vertices for BIDS2; without an observation their rates are unknown.
+
+    Returns:
+        In topological order, sources left out.
+    """
     unknown = float("nan")
     found = []
     for vertex in spec.topological_order():
@@ -117,7 +124,11 @@ def operators(spec: JobSpec, seen: Observation | None) -> list[Operator]:
 
 
 def configuration(spec: JobSpec, parallelism: dict[str, int], memory_level: int) -> Configuration:
-    """Tasks by vertex with slots of one profile; sources as the job file starts them."""
+    """Spreads tasks over slots of one profile; sources stay as the job file starts them.
+
+    Returns:
+        Tasks and memory level by vertex.
+    """
     vertices = spec.topological_order()
     return Configuration(
         {v.name: parallelism.get(v.name, v.parallelism) for v in vertices},
@@ -126,7 +137,11 @@ def configuration(spec: JobSpec, parallelism: dict[str, int], memory_level: int)
 
 
 def profile_mib(spec: JobSpec, memory_level: int) -> float:
-    """Memory of one slot of a profile, MiB: heap, network and managed memory."""
+    """Adds up heap, network and managed memory of one slot of a profile.
+
+    Returns:
+        MiB.
+    """
     memory = spec.memory
     if not -1 <= memory_level < memory.levels:
         raise ConfigError(

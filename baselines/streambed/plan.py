@@ -83,9 +83,12 @@ class CapacityModel(ConfigModel):
     )
 
     def operators(self, spec: JobSpec, memory_level: int) -> list[Operator]:
-        """BIDS2's vertices, with the bounds of the job file.
+        """Writes the vertices for BIDS2, with the bounds of the job file.
 
         A profile that was not measured has the rates of the next that was.
+
+        Returns:
+            In topological order, sources left out.
 
         Raises:
             ConfigError: The model is of another job.
@@ -108,7 +111,11 @@ class CapacityModel(ConfigModel):
 
     @classmethod
     def load(cls, path: Path) -> CapacityModel:
-        """The model of a file that `save` wrote."""
+        """Loads the model of a file that `save` wrote.
+
+        Returns:
+            The model.
+        """
         return files.parse(cls, files.read_yaml(path), path)
 
     def save(self, path: Path) -> None:
@@ -133,6 +140,9 @@ def learn(
     tell: Callable[[str], None] = lambda text: None,
 ) -> Learned:
     """Explores the budgets of a testbed.
+
+    Returns:
+        The model and what it was learned from.
 
     Raises:
         ConfigError: The graph cannot be placed on the testbed's slots.
@@ -192,14 +202,17 @@ def profile_plan(
     memory_level: int,
     rate_per_s: float = 0.0,
 ) -> ProfilePlan:
-    """Slots of one profile that the model says reach a rate: the inverse query.
+    """Inverts the model: slots of one profile that reach a rate.
 
     Args:
-        model: of the job.
-        spec: the job.
-        planned_per_s: the rate, with head-room.
-        memory_level: the profile.
-        rate_per_s: what every vertex must be able to carry with the most tasks it may have.
+        model: Of the job.
+        spec: The job.
+        planned_per_s: The rate, with head-room.
+        memory_level: The profile.
+        rate_per_s: What every vertex must be able to carry with the most tasks it may have.
+
+    Returns:
+        Slots, cost and tasks; no slots where the profile does not reach the rate.
     """
     low, high = slot_range(operators(spec, None))
     memory_mib = profile_mib(spec, memory_level)
@@ -214,7 +227,7 @@ def profile_plan(
     managed = level_mib(spec.memory.base_mib, memory_level)
     cost = None
     if slots is not None:
-        # Slots are alike, so what they cost does not depend on who uses them.
+        # Slots are alike: their cost does not depend on the vertices in them.
         cost = slots * (spec.prices.core_hour + memory_mib / 1024 * spec.prices.gib_hour)
     return ProfilePlan(memory_level, managed, memory_mib, slots, cost)
 
@@ -222,7 +235,10 @@ def profile_plan(
 def answer(
     learned: Learned, spec: JobSpec, rate_per_s: float, config: PlannerConfig
 ) -> CapacityPlan:
-    """The cheapest profile's slots and configuration for a rate.
+    """Plans for a rate with the cheapest profile.
+
+    Returns:
+        Slots, configuration, cost, and the effort of learning.
 
     Raises:
         ConfigError: No budget reaches the rate.

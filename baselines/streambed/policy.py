@@ -124,10 +124,14 @@ class Streambed:
         return reasons.decision(snapshot, parallelism, level, self._why() if self.explain else None)
 
     def plan(self, request: PlanRequest) -> CapacityPlan:
-        """Explores the job's budgets on the backend and answers for a rate."""
+        """Explores the job's budgets on the backend and answers for a rate.
+
+        Returns:
+            Slots and configuration for the rate.
+        """
         if not (math.isfinite(request.rate_per_s) and request.rate_per_s > 0):
             raise ConfigError(
-                "a plan is for a rate above 0",
+                "the rate of a plan must be above 0",
                 key="rate",
                 value=request.rate_per_s,
                 remedy="Give records/s over all sources: --rate 50000",
@@ -145,14 +149,18 @@ class Streambed:
 
     @staticmethod
     def linear_capacity(vertices: Sequence[tuple[float, float]], slots: int) -> float:
-        """Source rate that BIDS2 says so many slots carry, by (input ratio, rate per task)."""
+        """Asks BIDS2 what so many slots carry, with vertices as (input ratio, rate per task).
+
+        Returns:
+            Source rate, records/s.
+        """
         named = [Operator(f"v{i}", ratio, rate) for i, (ratio, rate) in enumerate(vertices)]
         return bids2(named, slots).rate_per_s
 
     def _learned(self, request: PlanRequest, config: StreambedConfig) -> Learned:
         if self.config.model is not None:
             raise ConfigError(
-                "a policy with a saved model has nothing to explore",
+                "a policy with a saved model explores nothing",
                 key="model",
                 value=str(self.config.model),
                 remedy="Plan with a policy without 'model'.",
@@ -195,19 +203,19 @@ class Streambed:
         def reason(job: int, v: int) -> str:
             rate = m["planned_per_s"][job]
             slots = int(np.maximum(m["wanted"][job], 0).sum())
-            return f"plan for {rate:.4g}/s: {slots} slots of level {m['level'][job]}"
+            return f"plan for {rate:.4g}/s: {slots} slots of memory level {m['level'][job]}"
 
         return reason
 
 
 def _planner_json(config: PlannerConfig) -> str:
-    """What an exploration depends on: head-room comes in when the model is asked."""
+    """The configuration of an exploration, without the head-room, which counts in plans only."""
     return config.model_dump_json(include=set(PlannerConfig.model_fields) - {"overprovisioning"})
 
 
 @lru_cache(maxsize=64)
 def _explored(spec_json: str, config_json: str) -> Learned:
-    """What the simulator teaches of a job; the same question has the same answer."""
+    """Explores a job on the simulator, once for each job file and configuration."""
     spec = JobSpec.model_validate_json(spec_json)
     config = PlannerConfig.model_validate_json(config_json)
     return learn(SimulatedTestbed(spec, config.seed), "simulated", config)

@@ -23,7 +23,11 @@ Documents = Iterable[Document]
 
 
 def flink_autoscaler(data: Path | None = None) -> list[Check]:
-    """Every fact of its unit tests, every worked decision and trace: all fields."""
+    """Holds the policy against facts, worked decisions and traces of Flink's own classes.
+
+    Returns:
+        One check per file of evidence; a skipped one where the data folder lacks them.
+    """
     if data is None or not (data / "flink_autoscaler_cases.json").is_file():
         why = "the data folder has no flink_autoscaler_cases.json"
         return [skipped("flink-autoscaler/facts", SOURCE, "facts of its unit tests", 211, why)]
@@ -61,7 +65,11 @@ def flink_autoscaler(data: Path | None = None) -> list[Check]:
 
 
 def wrong_facts(cases: Documents, version: str) -> dict[str, str]:
-    """Facts that do not hold, with what differs first."""
+    """Finds the facts that do not hold.
+
+    Returns:
+        The first difference by id of the fact.
+    """
     wrong = {}
     for case in cases:
         found = differences(case["expected"], fact(case["op"], case["input"], version))
@@ -71,7 +79,11 @@ def wrong_facts(cases: Documents, version: str) -> dict[str, str]:
 
 
 def wrong_decisions(lines: Documents) -> dict[str, str]:
-    """Decisions that differ from 1.15.0's in any field."""
+    """Finds the decisions that differ from 1.15.0's in any field.
+
+    Returns:
+        The first difference by id of the decision.
+    """
     wrong = {}
     for line in lines:
         asked = {name: value for name, value in line.items() if name != "expected"}
@@ -82,7 +94,11 @@ def wrong_decisions(lines: Documents) -> dict[str, str]:
 
 
 def wrong_traces(lines: Documents) -> dict[str, str]:
-    """Traces that differ in any field of any tick."""
+    """Finds the traces that differ in any field of any tick.
+
+    Returns:
+        The first difference by id of the trace.
+    """
     wrong = {}
     for line in lines:
         ticks = [{"in": tick["in"]} for tick in line["ticks"]]
@@ -94,12 +110,15 @@ def wrong_traces(lines: Documents) -> dict[str, str]:
 
 
 def differences(expected: object, found: object, where: str = "") -> list[str]:
-    """Where an answer misses what is expected; what it says beyond is not looked at.
+    """Compares an answer with what is expected; further fields of the answer do not count.
 
     >>> differences({"new": 3, "rate": 2.0}, {"new": 3, "rate": 2.0004, "more": 1})
     []
     >>> differences({"new": 3}, {"new": 4})
     ['.new: 3 expected, 4 found']
+
+    Returns:
+        One sentence per difference.
     """
     if isinstance(expected, dict):
         if set(expected) == {"gt", "lt"}:

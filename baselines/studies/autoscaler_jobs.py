@@ -23,7 +23,11 @@ def switches_of(options: Options, main: bool) -> Switches:
 
 
 def job_of(given: Document, main: bool, steps: int = 64) -> Job:
-    """A job with what a fact says of it."""
+    """Builds the job of a fact.
+
+    Returns:
+        A job with the fact's options, vertices and window.
+    """
     options = Options.of(given.get("conf", {}))
     vertices = given.get("vertices") or [{"name": "v", "parallelism": 1, "max_parallelism": 1}]
     job = Job(

@@ -21,7 +21,11 @@ __all__ = [
 
 
 def memory_tuning(given: Document, main: bool) -> Answer:
-    """Sizes of a TaskManager after a scaling."""
+    """Tunes the memory of a TaskManager after a scaling.
+
+    Returns:
+        `overrides`: keys to set.
+    """
     job = job_of(given, main)
     fill_globals(job, given["global_metrics"])
     before = job.parallelism.tolist()
@@ -34,7 +38,11 @@ def memory_tuning(given: Document, main: bool) -> Answer:
 
 
 def network_segments(given: Document, _main: bool) -> Answer:
-    """Network segments of a gate."""
+    """Counts the network segments of a gate.
+
+    Returns:
+        `value`: segments.
+    """
     return {
         "value": memory.network_segments(
             given["current_parallelism"],
@@ -52,7 +60,11 @@ def _parallelisms(given: Document) -> tuple[list[int], list[int]]:
 
 
 def memory_scaling(given: Document, _main: bool) -> Answer:
-    """Heap after the compensation."""
+    """Compensates the heap for TaskManagers that go.
+
+    Returns:
+        `value_bytes`: heap.
+    """
     options = Options.of(given["conf"])
     heap, budget = memory_bytes(given["memory"], "memory"), memory_bytes(given["budget"], "budget")
     if options.tuning_compensation:
@@ -68,19 +80,31 @@ def memory_scaling(given: Document, _main: bool) -> Answer:
 
 
 def slots_after(given: Document, _main: bool) -> Answer:
-    """Slots after a scaling."""
+    """Counts the slots after a scaling.
+
+    Returns:
+        `value`: slots.
+    """
     return {"value": memory.slots_after(given["num_task_slots_used"], *_parallelisms(given))}
 
 
 def restart_time(given: Document, main: bool) -> Answer:
-    """The restart time that counts."""
+    """Chooses the restart time that counts.
+
+    Returns:
+        `value_s`: seconds.
+    """
     job = job_of({"conf": given["conf"]}, main)
     fill_tracking(job, given["tracked_restarts"])
     return {"value_s": job.restart_s}
 
 
 def excluded_period(given: Document, _main: bool) -> Answer:
-    """Whether a period can be read, and whether a moment lies in it."""
+    """Reads a period and looks whether a moment lies in it.
+
+    Returns:
+        `valid`, and `excluded` where a moment is given.
+    """
     try:
         options = Options.of(given["conf"])
     except ConfigError:

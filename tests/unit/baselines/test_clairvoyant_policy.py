@@ -105,7 +105,7 @@ def test_its_reasons_say_what_was_known():
     policy = told(DAY[None, :])
     snapshot = blank_snapshot(Topology.of([line()]), 0.0)
     snapshot.parallelism[0, 1] = 24
-    assert "map 24 at level 0 -> 1 at no memory (planned with the load known, for" in str(
+    assert "map 24 at level 0 -> 1 at no memory (plan for the known load, for" in str(
         policy.decide(snapshot).reasons[0]
     )
 
@@ -128,7 +128,7 @@ def test_without_the_load_it_says_who_can_run_it():
     policy = make("clairvoyant")
     topology = Topology.of([line()])
     policy.reset(topology, np.zeros(1, np.int64))
-    with pytest.raises(PolicyError, match=r"not been told the load.*dsp-gym evaluate"):
+    with pytest.raises(PolicyError, match=r"does not know the load.*dsp-gym evaluate"):
         policy.decide(blank_snapshot(topology))
 
 

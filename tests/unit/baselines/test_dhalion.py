@@ -87,7 +87,7 @@ def test_of_two_initiators_the_one_that_holds_back_longest_is_scaled_alone():
     decided = dhalion(jobs).decide(snapshot)
     assert decided.parallelism[0, names.index("b")] == 8
     assert np.count_nonzero(decided.parallelism != snapshot.parallelism) == 1
-    assert "its inputs wait 500 ms/s for it" in decided.reasons[0]
+    assert "inputs blocked 500 ms/s by this vertex" in decided.reasons[0]
 
 
 def test_backpressure_below_the_noise_is_no_symptom():

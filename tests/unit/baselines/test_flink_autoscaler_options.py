@@ -82,7 +82,7 @@ def test_deprecated_names_give_way_to_the_new_ones():
         ({f"{KEY}utilization.min": "0.9"}, r"must lie in \[0, 0.7\]"),
         ({f"{KEY}scale-up.max-factor": "-1"}, r"must lie in \[0, ...\]"),
         ({f"{KEY}vertex.min-parallelism": "300"}, "above vertex.max-parallelism"),
-        ({f"{KEY}metrics.busy-time.aggregator": "MIN"}, "does not hold the least busy subtask"),
+        ({f"{KEY}metrics.busy-time.aggregator": "MIN"}, "busy time of the least busy subtask"),
         ({f"{KEY}excluded.periods": "10:00-09:00"}, "it ends before it starts"),
     ],
 )

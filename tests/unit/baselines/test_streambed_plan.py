@@ -106,7 +106,7 @@ def test_a_rate_that_a_bounded_vertex_cannot_carry_names_the_vertex():
 
 @pytest.mark.parametrize("rate", [0.0, -5.0, math.nan, math.inf])
 def test_a_rate_that_is_none_is_refused(rate):
-    with pytest.raises(ConfigError, match="a plan is for a rate above 0"):
+    with pytest.raises(ConfigError, match="the rate of a plan must be above 0"):
         PLANNER.plan(PlanRequest(SPEC, rate))
 
 
@@ -122,7 +122,7 @@ def test_a_memory_level_that_the_job_does_not_have_is_refused():
 
 
 def test_a_policy_with_a_saved_model_does_not_plan(tmp_path):
-    with pytest.raises(ConfigError, match="nothing to explore"):
+    with pytest.raises(ConfigError, match="explores nothing"):
         Streambed(StreambedConfig(model=tmp_path / "x.json")).plan(PlanRequest(SPEC, 1.0))
 
 
@@ -166,7 +166,7 @@ def test_the_command_prints_the_plan_as_json(tmp_path):
     ("arguments", "says"),
     [
         (("streambed-q5", "--rate", "1e5", "--testbed-slots", "8"), "at least 9 slots"),
-        (("streambed-q1", "--rate", "0"), "a rate above 0"),
+        (("streambed-q1", "--rate", "0"), "must be above 0"),
         (("streambed-q5", "--rate", "2.15e6", "--memory", "2"), "the job file allows 576 slots"),
         (("streambed-q1", "--rate", "1e12"), "'filter_map' may have 64 tasks"),
         (("streambed-q1", "--rate", "1e5", "--memory", "two"), "--memory takes levels"),

@@ -73,7 +73,7 @@ def test_it_jumps_to_the_plan_for_110_percent_of_the_demand_and_holds(policy):
     jump = next(s.decision.reasons[0] for s in steps if s.decision.reasons[0] != "hold")
     assert jump.startswith("map 1 at level 0 -> 5 at level 0 (plan for ")
     changed = [s for s in steps if s.decision.reasons[0] not in ("hold",)]
-    assert all("6 slots of level 0" in s.decision.reasons[0] for s in changed)
+    assert all("6 slots of memory level 0" in s.decision.reasons[0] for s in changed)
     assert steps[-1].decision.reasons == ("hold",)
 
 
