@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("agents", "baselines", "dsp_gym", "spark_pipelines")
 STUDIES = re.compile(rf"({'|'.join(PACKAGES)})\.studies(\.\w+)*(:\w+)?")
 MOST_SUBPACKAGES = 20
+MOST_UNFORMATTED, MOST_ANY = 80, 250
+ADDRESS_BOOK = "dsp_gym.config.moved"
+"""Names modules in a message to users of an older release, and imports none of them."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,34 @@ class Module:
                     found = inner if inner in known else base
                     if found in known:
                         yield found
+
+    def argument_counts(self) -> Iterator[tuple[int, str]]:
+        """Arguments of every function, `self` and `cls` left out, and its address."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = node.args
+                names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+                count = len(names) - (names[:1] in (["self"], ["cls"]))
+                yield count, f"{self.name}.{node.name}"
+
+    def unformatted(self) -> int:
+        """Statements kept from the formatter."""
+        return self.path.read_text().count("# fmt: skip")
+
+    def lines_naming_any(self) -> set[int]:
+        """Numbers of the lines whose code names `Any`; imports and prose do not count."""
+        if "Any" not in self.path.read_text():
+            return set()
+        imports = {
+            line
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        }
+        with tokenize.open(self.path) as stream:
+            tokens = list(tokenize.generate_tokens(stream.readline))
+        named = {t.start[0] for t in tokens if t.type == tokenize.NAME and t.string == "Any"}
+        return named - imports
 
     def named_studies(self) -> Iterator[tuple[int, str]]:
         """Line and text of every string that is the address of a study, docstrings left out."""
@@ -145,6 +177,7 @@ def test_only_the_command_line_and_studies_themselves_import_studies(modules):
     named = [
         f"{module.name}:{line} names {text!r}"
         for module in product
+        if module.name != ADDRESS_BOOK
         for line, text in module.named_studies()
     ]
     assert imported + named == []
@@ -154,3 +187,31 @@ def test_a_study_is_imported_by_the_command_line(modules):
     """So the test above would see an import if there was one."""
     commands = [m for m in modules.values() if m.is_command]
     assert any(modules[other].is_study for m in commands for other in m.imported(modules))
+
+
+def test_the_formatter_lays_out_the_code(modules):
+    found = {m.name: m.unformatted() for m in modules.values()}
+    assert sum(found.values()) <= MOST_UNFORMATTED, {name: n for name, n in found.items() if n}
+
+
+def test_types_are_named(modules):
+    found = {m.name: len(m.lines_naming_any()) for m in modules.values()}
+    assert any(found.values())
+    assert sum(found.values()) <= MOST_ANY, {name: n for name, n in found.items() if n}
+
+
+def test_arguments_and_lines_that_name_any_are_counted_as_they_are_meant(tmp_path):
+    path = tmp_path / "one.py"
+    path.write_text(
+        "from typing import Any\n"
+        "class A:\n"
+        "    def f(self, a, /, b, *args, c=1, **more): pass\n"
+        "    @classmethod\n"
+        "    def g(cls, a: Any) -> Any: pass  # Any other\n"
+        "async def h(): pass\n"
+        "x = 1  # fmt: skip\n"
+    )
+    module = Module("one", path)
+    assert sorted(module.argument_counts()) == [(0, "one.h"), (1, "one.g"), (3, "one.f")]
+    assert module.lines_naming_any() == {5}
+    assert module.unformatted() == 1
