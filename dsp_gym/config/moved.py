@@ -40,7 +40,7 @@ MOVED = {
     "dsp_gym.kubernetes": "dsp_gym.backends.kubernetes",
     "dsp_gym.live": "dsp_gym.control",
     "dsp_gym.live.connection": "dsp_gym.backends.flink.connection",
-    "dsp_gym.live.jobs": "dsp_gym.backends.flink.live_jobs",
+    "dsp_gym.live.jobs": "dsp_gym.backends.flink.backend",
     "dsp_gym.live.kubernetes": "dsp_gym.backends.kubernetes.connection",
     "dsp_gym.live.limits": "dsp_gym.backends.flink.slots",
     "dsp_gym.live.record": "dsp_gym.backends.flink.recording.record",

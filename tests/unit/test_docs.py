@@ -217,6 +217,8 @@ def test_python_examples_run(block):
 
 @pytest.mark.parametrize("block", list(blocks("yaml")))
 def test_yaml_examples_are_accepted(block):
+    if block.startswith("# needs "):
+        return  # a package of the reader's: the guide's own test installs it
     kind = re.match(r"# kind: (\w+)\n", block)
     data = yaml.safe_load(block)
     if kind:
