@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
 from pydantic import Field, model_validator
 
-from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.guardrails.restriction import Restriction
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.guardrails.restriction import Restriction, Working, working
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts
 
 __all__ = ["BoundsAndQuota", "BoundsAndQuotaConfig"]
 
@@ -55,28 +57,16 @@ class BoundsAndQuota(Restriction):
         self.coupled = c.cores is not None or c.memory_mib is not None
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        c, tables = self.config, snapshot.topology.tables
-        trips = np.zeros(len(parallelism), dtype=bool)
-        _bound(
-            snapshot.topology.row,
-            tables.kind,
-            tables.min_parallelism,
-            tables.max_parallelism,
-            tables.stateful,
-            tables.levels,
-            tables.subtask_mib,
-            snapshot.parallelism,
-            snapshot.memory_level,
+        c, work = self.config, working(parallelism, level)
+        bounds = _Bounds(
             c.min_parallelism,
-            c.max_parallelism or np.iinfo(np.int64).max,
+            c.max_parallelism or int(np.iinfo(np.int64).max),
             8 if c.max_memory_level is None else c.max_memory_level,
             np.inf if c.cores is None else c.cores,
             np.inf if c.memory_mib is None else c.memory_mib,
-            parallelism,
-            level,
-            trips,
         )
-        return trips
+        _bound(snapshot.topology.facts, snapshot.arrays, bounds, work)
+        return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         if self.coupled:
@@ -84,54 +74,53 @@ class BoundsAndQuota(Restriction):
         return "outside the bounds of a vertex"
 
 
+class _Bounds(NamedTuple):
+    """The configuration for compiled code; what is not bounded has the largest value."""
+
+    least: int
+    most: int
+    level: int
+    cores: float
+    mib: float
+
+
 @njit(cache=True, nogil=True)
-def _bound(
-    row: Ints,
-    kind: Ints,
-    low: Ints,
-    high: Ints,
-    stateful: Ints,
-    levels: Ints,
-    subtask_mib: Floats,
-    running: Ints,
-    running_level: Ints,
-    low_all: int,
-    high_all: int,
-    level_all: int,
-    cores_quota: float,
-    mib_quota: float,
-    p: Ints,
-    level: Ints,
-    trips: Bools,
-) -> None:
+def _bound(t: JobFacts, seen: SnapshotArrays, bounds: _Bounds, work: Working) -> None:
+    """Move every vertex v of every job j (job file k) into its bounds, then the job into its quota.
+
+    `p` and `level` are the decision, `running` and `running_level` what is observed.
+    """
+    p, level = work.parallelism, work.memory_level
+    running, running_level = seen.parallelism, seen.memory_level
     jobs, vertices = p.shape
     for j in range(jobs):
-        k = row[j]
-        top = min(levels[k] - 1, level_all)
+        k = t.row[j]
+        top = min(t.levels[k] - 1, bounds.level)
         cores = mib = 0.0
         for v in range(vertices):
-            if kind[k, v] < 0:
+            if t.kind[k, v] < 0:
                 continue
-            least, most = low[k, v], high[k, v]
+            least, most = t.min_parallelism[k, v], t.max_parallelism[k, v]
             if least < most:
-                most = max(least, min(most, high_all))
-                least = min(most, max(least, low_all))
+                most = max(least, min(most, bounds.most))
+                least = min(most, max(least, bounds.least))
             # A job that already runs without the memory it should have is not forced to restart.
-            lowest = min(0, running_level[j, v]) if stateful[k, v] == 1 else -1
+            lowest = min(0, running_level[j, v]) if t.stateful[k, v] == 1 else -1
             lowest = max(-1, lowest)
             to_p = min(max(p[j, v], least), most)
             to_level = min(max(level[j, v], lowest), max(top, lowest))
             if to_p != p[j, v] or to_level != level[j, v]:
                 p[j, v], level[j, v] = to_p, to_level
-                trips[j] = True
-            if kind[k, v] != 0:
+                work.trips[j] = True
+            if t.kind[k, v] != SOURCE:
                 cores += to_p
-                mib += to_p * subtask_mib[k, to_level + 1]
-        if cores > cores_quota or mib > mib_quota:
+                mib += to_p * t.subtask_mib[k, to_level + 1]
+        if cores > bounds.cores or mib > bounds.mib:
             for v in range(vertices):
-                if kind[k, v] < 0 or low[k, v] == high[k, v]:
+                least, most = t.min_parallelism[k, v], t.max_parallelism[k, v]
+                if t.kind[k, v] < 0 or least == most:
                     continue
                 if p[j, v] > running[j, v] or level[j, v] > running_level[j, v]:
-                    p[j, v] = min(p[j, v], max(running[j, v], low[k, v]))
+                    p[j, v] = min(p[j, v], max(running[j, v], least))
                     level[j, v] = min(level[j, v], max(running_level[j, v], -1))
-                    trips[j] = True
+                    work.trips[j] = True

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
 from pydantic import Field
 
-from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.guardrails.restriction import Restriction
+from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
-from dsp_gym.policies import PolicyConfig
+from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.policies import PolicyConfig, Requirement
 
 __all__ = ["CapacityFloor", "CapacityFloorConfig"]
 
@@ -71,32 +71,12 @@ class CapacityFloor(Restriction):
         self._shadow.reset(jobs, seeds, mask)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        c, tables = self.config, snapshot.topology.tables
-        trips = np.zeros(len(parallelism), dtype=bool)
+        c, work = self.config, working(parallelism, level)
         required = self._shadow.required(snapshot)
         assert required is not None  # the shadow was asked for with a model
-        _raise(
-            snapshot.topology.row,
-            tables.kind,
-            tables.min_parallelism,
-            tables.max_parallelism,
-            snapshot.status,
-            np.ascontiguousarray(snapshot.window_fill),
-            snapshot.parallelism,
-            snapshot.memory_level,
-            np.ascontiguousarray(snapshot.cache_hit_rate),
-            required.parallelism,
-            required.memory_level,
-            required.horizontal,
-            1 + c.margin,
-            c.memory_factor,
-            c.release_hit_rate,
-            c.min_window_fill,
-            parallelism,
-            level,
-            trips,
-        )
-        return trips
+        floor = _Floor(1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill)
+        _raise(snapshot.topology.facts, snapshot.arrays, required, floor, work)
+        return work.trips
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         self._shadow.observe(snapshot)
@@ -120,53 +100,47 @@ class CapacityFloor(Restriction):
         self._shadow.restore(state["policy"])
 
 
+class _Floor(NamedTuple):
+    """The configuration for compiled code."""
+
+    margin: float  # factor
+    memory_factor: float
+    release: float
+    min_fill: float
+
+
 @njit(cache=True, nogil=True)
 def _raise(
-    row: Ints,
-    kind: Ints,
-    low: Ints,
-    high: Ints,
-    status: Ints,
-    fill: Floats,
-    running: Ints,
-    running_level: Ints,
-    hit: Floats,
-    needed: Ints,
-    needed_level: Ints,
-    horizontal: Ints,
-    margin: float,
-    memory_factor: float,
-    release: float,
-    min_fill: float,
-    p: Ints,
-    level: Ints,
-    trips: Bools,
+    t: JobFacts, seen: SnapshotArrays, required: Requirement, floor: _Floor, work: Working
 ) -> None:
+    """Raise every vertex v of every running job j (job file k) to what is required."""
+    p, level = work.parallelism, work.memory_level
+    fill, hit = seen.job[JOB.window_fill], seen.vertex[VERTEX.cache_hit_rate]
     jobs, vertices = p.shape
     for j in range(jobs):
-        if status[j] != 0:
+        if seen.status[j] != RUNNING:
             continue
-        k = row[j]
-        measured = fill[j] >= min_fill - 1e-9
+        k = t.row[j]
+        measured = fill[j] >= floor.min_fill - 1e-9
         for v in range(vertices):
-            if kind[k, v] < 0:
+            if t.kind[k, v] < 0:
                 continue
-            now_level, chosen = running_level[j, v], needed_level[j, v]
-            if not (np.isnan(hit[j, v]) or hit[j, v] >= release):
+            now_level, chosen = seen.memory_level[j, v], required.memory_level[j, v]
+            if not (np.isnan(hit[j, v]) or hit[j, v] >= floor.release):
                 least_level = min(now_level, chosen)
                 if level[j, v] < least_level:
                     level[j, v] = least_level
-                    trips[j] = True
-            if low[k, v] == high[k, v]:
+                    work.trips[j] = True
+            if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
                 continue
-            floor = np.ceil(horizontal[j, v] * margin - 1e-9)
+            tasks = np.ceil(required.horizontal[j, v] * floor.margin - 1e-9)
             if level[j, v] > now_level:
-                floor = np.ceil(floor / memory_factor - 1e-9)
+                tasks = np.ceil(tasks / floor.memory_factor - 1e-9)
                 if level[j, v] >= chosen and chosen > now_level:
-                    floor = min(floor, np.ceil(needed[j, v] * margin - 1e-9))
-            least = min(int(floor), high[k, v])
+                    tasks = min(tasks, np.ceil(required.parallelism[j, v] * floor.margin - 1e-9))
+            least = min(int(tasks), t.max_parallelism[k, v])
             if not measured:
-                least = min(least, running[j, v])
+                least = min(least, seen.parallelism[j, v])
             if p[j, v] < least:
                 p[j, v] = least
-                trips[j] = True
+                work.trips[j] = True

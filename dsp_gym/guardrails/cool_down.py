@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -10,10 +10,11 @@ from pydantic import Field
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.guardrails.restriction import Restriction
+from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.row_memory import RowMemory
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts
 
 __all__ = ["CoolDown", "CoolDownConfig"]
 
@@ -31,6 +32,24 @@ class CoolDownConfig(ConfigModel):
     reversal_s: float = Field(
         600.0, ge=0, description="rest before a vertex moves against its last move, s (flapping)"
     )
+
+
+class _Rests(NamedTuple):
+    """The configuration for compiled code, s."""
+
+    up: float
+    down: float
+    reversal: float
+
+
+class _Moves(NamedTuple):
+    """The memory for compiled code: the configuration seen last, and the move that led to it."""
+
+    seen: Bools  # (J,) False: nothing yet
+    parallelism: Ints  # (J, V)
+    level: Ints  # (J, V)
+    moved: Ints  # (J, V) direction of the last move: -1, 0, 1
+    moved_s: Floats  # (J, V) its time
 
 
 class CoolDown(Restriction):
@@ -56,44 +75,17 @@ class CoolDown(Restriction):
         self.config = config or CoolDownConfig()
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        c, m = self.config, self._memory
-        trips = np.zeros(len(parallelism), dtype=bool)
-        _rest(
-            snapshot.topology.row,
-            snapshot.topology.tables.n,
-            np.ascontiguousarray(snapshot.t_s),
-            np.ascontiguousarray(snapshot.running_since_s),
-            snapshot.parallelism,
-            snapshot.memory_level,
-            c.scale_up_s,
-            c.scale_down_s,
-            c.reversal_s,
-            m["seen"],
-            m["parallelism"],
-            m["level"],
-            m["moved"],
-            m["moved_s"],
-            parallelism,
-            level,
-            trips,
-        )
-        return trips
+        c, work = self.config, working(parallelism, level)
+        rests = _Rests(c.scale_up_s, c.scale_down_s, c.reversal_s)
+        _rest(snapshot.topology.facts, snapshot.arrays, rests, self._moves, work)
+        return work.trips
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        m = self._memory
-        _remember(
-            snapshot.topology.row,
-            snapshot.topology.tables.n,
-            snapshot.status,
-            np.ascontiguousarray(snapshot.running_since_s),
-            snapshot.parallelism,
-            snapshot.memory_level,
-            m["seen"],
-            m["parallelism"],
-            m["level"],
-            m["moved"],
-            m["moved_s"],
-        )
+        _remember(snapshot.topology.facts, snapshot.arrays, self._moves)
+
+    @property
+    def _moves(self) -> _Moves:
+        return _Moves(*(self._memory[name] for name in _Moves._fields))
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         age = snapshot.t_s[job] - snapshot.running_since_s[job]
@@ -113,65 +105,42 @@ def _direction(p: int, level: int, p_before: int, level_before: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _rest(
-    row: Ints,
-    n: Ints,
-    t_s: Floats,
-    since: Floats,
-    running: Ints,
-    running_level: Ints,
-    up: float,
-    down: float,
-    reversal: float,
-    seen: Bools,
-    p_seen: Ints,
-    level_seen: Ints,
-    moved: Ints,
-    moved_s: Floats,
-    p: Ints,
-    level: Ints,
-    trips: Bools,
-) -> None:
+def _rest(t: JobFacts, seen: SnapshotArrays, rests: _Rests, moves: _Moves, work: Working) -> None:
+    """Hold back moves of vertices v of jobs j that come too soon; `last` is -1, 0 or 1."""
+    p, level = work.parallelism, work.memory_level
+    t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     for j in range(p.shape[0]):
         age = t_s[j] - since[j]
-        for v in range(n[row[j]]):
-            now, now_level = running[j, v], running_level[j, v]
-            last, last_s = moved[j, v], moved_s[j, v]
-            if seen[j] and (now != p_seen[j, v] or now_level != level_seen[j, v]):
-                last = _direction(now, now_level, p_seen[j, v], level_seen[j, v])
+        for v in range(t.n[t.row[j]]):
+            now, now_level = seen.parallelism[j, v], seen.memory_level[j, v]
+            last, last_s = moves.moved[j, v], moves.moved_s[j, v]
+            p_seen, level_seen = moves.parallelism[j, v], moves.level[j, v]
+            if moves.seen[j] and (now != p_seen or now_level != level_seen):
+                last = _direction(now, now_level, p_seen, level_seen)
                 last_s = since[j]
-            fresh = t_s[j] - last_s < reversal
+            fresh = t_s[j] - last_s < rests.reversal
             to_p, to_level = p[j, v], level[j, v]
-            if age < up or (fresh and last < 0):
+            if age < rests.up or (fresh and last < 0):
                 to_p, to_level = min(to_p, now), min(to_level, now_level)
-            if age < down or (fresh and last > 0):
+            if age < rests.down or (fresh and last > 0):
                 to_p, to_level = max(to_p, now), max(to_level, now_level)
             if to_p != p[j, v] or to_level != level[j, v]:
                 p[j, v], level[j, v] = to_p, to_level
-                trips[j] = True
+                work.trips[j] = True
 
 
 @njit(cache=True, nogil=True)
-def _remember(
-    row: Ints,
-    n: Ints,
-    status: Ints,
-    since: Floats,
-    running: Ints,
-    running_level: Ints,
-    seen: Bools,
-    p_seen: Ints,
-    level_seen: Ints,
-    moved: Ints,
-    moved_s: Floats,
-) -> None:
-    for j in range(running.shape[0]):
-        if status[j] != 0:
+def _remember(t: JobFacts, seen: SnapshotArrays, moves: _Moves) -> None:
+    """Keep configuration and last move of every vertex v of every running job j."""
+    since = seen.job[JOB.running_since_s]
+    for j in range(since.shape[0]):
+        if seen.status[j] != RUNNING:
             continue
-        for v in range(n[row[j]]):
-            now, now_level = running[j, v], running_level[j, v]
-            if seen[j] and (now != p_seen[j, v] or now_level != level_seen[j, v]):
-                moved[j, v] = _direction(now, now_level, p_seen[j, v], level_seen[j, v])
-                moved_s[j, v] = since[j]
-            p_seen[j, v], level_seen[j, v] = now, now_level
-        seen[j] = True
+        for v in range(t.n[t.row[j]]):
+            now, now_level = seen.parallelism[j, v], seen.memory_level[j, v]
+            p_seen, level_seen = moves.parallelism[j, v], moves.level[j, v]
+            if moves.seen[j] and (now != p_seen or now_level != level_seen):
+                moves.moved[j, v] = _direction(now, now_level, p_seen, level_seen)
+                moves.moved_s[j, v] = since[j]
+            moves.parallelism[j, v], moves.level[j, v] = now, now_level
+        moves.seen[j] = True

@@ -7,7 +7,7 @@ cover one more rescale, the fallback decides until the window has moved on.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -17,11 +17,12 @@ from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, replace
 from dsp_gym.guardrails.shadow import Shadows
+from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
-from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies import PolicyConfig
 
 __all__ = ["ExcessBudget", "ExcessBudgetConfig"]
@@ -53,6 +54,41 @@ class ExcessBudgetConfig(ConfigModel):
         description="what one rescale is counted with, s; none: the last outage seen, before the "
         "first one the median of the job file",
     )
+
+
+class _Ledger(NamedTuple):
+    """Budget and memory for compiled code: J jobs, BUCKETS parts of the window."""
+
+    window_s: float
+    cost_share: float
+    outage_share: float
+    rescale_s: float  # what one rescale is counted with; NaN: as seen
+    started: Bools  # (J,)
+    counted_s: Floats  # (J,) time of the last count
+    credited_s: Floats  # (J,) time the fallback last would have rescaled
+    parallelism: Ints  # (J, V) of the fallback
+    level: Ints  # (J, V) of the fallback
+    part: Ints  # (J, BUCKETS) which part of time is counted there
+    cost: Floats  # (J, BUCKETS) money above the fallback's
+    outage_s: Floats  # (J, BUCKETS) seconds above the fallback's
+
+
+class _Asked(NamedTuple):
+    """What was decided on a snapshot, for compiled code; configurations (J, V)."""
+
+    taken: Ints
+    taken_level: Ints
+    wanted: Ints  # by the fallback
+    wanted_level: Ints
+    needed: Ints  # by the fallback's model
+    over: Bools  # (J,) the budget is spent
+
+
+class _Spent(NamedTuple):
+    """Shares of the budget that are spent, (J,) each."""
+
+    cost: Floats
+    outage: Floats
 
 
 class ExcessBudget(Restriction):
@@ -97,34 +133,10 @@ class ExcessBudget(Restriction):
 
         Outage is spent (1 or more) as soon as what is left does not cover one rescale.
         """
-        c, m, n, tables = self.config, self._memory, self._counts, snapshot.topology.tables
-        cost, outage = np.empty(len(snapshot)), np.empty(len(snapshot))
-        _spent(
-            snapshot.topology.row,
-            tables.kind,
-            tables.subtask_mib,
-            tables.core_hour,
-            tables.gib_hour,
-            tables.outage_s,
-            np.ascontiguousarray(snapshot.t_s),
-            np.ascontiguousarray(snapshot.outage_s),
-            snapshot.parallelism,
-            snapshot.memory_level,
-            c.window_s,
-            c.cost_share,
-            c.outage_share,
-            c.outage_s or np.nan,
-            m["started"],
-            m["counted_s"],
-            m["parallelism"],
-            m["level"],
-            n["part"],
-            n["cost"],
-            n["outage_s"],
-            cost,
-            outage,
-        )
-        return cost, outage
+        spent = _Spent(np.empty(len(snapshot)), np.empty(len(snapshot)))
+        medians = snapshot.topology.tables.outage_s
+        _spent(snapshot.topology.facts, medians, snapshot.arrays, self._ledger, spent)
+        return spent
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         over = self.replaces(snapshot)
@@ -134,45 +146,19 @@ class ExcessBudget(Restriction):
         return replace(snapshot, over, wanted.parallelism, wanted.memory_level, parallelism, level)
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        c, m, n, tables = self.config, self._memory, self._counts, snapshot.topology.tables
         over = self.replaces(snapshot)
         wanted = self._shadow.decided(snapshot)
         required = self._shadow.required(snapshot)
-        needed = snapshot.parallelism if required is None else required.parallelism
-        _count(
-            snapshot.topology.row,
-            tables.n,
-            tables.kind,
-            tables.subtask_mib,
-            tables.core_hour,
-            tables.gib_hour,
-            tables.outage_s,
-            tables.slo_s,
-            np.ascontiguousarray(snapshot.t_s),
-            snapshot.status,
-            np.ascontiguousarray(snapshot.window_s),
-            np.ascontiguousarray(snapshot.window_fill),
-            np.ascontiguousarray(snapshot.outage_s),
-            np.ascontiguousarray(snapshot.latency_p95_s),
-            snapshot.parallelism,
-            snapshot.memory_level,
+        asked = _Asked(
             guarded.parallelism,
             guarded.memory_level,
             wanted.parallelism,
             wanted.memory_level,
-            needed,
+            snapshot.parallelism if required is None else required.parallelism,
             over,
-            c.window_s,
-            c.outage_s or np.nan,
-            m["started"],
-            m["counted_s"],
-            m["credited_s"],
-            m["parallelism"],
-            m["level"],
-            n["part"],
-            n["cost"],
-            n["outage_s"],
         )
+        medians = snapshot.topology.tables.outage_s
+        _count(snapshot.topology.facts, medians, snapshot.arrays, asked, self._ledger)
         self._known = None
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -199,6 +185,24 @@ class ExcessBudget(Restriction):
     def replacement(self) -> str:
         return self._shadow.name
 
+    @property
+    def _ledger(self) -> _Ledger:
+        c, m, n = self.config, self._memory, self._counts
+        return _Ledger(
+            c.window_s,
+            c.cost_share,
+            c.outage_share,
+            c.outage_s or np.nan,
+            m["started"],
+            m["counted_s"],
+            m["credited_s"],
+            m["parallelism"],
+            m["level"],
+            n["part"],
+            n["cost"],
+            n["outage_s"],
+        )
+
     def replaces(self, snapshot: MetricsSnapshot) -> Bools:
         """True for the jobs whose budget is spent, (J,); kept until the next `commit`."""
         if self._known is None or self._known[0] is not snapshot:
@@ -208,23 +212,15 @@ class ExcessBudget(Restriction):
 
 
 @njit(cache=True, nogil=True)
-def _money_per_s(
-    j: int,
-    k: int,
-    kind: Ints,
-    subtask_mib: Floats,
-    core_hour: Floats,
-    gib_hour: Floats,
-    p: Ints,
-    level: Ints,
-) -> float:
-    """What a configuration requests, sources left out (`dsp_gym.job.cost`)."""
+def _money_per_s(t: JobFacts, j: int, p: Ints, level: Ints) -> float:
+    """What a configuration requests in job j, sources left out (`dsp_gym.job.cost`)."""
+    k = t.row[j]
     cores = mib = 0.0
     for v in range(p.shape[1]):
-        if kind[k, v] > 0:
+        if t.kind[k, v] > SOURCE:
             cores += p[j, v]
-            mib += p[j, v] * subtask_mib[k, level[j, v] + 1]
-    return float((cores * core_hour[k] + mib / 1024.0 * gib_hour[k]) / 3600.0)
+            mib += p[j, v] * t.subtask_mib[k, level[j, v] + 1]
+    return float((cores * t.core_hour[k] + mib / 1024.0 * t.gib_hour[k]) / 3600.0)
 
 
 @njit(cache=True, nogil=True)
@@ -236,126 +232,87 @@ def _rescale_s(given: float, seen: float, median: float) -> float:
 
 @njit(cache=True, nogil=True)
 def _spent(
-    row: Ints,
-    kind: Ints,
-    subtask_mib: Floats,
-    core_hour: Floats,
-    gib_hour: Floats,
-    table_outage: Floats,
-    t_s: Floats,
-    outage_seen: Floats,
-    running: Ints,
-    running_level: Ints,
-    window: float,
-    cost_share: float,
-    outage_share: float,
-    given: float,
-    started: Bools,
-    counted_s: Floats,
-    p_own: Ints,
-    level_own: Ints,
-    part: Ints,
-    cost: Floats,
-    late: Floats,
-    cost_spent: Floats,
-    outage_spent: Floats,
+    t: JobFacts, outages: Floats, seen: SnapshotArrays, ledger: _Ledger, spent: _Spent
 ) -> None:
+    """Add up the parts b of the window of every job j (job file k)."""
+    t_s, outage_seen = seen.job[JOB.t_s], seen.job[JOB.outage_s]
+    window, part = ledger.window_s, ledger.part
     size = part.shape[1]
-    for j in range(running.shape[0]):
-        k = row[j]
+    for j in range(t_s.shape[0]):
+        k = t.row[j]
         newest = int(t_s[j] * size / window)
         more, seconds = 0.0, 0.0
         for b in range(size):
             if newest - size < part[j, b] <= newest:
-                more += cost[j, b]
-                seconds += late[j, b]
-        now = _money_per_s(j, k, kind, subtask_mib, core_hour, gib_hour, running, running_level)
+                more += ledger.cost[j, b]
+                seconds += ledger.outage_s[j, b]
+        now = _money_per_s(t, j, seen.parallelism, seen.memory_level)
         own = now
-        if started[j]:  # and what has run since the last count
-            own = _money_per_s(j, k, kind, subtask_mib, core_hour, gib_hour, p_own, level_own)
-            more += (now - own) * max(0.0, t_s[j] - counted_s[j])
-        budget = cost_share * own * window
-        cost_spent[j] = more / budget if budget > 0.0 else (1.0 if more > 0.0 else 0.0)
-        allowed = outage_share * window - _rescale_s(given, outage_seen[j], table_outage[k, 1])
+        if ledger.started[j]:  # and what has run since the last count
+            own = _money_per_s(t, j, ledger.parallelism, ledger.level)
+            more += (now - own) * max(0.0, t_s[j] - ledger.counted_s[j])
+        budget = ledger.cost_share * own * window
+        spent.cost[j] = more / budget if budget > 0.0 else (1.0 if more > 0.0 else 0.0)
+        rescale = _rescale_s(ledger.rescale_s, outage_seen[j], outages[k, 1])
+        allowed = ledger.outage_share * window - rescale
         # Of what is there beside one whole rescale; none left is spent.
-        outage_spent[j] = max(0.0, seconds) / allowed if allowed > 0.0 else 1.0
+        spent.outage[j] = max(0.0, seconds) / allowed if allowed > 0.0 else 1.0
 
 
 @njit(cache=True, nogil=True)
 def _count(
-    row: Ints,
-    n: Ints,
-    kind: Ints,
-    subtask_mib: Floats,
-    core_hour: Floats,
-    gib_hour: Floats,
-    table_outage: Floats,
-    slo_s: Floats,
-    t_s: Floats,
-    status: Ints,
-    metrics_window: Floats,
-    fill: Floats,
-    outage_seen: Floats,
-    latency: Floats,
-    running: Ints,
-    running_level: Ints,
-    taken: Ints,
-    taken_level: Ints,
-    wanted: Ints,
-    wanted_level: Ints,
-    needed: Ints,
-    over: Bools,
-    window: float,
-    given: float,
-    started: Bools,
-    counted_s: Floats,
-    credited_s: Floats,
-    p_own: Ints,
-    level_own: Ints,
-    part: Ints,
-    cost: Floats,
-    late: Floats,
+    t: JobFacts, outages: Floats, seen: SnapshotArrays, asked: _Asked, ledger: _Ledger
 ) -> None:
+    """Count what job j (job file k) costs above its fallback into the newest part b of the window.
+
+    p and level are the running configuration of vertex v, `own` that of the fallback.
+    """
+    t_s, latency = seen.job[JOB.t_s], seen.job[JOB.latency_p95_s]
+    outage_seen, fill = seen.job[JOB.outage_s], seen.job[JOB.window_fill]
+    running, running_level = seen.parallelism, seen.memory_level
+    own_p, own_level = ledger.parallelism, ledger.level
+    wanted, wanted_level = asked.wanted, asked.wanted_level
+    part, late = ledger.part, ledger.outage_s
     size = part.shape[1]
     for j in range(running.shape[0]):
-        k = row[j]
-        if not started[j]:
-            started[j] = True
-            counted_s[j] = t_s[j]
+        k = t.row[j]
+        if not ledger.started[j]:
+            ledger.started[j] = True
+            ledger.counted_s[j] = t_s[j]
             for v in range(running.shape[1]):
-                p_own[j, v], level_own[j, v] = running[j, v], running_level[j, v]
-        seconds = max(0.0, t_s[j] - counted_s[j])
-        counted_s[j] = t_s[j]
-        newest = int(t_s[j] * size / window)
+                own_p[j, v], own_level[j, v] = running[j, v], running_level[j, v]
+        seconds = max(0.0, t_s[j] - ledger.counted_s[j])
+        ledger.counted_s[j] = t_s[j]
+        newest = int(t_s[j] * size / ledger.window_s)
         b = newest % size
         if part[j, b] != newest:
-            part[j, b], cost[j, b], late[j, b] = newest, 0.0, 0.0
-        cost[j, b] += seconds * (
-            _money_per_s(j, k, kind, subtask_mib, core_hour, gib_hour, running, running_level)
-            - _money_per_s(j, k, kind, subtask_mib, core_hour, gib_hour, p_own, level_own)
+            part[j, b], ledger.cost[j, b], late[j, b] = newest, 0.0, 0.0
+        ledger.cost[j, b] += seconds * (
+            _money_per_s(t, j, running, running_level) - _money_per_s(t, j, own_p, own_level)
         )
         differs = acts = asks = anew = False
-        for v in range(n[k]):
+        for v in range(t.n[k]):
             p, level = running[j, v], running_level[j, v]
-            differs = differs or p != p_own[j, v] or level != level_own[j, v]
-            acts = acts or taken[j, v] != p or taken_level[j, v] != level
+            differs = differs or p != own_p[j, v] or level != own_level[j, v]
+            acts = acts or asked.taken[j, v] != p or asked.taken_level[j, v] != level
             asks = asks or wanted[j, v] != p or wanted_level[j, v] != level
-            anew = anew or wanted[j, v] != p_own[j, v] or wanted_level[j, v] != level_own[j, v]
+            anew = anew or wanted[j, v] != own_p[j, v] or wanted_level[j, v] != own_level[j, v]
         # Late in a configuration that is not the fallback's: counted like an outage.
-        if differs and status[j] == 0 and latency[j] > slo_s[k]:
+        if differs and seen.status[j] == RUNNING and latency[j] > t.slo_s[k]:
             late[j, b] += seconds
-        rescale = _rescale_s(given, outage_seen[j], table_outage[k, 1])
+        rescale = _rescale_s(ledger.rescale_s, outage_seen[j], outages[k, 1])
         if acts:
             late[j, b] += rescale
         # The fallback could not rescale again before its metrics window had filled anew.
-        may = over[j] or t_s[j] - credited_s[j] >= rescale + metrics_window[j]
+        rested = rescale + seen.job[JOB.window_s, j]
+        may = asked.over[j] or t_s[j] - ledger.credited_s[j] >= rested
         if asks and anew and may:
             late[j, b] -= rescale
-            credited_s[j] = t_s[j]
-        for v in range(n[k]):
-            if over[j] or (asks and may):
-                p_own[j, v], level_own[j, v] = wanted[j, v], wanted_level[j, v]
-            elif not asks and status[j] == 0 and fill[j] >= 1.0 - 1e-9:
-                least = min(needed[j, v], running[j, v])
-                most = max(needed[j, v], running[j, v])
-                p_own[j, v] = min(max(p_own[j, v], least), most)
+            ledger.credited_s[j] = t_s[j]
+        for v in range(t.n[k]):
+            if asked.over[j] or (asks and may):
+                own_p[j, v], own_level[j, v] = wanted[j, v], wanted_level[j, v]
+            elif not asks and seen.status[j] == RUNNING and fill[j] >= 1.0 - 1e-9:
+                least = min(asked.needed[j, v], running[j, v])
+                most = max(asked.needed[j, v], running[j, v])
+                own_p[j, v] = min(max(own_p[j, v], least), most)

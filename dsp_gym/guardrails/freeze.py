@@ -8,10 +8,12 @@ import numpy as np
 from numba import njit
 from pydantic import Field
 
-from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, hold
-from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.snapshot import RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays, Status
+from dsp_gym.loop.topology import JobFacts
 
 __all__ = ["Freeze", "FreezeConfig"]
 
@@ -40,16 +42,8 @@ class Freeze(Restriction):
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         frozen = np.zeros(len(parallelism), dtype=bool)
-        _frozen(
-            snapshot.topology.row,
-            snapshot.topology.tables.kind,
-            snapshot.status,
-            np.ascontiguousarray(snapshot.pending_records),
-            np.ascontiguousarray(snapshot.pending_growth_per_s),
-            np.ascontiguousarray(snapshot.records_in_per_s),
-            np.inf if self.config.catching_up_s is None else self.config.catching_up_s,
-            frozen,
-        )
+        limit_s = np.inf if self.config.catching_up_s is None else self.config.catching_up_s
+        _frozen(snapshot.topology.facts, snapshot.arrays, limit_s, frozen)
         return hold(snapshot, frozen, parallelism, level)
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -60,21 +54,17 @@ class Freeze(Restriction):
 
 
 @njit(cache=True, nogil=True)
-def _frozen(
-    row: Ints,
-    kind: Ints,
-    status: Ints,
-    pending: Floats,
-    growth: Floats,
-    records_in: Floats,
-    limit_s: float,
-    frozen: Bools,
-) -> None:
+def _frozen(t: JobFacts, seen: SnapshotArrays, limit_s: float, frozen: Bools) -> None:
+    """Set True where job j is down, or works off more than `limit_s` of arrivals at its sources."""
+    pending = seen.vertex[VERTEX.pending_records]
+    growth = seen.vertex[VERTEX.pending_growth_per_s]
+    records_in = seen.vertex[VERTEX.records_in_per_s]
     for j in range(pending.shape[0]):
         waiting = arriving = growing = 0.0
         for v in range(pending.shape[1]):
-            if kind[row[j], v] == 0 and not np.isnan(pending[j, v] + growth[j, v]):
+            if t.kind[t.row[j], v] == SOURCE and not np.isnan(pending[j, v] + growth[j, v]):
                 waiting += pending[j, v]
                 growing += growth[j, v]
                 arriving += max(0.0, records_in[j, v] + growth[j, v])
-        frozen[j] = status[j] != 0 or (growing < 0 and waiting > limit_s * arriving)
+        down = seen.status[j] != RUNNING
+        frozen[j] = down or (growing < 0 and waiting > limit_s * arriving)

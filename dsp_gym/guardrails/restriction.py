@@ -7,7 +7,7 @@ Such steps, one after the other, change nothing when done again: a chain is idem
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -17,9 +17,9 @@ from dsp_gym.loop.decision import GuardedDecision, Intervention, InterventionKin
 from dsp_gym.loop.protocols import Guardrail, Mask, State
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.topology import JobFacts, Topology
 
-__all__ = ["Restriction", "hold", "is_coupled", "replace"]
+__all__ = ["Restriction", "Working", "hold", "is_coupled", "replace", "working"]
 
 
 class Restriction:
@@ -55,9 +55,11 @@ class Restriction:
         """True for the jobs in which `replacement` decides, changed or not, (J,)."""
         return np.zeros(len(snapshot), dtype=bool)
 
-    def intervention(self, snapshot: MetricsSnapshot, job: int) -> Intervention:
+    def intervention(
+        self, snapshot: MetricsSnapshot, job: int, *, explain: bool = True
+    ) -> Intervention:
         """What it changed in one job, asked for jobs it changed and before `commit`."""
-        reason = self.reason(snapshot, job)
+        reason = self.reason(snapshot, job) if explain else ""
         return Intervention(job, self.name, reason, self.kind, self.replacement)
 
     def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
@@ -74,6 +76,19 @@ class Restriction:
 
     def restore(self, state: State) -> None:
         self._memory.restore(state)
+
+
+class Working(NamedTuple):
+    """The working copy of a decision on J jobs, changed in place by compiled code."""
+
+    parallelism: Ints  # (J, V)
+    memory_level: Ints  # (J, V)
+    trips: Bools  # (J,) True where it was changed
+
+
+def working(parallelism: Ints, level: Ints) -> Working:
+    """A working copy (J, V) as compiled code takes it, with nothing changed yet."""
+    return Working(parallelism, level, np.zeros(len(parallelism), dtype=bool))
 
 
 def is_coupled(guardrail: Guardrail) -> bool:
@@ -95,35 +110,21 @@ def replace(
     level: Ints,
 ) -> Bools:
     """Takes another configuration in the given rows; True where that changes something."""
-    trips = np.zeros(len(parallelism), dtype=bool)
-    _replace(
-        snapshot.topology.row,
-        snapshot.topology.tables.n,
-        rows,
-        wanted_parallelism,
-        wanted_level,
-        parallelism,
-        level,
-        trips,
-    )
-    return trips
+    work = working(parallelism, level)
+    _replace(snapshot.topology.facts, rows, wanted_parallelism, wanted_level, work)
+    return work.trips
 
 
 @njit(cache=True, nogil=True)
 def _replace(
-    row: Ints,
-    n: Ints,
-    rows: Bools,
-    wanted_p: Ints,
-    wanted_level: Ints,
-    p: Ints,
-    level: Ints,
-    trips: Bools,
+    t: JobFacts, rows: Bools, wanted_parallelism: Ints, wanted_level: Ints, work: Working
 ) -> None:
+    """In the given rows j, take what is wanted at every vertex v."""
+    p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
         if not rows[j]:
             continue
-        for v in range(n[row[j]]):
-            if p[j, v] != wanted_p[j, v] or level[j, v] != wanted_level[j, v]:
-                p[j, v], level[j, v] = wanted_p[j, v], wanted_level[j, v]
-                trips[j] = True
+        for v in range(t.n[t.row[j]]):
+            if p[j, v] != wanted_parallelism[j, v] or level[j, v] != wanted_level[j, v]:
+                p[j, v], level[j, v] = wanted_parallelism[j, v], wanted_level[j, v]
+                work.trips[j] = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -10,8 +10,9 @@ from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.guardrails.restriction import Restriction
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.guardrails.restriction import Restriction, Working, working
+from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts
 
 __all__ = ["StepLimit", "StepLimitConfig"]
 
@@ -42,22 +43,10 @@ class StepLimit(Restriction):
         self.config = config or StepLimitConfig()
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        c, tables = self.config, snapshot.topology.tables
-        trips = np.zeros(len(parallelism), dtype=bool)
-        _limit(
-            snapshot.topology.row,
-            tables.n,
-            snapshot.parallelism,
-            snapshot.memory_level,
-            c.up_factor,
-            c.down_factor,
-            c.tasks,
-            c.levels,
-            parallelism,
-            level,
-            trips,
-        )
-        return trips
+        c, work = self.config, working(parallelism, level)
+        limits = _Limits(c.up_factor, c.down_factor, c.tasks, c.levels)
+        _limit(snapshot.topology.facts, snapshot.arrays, limits, work)
+        return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         c = self.config
@@ -67,28 +56,27 @@ class StepLimit(Restriction):
         )
 
 
+class _Limits(NamedTuple):
+    """The configuration for compiled code."""
+
+    up: float
+    down: float
+    tasks: int
+    levels: int
+
+
 @njit(cache=True, nogil=True)
-def _limit(
-    row: Ints,
-    n: Ints,
-    running: Ints,
-    running_level: Ints,
-    up: float,
-    down: float,
-    tasks: int,
-    levels: int,
-    p: Ints,
-    level: Ints,
-    trips: Bools,
-) -> None:
+def _limit(t: JobFacts, seen: SnapshotArrays, limits: _Limits, work: Working) -> None:
+    """Move every vertex v of every job j to within a step of its running configuration."""
+    p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
-        for v in range(n[row[j]]):
-            now = running[j, v]
-            most = max(now + tasks, int(np.floor(now * up + 1e-9)))
-            least = min(now - tasks, int(np.ceil(now * down - 1e-9)))
+        for v in range(t.n[t.row[j]]):
+            now = seen.parallelism[j, v]
+            most = max(now + limits.tasks, int(np.floor(now * limits.up + 1e-9)))
+            least = min(now - limits.tasks, int(np.ceil(now * limits.down - 1e-9)))
             to_p = min(max(p[j, v], least), most)
-            now = running_level[j, v]
-            to_level = min(max(level[j, v], now - levels), now + levels)
+            now = seen.memory_level[j, v]
+            to_level = min(max(level[j, v], now - limits.levels), now + limits.levels)
             if to_p != p[j, v] or to_level != level[j, v]:
                 p[j, v], level[j, v] = to_p, to_level
-                trips[j] = True
+                work.trips[j] = True
