@@ -6,7 +6,7 @@ inside the environment, goes to the jobs, and what came of it becomes the reward
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -17,14 +17,14 @@ from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import ObservationEncoder
 from dsp_gym.envs.reward import RewardTerms, reward, reward_terms
 from dsp_gym.job import sizing
-from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.decision import GuardedDecision, InterventionKind, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import take_turn
 
-__all__ = ["BatchStep", "EnvCore"]
+__all__ = ["BatchStep", "EnvCore", "InterventionRecord", "interventions"]
 
 
 class BatchStep(NamedTuple):
@@ -37,6 +37,33 @@ class BatchStep(NamedTuple):
     terms: RewardTerms
     outcome: Outcome
     guarded: GuardedDecision
+
+
+class InterventionRecord(TypedDict):
+    """One change a guardrail made to the decision on one job."""
+
+    guardrail: str
+    kind: InterventionKind
+    by: str | None  # the policy whose decision stands, where kind is "replaced"
+    reason: str  # "" where nobody asked for words
+
+
+def interventions(guarded: GuardedDecision) -> dict[int, tuple[InterventionRecord, ...]]:
+    """Collect what guardrails changed, by job.
+
+    Returns:
+        Records in chain order for each job whose decision was changed.
+    """
+    found: dict[int, tuple[InterventionRecord, ...]] = {}
+    for one in guarded.interventions:
+        record: InterventionRecord = {
+            "guardrail": one.guardrail,
+            "kind": one.kind,
+            "by": one.by,
+            "reason": one.reason,
+        }
+        found[one.job] = (*found.get(one.job, ()), record)
+    return found
 
 
 class EnvCore:
@@ -152,12 +179,12 @@ class EnvCore:
 
     def info(self, step: BatchStep, job: int) -> dict[str, Any]:
         """What one step tells about one job beside observation and reward."""
-        said = [i for i in step.guarded.interventions if i.job == job]
         return {
             "reward_terms": {n: float(v[job]) for n, v in step.terms.items()},
             "reward_source": self.reward_source,
             "enacted": self.enacted,
-            "interventions": tuple(f"{i.guardrail}: {i.reason}" for i in said),
+            "interventions": interventions(step.guarded).get(job, ()),
+            "trips": step.guarded.trips[job],
             "slo_s": float(step.outcome.slo_s[job]),
             "cost": float(step.outcome.cost[job]),
             "down_s": float(step.outcome.down_s[job]),

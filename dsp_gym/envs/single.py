@@ -94,7 +94,15 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         return observation, {"load": self.batch.load_labels[0], "action_mask": self.action_masks()}
 
     def step(self, action: Ints) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """One decision; the job then runs for one interval."""
+        """One decision; the job then runs for one interval.
+
+        Returns:
+            Observation, reward, terminated, truncated, and info: `reward_terms` by name,
+            unweighted; `reward_source`; `enacted`; `interventions`, a record (guardrail, kind, by,
+            reason) for each guardrail that changed the decision; `trips`, a flag per guardrail in
+            chain order; `slo_s`, `down_s` and `cost` of the interval; `pending_s` at its end;
+            `action_mask`.
+        """
         step = self.batch.step(np.asarray(action, dtype=np.int64)[None, :])
         info = self.batch.info(step, 0) | {"action_mask": self.action_masks()}
         return (

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
-from dsp_gym.envs.core import BatchStep
+from dsp_gym.envs.core import BatchStep, interventions
 from dsp_gym.envs.scenarios import ONE_JOB, scenario
 from dsp_gym.envs.single import Observation, action_space, observation_space
 from dsp_gym.errors import ConfigError
@@ -24,6 +24,19 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
 
     Environment i seeded with `seed` is the single environment seeded with `seed + i`. An episode
     that ends is reset in the same step; its last observation is in `info["final_obs"]`.
+
+    `info` holds what that of the single environment holds, as arrays with a row per environment:
+    `info["interventions"][i]` are the records of environment i.
+
+    Args:
+        num_envs: how many environments.
+        job: name or path of a job file.
+        config: an experiment's name, path or content; its env, loads and guardrails are used.
+        backend: "simulated".
+        split: part of the loads episodes are drawn from.
+        guardrails: name or path of a guardrails config.
+        explain: whether a record of an intervention has its `reason` in words, which takes time;
+            None: only where there is one environment.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
@@ -36,6 +49,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         backend: str = "simulated",
         split: SplitName = "train",
         guardrails: str | None = None,
+        explain: bool | None = None,
     ) -> None:
         if backend in ONE_JOB:
             raise ConfigError(
@@ -43,9 +57,11 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
                 key="backend",
                 remedy="Make it with gymnasium.make.",
             )
-        made = scenario(job, config, backend, guardrails, explain=num_envs == 1)
+        explain = num_envs == 1 if explain is None else explain
+        made = scenario(job, config, backend, guardrails, explain=explain)
         row = [i % len(made.specs) for i in range(num_envs)]
         self.num_envs = num_envs
+        self._unchanged = np.fromiter(((),) * num_envs, dtype=object, count=num_envs)
         self.batch = AutoscaleBatch(
             made.specs, row, made.loads, split, made.env, made.guardrails, base_dir=made.base_dir
         )
@@ -89,11 +105,16 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         return self.batch.action_masks()
 
     def _info(self, step: BatchStep) -> dict[str, Any]:
+        changed = np.empty(self.num_envs, dtype=object)
+        changed[:] = self._unchanged
+        for job, records in interventions(step.guarded).items():
+            changed[job] = records
         return {
             "reward_terms": dict(step.terms),
             "reward_source": np.full(self.num_envs, "outcome"),
             "enacted": np.ones(self.num_envs, dtype=bool),
-            "interventions": step.guarded.trips,  # (num_envs, guardrails), in chain order
+            "interventions": changed,
+            "trips": step.guarded.trips,
             "slo_s": step.outcome.slo_s,
             "cost": step.outcome.cost,
             "down_s": step.outcome.down_s,

@@ -124,27 +124,30 @@ class Chain:
             if not undone.any():
                 break
             at_work = undone if at_work is None else undone & at_work
+        found = self._interventions(snapshot, trips, explain)
         if not explain:
-            return GuardedDecision(parallelism, level, decision, trips)
+            return GuardedDecision(parallelism, level, decision, trips, found)
         return GuardedDecision(
             parallelism,
             level,
             decision,
             trips,
-            self._interventions(snapshot, trips),
+            found,
             self._replaced_by(snapshot),
             self._unfamiliar(snapshot),
         )
 
-    def _interventions(self, snapshot: MetricsSnapshot, trips: Bools) -> tuple[Intervention, ...]:
-        """Who changed what, one entry per job and guardrail that changed it."""
+    def _interventions(
+        self, snapshot: MetricsSnapshot, trips: Bools, explain: bool
+    ) -> tuple[Intervention, ...]:
+        """Who changed what, one entry per job and guardrail that changed it; in words if asked."""
         found = []
         for job, position in np.argwhere(trips).tolist():
             guardrail = self.guardrails[position]
             found.append(
-                guardrail.intervention(snapshot, job)
+                guardrail.intervention(snapshot, job, explain=explain)
                 if isinstance(guardrail, Restriction)
-                else Intervention(job, guardrail.name, "changed the decision")
+                else Intervention(job, guardrail.name, "changed the decision" if explain else "")
             )
         return tuple(found)
 
