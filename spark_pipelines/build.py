@@ -168,7 +168,7 @@ def _surveyed(config: DatasetConfig, store: Store) -> list[SourceFacts]:
     found = []
     for source, name in zip(config.sources, config.source_names(), strict=True):
         try:
-            facts = reader_of(source.kind).survey(source, name, store.staging(name))
+            facts = reader_of(source.kind).survey(source.settings(), name, store.staging(name))
         except DatasetError:
             raise
         except DspGymError as error:

@@ -48,7 +48,7 @@ class SourceFacts:
     """What is known of a source before Spark looks at it."""
 
     name: str  # the column `source`
-    kind: str  # recordings, journals, prometheus, rollouts, series, flink_runs or archives
+    kind: str  # as a configuration names it
     path: str
     clock: Clock
     pieces: tuple[Piece, ...]
@@ -105,7 +105,10 @@ class Inputs:
 
 
 class Reader(Protocol):
-    """What a module of this package offers."""
+    """What a module of this package offers, or an entry point of the group `dsp_gym.sources`.
+
+    An entry point's module has a third name: `Config`, a `ConfigModel` of the source's own keys.
+    """
 
     survey: Callable[[Any, str, Path], SourceFacts]
     """(its configuration, the column `source`, a folder it may keep files in) -> what there is."""
@@ -114,5 +117,16 @@ class Reader(Protocol):
 
 
 def reader_of(kind: str) -> Reader:
-    """The reader of a kind of source."""
+    """Finds the reader of a kind of source: one that is shipped, or one that is installed.
+
+    Returns:
+        A module with the functions `survey` and `read`.
+
+    Raises:
+        DatasetError: An installed one cannot be imported.
+    """
+    from spark_pipelines.sources.config import SHIPPED, SOURCES
+
+    if kind not in SHIPPED:
+        return cast("Reader", SOURCES.load(kind))
     return cast("Reader", importlib.import_module(f"{__name__}.{kind}"))

@@ -6,21 +6,28 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.plugins import Plugins
+from dsp_gym.errors import ConfigError, DatasetError, did_you_mean
 
 __all__ = [
     "AnySource",
     "ArchivesSource",
     "FlinkRunsSource",
+    "InstalledSource",
     "JournalsSource",
     "PrometheusSource",
     "RecordingsSource",
     "RolloutsSource",
+    "SOURCES",
     "SeriesSource",
     "expanded",
 ]
+
+SOURCES = Plugins("dsp_gym.sources", "source", "docs/guides/add-a-spark-source.md", DatasetError)
+"""Sources that other distributions offer."""
 
 _PATH = "${DSP_GYM_DATA} stands for the folder of measured data (unset: ../shared/data)"
 _JOB = "job file, by name or path: its vertices, bounds, prices and SLO"
@@ -38,6 +45,14 @@ class _Source(ConfigModel):
         pattern=r"^[A-Za-z0-9._-]+$",
         description="the column `source`; none: the kind, numbered where there are several",
     )
+
+    def settings(self) -> ConfigModel:
+        """What the source's reader is given.
+
+        Returns:
+            This model; of an installed source, its own `Config`.
+        """
+        return self
 
 
 class RecordingsSource(_Source):
@@ -135,13 +150,60 @@ class PrometheusSource(_Source):
         return self
 
 
+class InstalledSource(_Source):
+    """A source that another distribution offers; its own keys stand beside `name` and `kind`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str = Field(description="name of its entry point in the group dsp_gym.sources")
+
+    @model_validator(mode="after")
+    def _is_known(self) -> InstalledSource:
+        if self.kind not in SOURCES:
+            raise ConfigError(
+                f"there is no source '{self.kind}'",
+                key="sources.kind",
+                remedy=did_you_mean(self.kind, [*SHIPPED, *SOURCES]),
+            )
+        self.settings()
+        return self
+
+    def settings(self) -> ConfigModel:
+        """The `Config` of the source, made from its own keys."""
+        return SOURCES.config(self.kind, self.__pydantic_extra__ or {})
+
+
+SHIPPED = (
+    "recordings",
+    "journals",
+    "rollouts",
+    "series",
+    "flink_runs",
+    "archives",
+    "prometheus",
+)
+"""Kinds of sources that come with the pipeline."""
+
+_INSTALLED = "installed"
+
+
+def _tag(source: object) -> str | None:
+    kind = source.get("kind") if isinstance(source, dict) else getattr(source, "kind", None)
+    return None if kind is None else kind if kind in SHIPPED else _INSTALLED
+
+
 AnySource = Annotated[
-    RecordingsSource
-    | JournalsSource
-    | RolloutsSource
-    | SeriesSource
-    | FlinkRunsSource
-    | ArchivesSource
-    | PrometheusSource,
-    Field(discriminator="kind"),
+    Annotated[RecordingsSource, Tag("recordings")]
+    | Annotated[JournalsSource, Tag("journals")]
+    | Annotated[RolloutsSource, Tag("rollouts")]
+    | Annotated[SeriesSource, Tag("series")]
+    | Annotated[FlinkRunsSource, Tag("flink_runs")]
+    | Annotated[ArchivesSource, Tag("archives")]
+    | Annotated[PrometheusSource, Tag("prometheus")]
+    | Annotated[InstalledSource, Tag(_INSTALLED)],
+    Discriminator(
+        _tag,
+        custom_error_type="no_kind",
+        custom_error_message="the key 'kind' is missing: it says what the source is",
+    ),
 ]
