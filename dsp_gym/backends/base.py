@@ -130,7 +130,7 @@ class Platform:
     """Where the job stands, on platforms that have namespaces."""
 
     def stopped(self) -> str | None:
-        """Why somebody stopped all acting on the job; None: nobody did."""
+        """Why acting on the job is stopped altogether; None: it is not."""
         return None
 
     def unsettled(self) -> str | None:
@@ -170,7 +170,11 @@ class Platform:
         """
 
     def errors(self) -> Mapping[str, int]:
-        """How often the platform's interface failed beside the loop, by reason."""
+        """How often the platform's interface failed beside the loop.
+
+        Returns:
+            Failures by reason.
+        """
         return {}
 
 
@@ -306,6 +310,9 @@ class Episodes(Protocol):
 
         Args:
             seed: draws what the episode leaves to chance.
+
+        Returns:
+            The backend, at the start of the episode.
 
         Raises:
             DspGymError: The job cannot be reached or started.

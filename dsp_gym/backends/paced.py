@@ -63,7 +63,11 @@ class Paced(Backend):
         return self._now_s
 
     def advance(self, seconds: int) -> Outcome:
-        """Let the present part go on, or the next one begin."""
+        """Let the present part go on, or begin the next if it is over.
+
+        Returns:
+            What happened in the interval, each value (1,).
+        """
         if self._part_is_over and len(self._parts) > 1:
             del self._parts[0]
             self._now_s = self._parts[0].begins_s

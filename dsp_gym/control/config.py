@@ -57,7 +57,7 @@ class RunConfig(ConfigModel):
     policies: tuple[str | SeatConfig, ...] = Field(
         (),
         description="several of them side by side, in place of `policy`, each asked at every "
-        "decision; incumbent: what runs",
+        "decision; incumbent: the running configuration",
     )
     acting: str | None = Field(
         None,
@@ -83,7 +83,7 @@ class RunConfig(ConfigModel):
     fallback: str | PolicyConfig | None = Field(
         None,
         description="who decides for a policy that raised, was late or answered nonsense; none: "
-        "the fallback of its guardrails, or else what runs is kept",
+        "the fallback of its guardrails, or else the running configuration is kept",
     )
     decide_timeout_s: float = Field(
         2.0, gt=0, le=300, description="longest wait for the decision of one policy, s"
@@ -132,7 +132,7 @@ class RunConfig(ConfigModel):
     @model_validator(mode="after")
     def _has_one_list(self) -> RunConfig:
         if self.policy is None and not self.policies:
-            raise ValueError("nobody decides; give policy, or policies")
+            raise ValueError("no policy decides; give policy, or policies")
         if self.policy is not None and self.policies:
             raise ValueError("policy and policies both say who decides; give one")
         if all(seat.policy == INCUMBENT for seat in self.seats):

@@ -1,4 +1,4 @@
-"""What runs, as one of the policies, or what a built-in autoscaler in advisor mode asks for."""
+"""The running configuration as a policy, or what a built-in autoscaler in advisor mode asks for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Incumbent:
 
     Args:
         advice: parallelism by vertex that a built-in autoscaler in advisor mode asks for; None, or
-            nothing for a vertex: what runs.
+            nothing for a vertex: its running parallelism.
     """
 
     def __init__(self, advice: Callable[[], Mapping[str, int] | None] | None = None) -> None:

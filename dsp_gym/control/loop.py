@@ -52,7 +52,11 @@ class ControlLoop:
             self.guardrails.reset(topology, seeds)
 
     def step(self) -> Step:
-        """Decide once and let the jobs run for one interval."""
+        """Decide once and let the jobs run for one interval.
+
+        Returns:
+            Snapshot, decision, guarded decision and what came of it.
+        """
         snapshot = self.jobs.collector.snapshot()
         guarded = take_turn(snapshot, self.policy.decide, self.guardrails)
         if self.jobs.actuator is not None:

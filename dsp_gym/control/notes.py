@@ -121,7 +121,11 @@ class Notes:
 
 
 def outcome_to_json(outcome: Outcome) -> dict[str, float | None]:
-    """What happened to the only job of an outcome; null is unknown."""
+    """Write the outcome of the only job as JSON values.
+
+    Returns:
+        Value by quantity; None if it is unknown.
+    """
     return {
         name: float(values[0]) if np.isfinite(values[0]) else None
         for name, values in asdict(outcome).items()

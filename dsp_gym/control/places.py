@@ -39,7 +39,7 @@ def connected(
     elsewhere: Elsewhere | None = None,
     followed: Followed | None = None,
 ) -> Backend:
-    """The job of a run as a backend; it has an actuator only in a mode that acts.
+    """Connect to the job of a run.
 
     Args:
         config: the run.
@@ -49,6 +49,9 @@ def connected(
         on_event: receives every step of the actuator.
         elsewhere: a recording or a simulation in place of the configuration's cluster.
         followed: an API server that is shared with the runs of other jobs; None: one of its own.
+
+    Returns:
+        The job as a backend; it has an actuator only in a mode that acts.
 
     Raises:
         DspGymError: The job cannot be reached, or is another one.

@@ -51,7 +51,7 @@ class Turn:
 
     @property
     def changes(self) -> bool:
-        """Whether the decision differs from what runs."""
+        """Whether the decision differs from the running configuration."""
         if self.snapshot is None or self.guarded is None:
             return False
         return _differs(self.snapshot, self.guarded)
@@ -137,7 +137,11 @@ class LiveRun:
             self.turn()
 
     def turn(self) -> Turn:
-        """One decision, and the interval after it."""
+        """Decide once, and let the interval pass.
+
+        Returns:
+            The decision and its outcome.
+        """
         decided = self.decide()
         outcome = self._advance()
         turn = replace(decided, outcome=outcome, failures=tuple(self._failures))
@@ -146,7 +150,11 @@ class LiveRun:
         return turn
 
     def decide(self) -> Turn:
-        """One decision; what comes of it is not waited for."""
+        """Decide once, without waiting for the interval.
+
+        Returns:
+            The decision; its outcome is None.
+        """
         self.turns += 1
         self._failures, self._has_asked = [], False
         began_s = self.backend.now_s()
@@ -274,7 +282,7 @@ class LiveRun:
         if asked:
             return self._asked(seen, one.guarded)
         if held is None:
-            self._apply(one.guarded)  # of what runs already: the actuator may be at something
+            self._apply(one.guarded)  # what runs already: another request may be under way
         return held
 
     def _acting(self, judged: Sequence[Judgement]) -> Judgement | None:

@@ -49,18 +49,29 @@ __all__ = [
 
 
 def job_of(config: RunConfig) -> JobSpec:
-    """The job file, with the objective of the run."""
+    """Load the job file of a run.
+
+    Returns:
+        The job, with the objective of the run.
+    """
     spec = load_job(config.job)
     return spec if config.slo is None else spec.model_copy(update={"slo": config.slo})
 
 
 def journal_folder(config: RunConfig) -> Path:
-    """Where the journal of the run's job stands."""
+    """Where the journal of the run's job is written.
+
+    Returns:
+        A folder inside the configuration's `journal`.
+    """
     return config.journal / (config.job_name or job_of(config).job)
 
 
 def permitted(config: RunConfig, *, apply: bool) -> Mode:
-    """The configuration's mode, if the command line agrees with it.
+    """Check that the command line agrees with the configuration's mode.
+
+    Returns:
+        The mode.
 
     Raises:
         ConfigError: The mode writes and `--apply` is missing, or the other way round.
@@ -85,7 +96,10 @@ def permitted(config: RunConfig, *, apply: bool) -> Mode:
 
 
 def seat_names(config: RunConfig) -> list[str]:
-    """What the policies are called, in order.
+    """Name the policies of a run.
+
+    Returns:
+        Their names, in order.
 
     Raises:
         ConfigError: Two have one name, or none is called as `acting` says.
@@ -223,7 +237,11 @@ def mode_of(config: RunConfig, *, apply: bool) -> Mode:
 
 
 def named_seats(config: RunConfig) -> list[tuple[str, SeatConfig]]:
-    """The policies by what they are called."""
+    """Name the policies of a run.
+
+    Returns:
+        Name and configuration of each, in order.
+    """
     found = []
     for seat in config.seats:
         policy = seat.policy

@@ -82,7 +82,11 @@ class MeasuredEnv(EnvCore):
         return self._begin(np.arange(1), np.array([seed], np.int64), None)
 
     def enact(self, decision: ScalingDecision) -> BatchStep:
-        """Take a decision, and write it down if there is a journal."""
+        """Take a decision, and write it down if there is a journal.
+
+        Returns:
+            Observation, reward and what came of the decision, each (1,) or (1, ...).
+        """
         seen = self.snapshot.job(0)
         step = super().enact(decision)
         if self._journal is not None:
@@ -108,7 +112,7 @@ class MeasuredEnv(EnvCore):
             super()._ask(guarded)
 
     def _told(self, outcome: Outcome) -> Outcome:
-        """While a job is down nobody counts its backlog: it is what it was when last counted."""
+        """While a job is down its backlog is not counted, so the last count stands."""
         if np.isfinite(outcome.pending_s[0]):
             self._pending_s = outcome.pending_s
         return replace(outcome, pending_s=self._pending_s)
@@ -131,7 +135,11 @@ class MeasuredEnv(EnvCore):
 def on_flink(
     made: Scenario, split: SplitName, where: str | Path | Mapping[str, object] | None
 ) -> MeasuredEnv:
-    """An environment that submits its job to a Flink cluster for every episode."""
+    """Build an environment that submits its job to a Flink cluster for every episode.
+
+    Returns:
+        The environment, not yet reset.
+    """
     from dsp_gym.backends.flink.episodes import FlinkEpisodes, Start, place_of
 
     place, config, spec = place_of(where), made.env, made.specs[0]
@@ -149,7 +157,11 @@ def on_flink(
 
 
 def on_kubernetes(made: Scenario, where: str | Path | Mapping[str, object] | None) -> MeasuredEnv:
-    """An environment beside a job of the Flink Kubernetes Operator, under its own load."""
+    """Build an environment beside a job of the Flink Kubernetes Operator, under its own load.
+
+    Returns:
+        The environment, not yet reset.
+    """
     from dsp_gym.backends.kubernetes.episodes import KubernetesEpisodes, kubernetes_place
 
     episodes = KubernetesEpisodes(made.specs[0], kubernetes_place(where), _window(made.env))
@@ -159,7 +171,11 @@ def on_kubernetes(made: Scenario, where: str | Path | Mapping[str, object] | Non
 def on_recording(
     config: EnvConfig, guardrails: str | None, where: str | Path | Mapping[str, object] | None
 ) -> MeasuredEnv:
-    """An environment over a recording, whose decisions stand."""
+    """Build an environment over a recording; nothing that is decided changes it.
+
+    Returns:
+        The environment, not yet reset.
+    """
     from dsp_gym.backends.replay.episodes import ReplayEpisodes, replay_place
 
     place = replay_place(where)

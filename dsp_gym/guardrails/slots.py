@@ -14,9 +14,12 @@ __all__ = ["bounded"]
 def bounded(
     guardrails: str | GuardrailsConfig | None, spec: JobSpec, max_slots: int
 ) -> GuardrailsConfig:
-    """Guardrails with the slots as their quota, beside what they bound already.
+    """Add the slots a job may use to its guardrails, as their quota.
 
     Sources hold slots and cannot be scaled, so theirs are taken off.
+
+    Returns:
+        The guardrails, with the tighter of both bounds.
     """
     if guardrails is None:
         guardrails = GuardrailsConfig()

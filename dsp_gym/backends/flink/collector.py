@@ -133,6 +133,9 @@ class FlinkCollector:
             now_s: Unix seconds.
             since_s: samples are needed from then on; None: those of the metrics window.
 
+        Returns:
+            Snapshot of the job, (1,) and (1, V), and the samples it was made from.
+
         Raises:
             FlinkError: Several jobs bear the job's name.
         """

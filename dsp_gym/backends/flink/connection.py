@@ -1,4 +1,4 @@
-"""From a configuration to a job that can be watched and scaled; what is wrong is said before."""
+"""From a configuration to the backend of a running job; errors come before the first decision."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ class Place:
 
 
 def reach(config: PlaceConfig) -> Place:
-    """The cluster of a configuration.
+    """Reach the cluster of a configuration.
+
+    Returns:
+        The cluster, which has answered.
 
     Raises:
         FlinkError: It does not answer, or is another Flink than this release knows.
@@ -113,7 +116,7 @@ def connect(
     source = _source(place, job, spec, window)
     now_s = clock.now()
     source.poll()
-    seen = source.samples(now_s - window.window_s, now_s)  # a Prometheus that is down is said
+    seen = source.samples(now_s - window.window_s, now_s)  # fails if Prometheus is down
     if len(seen) == 0 and place.config.metrics == "prometheus":
         instead = ", or read metrics over REST: metrics: rest"
         refuse_silence(place.prometheus_url, job, window, now_s, or_else=instead)
@@ -123,7 +126,11 @@ def connect(
 
 
 def is_rescaling(actuator: Actuator | None) -> Callable[[], bool]:
-    """Whether an actuator of one job has a request under way, as a collector asks it."""
+    """How a collector learns that its job is being rescaled.
+
+    Returns:
+        A function that is true while the actuator has a request under way.
+    """
     return lambda: actuator is not None and bool(actuator.status()[0] == PENDING)
 
 

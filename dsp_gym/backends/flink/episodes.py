@@ -94,11 +94,14 @@ class FlinkEpisodes:
         Submission.of_spec(spec, {}, self.job_name).program  # noqa: B018  # refuses a job without one
         self._loads = Path(tempfile.mkdtemp(prefix="dsp-gym-loads-"))
         self._backend: Backend | None = None
-        # Episodes that nobody closes give their slots back when they, or the program, end.
+        # Episodes that are never closed give their slots back when they, or the program, end.
         self._undo = weakref.finalize(self, _clean, self.place.rest, self.job_name, self._loads)
 
     def begin(self, seed: int) -> Episode:
         """Cancel the job of the last episode and submit the next.
+
+        Returns:
+            The job, its load and the slots within its reach.
 
         Raises:
             FlinkError: The cluster has too few slots, or the job does not come up.
@@ -166,7 +169,7 @@ def _within(
 
 
 def _cancel(rest: FlinkRest, name: str) -> None:
-    """End the job of that name; nobody else has one."""
+    """End the job of that name, which is ours alone."""
     for job in rest.jobs():
         if job.name == name and job.state not in ENDED:
             rest.cancel(job.id)

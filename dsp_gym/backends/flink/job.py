@@ -49,13 +49,20 @@ class FlinkJob(RealJob):
         return self._remembered(self.rest.find_job(self.name).id)
 
     def vertex_ids(self, job_id: str) -> dict[str, str]:
-        """Flink's ids of the vertices of the job file, by name."""
+        """Flink's ids of the vertices of the job file.
+
+        Returns:
+            Id by the vertex's name.
+        """
         return {n: str(v["id"]) for n, v in self._vertices(self.rest.job(job_id)).items()}
 
     def observe(self, now_s: float) -> Observed:
-        """Status and configuration at `now_s`, Unix seconds.
+        """Look at the job.
 
         While Flink does not answer, the status is RESTARTING and the rest is what was known last.
+
+        Returns:
+            Status and configuration at `now_s`, Unix seconds.
 
         Raises:
             FlinkError: Several jobs bear the name.

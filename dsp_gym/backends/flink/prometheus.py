@@ -68,7 +68,10 @@ class PrometheusSamples:
         """Prometheus keeps the history."""
 
     def samples(self, since_s: float, until_s: float) -> Samples:
-        """Scraped values with since_s < t_s <= until_s.
+        """Ask for scraped values.
+
+        Returns:
+            Samples with since_s < t_s <= until_s, Unix seconds.
 
         Raises:
             FlinkError: Prometheus does not answer, in time or as it should.

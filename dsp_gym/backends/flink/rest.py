@@ -59,35 +59,62 @@ class FlinkRest:
         self._opener = urllib.request.build_opener(*handlers)
 
     def get(self, path: str) -> Json:
-        """The document at a path."""
+        """Get the document at a path.
+
+        Returns:
+            The parsed JSON.
+        """
         return self._call("GET", path)
 
     def post(self, path: str, body: object = None, timeout_s: float | None = None) -> Json:
-        """Posts a JSON document."""
+        """Post a JSON document.
+
+        Returns:
+            The parsed answer.
+        """
         return self._call("POST", path, body, timeout_s)
 
     def put(self, path: str, body: object) -> Json:
-        """Puts a JSON document."""
+        """Put a JSON document.
+
+        Returns:
+            The parsed answer.
+        """
         return self._call("PUT", path, body)
 
     def patch(self, path: str, body: object = None) -> Json:
-        """Patches."""
+        """Patch with a JSON document.
+
+        Returns:
+            The parsed answer.
+        """
         return self._call("PATCH", path, body)
 
     def overview(self) -> Overview:
-        """Flink's version, slots and TaskManagers (`/overview`)."""
+        """Ask for Flink's version, slots and TaskManagers (`/overview`).
+
+        Returns:
+            The answer; values by Flink's names.
+        """
         answer: Overview = self.get("/overview")
         return answer
 
     def jobs(self) -> list[JobSummary]:
-        """Every job the cluster remembers, ended ones too."""
+        """List every job the cluster remembers, ended ones too.
+
+        Returns:
+            Id, name, state and start of each.
+        """
         return [
             JobSummary(job["jid"], job["name"], job["state"], job["start-time"] / 1000)
             for job in self.get("/jobs/overview")["jobs"]
         ]
 
     def find_job(self, name: str) -> JobSummary:
-        """The one job of that name that has not ended.
+        """Find the one job of that name that has not ended.
+
+        Returns:
+            The job.
 
         Raises:
             FlinkError: There is none, or there are several.
@@ -109,24 +136,40 @@ class FlinkRest:
         )
 
     def job(self, job_id: str) -> JobAnswer:
-        """One job with its vertices and when it entered each state."""
+        """Ask for one job.
+
+        Returns:
+            Its vertices, and when it entered each state, ms of Unix time.
+        """
         answer: JobAnswer = self.get(f"/jobs/{job_id}")
         return answer
 
     def arguments(self, job_id: str) -> dict[str, str]:
-        """The program arguments a job of ours was submitted with."""
+        """Ask for the program arguments that a job of ours was submitted with.
+
+        Returns:
+            Value by argument.
+        """
         config = self.get(f"/jobs/{job_id}/config").get("execution-config") or {}
         return {key: str(value) for key, value in (config.get("user-config") or {}).items()}
 
     def exceptions(self, job_id: str) -> str | None:
-        """The root cause of the newest failure, in one line; None where there was none."""
+        """Ask for the newest failure of a job.
+
+        Returns:
+            Its root cause in one line; None without a failure.
+        """
         answer = self.get(f"/jobs/{job_id}/exceptions?maxExceptions=1")
         entries = (answer.get("exceptionHistory") or {}).get("entries") or []
         trace = entries[0].get("stacktrace") if entries else answer.get("root-exception")
         return root_cause(trace) if trace else None
 
     def upload_jar(self, path: Path) -> str:
-        """Uploads a jar, unless the cluster has one of the same content; its id."""
+        """Upload a jar, unless the cluster has one of the same content.
+
+        Returns:
+            The jar's id.
+        """
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -155,7 +198,11 @@ class FlinkRest:
         arguments: Sequence[str],
         savepoint: str | None = None,
     ) -> str:
-        """Submits the job that a jar's main class builds; its id."""
+        """Submit the job that a jar's main class builds.
+
+        Returns:
+            The job's id.
+        """
         body: dict[str, object] = {"entryClass": entry_class, "programArgsList": list(arguments)}
         if savepoint is not None:
             body["savepointPath"] = savepoint
@@ -164,9 +211,12 @@ class FlinkRest:
     def stop_with_savepoint(
         self, job_id: str, directory: str, trigger_id: str | None = None
     ) -> str:
-        """Asks a job to write a savepoint and end; the trigger that `savepoint` asks after.
+        """Ask a job to write a savepoint and end.
 
         Flink takes a trigger id it has seen before for the same request.
+
+        Returns:
+            The trigger's id, for `savepoint`.
         """
         body: dict[str, object] = {"targetDirectory": directory, "drain": False}
         if trigger_id is not None:
@@ -174,7 +224,11 @@ class FlinkRest:
         return str(self.post(f"/jobs/{job_id}/stop", body)["request-id"])
 
     def savepoint(self, job_id: str, trigger_id: str) -> SavepointStatus:
-        """How far a savepoint is."""
+        """Ask how far a savepoint is.
+
+        Returns:
+            Whether it is done, where it is, and why it failed.
+        """
         answer = self.get(f"/jobs/{job_id}/savepoints/{trigger_id}")
         done = answer["status"]["id"] == "COMPLETED"
         operation = answer.get("operation") or {}
@@ -187,7 +241,10 @@ class FlinkRest:
         self.patch(f"/jobs/{job_id}?mode=cancel")
 
     def wait_for(self, job_id: str, states: Container[str], timeout_s: float) -> str:
-        """Polls until a job is in one of the states, or has ended; the state it is in.
+        """Wait until a job is in one of some states, or has ended.
+
+        Returns:
+            The state it is in.
 
         Raises:
             FlinkError: It was in none of them in time.
@@ -205,7 +262,11 @@ class FlinkRest:
             time.sleep(_POLL_S)
 
     def resource_requirements(self, job_id: str) -> Document:
-        """Bounds of each vertex's parallelism (adaptive scheduler)."""
+        """Ask for the bounds of each vertex's parallelism (adaptive scheduler).
+
+        Returns:
+            Bounds by Flink's vertex id.
+        """
         return dict(self.get(f"/jobs/{job_id}/resource-requirements"))
 
     def set_resource_requirements(self, job_id: str, body: Mapping[str, object]) -> None:
@@ -213,7 +274,11 @@ class FlinkRest:
         self.put(f"/jobs/{job_id}/resource-requirements", dict(body))
 
     def taskmanagers(self) -> list[ManagerAnswer]:
-        """Every TaskManager with its slots, and total and free resources."""
+        """List every TaskManager.
+
+        Returns:
+            Slots, memory, and free and total resources of each.
+        """
         return list(self.get("/taskmanagers")["taskmanagers"])
 
     def _call(

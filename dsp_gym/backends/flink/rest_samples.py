@@ -39,7 +39,7 @@ class RestSamples:
     every `metrics.fetcher.update-interval` (Flink: 10 s; less than 5 s is wanted here), and until
     they arrive it answers with those fetched before, however old. So a poll asks again until the
     answer changes, as the task clocks alone make it do. One that does not change is no sample:
-    the values of a TaskManager that died do not go on.
+    the values of a TaskManager that died end with it.
 
     Args:
         rest: The cluster's REST interface.
@@ -66,7 +66,10 @@ class RestSamples:
         self._patience = 0
 
     def samples(self, since_s: float, until_s: float) -> Samples:
-        """What the polls with since_s < t_s <= until_s saw.
+        """Samples of the polls with since_s < t_s <= until_s.
+
+        Returns:
+            The samples, each at the time of its poll, Unix seconds.
 
         Raises:
             FlinkError: The last poll failed.
@@ -77,7 +80,7 @@ class RestSamples:
         return Samples.of(row for rows in polls for row in rows)
 
     def poll(self) -> None:
-        """Ask for every metric now; a failure is told by the next `samples`."""
+        """Ask for every metric now; the next `samples` raises what failed."""
         now_s = self._clock()
         self._patience = _PATIENCE
         try:

@@ -1,4 +1,4 @@
-"""A job whose metrics nobody has, told from one that has only just begun to run."""
+"""A job that is not scraped, as opposed to one that has only just started."""
 
 from __future__ import annotations
 

@@ -12,6 +12,10 @@ __all__ = ["slots_within_reach"]
 
 
 def slots_within_reach(rest: FlinkRest, spec: JobSpec, parallelism: Mapping[str, int]) -> int:
-    """Slots that are free, and those the job holds."""
+    """Count the slots that are free and those that the job holds.
+
+    Returns:
+        Task slots.
+    """
     held = slots_of(parallelism, shared=spec.slot_sharing)
     return int(rest.overview()["slots-available"]) + held

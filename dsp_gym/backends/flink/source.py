@@ -62,7 +62,10 @@ class SampleSource(Protocol):
     """Raw samples of one job: Prometheus, Flink's REST interface, or a recording."""
 
     def samples(self, since_s: float, until_s: float) -> Samples:
-        """The samples with since_s < t_s <= until_s, Unix seconds, each at the time it was taken.
+        """Samples with since_s < t_s <= until_s, Unix seconds.
+
+        Returns:
+            The samples, each at the time it was taken.
 
         Raises:
             FlinkError: Nothing is known of that time. No sample at all is an answer, not an error.

@@ -88,7 +88,10 @@ class Submission:
         *,
         timeout_s: float = 120.0,
     ) -> str:
-        """Submits the job and waits until every subtask runs; its id.
+        """Submit the job and wait until every subtask runs.
+
+        Returns:
+            The job's id.
 
         Raises:
             FlinkError: It does not come up; what was submitted has been cancelled.
@@ -157,7 +160,10 @@ class Submission:
     def of_running(
         cls, rest: FlinkRest, job_id: str, spec: JobSpec
     ) -> tuple[Submission, Configuration]:
-        """A running job as it was submitted, and the configuration it runs with now.
+        """Read from Flink how a running job was submitted.
+
+        Returns:
+            The submission, and the running configuration.
 
         Raises:
             FlinkError: The job is not of this job file, or was not submitted by this project.
@@ -192,7 +198,11 @@ class Submission:
 
 
 def unready(job: JobAnswer, spec: JobSpec, configuration: Configuration) -> str | None:
-    """What a job (`FlinkRest.job`) still lacks of running a configuration, in words; or None."""
+    """What a job still lacks of running a configuration.
+
+    Returns:
+        A sentence; None if all of it runs.
+    """
     if job["state"] != "RUNNING":
         return "not every task was placed"
     names = [vertex.name for vertex in spec.vertices]
@@ -219,13 +229,16 @@ def all_running(job: JobAnswer) -> bool:
 
 
 def load_arguments(rates_per_s: ArrayLike, directory: Path, epoch_ms: int) -> dict[str, str]:
-    """Writes a load as the job's program reads it; the arguments that name it.
+    """Write a load as the job's program reads it.
 
     Args:
         rates_per_s: The rate over all sources in each second from the epoch, records/s; the last
             one holds for ever.
         directory: Where the file is written, named by its content.
         epoch_ms: Second 0, milliseconds of Unix time.
+
+    Returns:
+        The program's arguments that name the file and its epoch.
     """
     rates = np.atleast_1d(np.asarray(rates_per_s, dtype=np.float64))
     if rates.size == 0 or not np.isfinite(rates).all() or (rates < 0).any():
@@ -266,7 +279,7 @@ def _running_parallelism(job: JobAnswer, spec: JobSpec) -> dict[str, int]:
 
 
 def _cancel(rest: FlinkRest, job_id: str) -> None:
-    """Ends a job that did not come up; the error that tells why is under way already."""
+    """End a job that did not come up; the error that says why is raised already."""
     try:
         if rest.job(job_id)["state"] not in ENDED:
             rest.cancel(job_id)

@@ -13,7 +13,10 @@ _KINDS = ("FlinkDeployment", "FlinkSessionJob")
 
 
 def prove_read_only(api: KubernetesApi, namespace: str) -> list[str]:
-    """Verbs that the account is allowed and should not be; none: it is proven to only read.
+    """Ask the server which writes the account may make.
+
+    Returns:
+        Verbs and kinds, such as `patch FlinkDeployment`; empty if it can only read.
 
     Raises:
         KubernetesError: The server does not say, which proves nothing.
@@ -24,7 +27,10 @@ def prove_read_only(api: KubernetesApi, namespace: str) -> list[str]:
 
 
 def missing_rights(api: KubernetesApi, kind: str, namespace: str, *verbs: str) -> list[str]:
-    """Verbs of those asked that the account is not allowed.
+    """Ask the server for rights that the account lacks.
+
+    Returns:
+        The missing ones of the verbs asked for.
 
     Raises:
         KubernetesError: The server does not say.

@@ -42,7 +42,7 @@ class Pace:
     """Seconds between two looks at the running tasks."""
 
     close_s: float = 20.0
-    """How long `close` waits for a change to come about; the operator goes on without."""
+    """How long `close` waits for a change to come about; the operator carries on by itself."""
 
     sleep: Callable[[float], object] = time.sleep
     """Waits that many seconds."""
@@ -56,8 +56,8 @@ class KubernetesActuator(JobActuator):
         place: the resource, and the time limits.
         name: of the resource.
         spec: its job file.
-        look: tells what runs, by Flink or its metrics.
-        lease: held by whoever acts.
+        look: counts the running tasks, through Flink or its metrics.
+        lease: held by the instance that acts.
         pace: how often it looks, and how long it waits at the end.
         on_event: receives every step, from the thread of the request.
     """
@@ -188,7 +188,7 @@ class KubernetesActuator(JobActuator):
         self._before = None if back else job.configuration
 
     def _recover(self, job: RunningJob, wanted: Configuration) -> None:
-        """Put the old numbers back, unless nothing was written or somebody else has written."""
+        """Put the old numbers back, unless nothing was written or another client has written."""
         wrote, self._wrote = self._wrote, None
         if wrote is None:
             return

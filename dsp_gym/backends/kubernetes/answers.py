@@ -38,7 +38,7 @@ _REMEDIES = {
 def refused(method: str, url: str, status: int, content: bytes) -> KubernetesError:
     """A call that was answered with an error.
 
-    A resource nobody defined is answered in plain text, an object that is not there by a document.
+    The server answers an undefined kind in plain text, a missing object by a document.
     """
     reason = _REASONS.get(status, "Other")
     try:

@@ -45,7 +45,7 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class Watch(Iterator[tuple[str, Document]]):
-    """Changes as the server tells them: ADDED, MODIFIED, DELETED, or BOOKMARK (a version alone).
+    """Changes as the server sends them: ADDED, MODIFIED, DELETED, or BOOKMARK (a version alone).
 
     It ends when its time is up, or another thread calls `stop`.
     """
@@ -145,13 +145,16 @@ class KubernetesApi:
     def list(
         self, kind: str, *, namespace: str, selector: str | None = None, name: str | None = None
     ) -> tuple[list[Document], str]:
-        """Every object of a kind in a namespace, and the version the list is of.
+        """List every object of a kind in a namespace.
 
         Args:
             kind: one of `KINDS`.
             namespace: where.
             selector: labels they have; none: any.
             name: of the only one wanted.
+
+        Returns:
+            The objects, and the version of the list, to watch from.
         """
         query = [("limit", str(_PAGE)), *_selected(selector, name)]
         items: list[Document] = []
@@ -165,7 +168,11 @@ class KubernetesApi:
             more = [("continue", str(head["continue"]))]
 
     def get(self, kind: str, namespace: str, name: str) -> Document:
-        """One object."""
+        """Get one object.
+
+        Returns:
+            The object.
+        """
         return self.request("GET", _path(kind, namespace, name))
 
     def watch(
@@ -178,7 +185,10 @@ class KubernetesApi:
         timeout_s: int = 30,
         name: str | None = None,
     ) -> Watch:
-        """What changes after a version, for so many seconds.
+        """Watch for changes after a version, for so many seconds.
+
+        Returns:
+            The changes, as they come.
 
         Raises:
             KubernetesError: As `request`, here or from the iterator; Gone: the server has
@@ -198,12 +208,20 @@ class KubernetesApi:
         return Watch(answer, self.url + path)
 
     def create(self, kind: str, namespace: str, body: Document) -> Document:
-        """A new object."""
+        """Create an object.
+
+        Returns:
+            The object as it stands there.
+        """
         query = [("fieldManager", FIELD_MANAGER)]
         return self.request("POST", _path(kind, namespace), query, body)
 
     def replace(self, kind: str, namespace: str, name: str, body: Document) -> Document:
-        """An object as a whole; with its resourceVersion, only if nobody changed it since."""
+        """Replace an object; with its resourceVersion, only if it has not changed since.
+
+        Returns:
+            The object as it stands there.
+        """
         query = [("fieldManager", FIELD_MANAGER)]
         return self.request("PUT", _path(kind, namespace, name), query, body)
 
@@ -226,6 +244,9 @@ class KubernetesApi:
             body: what changes; null removes a key.
             resource_version: of the object the patch was made for; another one is a Conflict.
             dry_run: check it, and change nothing.
+
+        Returns:
+            The object as it stands there.
         """
         meta = dict(body.get("metadata") or {}) | {"resourceVersion": resource_version}
         query = [("fieldManager", FIELD_MANAGER)] + ([("dryRun", "All")] if dry_run else [])
@@ -260,7 +281,10 @@ class KubernetesApi:
         body: Document | None = None,
         content_type: str = "application/json",
     ) -> Document:
-        """Make a call of any kind; the document it is answered with.
+        """Make a call of any kind.
+
+        Returns:
+            The document in the answer.
 
         Raises:
             KubernetesError: The server is out of reach, late, or refuses.
@@ -372,7 +396,7 @@ def _in_cluster() -> bool:
 
 
 def _from_pod(settings: Configuration) -> Path:
-    """The API server as every pod is told of it, and the token of its service account."""
+    """The API server of the pod's environment, and the token of its service account."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     settings.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     settings.ssl_ca_cert = str(_SERVICE_ACCOUNT / "ca.crt")

@@ -1,7 +1,7 @@
 """A job of the Flink Kubernetes Operator, as a collector follows it.
 
-The resource says which job it is and how the operator stands to it; what runs is told by Flink's
-REST interface where that is reachable, and by the metrics of its tasks where it is not.
+The resource names the job and the operator's state; the running configuration comes from Flink's
+REST interface, or from the metrics of the tasks while that is out of reach.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class KubernetesJob(RealJob):
         watcher: follows the resource.
         name: of the resource.
         spec: its job file.
-        rest: Flink's REST interface; None: metrics alone tell what runs.
+        rest: Flink's REST interface; None: the running tasks are counted by their metrics alone.
         stale_s: what the API server said so long ago is no longer believed, s.
         clock: Unix seconds.
     """
@@ -107,7 +107,11 @@ class KubernetesJob(RealJob):
         return self._remembered(resource.job_id)
 
     def observe(self, now_s: float) -> Observed:
-        """Status and configuration at `now_s`; where they cannot be had `trouble` says why."""
+        """Look at the job; `trouble` says what cannot be had.
+
+        Returns:
+            Status and configuration at `now_s`, Unix seconds.
+        """
         self.trouble = None
         try:
             resource, job_id = self.resource, self.job_id
@@ -128,7 +132,10 @@ class KubernetesJob(RealJob):
         return self._by_metrics(resource, job_id, now_s)
 
     def look(self) -> RunningVertices:
-        """What runs now.
+        """Look at the running tasks.
+
+        Returns:
+            Flink's ids and the number of running tasks, by vertex.
 
         Raises:
             FlinkError: Neither Flink nor its metrics can be had, or they are of another job.
@@ -187,7 +194,7 @@ class KubernetesJob(RealJob):
     def _tasks_of(self, job_id: str, now_s: float) -> dict[str, tuple[str, int]]:
         if self.tasks is None:
             raise FlinkError(
-                f"what runs under '{self.name}' cannot be seen: there is neither Flink's REST "
+                f"the job under '{self.name}' cannot be seen: there is neither Flink's REST "
                 "interface nor a Prometheus",
                 key="rest_url",
             )
@@ -236,7 +243,10 @@ class KubernetesSamples(PrometheusSamples):
     """Samples of the job of a resource; its tasks are counted, too."""
 
     def tasks(self, job_id: str, since_s: float, until_s: float) -> dict[str, tuple[str, int]]:
-        """Flink's id and the number of subtasks that were seen, by vertex of the job file.
+        """Count the subtasks that have samples.
+
+        Returns:
+            Flink's id and the number of subtasks, by vertex of the job file.
 
         Raises:
             FlinkError: Prometheus does not answer, in time or as it should.
@@ -251,10 +261,13 @@ class KubernetesSamples(PrometheusSamples):
         return {vertex: (vertex_id, len(found)) for vertex, (vertex_id, found) in seen.items()}
 
     def advice(self, namespace: str, name: str, since_s: float, until_s: float) -> dict[str, int]:
-        """What the operator's own autoscaler recommends, by Flink's vertex id.
+        """Ask what the operator's own autoscaler recommends.
 
         Its metrics are named after the vertex and labelled with the resource; under which of two
         label names depends on the operator's release, so both are taken.
+
+        Returns:
+            Parallelism by Flink's vertex id.
 
         Raises:
             FlinkError: Prometheus does not answer, in time or as it should.

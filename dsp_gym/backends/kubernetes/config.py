@@ -74,7 +74,7 @@ class KubernetesPlace(ConfigModel):
     lease: str | None = Field(
         None,
         pattern=rf"^{_NAME}$",
-        description="lease that whoever acts must hold; none: dsp-gym-NAME of the resource",
+        description="lease that the acting instance holds; none: dsp-gym-NAME of the resource",
     )
     lease_namespace: str | None = Field(
         None, pattern=rf"^{_NAME}$", description="where the lease stands; none: the resource's"

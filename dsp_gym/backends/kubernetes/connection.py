@@ -1,4 +1,4 @@
-"""From a place on Kubernetes to a job that can be watched and scaled; what is wrong is said before.
+"""From a place on Kubernetes to the backend of a job; every error comes before the first decision.
 
 Shadow mode is read-only by construction: an account that could write is refused.
 """
@@ -77,7 +77,10 @@ class KubernetesBackend(FlinkBackend):
 
 
 def resources_at(api: KubernetesApi, place: KubernetesPlace) -> dict[str, FlinkResource]:
-    """The resources a place names, by name.
+    """List the resources a place names.
+
+    Returns:
+        The resources by name.
 
     Raises:
         KubernetesError: The server is out of reach or refuses, or there is none.
@@ -130,13 +133,16 @@ def follow(
     must_only_read: bool | None = None,
     every: bool = False,
 ) -> Followed:
-    """The server of a place, if the account has the rights it needs, and a watcher of resources.
+    """Connect to the server of a place, check the account's rights, and watch resources.
 
     Args:
         place: the resources.
         apply: whether they are to be written to.
         must_only_read: whether an account that could write is refused; default: unless `apply`.
         every: watch all resources of the place, those to come included; else the only one.
+
+    Returns:
+        The server and its watcher; close it when it is no longer needed.
 
     Raises:
         KubernetesError: The server is out of reach, refuses, or has no such resource.
@@ -219,7 +225,7 @@ def connect(
         samples = KubernetesSamples(place.prometheus_url, job, spec, timeout_s=place.timeout_s)
         job.tasks = samples
         now_s = clock.now()
-        seen = samples.samples(now_s - window.window_s, now_s)  # a Prometheus that is down is said
+        seen = samples.samples(now_s - window.window_s, now_s)  # fails if Prometheus is down
         if resource.job_state == "RUNNING":
             runs = job.look()  # a file of another job is refused
             if apply and resource.reason_not_to_write() is None:

@@ -68,11 +68,14 @@ class KubernetesEpisodes:
         self.place = place
         self._spec, self._window = spec, window
         self._open: list[Backend] = []
-        # Episodes that nobody closes give their lease back when they, or the program, end.
+        # Episodes that are never closed give their lease back when they, or the program, end.
         self._undo = weakref.finalize(self, _close, self._open)
 
     def begin(self, seed: int) -> Episode:
         """Connect to the job anew; nothing is left to chance.
+
+        Returns:
+            The running job and its slots.
 
         Raises:
             KubernetesError: The server is out of reach, refuses, or has no such resource.

@@ -32,7 +32,7 @@ class EventApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VertexChange:
-    """One vertex of a recommendation, as the operator's report tells it."""
+    """One vertex of a recommendation, as the operator's report shows it."""
 
     vertex_id: str
     parallelism: int
@@ -52,6 +52,9 @@ class VertexChange:
 
 def scaling_report(changes: Sequence[VertexChange], *, enacted: bool, mode: str = "advise") -> str:
     """The note of an event; vertices that do not fit are counted.
+
+    Returns:
+        The text, at most 1,024 bytes.
 
     >>> scaling_report([VertexChange("bc764cd8", 2, 4, 100.0, 200.0, 150.0)], enacted=True)
     'Scaling execution enabled, begin scaling vertices:{ Vertex ID bc764cd8 | Parallelism 2 -> 4 \

@@ -14,7 +14,11 @@ _OPTION = "--managed-mib"
 
 
 def levels_in(arguments: Sequence[str], spec: JobSpec) -> dict[str, int] | None:
-    """Memory level by vertex; None where the arguments are not those of a job of this project."""
+    """Read the memory levels in a job's arguments.
+
+    Returns:
+        Level by vertex; None if these are not the arguments of a job of this project.
+    """
     if "--program" not in arguments:
         return None
     pairs = [part.partition("=") for part in _value(arguments).split(",") if part]
@@ -30,7 +34,11 @@ def levels_in(arguments: Sequence[str], spec: JobSpec) -> dict[str, int] | None:
 def with_levels(
     arguments: Sequence[str], levels: Mapping[str, int], spec: JobSpec
 ) -> tuple[str, ...]:
-    """The arguments with other memory levels, all else as it was."""
+    """Set other memory levels in a job's arguments.
+
+    Returns:
+        The arguments; all else is as it was.
+    """
     listed = ",".join(
         f"{name}={round(level_mib(spec.memory.base_mib, level))}"
         for name, level in levels.items()

@@ -1,7 +1,7 @@
 """A lease: of several instances one acts.
 
 The client's own elector never steps down while its server hangs, for its calls have no time limit;
-two leaders are then possible. Here every call has one, and whoever is about to write asks again.
+two leaders are then possible. Here every call has one, and writers ask again first.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Lease:
         self._api, self.namespace, self.name = api, namespace, name
         self.holder, self.duration_s = holder, duration_s
         self._clock, self._wall_clock = clock, wall_clock
-        self._until_s = float("-inf")  # that long it is held, if nobody took it
+        self._until_s = float("-inf")  # held until then, unless another instance took it
         self._seen: tuple[str, float] | None = None  # version of another's lease, first seen when
         self._lock = threading.RLock()  # one renews it, another looks whether it is held
 

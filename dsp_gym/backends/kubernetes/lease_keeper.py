@@ -1,4 +1,4 @@
-"""Keeps a lease in a thread, so that of several instances the same one goes on acting."""
+"""Keeps a lease in a thread, so that of several instances the same one keeps acting."""
 
 from __future__ import annotations
 

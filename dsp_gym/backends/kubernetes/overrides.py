@@ -69,7 +69,7 @@ class Override:
 
     @classmethod
     def of(cls, configuration: Mapping[str, object]) -> Override:
-        """Read leniently: what cannot be read is said, not raised."""
+        """Read an override leniently: `trouble` says what cannot be read."""
         places = list(_places(configuration))
         if not places:
             return cls("none", {})

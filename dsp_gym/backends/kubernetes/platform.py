@@ -30,7 +30,10 @@ class Followed:
     only: str | None  # name of the one resource that is watched; None: whatever the place names
 
     def resource(self, name: str) -> FlinkResource:
-        """One of the resources, as it was told last.
+        """Find a resource by its name.
+
+        Returns:
+            The resource as last heard of.
 
         Raises:
             KubernetesError: There is none of that name.
@@ -135,5 +138,9 @@ class ResourcePlatform(Platform):
         self._reports.report(resource, changes, enacted=enacted, mode=mode)
 
     def errors(self) -> Mapping[str, int]:
-        """How often the API server could not be watched, by reason."""
+        """How often the API server could not be watched.
+
+        Returns:
+            Failures by reason.
+        """
         return self.watcher.errors

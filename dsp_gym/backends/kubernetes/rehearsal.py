@@ -1,4 +1,4 @@
-"""A write rehearsed at the start: what an admission policy forbids is said before the first one."""
+"""A write rehearsed at the start: an admission policy refuses it before the first decision."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """FlinkDeployment and FlinkSessionJob as an external autoscaler may rely on them.
 
 Read leniently: releases 1.10 to 1.16 of the operator differ in their definitions, every part of the
-status may be missing, and values nobody knows yet must not stop anything.
+status may be missing, and values unknown to this release must not stop anything.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class FlinkResource:
     reconciliation_state: str
     job_state: str
     job_id: str | None  # another one after every redeployment
-    job_name: str | None  # in Flink, where the status tells it
+    job_name: str | None  # in Flink, if the status names it
     upgrade_mode: str
     mode: str
     flink_version: str
@@ -94,7 +94,11 @@ class FlinkResource:
 
     @classmethod
     def parse(cls, body: Mapping[str, object]) -> FlinkResource:
-        """From the document of an API server."""
+        """Read the document of an API server.
+
+        Returns:
+            The resource.
+        """
         meta, spec, status = (_map(body.get(part)) for part in ("metadata", "spec", "status"))
         job, job_status = _map(spec.get("job")), _map(status.get("jobStatus"))
         reconciled = _map(status.get("reconciliationStatus"))
@@ -137,11 +141,18 @@ class FlinkResource:
         )
 
     def reason_not_to_act(self) -> str | None:
-        """Why nothing may be written to it now, a sentence; None where nothing speaks against."""
+        """Why nothing may be written to it now.
+
+        Returns:
+            A sentence; None if it may be changed.
+        """
         return self.reason_not_to_write() or self._not_settled()
 
     def patch_for(self, overrides: Mapping[str, int]) -> Document:
-        """The merge patch that asks for parallelism by vertex id, in the form the resource uses.
+        """Build the patch that asks for parallelism, in the form the resource uses.
+
+        Returns:
+            A merge patch of the resource.
 
         Raises:
             KubernetesError: The override that stands there cannot be told.

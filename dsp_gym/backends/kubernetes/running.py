@@ -1,4 +1,4 @@
-"""What runs under a resource, by Flink's own word: never assumed from the spec."""
+"""The running tasks under a resource, as Flink counts them: never assumed from the spec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RunningVertices:
     """One look at the tasks of a job, through Flink's REST interface or its metrics."""
 
     job_id: str
-    state: str  # of the job, Flink's word; "unknown" where it is told by metrics
+    state: str  # of the job, Flink's word; "unknown" if only metrics are known
     ids: Mapping[str, str]  # Flink's id by vertex of the job file
     parallelism: Mapping[str, int]  # tasks that run, by vertex of the job file
     settled: bool  # whether every task runs
@@ -26,7 +26,7 @@ class RunningVertices:
 
 
 class Look(Protocol):
-    """Looks at what runs now."""
+    """Looks at the running tasks."""
 
     def __call__(self) -> RunningVertices:
         """The tasks.

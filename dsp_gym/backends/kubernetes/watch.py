@@ -72,12 +72,20 @@ class Watcher:
         self._thread.start()
 
     def resources(self) -> dict[str, FlinkResource]:
-        """What is known of each, by name."""
+        """The watched resources.
+
+        Returns:
+            The last known version of each, by name.
+        """
         with self._lock:
             return dict(self._resources)
 
     def age_s(self) -> float:
-        """Seconds since the server was last heard of; infinite before the first time."""
+        """Time since the server was last heard of.
+
+        Returns:
+            Seconds; infinite before the first answer.
+        """
         return self._clock() - self._heard_s
 
     def wait(self, timeout_s: float) -> bool:

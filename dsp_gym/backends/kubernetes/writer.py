@@ -121,7 +121,10 @@ class OverrideWriter:
         """written, conflict, lost (no answer), refused: how often each came about."""
 
     def read(self) -> FlinkResource:
-        """The resource now.
+        """Read the resource.
+
+        Returns:
+            The resource as it stands there.
 
         Raises:
             KubernetesError: The server does not say.
@@ -136,13 +139,16 @@ class OverrideWriter:
         *,
         back: bool = False,
     ) -> FlinkResource:
-        """Write parallelism by vertex id; gives the resource as it is then.
+        """Write parallelism by vertex id.
 
         Args:
             seen: the resource the decision was made for; only if its spec stands is written.
             overrides: what is asked for.
             arguments: the job's own, where they change, too.
             back: the old numbers are put back; that the job is in trouble does not stop this.
+
+        Returns:
+            The resource as it then stands there.
 
         Raises:
             Refusal: Nothing was written, for a reason of the resource or of the lease.
@@ -213,5 +219,5 @@ class OverrideWriter:
 
 
 def _spec(resource: FlinkResource) -> tuple[object, ...]:
-    """What tells one spec from another: the generation, and what is about to be replaced."""
+    """What makes a spec another one: its generation, and what is about to be replaced."""
     return resource.generation, dict(resource.overrides), resource.job_arguments

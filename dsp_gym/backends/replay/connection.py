@@ -16,7 +16,10 @@ __all__ = ["complete_runs", "connect"]
 
 
 def complete_runs(folder: str | Path) -> tuple[Run, ...]:
-    """The complete runs of a recording, in order.
+    """Open a recording.
+
+    Returns:
+        Its complete runs, in order.
 
     Raises:
         ConfigError: It has none.

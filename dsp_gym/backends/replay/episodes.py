@@ -58,7 +58,11 @@ class ReplayEpisodes:
         self.topology = Topology.of([self._runs[0].spec])
 
     def begin(self, seed: int) -> Episode:
-        """Begin a run anew."""
+        """Begin a run anew.
+
+        Returns:
+            The run as a backend.
+        """
         run = self._runs[seed % len(self._runs)]
         return Episode(ReplayJobs(run, self._window), run.name)
 

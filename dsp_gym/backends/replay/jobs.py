@@ -1,4 +1,4 @@
-"""A recorded run as a job: what was seen then is seen again, and nothing can be changed."""
+"""A recorded run as a backend: it shows what was seen, and cannot be changed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ReplayJobs(Backend):
         self.topology = Topology.of([run.spec])
         self.window = window or WindowConfig()
         self._start_s = run.t_running_s + start_s
-        # Its last event is whoever recorded it ending it: that is no outage of the job.
+        # Its last event is the recorder ending it: that is no outage of the job.
         self._events = [e for e in run.events if run.t_running_s < e.t_s < run.t_end_s]
         self.t_s = self._start_s
 
@@ -70,7 +70,11 @@ class ReplayJobs(Backend):
         return self.t_s >= self.run.t_end_s
 
     def snapshot(self) -> MetricsSnapshot:
-        """What was seen at this time."""
+        """Look at the recorded job at this time.
+
+        Returns:
+            Metrics and recorded configuration, (1,) and (1, V).
+        """
         # What `snapshot_of` looks at, and no more: a recording may hold a week.
         back_s = max(self.window.window_s + 2 * SAMPLE_S, FRESH_S)
         samples = self.run.samples().between(self.t_s - back_s, self.t_s)
@@ -84,7 +88,11 @@ class ReplayJobs(Backend):
         return self.t_s
 
     def advance(self, seconds: int) -> Outcome:
-        """Go on, at most to the end of the run; returns what happened."""
+        """Read on, at most to the end of the run.
+
+        Returns:
+            What happened in the interval, each value (1,).
+        """
         since_s = self.t_s
         self.t_s = min(since_s + seconds, self.run.t_end_s)
         events = [e for e in self._events if since_s < e.t_s <= self.t_s]

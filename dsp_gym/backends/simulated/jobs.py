@@ -96,7 +96,11 @@ class SimulatedJobs(SelfContained):
         state.outage_s[rows] = np.nan
 
     def advance(self, seconds: int) -> Outcome:
-        """Let the jobs run for whole seconds; returns what happened since the last call."""
+        """Let the jobs run for whole seconds.
+
+        Returns:
+            What happened since the last call, each value (J,).
+        """
         columns, self._outcome = self._outcome, np.zeros((len(self), len(OUTCOME)))
         model = kernel.Model(self.topology.tables, self.topology.row, self._fixed, self.parameters)
 
@@ -107,7 +111,11 @@ class SimulatedJobs(SelfContained):
         return simulated_outcome(columns)
 
     def snapshot(self) -> MetricsSnapshot:
-        """What is seen now."""
+        """Look at the jobs, as a collector sees them.
+
+        Returns:
+            Metrics and running configurations, (J,) and (J, V).
+        """
         return measure.snapshot(self.topology, self.state, self.options)
 
     def apply(self, guarded: GuardedDecision) -> None:
@@ -132,7 +140,11 @@ class SimulatedJobs(SelfContained):
         self._asked = np.where(answer != 0, answer, self._asked)
 
     def status(self) -> Ints:
-        """IDLE, PENDING, REACHED or REFUSED of the last request of each job."""
+        """State of the last request of each job.
+
+        Returns:
+            (J,) IDLE, PENDING, REACHED or REFUSED.
+        """
         done = self.state.status == Status.RUNNING
         failed = self.state.rescale_failed == 1
         reached = np.where(failed, REFUSED, REACHED)
@@ -141,7 +153,11 @@ class SimulatedJobs(SelfContained):
         ).astype(np.int64)
 
     def save(self) -> dict[str, NDArray[np.generic]]:
-        """Everything the future depends on; `load` of it continues exactly."""
+        """Copy everything the future depends on; `load` of it continues exactly.
+
+        Returns:
+            Arrays by name.
+        """
         arrays: dict[str, NDArray[np.generic]] = {
             name: array.copy() for name, array in self.state._asdict().items()
         }

@@ -53,7 +53,11 @@ class SimulatedRecording:
         seed: int = 0,
         repeat: int = 0,
     ) -> RunRecord:
-        """Runs the job in a configuration under a load, and records it."""
+        """Run the job in a configuration under a load, and record it.
+
+        Returns:
+            The run's record in the manifest.
+        """
         jobs = SimulatedJobs(Topology.of([self.spec]), self.options)
         names = jobs.topology.names(0)
         start = {
@@ -96,9 +100,12 @@ class SimulatedRecording:
 
 
 def simulated_samples(jobs: SimulatedJobs, seconds: int) -> Samples:
-    """Lets one simulated job run, and samples it every 5 s as a collector samples a real one.
+    """Let one simulated job run, and sample it every 5 s as a collector samples a real one.
 
     A job that is down reports nothing, and its counters begin anew when it is back.
+
+    Returns:
+        The samples of that time, on the job's clock.
     """
     rows: list[Row] = []
     cumulated: dict[tuple[str, str], float] = {}

@@ -162,7 +162,7 @@ def test_names_that_do_not_fit_are_refused(tmp_path, given, message):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"policies": []}, "nobody decides"),
+        ({"policies": []}, "no policy decides"),
         ({"policy": "ds2"}, "give one"),
         ({"policies": ["incumbent"]}, "decides nothing"),
         ({"mode": "canary"}, "give both"),

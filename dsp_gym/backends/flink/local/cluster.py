@@ -93,11 +93,14 @@ class LocalCluster:
 
     @classmethod
     def up(cls, settings: ClusterSettings | None = None, home: Path | None = None) -> LocalCluster:
-        """Starts what does not run; does nothing where everything does.
+        """Start the parts that are down; without such a part nothing happens.
 
         Args:
             settings: None keeps those of the cluster that is there, else takes the defaults.
             home: Its folder; None is `default_home()`.
+
+        Returns:
+            The cluster, once every part answers.
 
         Raises:
             FlinkError: A part cannot be started, a port is taken, or a cluster with other settings
@@ -120,6 +123,9 @@ class LocalCluster:
     @classmethod
     def attach(cls, home: Path | None = None) -> LocalCluster:
         """The cluster that was started in a folder, whether it still runs or not.
+
+        Returns:
+            The cluster, whose parts may have ended since.
 
         Raises:
             FlinkError: None was.
@@ -163,9 +169,12 @@ class LocalCluster:
         return (*flink, PROMETHEUS) if self.settings.prometheus else flink
 
     def down(self) -> tuple[str, ...]:
-        """Ends what `up` started, and nothing else; the names of the parts that ran.
+        """End what `up` started, and nothing else.
 
         Logs, savepoints and Prometheus' samples stay.
+
+        Returns:
+            Names of the parts that were running.
         """
         with locked(self.home):
             running = tuple(part for part in self.parts if self._process(part) is not None)
@@ -177,7 +186,12 @@ class LocalCluster:
         return running
 
     def status(self) -> ClusterStatus:
-        """Looks at every part."""
+        """Look at every part.
+
+        Returns:
+            Address, slots, jobs and the state of each part; None where the JobManager does not
+            answer.
+        """
         seen: Overview = {}
         with contextlib.suppress(FlinkError):
             seen = FlinkRest(self.rest_url, timeout_s=3.0).overview()
@@ -193,12 +207,20 @@ class LocalCluster:
         )
 
     def pid(self, part: str) -> int | None:
-        """Process id of a part; None where it does not run."""
+        """Process id of a part.
+
+        Returns:
+            The id; None if the part is down.
+        """
         process = self._process(part)
         return process.pid if process else None
 
     def taskmanager_pid(self) -> int | None:
-        """Process id of the TaskManager; None where it does not run."""
+        """Process id of the TaskManager.
+
+        Returns:
+            The id; None if it is down.
+        """
         return self.pid(TASKMANAGER)
 
     def start_taskmanager(self) -> None:

@@ -84,7 +84,10 @@ class Java:
 
 
 def find_libraries() -> FlinkLibraries:
-    """Flink's jars, found without importing anything of Flink.
+    """Find Flink's jars without importing anything of Flink.
+
+    Returns:
+        Their folders and class path.
 
     Raises:
         MissingExtraError: They are not installed.
@@ -109,7 +112,10 @@ def find_libraries() -> FlinkLibraries:
 
 
 def find_java() -> Java:
-    """The Java of JAVA_HOME, else the one on the PATH.
+    """Find the Java of JAVA_HOME, else the one on the PATH.
+
+    Returns:
+        The command and its major version.
 
     Raises:
         FlinkError: There is none, it does not run, or it is too old.

@@ -12,7 +12,10 @@ _JAR = Path(__file__).resolve().parents[3] / "_jars" / "flink-jobs.jar"
 
 
 def jobs_jar() -> Path:
-    """The jar with the jobs of configs/jobs/flink-*.yaml.
+    """Find the jar with the jobs of configs/jobs/flink-*.yaml.
+
+    Returns:
+        Its path.
 
     Raises:
         FlinkError: It has not been built: a checkout before `make flink-jobs`, or a wheel of one.

@@ -25,7 +25,7 @@ __all__ = ["FlinkProcesses", "Home", "default_home", "failure_in"]
 
 
 def default_home() -> Path:
-    """Where a cluster lives unless told: `$XDG_STATE_HOME/dsp-gym/flink`."""
+    """Where a cluster lives by default: `$XDG_STATE_HOME/dsp-gym/flink`."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "dsp-gym" / "flink"
 
@@ -38,7 +38,7 @@ class Home:
 
     @property
     def state_file(self) -> Path:
-        """What runs here, as JSON; absent while nothing was started."""
+        """The started parts, as JSON; absent while nothing was started."""
         return self.folder / "cluster.json"
 
     @property
@@ -165,7 +165,11 @@ class FlinkProcesses:
 
 
 def failure_in(*logs: Path) -> str:
-    """The line that says best why a process ended: the last cause, error, or line at all."""
+    """Find out from its output why a process ended.
+
+    Returns:
+        The line that says it best: the last cause, else the last error, else the last line.
+    """
     lines = [line for log in logs for line in _last_lines(log)]
     for pattern in (r"Caused by: ", r"\b(ERROR|FATAL|Exception|level=error)\b", r"\S"):
         found = [line for line in lines if re.search(pattern, line)]

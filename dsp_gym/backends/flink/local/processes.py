@@ -1,4 +1,4 @@
-"""Processes that outlive the program that started them, and are told from strangers.
+"""Processes that outlive the program that started them, and are not mistaken for others.
 
 A process is written down with its pid and the time it started: a pid alone may have been given to
 somebody else since.
@@ -131,7 +131,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _start_time(pid: int) -> str | None:
-    """When a process started, exact enough to tell two with one pid apart; None: it has ended."""
+    """When a process started, exact enough to distinguish two with one pid; None: it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
@@ -149,7 +149,11 @@ def _listed_start_time(pid: int) -> str | None:
 
 
 def resident_mib(pid: int) -> float | None:
-    """Memory a process holds, MiB; None where it cannot be told."""
+    """Memory of a process.
+
+    Returns:
+        Resident MiB; None if it cannot be read.
+    """
     try:
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -185,9 +189,12 @@ def is_port_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, below the range that outgoing connections are given.
+    """Find ports without a listener, below the range of outgoing connections.
 
     Each program looks from a place of its own, so that two at a time seldom meet.
+
+    Returns:
+        As many ports as asked for.
     """
     first, last = 20_000, 32_000
     offset = os.getpid() * 37 % (last - first)

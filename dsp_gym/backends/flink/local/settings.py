@@ -123,7 +123,7 @@ def _network(ports: Ports) -> Mapping[str, object]:
         "rest.bind-address": here,
         "rest.port": ports.rest,
         "rest.bind-port": ports.rest,
-        # A lost TaskManager is noticed after two heartbeats that nobody took.
+        # A lost TaskManager is noticed after two heartbeats without an answer.
         "heartbeat.interval": "4 s",
         "heartbeat.rpc-failure-threshold": 2,
     }

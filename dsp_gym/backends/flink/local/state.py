@@ -47,7 +47,11 @@ def locked(home: Home) -> Iterator[None]:
 
 
 def read_state(home: Home) -> ClusterState | None:
-    """What was started in a folder; None where nothing was."""
+    """What was started in a folder.
+
+    Returns:
+        The cluster's parts, ports and settings; None if nothing was started there.
+    """
     try:
         text = home.state_file.read_text(encoding="utf-8")
     except OSError:
@@ -56,7 +60,7 @@ def read_state(home: Home) -> ClusterState | None:
         return ClusterState.model_validate(json.loads(text))
     except (ValueError, ValidationError) as error:
         raise FlinkError(
-            "says not what runs here: it was written by another release, or cut off",
+            "does not say which parts were started: it was written by another release, or cut off",
             file=home.state_file,
             remedy=f"End the processes named in {home.folder / 'pids'}, then delete this file.",
         ) from error
@@ -90,7 +94,11 @@ def check_same(
 
 
 def choose_ports(settings: ClusterSettings) -> Ports:
-    """The ports asked for, and free ones for those left open."""
+    """Take the ports asked for, and free ones for those left open.
+
+    Returns:
+        The ports of all parts.
+    """
     asked = {
         "rest": settings.rest_port,
         "rpc": settings.rpc_port,
@@ -104,7 +112,7 @@ def choose_ports(settings: ClusterSettings) -> Ports:
 
 
 def check_port(port: int, name: str, remedy: str) -> None:
-    """Refuses a port somebody listens on, and says who where it is a Flink."""
+    """Refuse a port that is in use, and name the Flink that uses it."""
     # The socket of a part that was killed lingers for a moment.
     if wait_until(lambda: processes.is_port_free(port), 1.0):
         return

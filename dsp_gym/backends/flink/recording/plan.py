@@ -149,7 +149,11 @@ class RecordConfig(ConfigModel):
         return self
 
     def sha256(self, spec: JobSpec) -> str:
-        """Of what makes two recordings comparable: the plan and the job, not their descriptions."""
+        """Hash what makes two recordings comparable: plan and job, without their descriptions.
+
+        Returns:
+            SHA-256, in hexadecimal.
+        """
         plan = self.model_dump(mode="json", exclude={"description", "cluster"})
         text = json.dumps([plan, spec.model_dump(mode="json")], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -167,7 +171,10 @@ class PlannedRun:
 
 
 def planned(config: RecordConfig, spec: JobSpec) -> list[PlannedRun]:
-    """The runs of a plan in their order.
+    """List the runs of a plan in their order.
+
+    Returns:
+        The runs, each with configuration, load and seed.
 
     Raises:
         ConfigError: A vertex, parallelism or memory level is not the job's, or two runs are equal.

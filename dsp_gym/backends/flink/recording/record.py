@@ -31,7 +31,7 @@ def record(
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> RecordingWriter:
-    """Does what is missing of a plan; returns the recording's writer.
+    """Record the runs of a plan that are missing.
 
     Args:
         config: the plan.
@@ -42,12 +42,15 @@ def record(
         clock: Unix seconds.
         sleep: waits that many seconds.
 
+    Returns:
+        The recording's writer.
+
     Raises:
         ConfigError: The plan does not fit the job, or the folder holds a recording of another.
         StorageError: The folder holds something else, or cannot be made.
         FlinkError: The cluster cannot be had, ended, or other jobs run on it.
     """
-    planned(config, load_job(config.job))  # what is wrong is said before a cluster is started
+    planned(config, load_job(config.job))  # fails before a cluster is started
     _kept(config, out)
     with _cluster_for(config, home) as cluster:
         writer = open_recording(config, out, cluster, clock)
@@ -80,7 +83,11 @@ def _running(home: Path | None) -> LocalCluster | None:
 def open_recording(
     config: RecordConfig, out: Path, cluster: LocalCluster, clock: Callable[[], float] = time.time
 ) -> RecordingWriter:
-    """The recording of a plan in a folder: a new one, or the one that is there."""
+    """Open the recording of a plan in a folder: a new one, or the one that is there.
+
+    Returns:
+        The recording's writer.
+    """
     kept = _kept(config, out)
     if kept is not None:
         return kept

@@ -57,7 +57,11 @@ Tell = Callable[[Progress], None]
 
 
 def run_seconds(config: RecordConfig) -> float:
-    """How long one run takes, about."""
+    """Estimate how long one run takes.
+
+    Returns:
+        Seconds.
+    """
     return config.lead_s + config.warm_up_s + config.seconds + STOP_S
 
 

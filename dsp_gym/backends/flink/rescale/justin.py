@@ -49,7 +49,10 @@ LARGE = SlotProfile(heap_mib=363, managed_mib=343, network_mib=84)
 
 
 def profile_for(taskmanagers: Iterable[ManagerAnswer]) -> SlotProfile:
-    """The profile for TaskManagers as `GET /taskmanagers` lists them.
+    """Choose the profile for TaskManagers as `GET /taskmanagers` lists them.
+
+    Returns:
+        Memory of one subtask, MiB.
 
     >>> three_gib = {"memoryConfiguration": {"totalProcessMemory": 3 * 2**30}}
     >>> profile_for([three_gib]).managed_mib

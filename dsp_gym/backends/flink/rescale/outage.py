@@ -12,7 +12,11 @@ __all__ = ["outage_of_redeploy_s", "outage_of_rescale_s"]
 
 
 def outage_of_redeploy_s(rest: FlinkRest, old_id: str, new_id: str) -> float | None:
-    """From the end of one job to the moment every subtask of the next runs; None if untold."""
+    """Measure from the end of one job to the moment every subtask of the next runs.
+
+    Returns:
+        Seconds; None if Flink has forgotten one of them.
+    """
     try:
         ended_ms = int(rest.job(old_id).get("end-time", -1))
         return (_all_run_since_ms(rest, new_id) - ended_ms) / 1000 if ended_ms > 0 else None
@@ -21,9 +25,12 @@ def outage_of_redeploy_s(rest: FlinkRest, old_id: str, new_id: str) -> float | N
 
 
 def outage_of_rescale_s(rest: FlinkRest, job_id: str) -> float | None:
-    """From the new execution graph to the moment every subtask of it runs; None if untold.
+    """Measure from the new execution graph to the moment every subtask of it runs.
 
     The old subtasks end a fraction of a second before, of which Flink keeps no record.
+
+    Returns:
+        Seconds; None if Flink does not say.
     """
     try:
         created_ms = int(rest.job(job_id)["timestamps"]["CREATED"])

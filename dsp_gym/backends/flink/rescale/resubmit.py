@@ -130,7 +130,7 @@ class ResubmitActuator(OneJobActuator):
         self._ended_s = time.monotonic()
 
     def _alive(self, job_id: str) -> bool:
-        """Whether a job may still run; also True while nobody can tell."""
+        """Whether a job may still run; also True while that is unknown."""
         try:
             jobs = self.rest.jobs()
         except FlinkError:
@@ -187,7 +187,7 @@ class ResubmitActuator(OneJobActuator):
                 return savepoint
             if alarm.due():
                 self._alarm(
-                    f"nobody can tell whether the job was stopped; see {self.directory}",
+                    f"it is not known whether the job was stopped; see {self.directory}",
                     job,
                     self._checkpoint,
                 )
@@ -273,7 +273,11 @@ class ResubmitActuator(OneJobActuator):
 
 
 def by_hand(url: str, job: RunningJob, location: str | None) -> str:
-    """What a person types to bring a job back as it was."""
+    """Say how to bring a job back as it was.
+
+    Returns:
+        Commands for a shell, in one sentence.
+    """
     body = {
         "entryClass": job.submission.program.entry_class,
         "programArgsList": job.submission.program_arguments(job.configuration),

@@ -40,5 +40,9 @@ class RunningJob:
 
 
 def state_of(rest: FlinkRest, job_id: str) -> str:
-    """The state of a job now; unlike `FlinkRest.job`, Flink does not answer this from a cache."""
+    """Ask for the state of a job now; unlike `FlinkRest.job`, Flink has no cache for this.
+
+    Returns:
+        Flink's word, such as RUNNING.
+    """
     return str(rest.get(f"/jobs/{job_id}/status")["status"])

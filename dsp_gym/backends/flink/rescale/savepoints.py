@@ -2,7 +2,7 @@
 
 The outcome decides whether a job has to be brought back, so it may not be lost with one reply. The
 trigger id is ours, which makes asking again harmless (Flink takes a known id for the same request),
-and three places tell of a finished savepoint: the trigger, the ended job's statistics, and, once
+and three places know of a finished savepoint: the trigger, the ended job's statistics, and, once
 the JobManager has forgotten both, the directory itself.
 """
 
@@ -49,6 +49,9 @@ def newest_savepoint(folder: Path, job_id: str, since_s: float) -> Path | None:
     """The newest complete savepoint of a job in a folder, if written after `since_s`.
 
     Flink names it after the first six digits of the job's id, and writes `_metadata` last.
+
+    Returns:
+        Its folder; None without one.
     """
     found = [
         (written.stat().st_mtime, written.parent)
@@ -59,7 +62,11 @@ def newest_savepoint(folder: Path, job_id: str, since_s: float) -> Path | None:
 
 
 def newest_checkpoint(rest: FlinkRest, job_id: str) -> str | None:
-    """Where the job's last complete checkpoint is; it outlives a JobManager that is killed."""
+    """Find the job's last complete checkpoint, which outlives a JobManager that is killed.
+
+    Returns:
+        Its location; None without one.
+    """
     try:
         latest = rest.get(f"/jobs/{job_id}/checkpoints")["latest"]["completed"]
     except FlinkError:
@@ -100,7 +107,10 @@ class Stop:
         self._began_at_s = time.time()
 
     def look(self) -> Savepoint | None:
-        """The savepoint once it is complete; None while nobody can tell.
+        """Ask how far the savepoint is.
+
+        Returns:
+            The savepoint once it is complete; None while that is unknown.
 
         Raises:
             SavepointFailed: it came to nothing; every later look says so again.
@@ -117,7 +127,11 @@ class Stop:
         return self._asked(state)
 
     def left_behind(self) -> Savepoint | None:
-        """A complete savepoint that the job's statistics or the directory know of."""
+        """Look for a complete savepoint in the job's statistics and in the directory.
+
+        Returns:
+            The savepoint; None without one.
+        """
         try:
             latest = self.rest.get(f"/jobs/{self.job_id}/checkpoints")["latest"]["savepoint"]
         except FlinkError:

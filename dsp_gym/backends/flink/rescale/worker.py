@@ -46,7 +46,11 @@ class Unreached(FlinkError):
 
 
 def clipped(guarded: GuardedDecision, topology: Topology) -> Configuration:
-    """The configuration asked of the only job of a topology, brought inside its bounds."""
+    """Bring a guarded decision inside the bounds of the only job of a topology.
+
+    Returns:
+        The configuration to ask for.
+    """
     tables, names = topology.tables, topology.names(0)
     row, size = int(topology.row[0]), len(names)
     low, high = tables.min_parallelism[row, :size], tables.max_parallelism[row, :size]
@@ -117,7 +121,11 @@ class JobActuator(ABC):
         self._emit("refused", {"reason": reason, "wanted": as_words(wanted)})
 
     def status(self) -> Ints:
-        """IDLE, PENDING, REACHED, REFUSED or TIMED_OUT of the last request."""
+        """State of the last request.
+
+        Returns:
+            (1,) IDLE, PENDING, REACHED, REFUSED or TIMED_OUT.
+        """
         return np.array([self._status], np.int64)
 
     def roll_back(self, before: GuardedDecision, reason: str) -> None:
