@@ -1,7 +1,7 @@
 """Checkpoints: a folder with tensors and JSON, no pickle, written whole or not at all.
 
-Training goes on from one bit for bit: networks, optimiser, environments and random numbers are all
-in it.
+Training continues from one bit for bit: it holds networks, optimiser, environments and random
+numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FREE_KEYS = (
     "agent.checkpoint_every",
     "agent.threads",
 )
-"""What may differ when training goes on: what the next update does not depend on, and how long."""
+"""Keys that may differ on resuming: the next update does not depend on them."""
 
 Tree = dict[str, Any]
 """Nested dicts of arrays and JSON values."""

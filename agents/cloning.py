@@ -95,7 +95,7 @@ def clone(
         shown: The demonstrations.
         config: How long and how fast.
         agent: Weight of the critic, and whether moves are masked.
-        progress: Told of each epoch: how many are done, and the loss.
+        progress: Called after each epoch with the epochs done and the loss.
 
     Returns:
         The share of the teacher's moves that the policy makes afterwards, 0 to 1.

@@ -114,7 +114,7 @@ class GraphNetwork(ActorCriticNetwork):
         down = down / down.sum(2, keepdim=True).clamp(min=1)
         for say, hear in zip(self.say, self.hear, strict=True):
             message = say(h)
-            # No edge touches padding, so nothing is heard from it.
+            # No edge touches padding: it sends no messages.
             heard = torch.cat([torch.bmm(up, message), torch.bmm(down, message)], dim=2)
             h = h + self.act(hear(heard))
         share = (mask / mask.sum(1, keepdim=True).clamp(min=1)).unsqueeze(1)

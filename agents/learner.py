@@ -36,7 +36,7 @@ from dsp_gym.evaluation.experiment import (
 __all__ = ["Learner", "OnStage", "TrainingInterrupted"]
 
 OnStage = Callable[[str, int, int, dict[str, float]], None]
-"""Told of a stage ("imitate", "offline", "learn"), what is done of it, of how much, and figures."""
+"""Called with a stage ("imitate", "offline", "learn"), the work done and in all, and figures."""
 
 SAMPLE_ROWS, SAMPLES_KEPT = 256, 256
 """Observations kept of each rollout, and of how many rollouts, for the training distribution."""
@@ -68,8 +68,8 @@ class Learner:
         config: The experiment.
         seed: Of network, exploration and environments.
         folder: Where checkpoints are written.
-        progress: Told how far it is.
-        record: Told of figures and the step they belong to.
+        progress: Called with the progress of each stage.
+        record: Called with figures and their step.
         base_dir: Folder that relative trace paths start from.
     """
 
@@ -152,7 +152,7 @@ class Learner:
         return {key: value.numpy().copy() for key, value in network.state_dict().items()}
 
     def save(self) -> None:
-        """Writes a checkpoint from which training goes on bit for bit."""
+        """Writes a checkpoint from which training continues bit for bit."""
         model = self.model
         optimizer = model.policy.optimizer.state_dict()["state"]
         write_checkpoint(

@@ -115,7 +115,7 @@ def improve(
         seen: The dataset's transitions.
         offline: How long, how fast, how greedy.
         config: The experiment: its reward, discount and algorithm.
-        progress: Told of each epoch: how many are done, and the loss.
+        progress: Called after each epoch with the epochs done and the loss.
 
     Returns:
         Figures of the last epoch.

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class SeedProgress:
-    """Told how far the training is; the base class says nothing."""
+    """Hears the progress of a training; the base class ignores it."""
 
     def begin(self, seed: int, index: int, seeds: int) -> None:
         """An agent begins."""
@@ -43,7 +43,7 @@ class SeedProgress:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """What came of a training."""
+    """The result of a training."""
 
     name: str
     policy: Path
@@ -69,7 +69,7 @@ def train(
         config: The experiment.
         out: Folder of checkpoints, of one policy per seed, and of the best as `policy/`.
         resume: Go on from the checkpoints in `out`.
-        progress: Told how far it is.
+        progress: Hears the progress.
         tracker: Records the run.
         base_dir: Folder that relative trace paths start from.
 
@@ -90,7 +90,7 @@ def train(
         has_checkpoint(out / f"seed-{seed}" / "checkpoint") for seed in config.agent.seeds
     ):
         raise ConfigError(
-            "there is no checkpoint to go on from",
+            "there is no checkpoint to resume from",
             file=out,
             remedy="Leave --resume out, or name the folder of the training with --out.",
         )

@@ -122,7 +122,7 @@ def offline(
         config: The experiment.
         runs: Where curves and checkpoints are kept.
         resume: Go on from what is there.
-        say: Told how far it is.
+        say: Called with a sentence on the progress.
 
     Returns:
         The figures, and whether the claim holds.
@@ -290,7 +290,7 @@ def main(arguments: list[str] | None = None) -> int:
         choices=SPLITS,
         help="cloning: on these loads; the experiment's, test, by default",
     )
-    parser.add_argument("--resume", action="store_true", help="offline: go on after Ctrl-C")
+    parser.add_argument("--resume", action="store_true", help="offline: continue after Ctrl-C")
     parser.add_argument("--seeds", type=int, nargs="*", help="these, not those of the experiment")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     given = parser.parse_args(arguments)
@@ -300,7 +300,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return USER_ERROR
     except (TrainingInterrupted, KeyboardInterrupt):
-        kept = " What was learned is kept; go on with the same line and --resume."
+        kept = " What was learned is kept; continue with the same line and --resume."
         sys.stderr.write("Stopped." + (kept if given.claim == "offline" else "") + "\n")
         return INTERRUPTED
     text = json.dumps(result, indent=2) + "\n"

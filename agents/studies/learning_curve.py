@@ -1,7 +1,7 @@
-"""How good an agent is after each of its own steps, kept so that it goes on where it stopped.
+"""The return of an agent after each of its own steps, kept so that learning can be resumed.
 
 FOLDER/curve.json     the experiment, and the returns on the validation loads so far
-FOLDER/checkpoint/    what learning goes on from, bit for bit
+FOLDER/checkpoint/    what learning continues from, bit for bit
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Curve = dict[int, float]
 """Return on the validation loads by own steps; 0: before any."""
 
 OnCurveStage = Callable[[str, int, int, float | None], object]
-"""Told of a stage ("offline", "learn"), what is done of it, of how much, and the best return."""
+"""Called with a stage ("offline", "learn"), the work done, the work in all, and the best return."""
 
 
 class _Enough(Exception):
@@ -42,7 +42,7 @@ def learning_curve(
     *,
     told: OnCurveStage = lambda stage, done, of, best: None,
 ) -> Curve:
-    """Returns on the validation loads until so many own steps were taken.
+    """Learns for a number of own steps, with the returns on the validation loads in between.
 
     Goes on from what the folder holds, if it holds anything; see `forget`.
 

@@ -12,7 +12,7 @@ __all__ = ["read_rows"]
 
 
 def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of a table with a header; fields are text, empty where nothing is said.
+    """The rows of a table with a header; fields are text.
 
     Returns:
         One dict per row; fields are text, empty if the cell is.

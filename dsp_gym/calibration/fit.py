@@ -1,4 +1,4 @@
-"""The fit: what is seen against what the model says, with a prior on every number.
+"""The fit of the model to the measurements, with a prior on every number.
 
 Nonlinear least squares on residuals in units of their expected size, rates and latencies as
 logarithms, under a soft loss so that one bad run cannot drag the rest. Priors are residuals too, so

@@ -1,6 +1,6 @@
 """The numbers of a job file a calibration may set, each with its prior.
 
-The prior's middle is what the job file says; its width says how far that may be off. A number the
+The prior's middle is the job file's value; its width is that value's assumed error. A number the
 recordings cannot fix keeps it. Positive numbers are fitted as logarithms.
 """
 

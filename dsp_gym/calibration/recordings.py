@@ -41,7 +41,7 @@ def calibrate(
     Args:
         config: the calibration.
         out: file that gets the calibrated job; None writes nothing.
-        on_step: told what is being done.
+        on_step: Called with a sentence on the current step.
         opened: opens a dataset; needed where the calibration names some.
 
     Returns:

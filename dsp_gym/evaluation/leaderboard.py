@@ -33,7 +33,7 @@ TUNED = "-tuned"
 """Ends the name of a tuned policy's file, and so its label."""
 
 KNOWING = (BOUND, PLAN)
-"""Labels of what is told the load."""
+"""Labels of the bound and the plan, which know the load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ def _explained(card: Scorecard, name: str) -> list[str]:
         "(of the saving: over loads too). Cost is the price of what was requested. An SLO second "
         "is one in which p95 latency exceeded the bound, or the job was down. The share of the "
         "possible saving is 0 % for the cheapest fixed configuration that carries the peak and "
-        "100 % at the bound; lateness saves money too, so read it beside how much was late.",
+        "100 % at the bound; lateness saves money too, so read it beside the late share.",
         f"Ranked by cost are policies late at most {100 * config.max_slo_share:g} % of the time; "
         "ranks in parentheses are of those late more often, the least late first. "
         f"'{BOUND}' and '{PLAN}' know the load and take no part. Policies ending in '{TUNED}' have "
@@ -260,7 +260,7 @@ def render_markdown(card: Scorecard, name: str) -> str:
             "\nYour own policy takes part as soon as it is installed: "
             "[Add a policy](guides/add-a-policy.md).",
             "\n## By job",
-            "\nCost per day, and how much of the time was late.\n",
+            "\nCost per day, and the late share of the time.\n",
             _markdown(head, rows),
             "",
         ]
@@ -286,7 +286,7 @@ def render_html(card: Scorecard, name: str) -> str:
         *_explained(card, name),
         section(
             "By job",
-            "Cost per day, and how much of the time was late.",
+            "Cost per day, and the late share of the time.",
             table(head, rows),
         ),
     )

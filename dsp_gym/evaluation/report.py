@@ -203,7 +203,7 @@ def _lead(scorecard: Scorecard) -> str:
         text += (
             " The share of the possible saving is 0 % for the cheapest fixed configuration that "
             "carries the peak and 100 % at the bound, which no policy that keeps the SLO can pass; "
-            "how much of the time was late stands beside it, because lateness saves money too."
+            "the late share of the time stands beside it, because lateness saves money too."
         )
     return text
 

@@ -51,10 +51,10 @@ __all__ = [
 ]
 
 PLAN = "clairvoyant"
-"""The policy that is told the load, and its label."""
+"""The policy that knows the load, and its label."""
 
 OnStep = Callable[[str, int, int, Step], None]
-"""Told of each step: the policy's label, decisions taken, decisions in all, and the step."""
+"""Called after each step: the policy's label, decisions taken, decisions in all, and the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class ShareResult:
-    """What came of a share."""
+    """The results of a share."""
 
     cells: tuple[Cell, ...]
     timelines: tuple[Timeline, ...]
@@ -128,7 +128,7 @@ def evaluate(
     Args:
         config: The benchmark.
         base_dir: Folder that relative trace paths start from.
-        observer: Told of each step that is made in this process.
+        observer: Called after each step made in this process.
         spread: Plays the runs somewhere else; none: here, all runs of a policy as one batch.
 
     Returns:

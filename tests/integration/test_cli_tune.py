@@ -122,7 +122,7 @@ def test_an_agent_is_tuned_on_its_experiment(tmp_path, monkeypatch):
         (("ds2", "core-v1", "--goal", "speed"), "expected cost or reward"),
         (("ds2", "core-v1", "--goal", "reward", "--max-slo-share", 0.1), "a weight for violations"),
         (("ds2", "core-v1", "--steps", 100), "has no steps"),
-        (("ds2", "core-v1", "--resume"), "no study to go on with"),
+        (("ds2", "core-v1", "--resume"), "no study to resume"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(tmp_path, monkeypatch, arguments, said):

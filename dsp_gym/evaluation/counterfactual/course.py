@@ -1,4 +1,4 @@
-"""A journal as arrays: what ran, what every policy wanted, and what came of it, slot by slot."""
+"""A journal as arrays: configuration, decisions of every policy and outcome, slot by slot."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Course:
     state_mib: Floats  # (K, V)
     outcome: Mapping[str, Floats]  # (K,) each; NaN where it is not known
     age_s: Floats  # (K,) of the newest sample when the outcome was told: it was counted until then
-    arrivals: tuple[Floats, ...]  # (K) of (N, 2) each: when how many had arrived; empty: not told
+    arrivals: tuple[Floats, ...]  # (K) of (N, 2) each: when how many had arrived; empty: unknown
     savepoints: (
         Floats  # (N, 2) of stops by the actuator: when they were complete, and their seconds
     )
     decided: Mapping[str, Decided]
-    held: int  # slots in which nothing could be seen or asked, with the reason in the journal
+    held: int  # slots without a snapshot or an answer; the journal has the reason
     interval_s: float  # between decisions
     configuration: Mapping[str, object] | None  # of the run, where the journal holds it
     simulated: bool = False  # whether the job was one
@@ -91,7 +91,7 @@ class Course:
 
     @property
     def tells_latency(self) -> bool:
-        """Whether sinks told how old records were."""
+        """Whether sinks measured how old records were."""
         return bool(np.isfinite(self.outcome["latency_p95_s"]).any())
 
     def next_up(self) -> Ints:

@@ -35,12 +35,12 @@ and windows fill."""
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What the model says of K intervals with S seeds."""
+    """The prediction for K intervals with S seeds."""
 
     outcome: dict[str, Floats]  # (K, S)
     parallelism: Ints  # (K, S, V) as running
     memory_level: Ints
-    changes: Ints  # (K, S) whether the decision differed from what ran
+    changes: Ints  # (K, S) whether the decision differed from the running configuration
 
 
 class IncumbentReplay:
@@ -209,10 +209,10 @@ def arrival_rates(course: Course, part: slice, before_s: int) -> Floats:
     risen = np.concatenate([np.diff(found[:, 1]) for found in points])
     begin = points[0][0, 0] - course.t_s[part.start]
     edges = np.concatenate([[begin], when])
-    kept = np.append(True, np.diff(np.maximum.accumulate(edges)) > 0)  # samples told twice
+    kept = np.append(True, np.diff(np.maximum.accumulate(edges)) > 0)  # samples reported twice
     edges, risen = edges[kept], risen[kept[1:]]
     per_s = risen / np.diff(edges)
-    # Before and after it goes on as in the first and the last interval.
+    # Before and after, the load stays as in the first and the last interval.
     soon = int(np.searchsorted(edges, edges[0] + course.interval_s))
     early = float(np.average(per_s[:soon], weights=np.diff(edges)[:soon]))
     edges = np.concatenate([[min(edges[0], 0.0) - before_s - 1.0], edges, [ends[-1] + 60.0]])

@@ -1,4 +1,4 @@
-"""The model's job as the metrics of a real one would tell of it.
+"""The model's job, measured as a real one is.
 
 The simulation says how long a record that arrives now will wait. A sink measures how old the
 records are that reach it now, and its histogram remembers them for a while: after a backlog is
@@ -42,7 +42,7 @@ class MeasuredJobs(SelfContained):
         ages_s: of the newest sample at the end of each interval; then 0.
         has_latency: whether sinks tell latencies; otherwise only the log's age is known.
         down_share: which part of its outages the job is down, the rest being its savepoints; None:
-            outages are told without savepoints.
+            outages are measured without savepoints.
     """
 
     def __init__(
@@ -68,11 +68,7 @@ class MeasuredJobs(SelfContained):
         self._ages: Floats = np.zeros((kept, len(jobs)))
 
     def snapshot(self) -> MetricsSnapshot:
-        """What is seen now.
-
-        Returns:
-            The simulated jobs' metrics.
-        """
+        """The simulated jobs' metrics, (J, V)."""
         return self.jobs.snapshot()
 
     def apply(self, guarded: GuardedDecision) -> None:

@@ -1,7 +1,7 @@
 """What is tuned for: cost under the SLO, or the reward, always on training loads.
 
 Cost is counted in the smallest configuration that carries the job's reference rate, so that cheap
-and dear jobs count alike.
+and expensive jobs count alike.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["Goal", "Objective", "PolicyObjective", "Score", "training_benchmark"
 
 Goal = Literal["cost", "reward"]
 OnSteps = Callable[[int, int], None]
-"""Told of steps taken, and of steps in all."""
+"""Called with the steps taken and the steps in all."""
 
 LABEL = "candidate"
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good parameters are: less is better, and an excess above zero is out of bounds."""
+    """The score of parameters: lower values are better; an excess above zero breaks the bound."""
 
     value: float
     excess: float

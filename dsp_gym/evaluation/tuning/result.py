@@ -1,4 +1,4 @@
-"""Writing what a search found: a policy file, or an experiment, that says where it comes from."""
+"""Writes the result of a search: a policy file or an experiment, with its provenance."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class BestTrial:
 
 
 class SearchProgress(Protocol):
-    """Told how far the search is."""
+    """Hears the progress of a search."""
 
     def step(self, trial: int, taken: int, steps: int) -> None:
         """A trial has taken so many steps."""
@@ -77,7 +77,7 @@ def tune(
         trials: In all, those done before a resume counted.
         seed: Of the search.
         resume: Go on with the study in the file.
-        progress: Told of each step and trial.
+        progress: Hears each step and trial.
 
     Returns:
         The best parameters; `interrupted` after Ctrl-C, which leaves out the trial under way.
@@ -215,7 +215,7 @@ class _TrialPick:
 def _study(optuna: Any, database: Path, about: str, resume: bool) -> Any:
     if resume != database.is_file():
         raise ConfigError(
-            "there is no study to go on with" if resume else "there is a study already",
+            "there is no study to resume" if resume else "there is a study already",
             file=database,
             remedy="Leave --resume out, or name its folder with --out."
             if resume

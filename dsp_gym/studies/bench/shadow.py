@@ -80,7 +80,7 @@ def bench_shadow(decisions: int = 1440, starts: int = 3, replayed_h: int = 24) -
 
     Args:
         decisions: that are timed; 1,440 are a day.
-        starts: processes started one after the other; the median is told.
+        starts: processes started one after the other; the median counts.
         replayed_h: hours of the recording that is replayed; 168 are a week.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Published numbers, and what this release says to them: `dsp-gym reproduce`."""
+"""Published numbers beside this release's: `dsp-gym reproduce`."""
 
 from __future__ import annotations
 

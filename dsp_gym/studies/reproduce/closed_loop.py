@@ -26,7 +26,7 @@ Scaling = dict[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoopRun:
-    """What became of a run: every configuration that ran, and when it was first seen running."""
+    """The course of a run: every configuration, and when it was first observed running."""
 
     path: tuple[tuple[float, Scaling], ...]
     sustained: float  # processed over offered in the last ten minutes

@@ -144,7 +144,7 @@ def along(
 ) -> list[bool]:
     """Whether the policy decides the same on simulated snapshots, turn by turn.
 
-    The simulation is led along the recorded configurations, so that one different decision does not
+    The simulation replays the recorded configurations, so that one different decision does not
     change what is seen afterwards. The same is: every vertex within one task, every level equal.
     """
     jobs = _simulation(spec, rate_per_s, seed)

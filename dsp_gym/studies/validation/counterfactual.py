@@ -1,4 +1,4 @@
-r"""The counterfactual scorecard held against two real runs of the same load.
+r"""The counterfactual evaluation of a journal, compared with two real runs of the same load.
 
     python -m dsp_gym.studies.validation.counterfactual [--job JOB ...] [--minutes 14] \
         [--out FILE.json]
@@ -6,10 +6,10 @@ r"""The counterfactual scorecard held against two real runs of the same load.
         [--out FILE.json]
 
 Justin scales the real job under a load that doubles and halves, with DS2 watching; then DS2 scales
-it under the same load. The scorecard of the first journal, made with the job as its calibration on
-earlier recordings left it, says how wrong the model is about what really ran, and what DS2 would
-have cost; the second journal says what DS2 did cost, and once more how wrong the model is about
-what ran. `--rescore` reads the newest journals again.
+it under the same load. The evaluation of the first journal uses the job as calibrated on earlier
+recordings. It gives the model's error on the observed run and the predicted cost of DS2; the second
+journal gives the real cost of DS2, and the model's error on that run. `--rescore` reads the newest
+journals again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LOADS = {"flink-q1": 2000.0, "flink-q11": 1500.0, "flink-wordcount": 1200.0}
 """Low rate of each job, records/s; the high one is twice that."""
 
 ANY = Trust(lag=10.0, slo_share=1.0, cost=10.0)
-"""Of a model that is too wrong for a claim the figures are told all the same, as not claimed."""
+"""Under this trust every figure is given; figures of an untrusted model count as not claimed."""
 
 BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15}
 SEATS = (

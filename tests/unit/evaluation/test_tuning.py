@@ -227,7 +227,7 @@ def test_the_default_stays_where_nothing_is_better(tmp_path):
 
 def test_a_study_is_not_overwritten_and_not_mixed_with_another(tmp_path):
     database = tmp_path / "study.db"
-    with pytest.raises(ConfigError, match="no study to go on with"):
+    with pytest.raises(ConfigError, match="no study to resume"):
         search(Bowl(), database, trials=2, resume=True)
     search(Bowl(), database, trials=2)
     with pytest.raises(ConfigError, match=r"a study already.*--resume"):
