@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("agents", "baselines", "dsp_gym", "spark_pipelines")
 STUDIES = re.compile(rf"({'|'.join(PACKAGES)})\.studies(\.\w+)*(:\w+)?")
 MOST_SUBPACKAGES = 20
+MOST_ARGUMENTS, MANY_ARGUMENTS, MOST_FUNCTIONS_WITH_MANY = 12, 9, 5
 MOST_UNFORMATTED, MOST_ANY = 80, 250
 ADDRESS_BOOK = "dsp_gym.config.moved"
 """Names modules in a message to users of an older release, and imports none of them."""
@@ -32,6 +33,10 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.path.read_text())
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
     @property
     def package(self) -> str:
         return self.name if self.path.stem == "__init__" else self.name.rpartition(".")[0]
@@ -46,7 +51,7 @@ class Module:
 
     def imported(self, known: dict[str, Module]) -> Iterator[str]:
         """Names of the known modules it imports, in functions and for type checking too."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if alias.name in known)
             elif isinstance(node, ast.ImportFrom):
@@ -63,7 +68,7 @@ class Module:
 
     def argument_counts(self) -> Iterator[tuple[int, str]]:
         """Arguments of every function, `self` and `cls` left out, and its address."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 given = node.args
                 names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
@@ -80,7 +85,7 @@ class Module:
             return set()
         imports = {
             line
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.Import | ast.ImportFrom)
             for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
         }
@@ -91,7 +96,7 @@ class Module:
 
     def named_studies(self) -> Iterator[tuple[int, str]]:
         """Line and text of every string that is the address of a study, docstrings left out."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if (
                 isinstance(node, ast.Constant)
                 and isinstance(node.value, str)
@@ -187,6 +192,19 @@ def test_a_study_is_imported_by_the_command_line(modules):
     """So the test above would see an import if there was one."""
     commands = [m for m in modules.values() if m.is_command]
     assert any(modules[other].is_study for m in commands for other in m.imported(modules))
+
+
+def test_functions_take_few_arguments(modules):
+    counts = [
+        found
+        for module in modules.values()
+        if not module.is_command
+        for found in module.argument_counts()
+    ]
+    assert len(counts) > 2000
+    assert [found for found in counts if found[0] > MOST_ARGUMENTS] == []
+    many = sorted(found for found in counts if found[0] > MANY_ARGUMENTS)
+    assert len(many) <= MOST_FUNCTIONS_WITH_MANY, many
 
 
 def test_the_formatter_lays_out_the_code(modules):
