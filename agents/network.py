@@ -49,12 +49,6 @@ class NetworkShape(NetworkConfig):
         """
         return self.model_copy(update={"vertices": vertices})
 
-    @property
-    def observation_size(self) -> int:
-        """Length of the flat observation."""
-        v = self.vertices
-        return v * self.vertex_features + self.job_features + v + v * v
-
 
 def split_observation(
     shape: NetworkShape, observation: Floats32

@@ -24,7 +24,12 @@ import numpy as np
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.service import compiled
 
-__all__ = ["LABELS", "Plan", "Terms", "plan", "price_of"]
+__all__ = [
+    "LABELS",
+    "Plan",
+    "Terms",
+    "plan",
+]
 
 
 LABELS = 8
@@ -249,48 +254,3 @@ def plan(
     if merged:
         least = _search(load, capacity, cost, first, terms, share, labels, True)[1]
     return Plan(choice, float(price), float(price - least))
-
-
-def price_of(
-    choice: Ints,
-    arrivals_per_s: Floats,
-    capacity_per_s: Floats,
-    cost_per_s: Floats,
-    first: int,
-    terms: Terms,
-    late_share: Floats | None = None,
-) -> float:
-    """Prices a plan in the same model: decisions while the job is down are lost.
-
-    Returns:
-        Money; infinite where the job would be down beyond the end.
-    """
-    steps, now, backlog, price = len(arrivals_per_s) // terms.interval_s, first, 0.0, 0.0
-    k = 0
-
-    def run(begin: int, end: int) -> float:
-        nonlocal backlog
-        backlog, late = serve(
-            arrivals_per_s, begin, end, backlog, float(capacity_per_s[now]), terms.late_s
-        )
-        if late_share is not None and end > begin:
-            late += float(late_share[(end - 1) // terms.interval_s, now]) * (end - begin - late)
-        return float(cost_per_s[now]) * (end - begin) + terms.slo_price * late
-
-    while k < steps:
-        begin, end = k * terms.interval_s, (k + 1) * terms.interval_s
-        if choice[k] != now:
-            stop = begin + terms.savepoint_s
-            again = stop + terms.outage_s
-            k = -(-again // terms.interval_s)
-            if k > steps:
-                return math.inf
-            price += terms.rescale_price + run(begin, stop)
-            price += (float(cost_per_s[now]) + terms.slo_price) * terms.outage_s
-            backlog += float(arrivals_per_s[stop:again].sum())
-            now = int(choice[begin // terms.interval_s])
-            price += run(again, k * terms.interval_s)
-        else:
-            price += run(begin, end)
-            k += 1
-    return price

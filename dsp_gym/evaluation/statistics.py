@@ -67,10 +67,6 @@ class PairedDifference:
         """Whether the difference is below the margin, one-sided, at the stated confidence."""
         return self.upper < margin
 
-    def is_above(self, margin: float) -> bool:
-        """Whether the difference is above the margin, one-sided, at the stated confidence."""
-        return self.lower > margin
-
 
 def mean(values: ArrayLike) -> Array:
     """The mean over the last axis."""

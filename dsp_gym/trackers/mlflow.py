@@ -29,7 +29,6 @@ __all__ = [
     "MlflowTracker",
     "TrackedRun",
     "fetch_run",
-    "is_model_uri",
     "promote",
     "pull",
     "tag_version",
@@ -140,11 +139,6 @@ class MlflowTracker:
             with _mlflow_errors(self._uri):
                 self._client.log_batch(self._run, metrics=self._pending[start : start + _BATCH])
         self._pending = []
-
-
-def is_model_uri(text: str) -> bool:
-    """True for an address in the model registry, such as ``models:/q11@champion``."""
-    return text.startswith("models:/")
 
 
 def pull(address: str, into: Path, uri: str = DEFAULT_URI, *, replace: bool = False) -> Path:

@@ -13,11 +13,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
     DoubleType,
-    IntegerType,
     LongType,
     StringType,
-    StructField,
-    StructType,
 )
 
 from dsp_gym.metrics.samples import SAMPLE_S
@@ -26,22 +23,9 @@ from spark_pipelines.schema import EVENTS, RESCALES, expects
 from spark_pipelines.steps.align import GRID
 from spark_pipelines.steps.outages import Timeline, outages
 
-__all__ = ["CONFIGURATIONS", "configurations", "rescales"]
+__all__ = ["configurations", "rescales"]
 
 _RUN = ("source", "job", "run")
-
-CONFIGURATIONS = StructType(
-    [
-        *(StructField(name, StringType()) for name in (*_RUN, "vertex")),
-        StructField("since_s", DoubleType()),
-        StructField("until_s", DoubleType()),
-        StructField("parallelism", IntegerType()),
-        StructField("memory_level", IntegerType()),
-    ]
-)
-"""What ran when, told by events."""
-
-_TIMELINE = ("slot", "first_s", "last_s", "fallen", "series", "widths", "pending")
 
 
 @expects(GRID, RESCALES)

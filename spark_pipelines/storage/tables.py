@@ -23,7 +23,6 @@ __all__ = [
     "drop_kept",
     "is_written",
     "kept",
-    "partition_folder",
     "partitions_in",
     "record",
     "write_table",
@@ -103,11 +102,6 @@ def is_written(building: Path, table: str) -> bool:
 
 def _mark(building: Path, table: str) -> Path:
     return building / f"{_DONE}-{table}"
-
-
-def partition_folder(building: Path, table: str, partition: Partition) -> Path | None:
-    """Where Spark has put a partition; None where it has no rows."""
-    return partitions_in(building, table).get(partition)
 
 
 def partitions_in(building: Path, table: str) -> dict[Partition, Path]:

@@ -32,7 +32,9 @@ def a_shape(encoder: str, vertices: int = 4, activation: str = "tanh") -> Networ
 
 def a_network(shape: NetworkShape, seed: int = 0):
     torch.manual_seed(seed)
-    box = spaces.Box(-np.inf, np.inf, (shape.observation_size,), np.float32)
+    v = shape.vertices
+    size = v * shape.vertex_features + shape.job_features + v + v * v
+    box = spaces.Box(-np.inf, np.inf, (size,), np.float32)
     network = network_class(shape)(box, shape)
     with torch.no_grad():  # a fresh actor is nearly uniform, which would hide differences
         network.actor_out.weight.mul_(100)

@@ -12,7 +12,14 @@ from typing import Protocol, TypeVar, cast
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 
-__all__ = ["AGENT", "GROUP", "Pick", "SearchSpace", "with_params", "search_space", "tunable"]
+__all__ = [
+    "AGENT",
+    "GROUP",
+    "Pick",
+    "SearchSpace",
+    "with_params",
+    "search_space",
+]
 
 GROUP = "dsp_gym.search_spaces"
 """Entry-point group under which a distribution offers search spaces, by the policy's name."""
@@ -60,11 +67,6 @@ def search_space(policy: str) -> SearchSpace:
             f"of the group '{GROUP}': {_OFFERED.guide}.",
         )
     return cast(SearchSpace, _OFFERED.load(policy))
-
-
-def tunable() -> tuple[str, ...]:
-    """Names of the policies that have a search space, and `agent`."""
-    return tuple(_OFFERED)
 
 
 def with_params(base: Mapping[str, object], found: Mapping[str, object]) -> dict[str, object]:

@@ -1,18 +1,52 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.clairvoyant.plan import Terms, plan, price_of
+from baselines.clairvoyant.plan import Terms, plan, serve
 from tests.strategies import seeds
 
 TERMS = Terms(
     interval_s=10, savepoint_s=2, outage_s=5, late_s=1.5, slo_price=2.0, rescale_price=3.0
 )
+
+
+def price_of(choice, arrivals_per_s, capacity_per_s, cost_per_s, first, terms, late_share=None):
+    """What following a plan costs in the same model: decisions while the job is down are lost."""
+    steps, now, backlog, price = len(arrivals_per_s) // terms.interval_s, first, 0.0, 0.0
+    k = 0
+
+    def run(begin: int, end: int) -> float:
+        nonlocal backlog
+        backlog, late = serve(
+            arrivals_per_s, begin, end, backlog, float(capacity_per_s[now]), terms.late_s
+        )
+        if late_share is not None and end > begin:
+            late += float(late_share[(end - 1) // terms.interval_s, now]) * (end - begin - late)
+        return float(cost_per_s[now]) * (end - begin) + terms.slo_price * late
+
+    while k < steps:
+        begin, end = k * terms.interval_s, (k + 1) * terms.interval_s
+        if choice[k] != now:
+            stop = begin + terms.savepoint_s
+            again = stop + terms.outage_s
+            k = -(-again // terms.interval_s)
+            if k > steps:
+                return math.inf
+            price += terms.rescale_price + run(begin, stop)
+            price += (float(cost_per_s[now]) + terms.slo_price) * terms.outage_s
+            backlog += float(arrivals_per_s[stop:again].sum())
+            now = int(choice[begin // terms.interval_s])
+            price += run(again, k * terms.interval_s)
+        else:
+            price += run(begin, end)
+            k += 1
+    return price
 
 
 def brute_force(load, capacity, cost, first, terms):

@@ -73,7 +73,7 @@ def test_pairing_takes_out_what_makes_a_load_hard():
     assert -5 in paired.interval
     assert paired.is_below(-4)
     assert not paired.is_below(-5)
-    assert paired.is_above(-6)
+    assert paired.lower > -6
     assert not shuffled.is_below(-4)
 
 
