@@ -1,1 +1,1 @@
-"""The job: a graph of vertices, what a configuration of it can carry, and what it costs."""
+"""The job: a graph of vertices, the load its configurations carry, and their cost."""

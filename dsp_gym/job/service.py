@@ -89,7 +89,7 @@ def served_share(hit: float, churn: float, memtable: float) -> float:
     Args:
         hit: hit rate of the block cache, were its blocks never replaced.
         churn: share of cached blocks that flushes and compactions have replaced.
-        memtable: share of reads the MemTable serves before the cache is asked.
+        memtable: share of reads the MemTable serves before the cache.
 
     Returns:
         0..1.

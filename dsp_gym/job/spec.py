@@ -73,7 +73,7 @@ class Window(ConfigModel):
 
 
 class Popularity(ConfigModel):
-    """How often each key is asked for."""
+    """How often records read each key."""
 
     form: Literal["uniform", "zipf"] = Field("uniform", description="popularity law of the keys")
     exponent: Number = Field(0.0, ge=0, le=2, description="Zipf exponent; 0 is uniform")
@@ -170,7 +170,7 @@ class Vertex(ConfigModel):
     buffer_records: Number | None = Field(
         None,
         gt=0,
-        # Left out of dumps, so that the hash of a job that does not say it stays what it was.
+        # Left out of dumps, so that the hash of a job without it stays the same.
         exclude_if=lambda value: value is None,
         description="records one subtask's input buffers hold; none: the job's buffer_records",
     )

@@ -64,7 +64,7 @@ class _Form(ConfigModel):
         ge=0,
         le=2,
         description="coefficient of variation of a log-normal factor with mean 1; 0 because a "
-        "form is exact unless noise is asked for (published web traces: 0.03 to 0.1)",
+        "form is exact without noise (published web traces: 0.03 to 0.1)",
     )
     noise_correlation_s: float = Field(
         60.0,
@@ -252,7 +252,7 @@ LoadSpec = Annotated[
 class LoadConfig(ConfigModel):
     """A file of `configs/loads/`: a load with a sentence about it."""
 
-    description: str = Field("", description="what the load looks like, for whoever chooses one")
+    description: str = Field("", description="shape of the load, in words")
     load: LoadSpec = Field(description="the load itself")
 
 

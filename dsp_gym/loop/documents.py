@@ -62,7 +62,7 @@ class VertexDocument(ConfigModel):
         None, description="Flink's slot sharing group; none: a group of its own"
     )
     start_parallelism: int | None = Field(
-        None, ge=1, description="subtasks the job was submitted with; none: what runs"
+        None, ge=1, description="subtasks the job was submitted with; none: the running parallelism"
     )
     parallelism: int = Field(ge=1, description="subtasks running")
     memory_level: int = Field(-1, ge=-1, description="memory level running; -1: no managed memory")

@@ -1,4 +1,4 @@
-"""What happened over an interval: the truth, kept apart from what a collector sees."""
+"""The true outcome of an interval; a collector's metrics stand apart."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ IDLE, PENDING, REACHED, REFUSED, TIMED_OUT = 0, 1, 2, 3, 4
 
 @runtime_checkable
 class Policy(Protocol):
-    """Decides a configuration from what was seen.
+    """Decides a configuration from a snapshot.
 
     History comes from the configuration observed running in the snapshot, never from what was
     asked for.
@@ -50,7 +50,7 @@ class Policy(Protocol):
         """
 
     def restore(self, state: State) -> None:
-        """Go on from `state()`."""
+        """Continue from the values of `state()`."""
 
 
 @runtime_checkable
@@ -122,4 +122,4 @@ class Guardrail(Protocol):
         """
 
     def restore(self, state: State) -> None:
-        """Go on from `state()`."""
+        """Continue from the values of `state()`."""

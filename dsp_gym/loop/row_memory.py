@@ -1,4 +1,4 @@
-"""What a policy or guardrail remembers: named arrays with one row per job, as JSON when asked."""
+"""The memory of a policy or guardrail: named arrays with one row per job, also as JSON."""
 
 from __future__ import annotations
 
@@ -69,7 +69,11 @@ class RowMemory:
         return {name: _listed(array) for name, array in self._arrays.items()}
 
     def restore(self, state: State) -> None:
-        """Goes on from `state()`."""
+        """Continue from the values of `state()`.
+
+        Raises:
+            SchemaError: The values hold a name that this memory does not have.
+        """
         if set(state) - set(self._fields):
             unknown = ", ".join(sorted(set(state) - set(self._fields)))
             raise SchemaError(

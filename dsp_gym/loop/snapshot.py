@@ -1,4 +1,4 @@
-"""What was seen: metrics of a batch of jobs at one decision.
+"""Metrics of a batch of jobs at one decision.
 
 Gauges and cumulative counters stand as of `t_s`; every other vertex field is a mean over the
 metrics window, which empties at a restart. Unknown is NaN.

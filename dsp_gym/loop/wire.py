@@ -1,7 +1,7 @@
 """Snapshots and decisions as JSON: `dsp-gym/snapshot/1` and `dsp-gym/decision/1`.
 
 One document is one job at one moment. It carries the fixed facts a policy needs (graph, bounds,
-memory levels, TaskManagers) beside the metrics, so that whoever sends it needs no job file.
+memory levels, TaskManagers) beside the metrics, so the sender needs no job file.
 Unknown is null or left out. A document of another version is refused, never guessed at.
 """
 
@@ -251,7 +251,7 @@ def _skeleton(message: SnapshotDocument, where: str) -> JobSpec:
 
 
 def _check_bounds(message: SnapshotDocument, vertex: VertexDocument) -> None:
-    """What runs must be among what the job's facts allow: policies look it up in tables."""
+    """The running configuration must lie within the job's bounds: policies look it up in tables."""
     highest = _highest(message, vertex)
     if vertex.parallelism > highest:
         raise SchemaError(

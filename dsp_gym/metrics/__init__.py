@@ -1,1 +1,1 @@
-"""Metrics of a real job: what they are called, how samples are kept, how a snapshot is made."""
+"""Metrics of a real job: their names, their samples, and snapshots from them."""

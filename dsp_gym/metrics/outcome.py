@@ -179,7 +179,7 @@ def _down(a: Observed, b: Observed, samples: Samples) -> Span:
 
 
 def _has_failed(a: Observed, b: Observed) -> bool:
-    """Whether it failed for good, or came back as it was: nobody asked for that."""
+    """Whether it failed for good, or restarted with its old configuration."""
     if b.status == Status.FAILED:
         return a.status != Status.FAILED
     came_back = b.status in _UP and a.status in _UP and b.running_since_s > a.t_s

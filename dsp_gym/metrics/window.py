@@ -58,7 +58,7 @@ class Observed:
 def increase(times: Floats, values: Floats) -> tuple[Floats, Floats]:
     """How far cumulative counters rose, and over how many seconds.
 
-    A counter that falls has restarted at zero, so what it shows is what it rose by.
+    A counter that falls has restarted at zero, so its value is its increase.
 
     Args:
         times: (T,) rising.
@@ -118,7 +118,7 @@ def snapshot_of(
             continue
         since_restart = raw.between(known.running_since_s, known.t_s)
         settled_s = max(known.t_s - window.window_s, known.running_since_s + window.stabilization_s)
-        # One sample more than the window: what its first increase is counted from.
+        # One sample before the window: its first increase starts there.
         recent = since_restart.between(settled_s - SAMPLE_S, known.t_s)
         inside = recent.between(settled_s, known.t_s)
         fresh = since_restart.between(known.t_s - FRESH_S, known.t_s)

@@ -54,7 +54,7 @@ def advance(
     Args:
         model: What is fixed.
         s: Changed in place.
-        rates: (J, T) records/s offered in each second since reset; the last one holds on.
+        rates: (J, T) records/s offered in each second since reset; the last one stays.
         seconds: How far.
         low: First job.
         high: One past the last job.

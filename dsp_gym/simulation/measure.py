@@ -1,4 +1,4 @@
-"""What a collector sees of simulated jobs: window means of 5 s samples, late and noisy."""
+"""A collector's view of simulated jobs: window means of 5 s samples, late and noisy."""
 
 from __future__ import annotations
 

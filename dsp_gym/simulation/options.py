@@ -56,7 +56,10 @@ class Faults(ConfigModel):
     metric_gaps_per_hour: float = Field(0.0, ge=0, le=60, description="metrics vanish")
     gap_s: float = Field(120.0, gt=0, description="for how long")
     failed_rescale_probability: float = Field(
-        0.0, ge=0, le=1, description="a rescale comes back with the old configuration"
+        0.0,
+        ge=0,
+        le=1,
+        description="share of rescales after which the job restarts with its old configuration",
     )
 
 

@@ -19,7 +19,7 @@ Row = Floats
 
 @njit(cache=True, nogil=True)
 def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
-    """The job comes back: new configuration, counters at zero, cache cold, window empty.
+    """Restart the job: new configuration, counters at zero, cache cold, window empty.
 
     j is the job of the batch, k its row of the tables t; x is the state of its vertex v.
     """
@@ -69,7 +69,7 @@ def outage_draw(t: JobTables, k: int, u: float) -> float:
 
 @njit(cache=True, nogil=True)
 def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Parameters) -> None:
-    """The job stops to come back with its next configuration."""
+    """Stop the job; it restarts with its next configuration."""
     word, other = rng.philox(s.seed[j], rng.OUTAGE, s.rescales[j], 0)
     total_mib = 0.0
     for v in range(t.n[k]):
@@ -85,7 +85,7 @@ def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Paramete
 
 @njit(cache=True, nogil=True)
 def keep_configuration(t: JobTables, s: SimulationState, k: int, j: int) -> None:
-    """The job will come back as it was."""
+    """Let the job restart with its old configuration."""
     for v in range(t.n[k]):
         s.next_parallelism[j, v] = s.parallelism[j, v]
         s.next_level[j, v] = s.level[j, v]
