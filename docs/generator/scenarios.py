@@ -19,6 +19,19 @@ from generator.markdown import page, plain, table
 VERSIONS = {"v0": "First version."}
 """What changed with each version of the ids, newest first."""
 
+INFO = {
+    "`action_mask`": "valid moves, also after a reset",
+    "`reward_terms`": "the terms before weighting, by name",
+    "`reward_source`": "`outcome`, the simulation's truth, or `metrics`",
+    "`enacted`": "whether the decision reached the job",
+    "`interventions`": "a record for each change by a guardrail: guardrail, kind, by, reason",
+    "`trips`": "which guardrails of the chain stepped in",
+    "`slo_s`, `down_s`": "seconds of the interval beyond the SLO, or without processing",
+    "`cost`": "money requested in the interval",
+    "`pending_s`": "backlog at its end, in seconds of arrivals",
+}
+"""What a step reports beside observation and reward."""
+
 
 def scenarios() -> dict[str, str]:
     """Path below docs/ and content of the list of environments and of one page for each."""
@@ -183,6 +196,9 @@ def common(spec: JobSpec | None) -> list[str]:
         f"decisions of {env.interval_s} s.\n"
         f"- Termination when the backlog exceeds {env.give_up_backlog_s:,.0f} s of arrivals: the "
         "job cannot recover.",
+        "## Information\n\n`info` of a step has these keys; the batched environment has the same, "
+        "each as an array with a row per job.\n\n"
+        f"{table(['key', 'holds'], INFO.items())}",
         f"## Arguments\n\n{arguments()}",
         "## Versions\n\nA version is raised whenever the same seed would give another trajectory."
         f"\n\n{table(['version', 'change'], [[f'`{k}`', v] for k, v in VERSIONS.items()])}",

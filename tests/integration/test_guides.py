@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.guides import GUIDES, edited_copy, files, programs, run
+from tests.guides import GUIDES, ROOT, edited_copy, edits, files, programs, run
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +30,11 @@ def test_the_guide_works_as_written(guide, tmp_path):
 )
 def test_so_many_files_are_enough(guide, most):
     assert 0 < len(files(guide)) <= most
+
+
+def test_the_guide_for_a_source_shows_the_source_that_a_build_is_tested_with():
+    (text,) = (text for _, _, text in edits("add-a-spark-source.md"))
+    assert text == (ROOT / "tests" / "json_lines.py").read_text("utf-8")
 
 
 def test_every_guide_with_edits_is_run():

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import pytest
 import typer
 import yaml
@@ -76,6 +77,14 @@ def test_no_generated_page_is_left_over(pages):
     }
     assert marked - {"reproduction.md"} == set(pages)
     assert {str(page.relative_to(DOCS)) for page in (DOCS / "reference").glob("*.md")} <= marked
+
+
+def test_the_information_of_a_step_is_what_the_pages_say():
+    env = gymnasium.make("dsp_gym/Nexmark-Q1-v0")
+    env.reset(seed=0)
+    *_, info = env.step(np.zeros(env.action_space.shape, np.int64))
+    said = importlib.import_module("generator.scenarios").INFO
+    assert {key for keys in said for key in re.findall(r"`(\w+)`", keys)} == set(info)
 
 
 def test_every_registered_environment_has_a_page(pages):
