@@ -12,9 +12,11 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
+
+from pydantic import ValidatorFunctionWrapHandler
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
@@ -101,6 +103,36 @@ class Plugins:
                 remedy=f"See {self.guide}.",
             )
         return parse(model, dict(values), f"{self.noun} '{name}'")
+
+    def beside(
+        self,
+        key: str,
+        shipped: Collection[str],
+        make: Callable[[str, Mapping[str, object]], ConfigModel],
+    ) -> Callable[[object, ValidatorFunctionWrapHandler], object]:
+        """Let a union of configuration models take what is installed, for a `WrapValidator`.
+
+        Args:
+            key: the key that names a member of the union, such as `kind`.
+            shipped: its values for the members themselves.
+            make: builds a configuration from the name and the other keys.
+
+        Returns:
+            A validator that gives installed names to `make`, shipped ones to the union, and
+            refuses others.
+        """
+
+        def validate(value: object, union: ValidatorFunctionWrapHandler) -> object:
+            keys = dict(value) if isinstance(value, Mapping) else {}
+            name = keys.pop(key, None)
+            if not isinstance(name, str) or name in shipped:
+                return union(value)
+            if name not in self:
+                hint = did_you_mean(name, [*shipped, *self])
+                raise ValueError(f"there is no {self.noun} '{name}'. {hint}")
+            return make(name, keys)
+
+        return validate
 
     def about(self, name: str) -> str:
         """One sentence about what a name stands for: the first line of its docstring."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, get_args
 
 from pydantic import (
@@ -17,7 +16,6 @@ from pydantic import (
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.plugins import Plugins
-from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuotaConfig
 from dsp_gym.guardrails.capacity_floor import CapacityFloorConfig
 from dsp_gym.guardrails.cool_down import CoolDownConfig
@@ -65,20 +63,14 @@ class InstalledGuardrail(ConfigModel):
 
 
 def _installed(value: object, shipped: ValidatorFunctionWrapHandler) -> object:
-    """Builds the configuration of a guardrail that another distribution offers."""
-    if isinstance(value, InstalledGuardrail):
-        return value
-    keys = dict(value) if isinstance(value, Mapping) else {}
-    kind = keys.pop("kind", None)
-    if not isinstance(kind, str) or kind in SHIPPED:
-        return shipped(value)
-    if kind not in INSTALLED:
-        raise ConfigError(
-            f"there is no guardrail '{kind}'",
-            key="kind",
-            remedy=did_you_mean(kind, [*SHIPPED, *INSTALLED]),
-        )
-    return InstalledGuardrail(kind=kind, config=INSTALLED.config(kind, keys))
+    return value if isinstance(value, InstalledGuardrail) else _beside(value, shipped)
+
+
+_beside = INSTALLED.beside(
+    "kind",
+    SHIPPED,
+    lambda kind, keys: InstalledGuardrail(kind=kind, config=INSTALLED.config(kind, keys)),
+)
 
 
 if TYPE_CHECKING:

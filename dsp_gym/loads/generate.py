@@ -19,6 +19,7 @@ from dsp_gym.loads.spec import (
     Constant,
     Diurnal,
     FlashCrowd,
+    InstalledLoad,
     LoadSpec,
     MarkovModulated,
     Ramp,
@@ -26,6 +27,7 @@ from dsp_gym.loads.spec import (
     Sum,
     TraceLoad,
     nodes,
+    own_load,
 )
 from dsp_gym.loads.traces import TraceLibrary
 
@@ -126,6 +128,18 @@ class _Ticks:
                 return self._trace(spec, node)
             case Sum():
                 return self._sum(spec, node)
+            case InstalledLoad():
+                return self._own(spec, node)
+
+    def _own(self, spec: InstalledLoad, node: int) -> Rates:
+        found = own_load(spec).rates(self.t_s, philox(self.seed, node, SHAPE))
+        rate = np.array(found, dtype=np.float64)
+        if rate.shape != self.t_s.shape or not np.isfinite(rate).all():
+            raise LoadError(
+                f"form '{spec.form}' gives rates of shape {rate.shape} for {self.count} times",
+                remedy="It must return one finite rate per time.",
+            )
+        return rate
 
     def _sum(self, spec: Sum, node: int) -> Rates:
         total = np.zeros(self.count)

@@ -6,19 +6,34 @@ for half. So one load serves every job. Forms compose: ``sum`` adds its parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, cast, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_serializer,
+    model_validator,
+)
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.plugins import Plugins
+from dsp_gym.errors import LoadError
 
 __all__ = [
     "Burst",
     "Constant",
     "Diurnal",
     "FlashCrowd",
+    "InstalledLoad",
     "LoadConfig",
     "LoadSpec",
     "MarkovModulated",
@@ -30,7 +45,11 @@ __all__ = [
     "TraceLoad",
     "is_seeded",
     "nodes",
+    "own_load",
 ]
+
+INSTALLED = Plugins("dsp_gym.loads", "form", "docs/guides/add-a-load.md", LoadError)
+"""Forms of load that other distributions offer."""
 
 Rate = Annotated[float, Field(ge=0)]
 
@@ -242,10 +261,61 @@ class Sum(_Form):
     parts: tuple[LoadSpec, ...] = Field(min_length=1, description="the loads that are added")
 
 
-LoadSpec = Annotated[
-    Constant | Step | Ramp | Diurnal | Burst | FlashCrowd | MarkovModulated | TraceLoad | Sum,
-    Field(discriminator="form"),
-]
+class InstalledLoad(_Form):
+    """A form that another distribution offers; in a file its own keys stand beside `form`."""
+
+    form: str = Field(description="name of its entry point in the group `dsp_gym.loads`")
+    config: SerializeAsAny[ConfigModel] = Field(description="its own configuration")
+
+    @model_serializer(mode="wrap")
+    def _flat(self, serialised: SerializerFunctionWrapHandler) -> dict[str, object]:
+        whole = serialised(self)
+        return {**{name: one for name, one in whole.items() if name != "config"}, **whole["config"]}
+
+
+class OwnLoad(Protocol):
+    """What an entry point of the group `dsp_gym.loads` makes of its configuration."""
+
+    seeded: bool
+    """Whether the random numbers shape it."""
+
+    def rates(self, t_s: Floats, random: np.random.Generator) -> Floats:
+        """The load (n,) at the times t_s (n,), 0 or more; the same numbers, the same load."""
+
+
+def own_load(spec: InstalledLoad) -> OwnLoad:
+    """Make the load that a configuration of another distribution's form stands for."""
+    return cast(Callable[[ConfigModel], OwnLoad], INSTALLED.load(spec.form))(spec.config)
+
+
+_Shipped = Constant | Step | Ramp | Diurnal | Burst | FlashCrowd | MarkovModulated | TraceLoad | Sum
+
+FORMS = tuple(
+    str(get_args(member.model_fields["form"].annotation)[0]) for member in get_args(_Shipped)
+)
+"""Forms that ship with the library."""
+
+
+def _made(form: str, keys: Mapping[str, object]) -> InstalledLoad:
+    shared = {name: one for name, one in keys.items() if name in _Form.model_fields}
+    own = {name: one for name, one in keys.items() if name not in shared}
+    return InstalledLoad.model_validate(
+        {"form": form, "config": INSTALLED.config(form, own), **shared}
+    )
+
+
+def _installed(value: object, shipped: ValidatorFunctionWrapHandler) -> object:
+    return value if isinstance(value, InstalledLoad) else _beside(value, shipped)
+
+
+_beside = INSTALLED.beside("form", FORMS, _made)
+
+if TYPE_CHECKING:
+    LoadSpec = _Shipped | InstalledLoad
+else:
+    LoadSpec = Annotated[
+        _Shipped, Field(discriminator="form"), WrapValidator(_installed), SerializeAsAny()
+    ]
 """Any form of load."""
 
 
@@ -277,6 +347,7 @@ def is_seeded(spec: LoadSpec) -> bool:
     return any(
         node.noise_cv > 0
         or isinstance(node, MarkovModulated)
+        or (isinstance(node, InstalledLoad) and own_load(node).seeded)
         or (isinstance(node, Burst) and node.rate_per_h > 0)
         or (isinstance(node, Diurnal) and node.phase_s == "random")
         or (isinstance(node, FlashCrowd) and any(_is_drawn(peak) for peak in node.peaks))

@@ -175,7 +175,7 @@ def test_scale_and_noise_of_a_sum_apply_to_all_of_it():
         ({"form": "constant", "rate": float("nan")}, "finite"),
         ({"form": "constant", "scale": 0}, "greater than 0"),
         ({"form": "constant", "rat": 1}, "Extra inputs"),
-        ({"form": "sawtooth"}, "'sawtooth'"),
+        ({"form": "sawtooth"}, "there is no form 'sawtooth'"),
         ({"form": "diurnal", "mean": 0.2, "amplitude": 0.5}, "amplitude 0.5 exceeds mean 0.2"),
         ({"form": "step", "steps": [[5, 1.0]]}, "first step is at 5 s"),
         ({"form": "step", "steps": [[0, 1.0], [9, 1.0], [9, 2.0]]}, "must increase"),

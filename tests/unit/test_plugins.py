@@ -16,6 +16,9 @@ from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.guardrails import config as guardrails_config
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GROUP, GuardrailsConfig
+from dsp_gym.loads import rates
+from dsp_gym.loads import spec as loads_spec
+from dsp_gym.loads.spec import LoadConfig, is_seeded
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.topology import Topology
 from tests.plugin import block, install
@@ -30,13 +33,15 @@ def installed(tmp_path, monkeypatch):
 
     def make(modules, entries):
         monkeypatch.syspath_prepend(str(install(tmp_path / "site", modules, entries)))
-        fresh = Plugins(GROUP, "guardrail", guardrails_config.INSTALLED.guide)
-        for entry in guardrails_config.INSTALLED, fresh:
-            entry.__dict__.pop("entries", None)
-        return fresh
+        forget()
+        return Plugins(GROUP, "guardrail", guardrails_config.INSTALLED.guide)
+
+    def forget():
+        for group in guardrails_config.INSTALLED, loads_spec.INSTALLED:
+            group.__dict__.pop("entries", None)
 
     yield make
-    guardrails_config.INSTALLED.__dict__.pop("entries", None)
+    forget()
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_package"]:
         del sys.modules[name]
 
@@ -154,6 +159,49 @@ def test_a_policy_that_imports_a_moved_module_hears_its_new_name(installed):
     with pytest.raises(PolicyError, match=r"which is now 'dsp_gym\.evaluation\.experiment'"):
         offered.load("older")
     assert "which is now 'dsp_gym.evaluation.experiment'" in offered.about("older")
+
+
+LOAD_GUIDE = "add-a-load.md"
+
+
+@pytest.fixture
+def load_guide(installed):
+    code = {"saw_tooth": block(LOAD_GUIDE, "python")}
+    installed(code, block(LOAD_GUIDE, "toml"))
+
+
+@pytest.mark.usefixtures("load_guide")
+def test_the_guide_s_form_of_load_is_named_in_a_file_and_gives_its_rates(tmp_path):
+    file = tmp_path / "saw.yaml"
+    file.write_text(block(LOAD_GUIDE, "yaml", 1))
+    spec = files.load_model(LoadConfig, "loads", file).load
+    one, again, other = (rates(spec, seed=seed, duration_s=1200) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
+    np.testing.assert_allclose(one[:600], one[600:], atol=1e-9)
+    assert 0 <= one.min() < one.max() < 0.5  # scaled
+    assert is_seeded(spec)
+    written = json.loads(LoadConfig(load=spec).model_dump_json())["load"]
+    assert (written["form"], written["period_s"], written["scale"]) == ("saw_tooth", 600.0, 0.5)
+    assert LoadConfig.model_validate({"load": written}).load == spec
+
+
+@pytest.mark.usefixtures("load_guide")
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        ({"form": "saw_tooth", "periods": 1}, "unknown key 'periods'. Did you mean 'period_s'?"),
+        ({"form": "saw_teeth"}, "there is no form 'saw_teeth'. Did you mean 'saw_tooth'?"),
+        (
+            {"form": "sum", "parts": [{"form": "stepp"}]},
+            "there is no form 'stepp'. Did you mean 'step'?",
+        ),
+    ],
+)
+def test_what_is_wrong_about_a_load_is_said_with_the_nearest_right_word(load, said):
+    with pytest.raises(ConfigError) as refused:
+        files.parse(LoadConfig, {"load": load}, "mine.yaml")
+    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("old", sorted(MOVED))
