@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -48,7 +48,7 @@ class Counts:
         self.failures += len(turn.failures)
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """The numbers by name."""
         return {
             "decisions": self.decisions,
@@ -98,12 +98,12 @@ class Printer:
         if self.as_json and not self._at_once:
             self._print([self._json(turn, job)])
 
-    def happened(self, event: str, body: dict[str, Any], job: str = "") -> None:
+    def happened(self, event: str, body: dict[str, object], job: str = "") -> None:
         """An actuator took a step, or a job came or went."""
         if not self.as_json:
             self._print([f"{self._cell(job)}{event_line(event, body)}"])
 
-    def end(self, summary: Mapping[str, Any], ran_on: str = "The job runs on.") -> None:
+    def end(self, summary: Mapping[str, object], ran_on: str = "The job runs on.") -> None:
         """Say what came of it all."""
         if self.as_json and not self._at_once:
             self._print([json_line({"summary": summary})])
@@ -151,7 +151,7 @@ def stopping(stop: threading.Event) -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def document(turn: Turn) -> dict[str, Any]:
+def document(turn: Turn) -> dict[str, object]:
     """One decision for programs."""
     from dsp_gym.control.run import outcome_to_json
     from dsp_gym.loop.wire import decision_to_json
@@ -171,16 +171,16 @@ def document(turn: Turn) -> dict[str, Any]:
         "failures": [{"stage": stage, "reason": reason} for stage, reason in turn.failures],
         "outcome": None if turn.outcome is None else outcome_to_json(turn.outcome),
     }
-    plained: dict[str, Any] = plain(found)
+    plained: dict[str, object] = plain(found)
     return plained
 
 
-def json_line(value: Any) -> str:
+def json_line(value: object) -> str:
     """A value as one line of JSON."""
     return json.dumps(plain(value), allow_nan=False)
 
 
-def _judged(turn: Turn, one: Judgement) -> dict[str, Any]:
+def _judged(turn: Turn, one: Judgement) -> dict[str, object]:
     from dsp_gym.loop.wire import decision_to_json
 
     assert turn.snapshot is not None
@@ -245,7 +245,7 @@ def _decision(turn: Turn, one: Judgement) -> str:
     return f"{verb} {runs} -> {asked}{because}"
 
 
-def event_line(event: str, body: dict[str, Any]) -> str:
+def event_line(event: str, body: dict[str, object]) -> str:
     """A step of the actuator for people."""
     reason = body.get("reason")
     text = f"  {event.replace('_', ' ')}" + (f": {reason}" if reason else "")

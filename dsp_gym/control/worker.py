@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import TypeVar
 
 __all__ = ["LateError", "Worker"]
+
+T = TypeVar("T")
 
 
 class LateError(Exception):
@@ -15,15 +17,14 @@ class LateError(Exception):
 
 
 class _Call:
-    def __init__(self, function: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[[], object]) -> None:
         self.function = function
         self.done = threading.Event()
-        self.answer: Any = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self.answer = self.function()
+            self.function()
         except BaseException as error:  # a policy that calls sys.exit ends its thread, not the loop
             self.error = error
         self.done.set()
@@ -42,18 +43,20 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._last: _Call | None = None
 
-    def call(self, function: Callable[[], Any], timeout_s: float) -> Any:
-        """The answer, or what was raised.
+    def call(self, function: Callable[[], T], timeout_s: float) -> T:
+        """Call a function in the thread.
 
         Returns:
             The answer of the function.
 
         Raises:
             LateError: There is none yet, or the call before has not ended.
+            BaseException: What the function raised.
         """
         if self._last is not None and not self._last.done.is_set():
             raise LateError("it is still at work on an earlier decision")
-        call = self._last = _Call(function)
+        answers: list[T] = []
+        call = self._last = _Call(lambda: answers.append(function()))
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -62,7 +65,7 @@ class Worker:
             raise LateError(f"it did not answer within {timeout_s:g} s")
         if call.error is not None:
             raise call.error
-        return call.answer
+        return answers[0]
 
     def close(self) -> None:
         """Let the thread end after the call it is at."""

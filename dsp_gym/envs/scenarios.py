@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dsp_gym.config import files
 from dsp_gym.envs.config import EnvConfig
@@ -25,7 +25,7 @@ BACKENDS = ("simulated", "replay", "flink", "kubernetes")
 ONE_JOB = ("replay", "flink", "kubernetes")
 """Backends that are one job and never a batch."""
 
-DEFAULT_LOADS: dict[str, Any] = {
+DEFAULT_LOADS: dict[str, object] = {
     "train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 512}},
     "validation": {"loads": ["diurnal-bursts"], "seeds": {"from": 4096, "to": 4352}},
     "test": {"loads": ["diurnal-bursts"], "seeds": {"from": 4352, "to": 4608}},
@@ -47,7 +47,7 @@ class Scenario(NamedTuple):
 
 def scenario(
     job: str | None = None,
-    config: str | Path | Mapping[str, Any] | None = None,
+    config: str | Path | Mapping[str, object] | None = None,
     backend: str = "simulated",
     guardrails: str | None = None,
     explain: bool = True,
@@ -89,7 +89,7 @@ def scenario(
 
 
 def decided_by(
-    config: str | Path | Mapping[str, Any] | None = None, guardrails: str | None = None
+    config: str | Path | Mapping[str, object] | None = None, guardrails: str | None = None
 ) -> tuple[EnvConfig, str | None]:
     """What an experiment's config says where jobs and loads are given.
 
@@ -112,7 +112,7 @@ def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail |
 
 
 def _experiment(
-    config: str | Path | Mapping[str, Any],
+    config: str | Path | Mapping[str, object],
 ) -> tuple[ExperimentConfig, Path | None]:
     """The experiment meant, and where its relative paths start."""
     from dsp_gym.evaluation.experiment import ExperimentConfig

@@ -57,11 +57,11 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
     def __init__(
         self,
         job: str | None = None,
-        config: str | Path | dict[str, Any] | None = None,
+        config: str | Path | Mapping[str, object] | None = None,
         backend: str = "simulated",
         split: SplitName = "train",
         guardrails: str | None = None,
-        where: str | Path | Mapping[str, Any] | None = None,
+        where: str | Path | Mapping[str, object] | None = None,
         render_mode: str | None = None,
     ) -> None:
         self.backend = backend
@@ -157,11 +157,11 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
 
 def _made(
     job: str | None,
-    config: str | Path | dict[str, Any] | None,
+    config: str | Path | Mapping[str, object] | None,
     backend: str,
     split: SplitName,
     guardrails: str | None,
-    where: str | Path | Mapping[str, Any] | None,
+    where: str | Path | Mapping[str, object] | None,
 ) -> EnvCore:
     """What stands behind the environment."""
     if backend == "replay":
