@@ -41,7 +41,7 @@ quickstart: $(STAMP)  ## Train a small agent on Nexmark Q11 and compare it with 
 	$(BIN)/dsp-gym train $(EXPERIMENT)
 	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --policy runs/$(basename $(notdir $(EXPERIMENT)))/policy
 
-check: $(STAMP)  ## Format, lint, types, import layers and the fast tests (about a minute).
+check: $(STAMP)  ## Format, lint, types, import layers, fast tests (a minute; more with cold caches).
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

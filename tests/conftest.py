@@ -33,6 +33,10 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
+hypothesis.settings.register_profile(
+    "quick", hypothesis.settings.get_profile("repeatable"), max_examples=20
+)
+"""A fifth of the examples, where slow tests are left out."""
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "golden"
@@ -80,6 +84,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if _without_slow(config):
+        hypothesis.settings.load_profile("quick")
+
+
+def _without_slow(config: pytest.Config) -> bool:
+    return "not slow" in config.option.markexpr
+
+
 SLOW_FOLDERS = ("integration", "reproduction")
 """Real systems and published numbers: each test of these is slow, marked or not."""
 
@@ -88,7 +101,7 @@ WHOLLY_SLOW = re.compile(r"^pytestmark = .*\bmark\.(slow|validate)\b", re.MULTIL
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves files of slow tests alone unread without slow tests: importing torch takes seconds."""
-    if "not slow" not in config.option.markexpr or collection_path.suffix != ".py":
+    if not _without_slow(config) or collection_path.suffix != ".py":
         return None
     slow = _in_slow_folder(collection_path) or (
         collection_path.name.startswith("test_")

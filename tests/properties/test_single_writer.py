@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -319,7 +320,7 @@ class SingleWriter(RuleBasedStateMachine):
 
 
 SingleWriter.TestCase.settings = settings(max_examples=200, stateful_step_count=50)
-TestSingleWriter = SingleWriter.TestCase
+TestSingleWriter = pytest.mark.slow(SingleWriter.TestCase)
 
 
 def test_the_machine_can_write_at_all():

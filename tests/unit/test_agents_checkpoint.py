@@ -203,6 +203,7 @@ def test_the_shipped_policy_is_small_and_acts_on_every_shipped_job():
         assert (decision.reasons[job] == "hold") == (not changed[job])
 
 
+@pytest.mark.slow
 def test_deciding_opens_no_torch():
     code = (
         "import sys; from dsp_gym.policies.registry import make; make('learned');"

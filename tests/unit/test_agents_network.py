@@ -136,6 +136,7 @@ def a_distribution(rows: int = 64, vertices: int = 3) -> tuple[VertexActions, to
     return VertexActions(vertices).proba_distribution(values), values
 
 
+@pytest.mark.slow
 def test_log_probability_and_entropy_are_those_of_independent_categoricals():
     actions, values = a_distribution()
     drawn = actions.sample()

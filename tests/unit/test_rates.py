@@ -110,6 +110,7 @@ def test_nothing_arriving_needs_nothing(source_rate):
     assert ds2_rates(snapshot, source_rate).optimal[0, 1:3].tolist() == [0.0, 0.0]
 
 
+@pytest.mark.slow
 @given(seed=seeds())
 def test_a_batch_gives_what_its_jobs_give_alone(seed):
     rng = np.random.default_rng(seed)

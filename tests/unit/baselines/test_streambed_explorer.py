@@ -139,6 +139,7 @@ def test_the_form_behind_the_measurements_is_chosen(form):
     assert far == pytest.approx(240.0, rel=0.1)
 
 
+@pytest.mark.slow
 def test_one_profile_gets_no_slope_over_memory():
     one = SearchSpace(4, 24, (1024.0,))
     found = explore(one, Known(surface("linear"), noise=0.01))
@@ -153,6 +154,7 @@ def test_a_job_with_a_single_budget_is_measured_twice_and_does_not_rise():
     assert found.surface.b == 0.0
 
 
+@pytest.mark.slow
 def test_the_same_question_is_explored_alike():
     first, again = (Known(surface("log"), noise=0.02) for _ in range(2))
     assert explore(SPACE, first) == explore(SPACE, again)

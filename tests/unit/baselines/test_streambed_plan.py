@@ -99,6 +99,7 @@ def test_without_head_room_fewer_slots_are_planned(found):
     assert bare.plan(PlanRequest(SPEC, 250_000.0)).slots < found.slots
 
 
+@pytest.mark.slow
 def test_a_rate_that_a_bounded_vertex_cannot_carry_names_the_vertex():
     with pytest.raises(ConfigError, match=r"no budget .* 'sink' may have 1 tasks, which carry"):
         PLANNER.plan(PlanRequest(CHAIN, 130_000.0))

@@ -183,6 +183,7 @@ def test_calibrate_writes_a_job_file_that_is_read_back_and_carries_what_was_meas
     assert report.spec.rescale.outage_s == (3.0, 3.0, 3.0)
 
 
+@pytest.mark.slow
 def test_the_report_is_valid_json_and_one_page_without_outside_references(folder):
     report = calibrate(config(folder, runs=("*-sat",)))
     document = json.loads(json.dumps(report.to_json(), allow_nan=False))

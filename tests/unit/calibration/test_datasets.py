@@ -116,6 +116,7 @@ def test_outages_come_from_the_rescales_of_the_dataset():
     assert found.starts == 3
 
 
+@pytest.mark.slow
 def test_a_calibration_fits_to_a_dataset_alone_and_states_the_error_of_what_is_held_out():
     rows = []
     for tasks in (1, 2, 4, 8):

@@ -75,6 +75,7 @@ def assert_recovered(spec: JobSpec, runs: list[MeasuredRun], state: dict[str, fl
             assert found[name].identified, found[name]
 
 
+@pytest.mark.slow
 def test_the_numbers_of_a_simulated_job_are_recovered_within_their_intervals(prior, recorded):
     assert_recovered(prior, recorded, TRUE)
 
@@ -86,6 +87,7 @@ def test_those_of_a_job_that_writes_too(tmp_path):
     assert_recovered(spec, runs, TRUE | UPDATE)
 
 
+@pytest.mark.slow
 def test_a_fit_is_closer_to_runs_it_has_not_seen_than_its_prior(prior, recorded):
     seen = observe_all(recorded)
     found = fit(prior, [o for o in seen if o.run != "p2-l1"])
@@ -94,6 +96,7 @@ def test_a_fit_is_closer_to_runs_it_has_not_seen_than_its_prior(prior, recorded)
     assert abs(error) < 0.05
 
 
+@pytest.mark.slow
 def test_what_the_runs_cannot_fix_says_so_and_keeps_its_prior(prior, recorded):
     one_size = [o for o in observe_all(recorded) if o.run == "p1-l3"]  # everything is cached
     found = {p.name: p for p in fit(prior, one_size).parameters}
@@ -103,6 +106,7 @@ def test_what_the_runs_cannot_fix_says_so_and_keeps_its_prior(prior, recorded):
     assert miss.low < 40.0 < 160.0 < miss.high
 
 
+@pytest.mark.slow
 def test_runs_of_one_parallelism_do_not_fit_a_curve_over_it(prior, recorded):
     single = [o for o in observe_all(recorded) if o.run.startswith("p1")]
     names = {p.name for p in fit(prior, single).parameters}
@@ -138,6 +142,7 @@ def test_nothing_to_fit_to_is_an_error_with_a_remedy(prior):
         fit(prior, [])
 
 
+@pytest.mark.slow
 def test_a_selectivity_is_measured(prior, recorded):
     seen = [
         dataclasses.replace(o, selectivity={"split": ratio})

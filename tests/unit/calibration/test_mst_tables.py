@@ -198,6 +198,7 @@ def test_only_keyed_operators_behind_a_window_may_see_few_keys(tmp_path):
     assert behind_windows(read_measurements(*_tables(tmp_path), "x")) == ()
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_job_that_mst_reads(tmp_path):
     mst_table, rates = _tables(tmp_path)
     out, page = tmp_path / "mine.yaml", tmp_path / "mine.html"

@@ -183,6 +183,7 @@ def test_without_exploration_every_action_is_certain(tmp_path):
         assert {row["propensity"] for row in rows_of(tmp_path, cell)[:-1]} == {1.0}
 
 
+@pytest.mark.slow
 def test_propensities_are_the_frequencies_of_actions():
     """20,000 draws in one state, with a policy that doubles: every action as often as told."""
     draws, epsilon = 20_000, 0.4

@@ -63,6 +63,7 @@ class Page(HTMLParser):
                 self.fetched.append(value)
 
 
+@pytest.mark.slow
 def test_the_report_is_one_page_that_fetches_nothing():
     page = Page(render_html(card()))
     assert page.fetched == []
@@ -71,6 +72,7 @@ def test_the_report_is_one_page_that_fetches_nothing():
     assert page.tags.count("svg") == 2  # bars and timelines of one job
 
 
+@pytest.mark.slow
 def test_figures_share_a_page_without_sharing_clip_paths():
     text = render_html(card())
     clips = re.findall(r'<clipPath id="([^"]+)"', text)
@@ -83,6 +85,7 @@ def test_the_same_scorecard_gives_the_same_page():
     assert render_html(card()) == render_html(card())
 
 
+@pytest.mark.slow
 def test_names_are_text_in_the_page_not_markup():
     text = render_html(card(job="<q&11>", description="<b>"))
     assert "<q&11>" not in text
@@ -90,6 +93,7 @@ def test_names_are_text_in_the_page_not_markup():
     assert "<b>" not in text
 
 
+@pytest.mark.slow
 def test_the_page_shows_policies_metrics_and_what_was_run():
     text = render_html(card(description="Nightly"))
     for shown in (
@@ -102,6 +106,7 @@ def test_the_page_shows_policies_metrics_and_what_was_run():
         assert shown in text
 
 
+@pytest.mark.slow
 def test_the_lead_counts_in_the_singular_and_says_which_way_is_better():
     assert (
         "2 policies on 1 job, 3 runs each on the same loads and seeds. Values are interquartile "
@@ -109,6 +114,7 @@ def test_the_lead_counts_in_the_singular_and_says_which_way_is_better():
     ) in render_html(card())
 
 
+@pytest.mark.slow
 def test_the_lead_says_that_a_higher_saving_is_better():
     one = card()
     saving = Saving(share=0.5, low=0.4, high=0.6)

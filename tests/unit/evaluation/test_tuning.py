@@ -192,6 +192,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
     assert resumed == wanted
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_results_are_stored_waits_until_they_are(tmp_path):
     class Pressed(Silent):
         def done(self, trial, score, best):
@@ -212,6 +213,7 @@ def test_a_file_that_is_no_study_is_refused(tmp_path):
         search(Bowl(), tmp_path / "study.db", resume=True)
 
 
+@pytest.mark.slow
 def test_another_seed_tries_other_parameters(tmp_path):
     one, other = Bowl(), Bowl()
     search(one, tmp_path / "1.db", trials=3)
@@ -240,6 +242,7 @@ def test_a_study_is_not_overwritten_and_not_mixed_with_another(tmp_path):
         search(Bowl(), database, trials=4, resume=True, seed=3)
 
 
+@pytest.mark.slow
 def test_a_tuned_policy_is_a_policy_that_says_where_it_comes_from(tmp_path):
     objective = PolicyObjective("ds2-justin", "here", BENCHMARK, "cost", seeds=1)
     best = search(Bowl(), tmp_path / "study.db", trials=2)

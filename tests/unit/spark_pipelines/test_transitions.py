@@ -19,6 +19,7 @@ from spark_pipelines.steps.transitions import topologies
 SIMULATOR = ("dsp_gym.backends.simulated.jobs", "dsp_gym.simulation.kernel")
 
 
+@pytest.mark.slow
 def test_the_step_that_executors_import_brings_no_simulator():
     code = (
         "import sys; import spark_pipelines.steps.transitions; "

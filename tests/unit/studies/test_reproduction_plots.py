@@ -22,6 +22,7 @@ def plots():
     del sys.modules["plots"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ds2-figure-7", "justin-figure-4"])
 def test_a_figure_has_the_same_bytes_each_time_and_those_that_are_committed(plots, name):
     first, again = (plots.drawn(plots.PLOTS[name], DOCS) for _ in range(2))

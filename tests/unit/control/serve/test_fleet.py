@@ -157,6 +157,7 @@ def test_every_job_with_the_labels_is_watched_and_so_are_those_that_come_and_go(
     assert not fake.writes()
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_be_watched_is_told_and_tried_again_while_others_go_on(
     put, job_file, running
 ):
@@ -220,6 +221,7 @@ def test_one_lease_cannot_serve_several_resources():
         KubernetesPlace(selector="team=ads", lease="one")
 
 
+@pytest.mark.slow
 def test_the_document_of_jobs_is_json(put, job_file, running):
     job_file("orders")
     put("orders")
