@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dsp_gym.config.files import write_atomic
 from dsp_gym.datasets.content import read_files
@@ -33,7 +33,7 @@ from spark_pipelines.pipeline import Made, made_of
 from spark_pipelines.plan import PIPELINE, Plan, inputs_of, merged, plan_of, specs_of
 from spark_pipelines.quality.verdicts import Accounting
 from spark_pipelines.session import spark_session
-from spark_pipelines.sources import Partition, SourceFacts, reader_of
+from spark_pipelines.sources import Inputs, Partition, SourceFacts, reader_of
 from spark_pipelines.storage.store import Store
 from spark_pipelines.storage.tables import (
     drop_kept,
@@ -44,7 +44,7 @@ from spark_pipelines.storage.tables import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 __all__ = ["Built", "Observer", "SilentObserver", "build"]
 
@@ -233,7 +233,7 @@ def _made(
     return counts
 
 
-def _read(spark: SparkSession, facts: Sequence[SourceFacts], only: set[Partition]) -> list[Any]:
+def _read(spark: SparkSession, facts: Sequence[SourceFacts], only: set[Partition]) -> list[Inputs]:
     """Sources that hold rows of stale partitions, and only those rows."""
     return [
         reader_of(source.kind).read(spark, source, only & source.partitions())
@@ -252,12 +252,12 @@ def _accounted(made: Made, only: set[Partition]) -> dict[Partition, dict[str, in
     if made.accounting is None:
         return found
     rows = made.accounting.collect()  # one per run
-    failed: list[Any] = []
+    failed: list[Row] = []
     if made.failures is not None and any(row["passed"] < row["rows"] for row in rows):
         failed = made.failures.collect()
     Accounting.of(rows, failed)
     # A run is counted on its first day. Where no row passed, it has that of a row that failed.
-    days: dict[Any, str] = {}
+    days: dict[tuple[str, str, str], str] = {}
     for row in sorted(failed, key=lambda row: row["day"], reverse=True):
         days[_run_of(row)] = row["day"]
     days |= {_run_of(row): row["day"] for row in rows if row["day"] is not None}
@@ -273,7 +273,7 @@ def _accounted(made: Made, only: set[Partition]) -> dict[Partition, dict[str, in
     return found
 
 
-def _run_of(row: Any) -> tuple[str, str, str]:
+def _run_of(row: Row) -> tuple[str, str, str]:
     return row["source"], row["job"], row["run"]
 
 
@@ -377,7 +377,7 @@ def _manifest(
         records.append(old)
     records.sort(key=lambda p: (p.job, p.day))
     jobs = {job: spec.model_dump(mode="json", by_alias=True) for job, spec in specs.items()}
-    detail: dict[str, Any] = {"pipeline": PIPELINE}
+    detail: dict[str, object] = {"pipeline": PIPELINE}
     if "transitions" in config.tables:
         detail["encoding"] = Encoding.of(config.transitions, specs).model_dump(mode="json")
     return DatasetManifest(

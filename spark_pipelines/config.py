@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from fnmatch import fnmatch
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -165,7 +165,7 @@ class DatasetConfig(ConfigModel):
 
     @field_validator("spark", mode="before")
     @classmethod
-    def _as_text(cls, settings: Any) -> Any:
+    def _as_text(cls, settings: object) -> object:
         if not isinstance(settings, dict):
             return settings
         return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in settings.items()}

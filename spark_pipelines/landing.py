@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -228,8 +228,7 @@ def _ends(segment: Path) -> tuple[int | None, int | None]:
 
 def _number(line: bytes | None) -> int | None:
     try:
-        entry: Any = json.loads(line or b"")
-        return int(entry["seq"])
+        return int(json.loads(line or b"")["seq"])
     except (ValueError, KeyError, TypeError):
         return None
 

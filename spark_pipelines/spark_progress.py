@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +16,7 @@ _EVERY_S = 0.5
 
 
 @contextmanager
-def shown(spark: SparkSession, observer: Any) -> Iterator[None]:
+def shown(spark: SparkSession, observer: object) -> Iterator[None]:
     """Calls `observer.tasks(done, all)`, where there is such a method, while the block runs."""
     tell = getattr(observer, "tasks", None)
     if tell is None:

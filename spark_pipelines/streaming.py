@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dsp_gym.errors import DatasetError, StorageError
 from dsp_gym.records.base import MANIFEST
@@ -159,7 +159,7 @@ def _arrivals(spark: SparkSession, sources: Mapping[str, Watched], per_batch: in
     """The files of all sources as one stream of (source, path)."""
     from pyspark.sql import functions as f
 
-    def of(name: str, source: Watched) -> Any:
+    def of(name: str, source: Watched) -> DataFrame:
         return (
             spark.readStream.format("binaryFile")
             .schema(_FILES)

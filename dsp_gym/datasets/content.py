@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from dsp_gym.datasets.files import pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class _Hash(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
 
 __all__ = ["content_sha256", "hash_files", "read_files"]
 
@@ -59,7 +64,7 @@ def content_sha256(table: pa.Table | None) -> str:
     return found.hexdigest()
 
 
-def _kind(kind: Any) -> str:
+def _kind(kind: pa.DataType) -> str:
     """The type in words that do not depend on who wrote it: names inside lists are anybody's."""
     arrow, _ = pyarrow("reading a dataset")
     if arrow.types.is_dictionary(kind):
@@ -71,7 +76,7 @@ def _kind(kind: Any) -> str:
     return str(kind)
 
 
-def _update(found: Any, array: pa.Array) -> None:
+def _update(found: _Hash, array: pa.Array) -> None:
     arrow, _ = pyarrow("reading a dataset")
     valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
     found.update(np.packbits(valid).tobytes())

@@ -7,6 +7,7 @@ moves, and Justin's Algorithm 1.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import warnings
@@ -15,7 +16,8 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import gymnasium
 import numpy as np
@@ -41,6 +43,7 @@ from dsp_gym.loads.splits import SplitName
 from dsp_gym.policies.registry import make
 
 if TYPE_CHECKING:
+    from minari import MinariDataset
     from minari.data_collector.episode_buffer import EpisodeBuffer
 
 __all__ = ["MinariExport", "export_minari", "reference_scores"]
@@ -118,7 +121,7 @@ def export_minari(
 
 
 def _export(
-    name: str, root: Path, written: Any, scores: tuple[float, float] | None
+    name: str, root: Path, written: MinariDataset, scores: tuple[float, float] | None
 ) -> MinariExport:
     random, expert = scores or (None, None)
     return MinariExport(
@@ -158,7 +161,7 @@ def reference_scores(env: EnvSpec, episodes: int = EPISODES) -> tuple[float, flo
 
 
 def _write(
-    minari: Any,
+    minari: ModuleType,
     name: str,
     episodes: list[EpisodeBuffer],
     vertices: int,
@@ -166,7 +169,7 @@ def _write(
     scores: tuple[float, float] | None,
     policy: str,
     dataset: Dataset,
-) -> Any:
+) -> MinariDataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no author, no e-mail: a dataset is its maker's
         return minari.create_dataset_from_buffers(
@@ -241,7 +244,7 @@ def _environment(
     if experiment is None:
         encoded = dataset.manifest.config.get("transitions")
         env = encoded.get("env", {}) if isinstance(encoded, dict) else {}
-        document: Mapping[str, Any] = {"name": "export", "loads": DEFAULT_LOADS, "env": env}
+        document: Mapping[str, object] = {"name": "export", "loads": DEFAULT_LOADS, "env": env}
     else:
         chosen = files.load_model(
             ExperimentConfig, "experiments", files.find("experiments", experiment)
@@ -256,7 +259,7 @@ def _evaluated(env: EnvSpec) -> EnvSpec:
     return _spec({**env.kwargs, "split": SPLIT})
 
 
-def _spec(kwargs: dict[str, Any]) -> EnvSpec:
+def _spec(kwargs: dict[str, object]) -> EnvSpec:
     spec = deepcopy(gymnasium.spec(FROM_CONFIG))  # the registry's own stays as it is
     spec.kwargs = kwargs
     return spec
@@ -278,7 +281,7 @@ def _refuse_other(chosen: ExperimentConfig, encoding: Encoding, folder: Path) ->
     )
 
 
-def _refuse_existing(minari: Any, name: str, root: Path, replace: bool) -> None:
+def _refuse_existing(minari: ModuleType, name: str, root: Path, replace: bool) -> None:
     if not (root / name).exists():
         return
     if not replace:
@@ -297,12 +300,11 @@ def _part(name: str) -> str:
     return re.sub(r"[^-\w]+", "-", name)
 
 
-def _minari() -> Any:
+def _minari() -> ModuleType:
     try:
-        import minari
+        return importlib.import_module("minari")
     except ModuleNotFoundError:
         raise MissingExtraError("offline", "exporting for Minari") from None
-    return minari
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class Transitions(NamedTuple):
         """True where the next row is not what came after, (N,)."""
         return self.terminated | self.truncated
 
-    def take(self, rows: NDArray[Any]) -> Transitions:
+    def take(self, rows: Ints | Bools) -> Transitions:
         """Some of the rows."""
         terms = {name: term[rows] for name, term in self.terms.items()}
         rest = {name: getattr(self, name)[rows] for name in self._fields if name != "terms"}

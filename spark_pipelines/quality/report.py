@@ -6,12 +6,13 @@ Everything is told from the manifest and the tables that were written, kept part
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config.files import write_atomic
 from dsp_gym.datasets.files import pyarrow
 from dsp_gym.datasets.manifest import DatasetManifest
@@ -204,7 +205,7 @@ def _transitions(dataset: Dataset) -> list[Document]:
 
 def _grouped(
     dataset: Dataset, name: str, keys: tuple[str, str], columns: tuple[str, ...]
-) -> dict[tuple[str, str], dict[str, Any]]:
+) -> dict[tuple[str, str], dict[str, Floats]]:
     """Columns of a table as arrays, by two of its text columns; null is NaN."""
     arrow, _ = pyarrow("reading a dataset")
     batches = list(dataset.table(name, columns=(*keys, *columns)))
@@ -220,7 +221,7 @@ def _grouped(
     }
 
 
-def _quantiles(values: Any) -> list[float] | None:
+def _quantiles(values: Floats) -> list[float] | None:
     known = values[np.isfinite(values)]
     return [float(q) for q in np.quantile(known, _QUANTILES)] if len(known) else None
 
@@ -232,7 +233,7 @@ def _spread(quantiles: list[float] | None) -> str:
     return f"{middle:.4g} ({low:.3g} to {high:.3g})"
 
 
-def _drawn(draw: Any) -> Iterator[Html]:
+def _drawn(draw: Callable[[], Html]) -> Iterator[Html]:
     """A figure, where Matplotlib is installed."""
     try:
         yield draw()

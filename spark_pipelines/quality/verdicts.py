@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from dsp_gym.errors import DatasetError
@@ -185,7 +184,7 @@ class Accounting:
     quarantined: Mapping[str, int] = field(default_factory=dict)  # by check
 
     @classmethod
-    def of(cls, rows: Iterable[Any], failed: Iterable[Any] = ()) -> Accounting:
+    def of(cls, rows: Iterable[Row], failed: Iterable[Row] = ()) -> Accounting:
         """The sum over rows of `accounting` and of `failures`, and a proof that it is one.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dsp_gym.datasets.files import pyarrow, write_parquet
 from dsp_gym.errors import DatasetError, did_you_mean
@@ -179,7 +179,7 @@ def _as_parquet(file: Path, work: Path, sha256: str, source: str) -> Path:
     if kept.exists():
         return kept
     try:
-        table: Any = csv.read_csv(
+        table = csv.read_csv(
             file, convert_options=csv.ConvertOptions(column_types={"vertex": pa.string()})
         )
     except (OSError, ValueError, pa.ArrowException) as error:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,9 +25,10 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
+from dsp_gym.loop.snapshot import INTEGERS, PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import snapshot_from_json
+from dsp_gym.records.base import Body
 from dsp_gym.records.journal import Entry
 from dsp_gym.records.journal import read as read_journal
 from spark_pipelines.days import day_of
@@ -41,12 +42,11 @@ if TYPE_CHECKING:
 __all__ = ["decisions_of", "read", "survey"]
 
 OBSERVED = "observed"
-_INTEGERS = ("status", "parallelism", "memory_level")
 HEADROOM = EnvConfig().start_headroom
 """Files that are kept state cost in this unit, so that one file serves every configuration."""
 
-Document = Mapping[str, Any]
-Row = dict[str, Any]
+Document = Body
+Row = dict[str, object]
 
 
 @dataclass
@@ -59,7 +59,7 @@ class _Turn:
     guarded: dict[str, Document] = field(default_factory=dict)
     enacted_by: str | None = None
     outcome: Document | None = None
-    sha256: Any = field(default_factory=hashlib.sha256)  # of its entries
+    sha256: hashlib._Hash = field(default_factory=hashlib.sha256)  # of its entries
 
 
 def survey(config: JournalsSource, name: str, work: Path) -> SourceFacts:
@@ -192,10 +192,10 @@ def _snapshot(document: Document, spec: JobSpec, order: list[str], where: str) -
     row: Row = {}
     for name in PER_JOB:
         value = getattr(seen, name)[0]
-        row[name] = int(value) if name in _INTEGERS else float(value)
+        row[name] = int(value) if name in INTEGERS else float(value)
     for name in PER_VERTEX:
         values = getattr(seen, name)[0, column]
-        row[name] = [int(v) if name in _INTEGERS else float(v) for v in values]
+        row[name] = [int(v) if name in INTEGERS else float(v) for v in values]
     return row
 
 

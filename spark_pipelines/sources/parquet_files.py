@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from dsp_gym.datasets.files import pyarrow
 from dsp_gym.errors import DatasetError, did_you_mean
 from spark_pipelines.days import DAY_S, day_of
 from spark_pipelines.sources import Piece, SourceFacts
+
+if TYPE_CHECKING:
+    from pyarrow import DataType
+    from pyarrow.parquet import ParquetFile
 
 __all__ = ["check_columns", "days_between", "days_of_cell", "texts_in", "texts_of"]
 
@@ -109,7 +114,7 @@ def texts_of(file: Path, column: str) -> set[str]:
 _TEXT = ("vertex", "metric", "job", "run")
 
 
-def _fits(pa: Any, name: str, found: Any) -> bool:
+def _fits(pa: ModuleType, name: str, found: DataType) -> bool:
     kind = found.value_type if pa.types.is_dictionary(found) else found
     if name in _TEXT:
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
@@ -118,7 +123,7 @@ def _fits(pa: Any, name: str, found: Any) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
-def _range(opened: Any, time: str) -> tuple[float, float]:
+def _range(opened: ParquetFile, time: str) -> tuple[float, float]:
     """From the statistics of the row groups where there are any, else from the column."""
     metadata, low, high = opened.metadata, [], []
     at = opened.schema_arrow.names.index(time)
@@ -132,7 +137,7 @@ def _range(opened: Any, time: str) -> tuple[float, float]:
     return float(min(low)), float(max(high))
 
 
-def _sample(opened: Any, name: str) -> str:
+def _sample(opened: ParquetFile, name: str) -> str:
     for batch in opened.iter_batches(batch_size=3, columns=[name]):
         return ", ".join(repr(value) for value in batch.column(0).to_pylist())
     return "with nothing"

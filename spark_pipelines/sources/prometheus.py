@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
@@ -38,6 +38,7 @@ from spark_pipelines.sources.staging import events_frame, hash_of, kept_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from requests import Response
 
 __all__ = ["Fetch", "read", "survey"]
 
@@ -72,7 +73,7 @@ class _Source(PrometheusSamples):
         return sorted(series["metric"].get("job_id", "") for series in found)
 
 
-def _refuse_partial(answer: Any, *_: Any, **__: Any) -> None:
+def _refuse_partial(answer: Response, *_: object, **__: object) -> None:
     """A server that fans out may answer with what it could reach, and a warning."""
     if answer.status_code != 200:
         return
@@ -124,7 +125,7 @@ class Fetch:
         _keep(file, samples, facts)
         return file
 
-    def _asked(self, since_s: float, until_s: float) -> tuple[Samples, dict[str, Any]]:
+    def _asked(self, since_s: float, until_s: float) -> tuple[Samples, dict[str, object]]:
         for attempt in range(self.config.retries + 1):
             try:
                 return self._once(since_s, until_s)
@@ -140,7 +141,7 @@ class Fetch:
                 self.sleep(_BACKOFF_S * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    def _once(self, since_s: float, until_s: float) -> tuple[Samples, dict[str, Any]]:
+    def _once(self, since_s: float, until_s: float) -> tuple[Samples, dict[str, object]]:
         from prometheus_api_client.exceptions import PrometheusApiClientException
         from requests import RequestException
 
@@ -251,7 +252,7 @@ def read(
     return Inputs(raw, no_event, None, facts.specs, facts, texts_in(facts, pieces))
 
 
-def _keep(file: Path, samples: Samples, facts: dict[str, Any]) -> None:
+def _keep(file: Path, samples: Samples, facts: dict[str, object]) -> None:
     import pyarrow as pa
 
     table = pa.table(

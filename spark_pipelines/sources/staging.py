@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dsp_gym.datasets.files import write_parquet
 from dsp_gym.errors import DatasetError
@@ -32,7 +32,7 @@ __all__ = [
 Row = tuple[float, str, int, str, float]
 """t_s, vertex, subtask, metric, value."""
 
-Event = tuple[str, str, float, str, Mapping[str, Any]]
+Event = tuple[str, str, float, str, Mapping[str, object]]
 """job, run, t_s, kind, body."""
 
 
@@ -111,7 +111,10 @@ def _write(file: Path, facts: Path, source: str, job: str, run: str, rows: list[
 
 
 def read_staged(
-    spark: SparkSession, pieces: Iterable[Piece], schema: Any, only: Collection[Partition] | None
+    spark: SparkSession,
+    pieces: Iterable[Piece],
+    schema: StructType,
+    only: Collection[Partition] | None,
 ) -> DataFrame:
     """Rows of staged files, of some partitions."""
     files = sorted(str(piece.file) for piece in pieces if piece.file is not None)

@@ -7,15 +7,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.records.base import Body
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Timeline", "outages"]
 
-Event = Mapping[str, Any]
+Event = Body
+Row = dict[str, Any]
 Configuration = dict[str, tuple[int, int | None]]
 """By vertex: parallelism, and memory level where it is known."""
 
@@ -35,11 +40,11 @@ class Timeline:
     last_s: Floats
     fallen: Ints  # subtasks whose counters fell
     series: Ints  # subtasks that count
-    widths: Sequence[Sequence[Mapping[str, Any]]]  # vertices that are otherwise parallel from here
+    widths: Sequence[Sequence[Body]]  # vertices that are otherwise parallel from here
     pending: Floats
 
     @classmethod
-    def of(cls, table: Any) -> Timeline:
+    def of(cls, table: pa.Table) -> Timeline:
         """From an Arrow table in any order."""
         rows = table.sort_by("slot")
         columns = {name: rows[name].to_numpy() for name in cls.__slots__ if name not in ("widths",)}
@@ -51,7 +56,7 @@ class Timeline:
 
 def outages(
     seen: Timeline, events: Sequence[Event], max_gap_s: float, sample_s: float
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Rows of `schema.RESCALES` without what names the run.
 
     Args:
@@ -105,7 +110,7 @@ def _told(seen: Timeline, events: Sequence[Event], sample_s: float) -> Iterator[
             before, down_s, savepoint = after, None, {}
 
 
-def _configuration(body: Mapping[str, Any]) -> Configuration:
+def _configuration(body: Body) -> Configuration:
     levels = body.get("memory_level") or {}
     return {
         vertex: (int(tasks), None if levels.get(vertex) is None else int(levels[vertex]))

@@ -6,10 +6,8 @@ none, its samples are: counters of most of its subtasks fall together, or its su
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
     DoubleType,
@@ -18,6 +16,7 @@ from pyspark.sql.types import (
 )
 
 from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.records.base import Body
 from spark_pipelines.days import day_of
 from spark_pipelines.schema import EVENTS, RESCALES, expects
 from spark_pipelines.steps.align import GRID
@@ -56,7 +55,7 @@ def _arrow() -> pa.Schema:
     return pa.schema([(field.name, kinds[type(field.dataType)]) for field in RESCALES.fields])
 
 
-def _events(told: pa.Table) -> list[dict[str, Any]]:
+def _events(told: pa.Table) -> list[Body]:
     return sorted(told.to_pylist(), key=lambda event: float(event["t_s"]))
 
 
@@ -94,7 +93,7 @@ def _timeline(increases: DataFrame) -> DataFrame:
     )
 
 
-def _counters(tasks: DataFrame) -> list[Any]:
+def _counters(tasks: DataFrame) -> list[Column]:
     names = [n for n in ("records_in_total", "records_out_total") if n in tasks.columns]
     return [f.col(name) for name in names] or [f.lit(0.0)]
 

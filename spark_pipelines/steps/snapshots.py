@@ -28,6 +28,7 @@ from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.records.base import Body
 from dsp_gym.records.manifest import Event, EventKind, RecordedLoad
 from dsp_gym.records.recording import Run
 from spark_pipelines.days import day_of
@@ -37,6 +38,9 @@ __all__ = ["POLICY", "Observing", "observed_decisions"]
 
 POLICY = "observed"
 """Who decided is not known, only what ran."""
+
+Row = dict[str, Any]
+"""One decision by column."""
 
 _RUN = ("source", "job", "run")
 
@@ -107,7 +111,7 @@ def _samples(seen: pa.Table) -> Samples:
     return Samples.of(sorted(zip(*columns, strict=True)))
 
 
-def _run(name: str, spec: JobSpec, samples: Samples, about: Sequence[Mapping[str, Any]]) -> Run:
+def _run(name: str, spec: JobSpec, samples: Samples, about: Sequence[Body]) -> Run:
     """The run as a recording would hold it."""
     kinds = get_args(EventKind)
     events = [_event(name, e) for e in about if e["kind"] in kinds]
@@ -132,12 +136,12 @@ def _run(name: str, spec: JobSpec, samples: Samples, about: Sequence[Mapping[str
     )
 
 
-def _event(run: str, event: Mapping[str, Any]) -> Event:
+def _event(run: str, event: Body) -> Event:
     body = json.loads(event["body"] or "{}")
     return Event(t_s=event["t_s"], run=run, kind=cast("EventKind", event["kind"]), body=body)
 
 
-def _configuration(spec: JobSpec, body: Mapping[str, Any]) -> Configuration:
+def _configuration(spec: JobSpec, body: Body) -> Configuration:
     names = [vertex.name for vertex in spec.vertices]
     levels = body.get("memory_level") or {}
     return Configuration(
@@ -147,7 +151,7 @@ def _configuration(spec: JobSpec, body: Mapping[str, Any]) -> Configuration:
 
 
 def _shown(
-    run: str, spec: JobSpec, samples: Samples, outages: Sequence[Mapping[str, Any]]
+    run: str, spec: JobSpec, samples: Samples, outages: Sequence[Body]
 ) -> tuple[list[Event], Configuration]:
     """Events and the first configuration of a run that only its samples tell of.
 
@@ -177,7 +181,7 @@ def _shown(
     return events, first
 
 
-def _rows(run: Run, observing: Observing) -> Iterator[dict[str, Any]]:
+def _rows(run: Run, observing: Observing) -> Iterator[dict[str, object]]:
     """Rows of `DECISIONS` without what names the run."""
     jobs = ReplayJobs(run, observing.window)
     names = jobs.topology.names(0)
@@ -210,9 +214,9 @@ def _rows(run: Run, observing: Observing) -> Iterator[dict[str, Any]]:
         yield _seen(snapshot, step, names)
 
 
-def _seen(snapshot: MetricsSnapshot, step: int, names: Sequence[str]) -> dict[str, Any]:
+def _seen(snapshot: MetricsSnapshot, step: int, names: Sequence[str]) -> dict[str, object]:
     t_s = float(snapshot.t_s[0])
-    values: dict[str, Any] = {name: getattr(snapshot, name)[0].item() for name in PER_JOB}
+    values: Row = {name: getattr(snapshot, name)[0].item() for name in PER_JOB}
     for name in PER_VERTEX:
         values[name] = getattr(snapshot, name)[0, : len(names)].tolist()
     values |= {name: int(values[name]) for name in PER_JOB if name in INTEGERS}

@@ -171,7 +171,7 @@ def encoded(
     goes_on = np.append(~begins[1:], False)[kept] & np.isin(kept + 1, kept)
     ended = _flags(rows, "terminated")
     first = np.append(True, ~goes_on[:-1]) if len(kept) else np.empty(0, dtype=bool)
-    made: dict[str, Any] = {name: rows[name] for name in rows.column_names}
+    made: dict[str, pa.Array] = {name: rows[name] for name in rows.column_names}
     made |= {
         "observation": _listed(seen[kept]),
         "action": _listed(chosen.astype(np.int32)),
@@ -252,7 +252,7 @@ def _snapshot(table: pa.Table, topology: Topology) -> MetricsSnapshot:
     return MetricsSnapshot(topology=rows, **values)
 
 
-def _array(column: Any, shape: tuple[int, int], dtype: Any, rows: pa.Table) -> NDArray[Any]:
+def _array(column: pa.Array, shape: tuple[int, int], dtype: Any, rows: pa.Table) -> NDArray[Any]:
     """A column of lists of equal length as an array; null is NaN."""
     lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     flat = _floats(lists.flatten()) if dtype is np.float64 else _whole(lists.flatten())
@@ -289,11 +289,11 @@ def _all_known(names: tuple[str, ...]) -> Column:
     return known
 
 
-def _floats(column: Any) -> Floats:
+def _floats(column: pa.Array) -> Floats:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _whole(column: Any) -> Ints:
+def _whole(column: pa.Array) -> Ints:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
@@ -306,7 +306,7 @@ def _text(table: pa.Table, name: str) -> NDArray[np.object_]:
     return np.array(table[name].to_pylist(), dtype=object)
 
 
-def _listed(array: NDArray[Any]) -> pa.Array:
+def _listed(array: Floats32 | NDArray[np.int32] | Bools) -> pa.Array:
     """An array (N, K) as a column of lists."""
     flat = pa.array(np.ascontiguousarray(array).reshape(-1))
     return pa.ListArray.from_arrays(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
@@ -134,7 +134,7 @@ def record(building: Path, folder: Path) -> TableRecord:
     )
 
 
-def _place(file: Path) -> tuple[str, Any]:
+def _place(file: Path) -> tuple[str, str]:
     """Spark names files part-TASK-UUID.c000, .c001, ...: in that order they were cut."""
     stem, _, rest = file.name.partition(".")
     return ("-".join(stem.split("-")[:2]), rest)

@@ -18,18 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
+from dsp_gym.arrays import Floats
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.studies.bench.environment import MeasuredRate
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BARS", "METRICS", "Sizes", "bench_spark", "make_samples"]
+__all__ = ["BARS", "MADE_METRICS", "Sizes", "bench_spark", "make_samples"]
 
-METRICS = (
+MADE_METRICS = (
     "records_in_total",
     "records_out_total",
     "cache_hits_total",
@@ -80,7 +83,7 @@ def make_samples(folder: Path, sizes: Sizes) -> int:
     """
     spec = load_job(JOB)
     vertices = [vertex.name for vertex in spec.vertices]
-    per_second = sum(sizes.subtasks()) * len(vertices) * len(METRICS)
+    per_second = sum(sizes.subtasks()) * len(vertices) * len(MADE_METRICS)
     seconds = max(1, round(sizes.rows / per_second))
     for number, subtasks in enumerate(sizes.subtasks()):
         rng = np.random.Generator(np.random.Philox(key=number))
@@ -112,7 +115,7 @@ def _write_job(
     series = [(vertex, subtask) for vertex in range(len(vertices)) for subtask in range(subtasks)]
     rate = rng.uniform(500, 2000, len(series))
     edges = np.linspace(0, seconds, FILES + 1).astype(int)
-    step = max(1, _CHUNK_ROWS // (len(series) * len(METRICS)))
+    step = max(1, _CHUNK_ROWS // (len(series) * len(MADE_METRICS)))
     for part in range(FILES):
         writer = None
         for begin in range(int(edges[part]), int(edges[part + 1]), step):
@@ -131,10 +134,10 @@ def _table(
     job: str,
     vertices: list[str],
     series: list[tuple[int, int]],
-    rate: Any,
-    t_s: Any,
+    rate: Floats,
+    t_s: Floats,
     rng: np.random.Generator,
-) -> Any:
+) -> pa.Table:
     """Samples of one job at some seconds, in the columns of `schema.RAW`."""
     import pyarrow as pa
 
@@ -156,12 +159,12 @@ def _table(
         ],
         axis=2,
     )
-    each = len(series) * len(METRICS)
+    each = len(series) * len(MADE_METRICS)
 
-    def named(codes: Any, names: list[str]) -> Any:
+    def named(codes: NDArray[np.int8], names: list[str]) -> pa.Array:
         return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(names))
 
-    def tiled(codes: list[int], repeat: int) -> Any:
+    def tiled(codes: list[int], repeat: int) -> NDArray[np.int8]:
         return np.tile(np.repeat(codes, repeat), len(t_s) * each // (len(codes) * repeat))
 
     rows = len(t_s) * each
@@ -173,9 +176,9 @@ def _table(
             "run": named(zeros, ["run"]),
             "day": named(zeros, ["0000-00-00"]),
             "t_s": np.repeat(t_s, each).astype(np.float64),
-            "vertex": named(tiled([v for v, _ in series], len(METRICS)), vertices),
-            "subtask": tiled([s for _, s in series], len(METRICS)).astype(np.int32),
-            "metric": named(tiled(list(range(len(METRICS))), 1), list(METRICS)),
+            "vertex": named(tiled([v for v, _ in series], len(MADE_METRICS)), vertices),
+            "subtask": tiled([s for _, s in series], len(MADE_METRICS)).astype(np.int32),
+            "metric": named(tiled(list(range(len(MADE_METRICS))), 1), list(MADE_METRICS)),
             "value": value.reshape(-1),
         }
     )
@@ -294,7 +297,7 @@ def _build(folder: Path, out: Path) -> None:
         }
         for n in range(JOBS)
     ]
-    document: Mapping[str, Any] = {
+    document: Mapping[str, object] = {
         "name": "bench",
         "sources": sources,
         "tables": ["windows", "rescales"],

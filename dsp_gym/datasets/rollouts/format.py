@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from dsp_gym.arrays import Floats, Ints
@@ -27,6 +28,9 @@ from dsp_gym.envs.reward import TERMS
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from dsp_gym.records.base import MANIFEST, Manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "MANIFEST",
@@ -54,7 +58,7 @@ class Episode:
     job: str
     policy: str
     guardrails: str | None
-    snapshots: dict[str, NDArray[Any]]  # (N + 1,) or (N + 1, V), by name of the field
+    snapshots: Mapping[str, Floats | Ints]  # (N + 1,) or (N + 1, V), by name of the field
     decided: dict[str, Ints]  # (N, V), by DECIDED
     propensity: Floats  # (N,)
     terms: dict[str, Floats]  # (N,), unweighted, by TERMS
@@ -88,9 +92,9 @@ class RolloutManifest(Manifest):
     REMEDY = "Name a folder that `dsp-gym rollout` wrote."
 
     schema_: Literal["dsp-gym/rollout/1"] = Field(ROLLOUT_SCHEMA, alias="schema")
-    config: dict[str, Any] = Field(description="the configuration, defaults included")
+    config: dict[str, object] = Field(description="the configuration, defaults included")
     versions: dict[str, str] = Field(description="of what the numbers depend on")
-    policies: dict[str, dict[str, Any]] = Field(
+    policies: dict[str, dict[str, object]] = Field(
         description="by label: policy, parameters, guardrails, and the hash of a policy's folder"
     )
     jobs: tuple[JobSpec, ...] = Field(min_length=1, description="the job files")
@@ -109,7 +113,7 @@ def cell_file(run: str) -> str:
 
 
 @cache
-def cell_schema() -> Any:
+def cell_schema() -> pa.Schema:
     """Columns of an episode's file, an Arrow schema."""
     arrow, _ = pyarrow("writing rollouts")
     text, double, long = arrow.string(), arrow.float64(), arrow.int64()
@@ -165,7 +169,7 @@ def cell_bytes(episode: Episode) -> bytes:
     return sink.getvalue()
 
 
-def _snapshots(arrow: Any, episode: Episode, kind: Any) -> Any:
+def _snapshots(arrow: ModuleType, episode: Episode, kind: pa.StructType) -> pa.Array:
     """The nested column; unknown stays NaN, as in a snapshot."""
     parts = []
     for field in kind:

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dsp_gym.config import files
 from dsp_gym.datasets.rollouts.config import RolloutConfig
@@ -36,9 +35,9 @@ class Player:
     guardrails: GuardrailsConfig | None
     guardrails_label: str | None
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """What its decisions depend on."""
-        told: dict[str, Any] = {"policy": self.policy.policy, "params": self.policy.params}
+        told: dict[str, object] = {"policy": self.policy.policy, "params": self.policy.params}
         if self.guardrails is not None:
             told["guardrails"] = self.guardrails.model_dump(mode="json")
         folder = self.folder
