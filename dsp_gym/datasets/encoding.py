@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.records.hashes import bytes_sha256
 
 __all__ = ["Encoding", "EncodingConfig", "job_hash"]
 
@@ -141,8 +141,17 @@ class Encoding(ConfigModel):
 
 
 def job_hash(spec: JobSpec) -> str:
-    """16 hexadecimal digits that stand for everything a job file says."""
-    return hashlib.sha256(spec.model_dump_json(by_alias=True).encode()).hexdigest()[:16]
+    """Hash of everything a job file says.
+
+    The module that fitted a shipped job has moved to the studies; the hash names it as the first
+    release did, so that datasets of that release stay those of the same job.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    text = spec.model_dump_json(by_alias=True)
+    first = text.replace("python -m dsp_gym.studies.", "python -m dsp_gym.")
+    return bytes_sha256(first.encode())[:16]
 
 
 def _difference(found: Sequence[str], expected: Sequence[str]) -> str:

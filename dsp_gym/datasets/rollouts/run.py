@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from dsp_gym import __version__
 from dsp_gym.config.files import write_atomic
+from dsp_gym.datasets.encoding import job_hash
 from dsp_gym.datasets.rollouts.config import RolloutConfig
 from dsp_gym.datasets.rollouts.format import (
     MANIFEST,
@@ -201,6 +202,5 @@ def _versions(specs: Sequence[JobSpec]) -> dict[str, str]:
     found = {"dsp-gym": __version__, "python": platform.python_version()}
     found |= {package: version(package) for package in ("numba", "numpy", "pyarrow")}
     for spec in specs:
-        content = spec.model_dump_json(by_alias=True).encode()
-        found[f"job {spec.job}"] = bytes_sha256(content)[:16]
+        found[f"job {spec.job}"] = job_hash(spec)
     return found
