@@ -118,7 +118,7 @@ def build(
         out: its folder; on a cluster, one that every machine sees.
         master: of Spark; None: all cores of this machine.
         rebuild: make every partition anew, and drop those that no source holds.
-        observer: is told how far it is.
+        observer: receives the progress.
 
     Raises:
         DatasetError: A source or the build cannot be used; nothing was published.

@@ -76,7 +76,7 @@ def follow(
         late_s: a day is closed once a source's newest row is so many seconds past its end.
         files_per_batch: files that the stream hands out at a time, at most.
         master: of Spark; None: all cores of this machine.
-        observer: is told how far a build is.
+        observer: receives the progress of a build.
 
     Raises:
         DatasetError: A source or a build cannot be used; what was published stays.

@@ -93,8 +93,7 @@ def build(
     """Build a dataset, or what is new of it.
 
     Only partitions (job and day) whose inputs changed are made. The result is published in one
-    step: whatever ends a build, the dataset is the one before it or the new one, and the same line
-    goes on where it stopped.
+    step: after an interruption the dataset is the old one, and the same command continues.
     """
     from dsp_gym.config.files import find, load_model
 
@@ -111,7 +110,7 @@ def build(
             )
     except KeyboardInterrupt:
         typer.echo(
-            "Stopped; the dataset is as it was, and the same line goes on where this one stopped.",
+            "Stopped; the dataset is unchanged, and the same command continues the build.",
             err=True,
         )
         raise typer.Exit(_INTERRUPTED) from None

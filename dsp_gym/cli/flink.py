@@ -95,7 +95,7 @@ def status(
     home: Annotated[Path | None, HOME_OPTION] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Show what runs and what is dead; exit code 1 when a part is not well."""
+    """Show the running and the dead parts; exit code 1 if a part is unhealthy."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
 
     cluster = LocalCluster.attach(home)

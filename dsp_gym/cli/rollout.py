@@ -58,8 +58,8 @@ def rollout(
 ) -> None:
     """Let policies decide on simulated jobs and keep every decision and what came of it.
 
-    Writes one Parquet file per episode: jobs × loads × seeds × policies. Interrupted, the same line
-    goes on where it stopped. The files are the same on every engine.
+    Writes one Parquet file per episode: jobs × loads × seeds × policies. After an interruption
+    the same command continues. The files are the same on every engine.
     """
     from dsp_gym.config.files import find, load_model
     from dsp_gym.datasets.rollouts.config import RolloutConfig

@@ -1,4 +1,4 @@
-"""Transitions as arrays, for whoever learns from them."""
+"""Transitions as arrays, for learners."""
 
 from __future__ import annotations
 

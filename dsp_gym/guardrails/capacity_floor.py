@@ -47,7 +47,7 @@ class CapacityFloorConfig(ConfigModel):
         ge=0,
         le=1,
         description="share of the metrics window that must be covered before the floor asks for "
-        "more than what runs",
+        "more than the running configuration",
     )
 
 

@@ -55,7 +55,7 @@ class _Moves(NamedTuple):
 class CoolDown(Restriction):
     """Holds back moves that come too soon after a rescale, or against the last move.
 
-    The last move is told from the configurations observed running.
+    The last move follows from the running configurations.
     """
 
     name = "cool_down"

@@ -95,7 +95,7 @@ class ExcessBudget(Restriction):
     """Hands over to the fallback once the policy has cost too much more than it.
 
     The configuration the fallback would run is kept beside: it follows what the fallback decides,
-    and, while the fallback is content with what runs, stays between that and its model's need.
+    and, while the fallback holds the running configuration, stays between that and its need.
     """
 
     name = "excess_budget"

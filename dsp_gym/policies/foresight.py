@@ -1,4 +1,4 @@
-"""What only a clairvoyant is told: the load to come. It never travels in a snapshot.
+"""The load to come, which only a clairvoyant policy knows. It never travels in a snapshot.
 
 Whoever knows the load (an evaluation does) hands it to the policies that declare `foresee`; nobody
 else can run them, so they can be neither fallback, floor nor teacher.

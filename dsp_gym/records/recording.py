@@ -65,7 +65,7 @@ class Run:
         yield from stream_samples(self.file)
 
     def configuration_at(self, t_s: float) -> Configuration:
-        """What ran at a time: each `running` event after the first names what runs from then on."""
+        """The configuration at a time: each `running` event after the first names the new one."""
         found = self.configuration
         for event in self.events:
             if event.kind == "running" and event.t_s <= t_s and "parallelism" in event.body:

@@ -1,6 +1,6 @@
 """Revisions of a dataset: one is built aside and becomes current in one step.
 
-    .lock                     held by whoever builds
+    .lock                     held by the running build
     .building-ID/             what is being built; ID says from what, so the same build goes on
     .staging/SOURCE/          sources as Parquet where Spark cannot read them itself
     revisions/N/              published revisions, the last two; files they share are hard links

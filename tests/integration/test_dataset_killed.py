@@ -68,7 +68,7 @@ def test_ctrl_c_ends_it_with_one_sentence_and_publishes_nothing(tmp_path, stage)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the JVM, too
         rest = process.stderr.read()
         assert process.wait(_LONGEST_S) == 130
-    assert rest.splitlines()[-1].startswith("Stopped; the dataset is as it was")
+    assert rest.splitlines()[-1].startswith("Stopped; the dataset is unchanged")
     assert not [line for line in rest.splitlines() if line.startswith(("Traceback", "\tat "))]
     assert not (tmp_path / "dataset" / CURRENT).exists()
 
