@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import ClassVar
 
 import numpy as np
@@ -139,10 +138,7 @@ class OneJobContract(ActuatorContract):
     patience_s = 10.0
 
     def forward(self, actuator, seconds):
-        end = time.monotonic() + self.patience_s
-        while actuator._thread is not None:
-            assert time.monotonic() < end, "still under way"
-            time.sleep(0.01)
+        assert actuator.wait(self.patience_s), "still under way"
 
     def test_closing_waits_for_what_is_under_way(self, actuator):
         self.ask(actuator, self.asked[0])

@@ -110,10 +110,7 @@ def rescaled(actuator: Any, tasks: int, level: int) -> int:
     """Ask and wait; the status at the end."""
     actuator.apply(wanted(np.array([[1, tasks, 1]]), np.array([[-1, level, -1]])))
     assert actuator.status().tolist() == [PENDING]
-    end = time.monotonic() + PATIENCE_S
-    while actuator._thread is not None:
-        assert time.monotonic() < end, "still under way"
-        time.sleep(0.05)
+    assert actuator.wait(PATIENCE_S), "still under way"
     return int(actuator.status()[0])
 
 

@@ -58,7 +58,7 @@ class PrometheusSamples:
 
     def __init__(self, url: str, job: RealJob, spec: JobSpec, timeout_s: float = 5.0) -> None:
         self.url = url.rstrip("/")
-        self._job = job
+        self.job = job
         self._vertices = tuple(vertex.name for vertex in spec.vertices)
         self._client = _client(self.url, timeout_s)
         self._timeout_s = timeout_s
@@ -78,7 +78,7 @@ class PrometheusSamples:
         """
         if not since_s < until_s:
             return Samples.of([])
-        ids = self._job.ids or (self._job.job_id,)
+        ids = self.job.ids or (self.job.job_id,)
         try:
             merged = self._merged(ids, since_s, until_s)
         except (KeyError, TypeError, ValueError, IndexError) as error:

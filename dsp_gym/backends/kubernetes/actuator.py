@@ -75,7 +75,7 @@ class KubernetesActuator(JobActuator):
         on_event: OnEvent = ignored,
     ) -> None:
         self._pace = pace or Pace()
-        self.place, self._look, self._lease = place, look, lease
+        self.place, self.lease, self._look = place, lease, look
         self.writer = OverrideWriter(
             api, place.kind, place.namespace, name, lease, sleep=self._pace.sleep
         )
@@ -216,9 +216,9 @@ class KubernetesActuator(JobActuator):
         """Write a configuration under the lease."""
         overrides = {job.vertex_ids[name]: tasks for name, tasks in wanted.parallelism.items()}
         try:
-            if not self._lease.try_acquire():
+            if not self.lease.try_acquire():
                 raise Unreached(
-                    f"another instance holds the lease '{self._lease.name}'",
+                    f"another instance holds the lease '{self.lease.name}'",
                     remedy="Only one may act; this one takes over when the other ends.",
                 )
             return self.writer.write(seen, overrides, arguments, back=back)

@@ -132,6 +132,17 @@ class JobActuator(ABC):
         """Ask for the configuration from before a change; returns at once."""
         self.apply(before)
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until no request is under way, nor a look at the job.
+
+        Returns:
+            Whether that came about within the time limit.
+        """
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        return self._thread is None
+
     def close(self) -> None:
         """Wait until nothing is under way; afterwards every request is refused.
 
@@ -140,9 +151,10 @@ class JobActuator(ABC):
         """
         self._closing.set()
         interrupted: KeyboardInterrupt | None = None
-        while (thread := self._thread) is not None:
+        is_idle = False
+        while not is_idle:
             try:
-                thread.join(1.0)
+                is_idle = self.wait(1.0)
             except KeyboardInterrupt as interrupt:
                 interrupted = interrupt
                 _LOG.warning("interrupted while job %s is being rescaled: waiting", self.job_name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -91,9 +89,7 @@ class TestJustin:
                 )
                 with actuator:
                     actuator.apply(wanted(np.array([[4, tasks, 1]]), np.array([[0, level, 0]])))
-                    end = time.monotonic() + 20
-                    while actuator._thread is not None and time.monotonic() < end:
-                        time.sleep(0.01)
+                    assert actuator.wait(20)
             return int(actuator.status()[0]), dict(events)
 
         return ask

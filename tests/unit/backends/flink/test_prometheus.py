@@ -110,10 +110,10 @@ def test_states_of_a_subtask_are_merged_and_what_is_unknown_is_left_out(server, 
 
 
 def test_the_later_id_of_a_resubmitted_job_is_right_where_both_are_scraped(server, source):
-    assert source._job.job_id == "a1"
+    assert source.job.job_id == "a1"
     tell(server, state="FINISHED")
     tell(server, job_id="b2")
-    assert source._job.job_id == "b2"
+    assert source.job.job_id == "b2"
     name = f"{TASK}numRecordsIn"
     server.series = [
         series(name, (15, 1), (20, 2), job_id="b2"),
@@ -149,7 +149,7 @@ def test_a_prometheus_that_is_down_is_known_at_once(server):
 
 
 def test_a_prometheus_that_is_slow_is_not_waited_for(server, source):
-    _ = source._job.job_id
+    _ = source.job.job_id
     server.late_s = 6.0
     began = time.monotonic()
     with pytest.raises(FlinkError, match=r"did not answer within 0\.5 s"):

@@ -48,7 +48,7 @@ class Rig:
         self.token = fake.account("actuator", rights)
         fake.admission.append(only_override("actuator"))
 
-    def act(self, holder: str = "me", **given: Any) -> KubernetesActuator:
+    def act(self, holder: str = "me", close_s: float = 2.0, **given: Any) -> KubernetesActuator:
         limits = {"reaction_s": 5.0, "rescale_timeout_s": 5.0, "timeout_s": 2.0, **given}
         file = self.fake.kubeconfig(self._folder / f"{holder}.yaml", self.token)
         place = KubernetesPlace(kubeconfig=file, namespace="jobs", name="words", **limits)
@@ -61,7 +61,7 @@ class Rig:
         actuator = KubernetesActuator(
             api, place, "words", line(), self.job.look,
             Lease(api, "jobs", "dsp-gym-words", holder, 30),
-            pace=Pace(0.02, 2.0, lambda s: time.sleep(min(s, 0.02))), on_event=listen,
+            pace=Pace(0.02, close_s, lambda s: time.sleep(min(s, 0.02))), on_event=listen,
         )  # fmt: skip
         self.made.append(actuator)
         end = time.monotonic() + 10
@@ -84,8 +84,8 @@ class Rig:
 
     def _is_decided(self, actuator: KubernetesActuator) -> bool:
         holders = [one["spec"]["holderIdentity"] for one in self.fake.objects("Lease")]
-        lease = actuator._lease
-        return bool(holders) and (holders != [lease.holder] or lease._until_s > 0)
+        lease = actuator.lease
+        return bool(holders) and (holders != [lease.holder] or lease.is_held_now())
 
     def ask(self, actuator: KubernetesActuator, tasks: int, level: int = 0) -> int:
         """Ask for that many tasks of the map; the status when it has ended."""
@@ -93,10 +93,7 @@ class Rig:
         return self.settled(actuator)
 
     def settled(self, actuator: KubernetesActuator) -> int:
-        end = time.monotonic() + 15
-        while actuator._thread is not None:
-            assert time.monotonic() < end, self.events
-            time.sleep(0.01)
+        assert actuator.wait(15), self.events
         return int(actuator.status()[0])
 
     @property
@@ -208,28 +205,28 @@ def test_a_storm_of_conflicts_ends_in_a_refusal(rig, operator):
 
 def test_a_spec_that_somebody_else_changed_meanwhile_is_left_alone(rig, operator):
     actuator = rig.act()
-    first = actuator._lease.try_acquire
+    first = actuator.lease.try_acquire
 
     def then_meddle() -> bool:
         held = first()
         rig.fake.put(deployment(overrides={MAP: 7, SOURCE: 4, SINK: 1}))
         return held
 
-    actuator._lease.try_acquire = then_meddle
+    actuator.lease.try_acquire = then_meddle
     assert rig.ask(actuator, 3) == REFUSED
     assert rig.written == f"{MAP}:7,{SOURCE}:4,{SINK}:1"
 
 
 def test_an_answer_that_is_lost_is_looked_for_and_not_repeated(rig, operator):
     actuator = rig.act()
-    first = actuator._lease.try_acquire
+    first = actuator.lease.try_acquire
 
     def then_lose() -> bool:
         held = first()
         rig.fake.lost_answers = 1
         return held
 
-    actuator._lease.try_acquire = then_lose
+    actuator.lease.try_acquire = then_lose
     assert rig.ask(actuator, 3) == REACHED
     assert len(rig.patches()) == 1
     assert rig.patches()[0].code == 0
@@ -238,14 +235,14 @@ def test_an_answer_that_is_lost_is_looked_for_and_not_repeated(rig, operator):
 
 def test_a_request_that_is_lost_is_repeated_after_a_look(rig, operator):
     actuator = rig.act()
-    first = actuator._lease.try_acquire
+    first = actuator.lease.try_acquire
 
     def then_lose() -> bool:
         held = first()
         rig.fake.lost_requests = 1
         return held
 
-    actuator._lease.try_acquire = then_lose
+    actuator.lease.try_acquire = then_lose
     assert rig.ask(actuator, 3) == REACHED
     assert rig.written == text(4, 3, 1)
     assert actuator.writer.outcomes["lost"] == 1
@@ -401,11 +398,10 @@ def test_a_change_under_way_is_given_up_and_taken_back(rig, operator):
 
 def test_closing_does_not_wait_for_ever_and_lets_the_operator_go_on(rig, operator):
     rig.job.delay_s = 30
-    actuator = rig.act()
+    actuator = rig.act(close_s=0.1)
     actuator.apply(wanted(np.array([[4, 3, 1]]), np.array([[0, 0, 0]])))
     while "submitted" not in dict(rig.events):
         time.sleep(0.01)
-    actuator._close_s = 0.1
     began = time.monotonic()
     actuator.close()
     assert time.monotonic() - began < 10
