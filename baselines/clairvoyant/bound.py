@@ -44,7 +44,7 @@ _LEAST = 0.01
 @compiled
 def _least_served(arrived: Floats, deadline_s: int, lag_s: float, spare: float) -> Floats:
     """Records that must have been served by the end of each second; `arrived` is cumulated."""
-    least = np.zeros(arrived.shape[0])
+    least = np.zeros(arrived.shape[0])  # low(t); t is a second, `measured` is F(t)
     measured = 0.0
     for t in range(arrived.shape[0]):
         measured = max(measured, (arrived[t] + lag_s * (measured - spare)) / (1.0 + lag_s))
@@ -55,7 +55,10 @@ def _least_served(arrived: Floats, deadline_s: int, lag_s: float, spare: float) 
 
 @compiled
 def _taut_string(low: Floats, high: Floats) -> Floats:
-    """Increments of the shortest path from 0 to low[-1] that stays between the two curves."""
+    """Increments of the shortest path from 0 to low[-1] that stays between the two curves.
+
+    t is a second; `below` and `above` are the slopes from the last knot to the two curves.
+    """
     size = low.shape[0]
     rates = np.zeros(size)
     start, height = -1, 0.0  # the curves' values stand at the ends of their seconds

@@ -24,12 +24,7 @@ import numpy as np
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.service import compiled
 
-__all__ = [
-    "LABELS",
-    "Plan",
-    "Terms",
-    "plan",
-]
+__all__ = ["LABELS", "Plan", "Terms", "plan"]
 
 
 LABELS = 8
@@ -85,7 +80,13 @@ def _keep(
     came: int,
     hopeful: bool,
 ) -> tuple[int, bool]:
-    """Adds a label to a list sorted by money; returns its length and whether two became one."""
+    """Adds a label to a list sorted by money.
+
+    i is the place of a label; m, b and `came` are money, backlog and origin of the new one.
+
+    Returns:
+        Length of the list, and whether two labels became one.
+    """
     for i in range(count):
         if money[i] <= m and backlog[i] <= b:
             return count, False
@@ -111,7 +112,7 @@ def _keep(
 
 @compiled
 def _sort(money: Floats, backlog: Floats, parent: Ints, count: int) -> None:
-    """Moves the last label to its place by money."""
+    """Moves the last label, i at first, to its place by money."""
     i = count - 1
     while i > 0 and money[i] < money[i - 1]:
         money[i], money[i - 1] = money[i - 1], money[i]

@@ -45,7 +45,12 @@ EVALUATED = (
     "SCALE_DOWN_RATE_THRESHOLD",
 )
 """Columns of the evaluated metrics of a vertex."""
-E_LOAD, E_TPR, E_TARGET, E_CATCH_UP, E_LAG, E_UP, E_DOWN = range(7)
+E_LOAD, E_LAG = EVALUATED.index("LOAD"), EVALUATED.index("LAG")
+E_TPR = EVALUATED.index("TRUE_PROCESSING_RATE")
+E_TARGET = EVALUATED.index("TARGET_DATA_RATE")
+E_CATCH_UP = EVALUATED.index("CATCH_UP_DATA_RATE")
+E_UP = EVALUATED.index("SCALE_UP_RATE_THRESHOLD")
+E_DOWN = EVALUATED.index("SCALE_DOWN_RATE_THRESHOLD")
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -121,6 +126,8 @@ def true_processing_rate(busy: float, records_in: float, observed: float, switch
 def edge_ratio(graph: Graph, k: int, u: int, v: int, ts_ms: Ints, values: Floats) -> float:
     """Relates the records on the edge from u to v to the records u reads.
 
+    k is the number of the graph, w another input of v.
+
     Returns:
         Records per record; 0 where u reads none.
     """
@@ -148,7 +155,15 @@ def edge_ratio(graph: Graph, k: int, u: int, v: int, ts_ms: Ints, values: Floats
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def backlog(graph: Graph, k: int, ts_ms: Ints, values: Floats, threshold_s: float) -> bool:
-    """Whether any source is further behind than the threshold, seconds of its own rate."""
+    """Whether any source v of graph k is further behind than the threshold.
+
+    Args:
+        graph: Graphs of the batch.
+        k: Number of the job's graph.
+        ts_ms: Times of the samples.
+        values: (samples, V, METRICS).
+        threshold_s: Seconds of the source's own rate.
+    """
     for v in range(graph.n[k]):
         if graph.inputs[k, v, 0] >= 0:
             continue
@@ -172,7 +187,7 @@ def evaluate(
     restart_s: float,
     out: Floats,
 ) -> bool:
-    """Evaluates every vertex of one job.
+    """Evaluates every vertex v of one job, from its inputs u.
 
     Args:
         graph: Graphs of which the job has number k.

@@ -225,7 +225,7 @@ def scale_vertex(
     history: History,
     delayed: Delayed,
 ) -> tuple[int, bool, float, int, bool]:
-    """Section 5 of FLIP-271's implementation for one vertex.
+    """Scales one vertex, as `JobVertexScaler.computeScaleTargetParallelism` does (FLIP-271).
 
     Args:
         x: Its evaluated metrics, (EVALUATED,).
@@ -323,7 +323,7 @@ def scale_vertices(
         1 where a vertex changes and is outside its thresholds, 0 where none does, -1 where Flink
         fails.
     """
-    k, due = at.graph, 0
+    k, due = at.graph, 0  # v is a vertex, p its running parallelism
     for v in range(graph.n[k]):
         p = parallelism[v]
         out.new[v], out.outside[v], out.expected[v], out.events[v] = p, False, np.nan, 0

@@ -38,7 +38,10 @@ METRICS = (
     "NUM_RECORDS_IN_PER_SECOND",
 )
 """Columns of a sample, per vertex; NaN where a metric is missing."""
-LAG, LOAD, BUSY, IN, OUT, OBSERVED, IN_PER_S = range(7)
+LAG, LOAD = METRICS.index("LAG"), METRICS.index("LOAD")
+BUSY = METRICS.index("ACCUMULATED_BUSY_TIME")
+IN, OUT = METRICS.index("NUM_RECORDS_IN"), METRICS.index("NUM_RECORDS_OUT")
+OBSERVED, IN_PER_S = METRICS.index("OBSERVED_TPR"), METRICS.index("NUM_RECORDS_IN_PER_SECOND")
 
 GLOBALS = (
     "GC_PRESSURE",
@@ -49,7 +52,10 @@ GLOBALS = (
     "NUM_TASK_SLOTS_USED",
 )
 """Columns of a sample, per job."""
-GC, HEAP, MANAGED, METASPACE, HEAP_RATIO, SLOTS = range(6)
+GC, HEAP = GLOBALS.index("GC_PRESSURE"), GLOBALS.index("HEAP_MEMORY_USED")
+MANAGED = GLOBALS.index("MANAGED_MEMORY_USED")
+METASPACE = GLOBALS.index("METASPACE_MEMORY_USED")
+HEAP_RATIO, SLOTS = GLOBALS.index("HEAP_MAX_USAGE_RATIO"), GLOBALS.index("NUM_TASK_SLOTS_USED")
 
 
 class Graph(NamedTuple):
@@ -287,7 +293,10 @@ def copied(delayed: Delayed) -> Delayed:
 def trim(
     history: History, tracking: Tracking, j: int, n: int, now: int, age: int, most: int
 ) -> None:
-    """Forgets scalings that are too old or too many; the latest tracking record always stays."""
+    """Forgets scalings that are too old or too many; the latest tracking record always stays.
+
+    j is the job's row, n the number of its vertices v, i the place of a record; `age` is in ms.
+    """
     for v in range(n):
         drop = 0
         count = history.size[j, v]
@@ -314,7 +323,10 @@ def trim(
 def record_restart(
     history: History, tracking: Tracking, j: int, n: int, running_ms: int, parallelism: Ints
 ) -> None:
-    """Completes the latest record once every vertex it scaled runs at its target."""
+    """Completes the latest record once every vertex it scaled runs at its target.
+
+    j is the job's row, n the number of its vertices v, i the place of a scaling.
+    """
     count = tracking.size[j]
     if count == 0 or not np.isnan(tracking.duration_s[j, count - 1]):
         return
