@@ -104,7 +104,7 @@ class Rules(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """What was last seen, and the action whose effect is still open, as running jobs show it."""
+    """The last snapshot, and the action whose effect is still open."""
 
     evaluated_s: Floats  # (J,)
     seen_s: Floats  # (J,) time of the last snapshot
@@ -117,7 +117,7 @@ class Remembered(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What became of scaling a vertex: column TRIED_UP or TRIED_DOWN, (J, V, 2)."""
+    """Outcomes of scaling a vertex: column TRIED_UP or TRIED_DOWN, (J, V, 2)."""
 
     tried: Ints
     failed: Ints

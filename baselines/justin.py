@@ -119,7 +119,7 @@ class ArtifactThresholds(NamedTuple):
 
 
 class _Justin:
-    """What both share: an inner DS2, the history, and the reasons."""
+    """Common parts of both: an inner DS2, the history, and the reasons."""
 
     def __init__(self, name: str, ds2: Ds2Config) -> None:
         self.name = name

@@ -139,7 +139,7 @@ class Rules(NamedTuple):
 
 
 class Now(NamedTuple):
-    """What was last seen."""
+    """Memory of the last snapshot and evaluation."""
 
     evaluated_s: Floats  # (J,)
     seen_s: Floats  # (J,)

@@ -68,7 +68,7 @@ def justin_artifact(pick: Pick) -> Params:
 
 
 def _justin_ds2(pick: Pick) -> Params:
-    """Justin's own settings with what `ds2` picks over them."""
+    """Justin's own settings, overridden by the picks of `ds2`."""
     return with_params(justin_ds2().model_dump(mode="json", exclude_defaults=True), ds2(pick))
 
 
@@ -115,9 +115,9 @@ def _behavior(pick: Pick) -> Params:
 
 
 def dhalion(pick: Pick) -> Params:
-    """What counts as a symptom, and how boldly it is answered.
+    """Thresholds of a symptom, and sizes of the steps.
 
-    No more tasks are taken than leaves the rest without backpressure.
+    A step down leaves the other tasks without backpressure.
     """
     noise = pick.real("noise_ms_per_s", 5.0, 200.0, log=True)
     idle = pick.real("idle_ms_per_s", 300.0, 950.0)

@@ -1,4 +1,4 @@
-"""One pass over a batch of jobs, from the snapshot's gauges and counters to what is wanted."""
+"""One pass over a batch of jobs, from gauges and counters to the wanted parallelism."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from dsp_gym.arrays import Bools, Floats, Ints
 __all__ = ["BALANCED", "DUE", "FAILED", "WAITING", "Seen", "Wanted", "apply", "run_batch"]
 
 WAITING, FAILED, BALANCED, DUE = range(4)
-"""What a pass came to: nothing to decide yet, an error, no rescale, a rescale."""
+"""Result of a pass: no decision yet, an error, no rescale, a rescale."""
 
 
 class Seen(NamedTuple):
-    """What a snapshot shows of J jobs, ready for compiled code."""
+    """A snapshot of J jobs in the units and terms of the rules."""
 
     row: Ints  # (J,) number of the graph
     now_ms: Ints
@@ -61,7 +61,7 @@ class Seen(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What the pass found."""
+    """Result of a pass over J jobs."""
 
     result: Ints  # (J,) WAITING, FAILED, BALANCED, DUE
     new: Ints  # (J, V)

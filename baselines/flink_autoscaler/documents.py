@@ -1,4 +1,4 @@
-"""Documents of the real autoscaler's inputs: vertices, samples and what is remembered.
+"""Documents of the real autoscaler's inputs: vertices, samples and memory.
 
 NaN and infinities are texts; what is missing is NaN.
 """

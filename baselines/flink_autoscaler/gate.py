@@ -1,4 +1,4 @@
-"""The gate of the job: what stands between changed vertices and a rescale."""
+"""The gate of the job: conditions that hold back a rescale although vertices change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["exceeds_quota", "may_act", "under_memory_pressure"]
 
 
 def under_memory_pressure(options: Options, gc: float, heap_ratio: float) -> bool:
-    """Whether garbage collection or the heap forbids a rescale; what is unknown does not."""
+    """Whether garbage collection or the heap forbids a rescale; unknown metrics do not."""
     return gc > options.gc_threshold or heap_ratio > options.heap_threshold
 
 

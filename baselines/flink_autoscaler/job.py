@@ -62,7 +62,7 @@ class TaskManagers:
 
 @dataclass(frozen=True)
 class Changes:
-    """What the scaler wants of every vertex, before the gate."""
+    """Recommended parallelism of every vertex, before the gate."""
 
     new: Ints
     outside: Bools
@@ -82,7 +82,7 @@ class Changes:
 
 @dataclass
 class Outcome:
-    """What one pass decided."""
+    """Decision of one pass."""
 
     scaled: bool = False
     recommended: Ints | None = None  # set once the changes passed the thresholds
@@ -195,7 +195,7 @@ class Job:
         trim(m.history, m.tracking, 0, n, now, self.s.history_age_ms, self.s.history_count)
 
     def tidy(self, now: int, running_ms: int) -> None:
-        """Trims what is remembered, and completes the record of a restart."""
+        """Trims the memory, and completes the record of a restart."""
         self.trim(now)
         m = self.memory
         record_restart(m.history, m.tracking, 0, len(self.names), running_ms, self.parallelism)

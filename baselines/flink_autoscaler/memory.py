@@ -1,4 +1,4 @@
-"""Memory tuning: TaskManager sizes from what was used, together with a change of parallelism."""
+"""Memory tuning: TaskManager sizes from the memory in use, with a change of parallelism."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ WHOLE = 8.0e12
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def round3(x: float) -> float:
-    """Rounds to three decimals, half up (away from zero); what would become 0 stays as it is.
+    """Rounds to three decimals, half up (away from zero); a number that would become 0 stays.
 
     >>> round3(1.0005), round3(2.6749999), round3(0.0004)
     (1.001, 2.675, 0.0004)

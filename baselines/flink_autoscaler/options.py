@@ -24,7 +24,7 @@ PLUGINS = (
     "scaling.custom-executor.",
     "scaling.parallelism-alignment.",
 )
-"""Sections of main whose keys carry names of the user's own."""
+"""Sections of main whose keys carry names that users choose."""
 
 
 T = TypeVar("T")
@@ -210,7 +210,7 @@ class Options:
         return cls(**values, given=frozenset(values), flink=rest)
 
     def check(self) -> None:
-        """Refuses what the operator's validator refuses.
+        """Refuses values that the operator's validator refuses.
 
         Apart from `of`, because the classes behind the validator take such values too.
         """

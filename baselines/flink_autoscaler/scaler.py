@@ -69,7 +69,7 @@ class Limits(NamedTuple):
 
 
 class Recommended(NamedTuple):
-    """What the scaler recommends for the vertices of one job, (V,)."""
+    """Recommendations of the scaler for the vertices of one job, (V,)."""
 
     new: Ints
     outside: Bools  # outside the thresholds

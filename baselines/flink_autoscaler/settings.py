@@ -1,4 +1,4 @@
-"""What the compiled rules read: options as numbers, and the switches between releases."""
+"""Input of the compiled rules: options as numbers, and the switches between releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the autoscaler remembers of every job, as arrays, and as JSON."""
+"""The autoscaler's memory of every job, as arrays, and as JSON."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class Memory:
         }
 
     def state(self) -> State:
-        """Writes what is filled; NaN is null, infinities are texts.
+        """Writes the filled part; NaN is null, infinities are texts.
 
         Returns:
             JSON-able lists by group and field.

@@ -1,4 +1,4 @@
-"""The metrics window: when it is full, what is dropped, and averages and rates over it."""
+"""The metrics window: when it is full, which samples it drops, averages and rates over it."""
 
 from __future__ import annotations
 

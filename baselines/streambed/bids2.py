@@ -23,7 +23,7 @@ __all__ = ["Allocation", "Operator", "bids2", "fillings", "slot_range"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What the program knows of one vertex other than a source."""
+    """One vertex other than a source, as the program knows it."""
 
     name: str
     ratio: float  # r_i: its input rate over the rate of all sources
@@ -32,10 +32,10 @@ class Operator:
     most: int = 1_000_000  # tasks: key groups, quota; as `least` where it cannot be scaled
 
     def carries_per_s(self, tasks: int) -> float:
-        """Computes what so many tasks carry (equations 2 and 3).
+        """Computes the source rate that a number of tasks carries (equations 2 and 3).
 
         Returns:
-            Source rate, records/s; infinite where no records arrive.
+            Records/s over all sources; infinite where no records arrive.
         """
         return math.inf if self.ratio <= 0 else tasks * self.rate_per_task_per_s / self.ratio
 
@@ -49,7 +49,7 @@ class Allocation:
 
 
 def bids2(operators: Sequence[Operator], slots: int) -> Allocation:
-    """Finds the best configuration of exactly so many slots.
+    """Finds the best configuration of an exact number of slots.
 
     Many configurations share the best objective: only the vertices that limit it matter. Slots that
     they leave over go, one by one, to the vertex that would limit next.

@@ -71,7 +71,7 @@ class EstimatorConfig(ConfigModel):
 
 @dataclass(frozen=True, slots=True)
 class VertexRates:
-    """What one vertex other than a source showed."""
+    """Observed rates of one vertex other than a source."""
 
     ratio: float  # its input rate over the rate of all sources
     true_rate_per_task_per_s: float
@@ -80,7 +80,7 @@ class VertexRates:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen over one observation."""
+    """Rates over one observation."""
 
     rate_per_s: float  # achieved by all sources
     vertices: dict[str, VertexRates]
@@ -97,7 +97,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The MST of a configuration, with what was seen at it."""
+    """The MST of a configuration, with the observation at that rate."""
 
     mst_per_s: float
     seen: Observation
@@ -219,7 +219,7 @@ def observation_of(snapshot: MetricsSnapshot, *, read: bool = False) -> Observat
 
 
 def _share_read(snapshot: MetricsSnapshot) -> float:
-    """Smallest share of what sources emitted that a vertex after them read, at most 1."""
+    """Smallest share of the sources' output that a vertex after them read, at most 1."""
     topology, arriving = snapshot.topology, snapshot.records_in_per_s[0]
     spec, names = topology.spec(0), topology.names(0)
     share = 1.0

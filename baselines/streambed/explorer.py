@@ -79,7 +79,7 @@ class SearchSpace:
 
 
 class Budget(Protocol):
-    """What a measurement tells the explorer."""
+    """A measurement, as the explorer needs it."""
 
     @property
     def slots(self) -> int: ...
@@ -96,7 +96,7 @@ M = TypeVar("M", bound=Budget)
 
 @dataclass(frozen=True, slots=True)
 class Exploration(Generic[M]):
-    """What was measured, in order, and the model that was chosen."""
+    """The measurements, in order, and the chosen model."""
 
     measured: tuple[M, ...]
     surface: Surface  # fitted to all that was measured

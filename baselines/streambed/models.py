@@ -39,7 +39,7 @@ class Surface(ConfigModel):
     c: float = Field(description="intercept, records/s")
 
     def predict(self, slots: Floats | float, memory_mib: Floats | float) -> Floats:
-        """Predicts the throughput of so many slots of that memory.
+        """Predicts the throughput of slots of one memory size.
 
         Returns:
             Records/s.

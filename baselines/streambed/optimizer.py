@@ -1,4 +1,4 @@
-"""The configuration optimizer: the best configuration of a budget, and what it sustains.
+"""The configuration optimizer: the best configuration of a budget, and its throughput.
 
 StreamBed, section 5: rates of a run with one task per vertex, kept by memory profile, go into
 BIDS2; the configuration that it gives is measured by the capacity estimator.
@@ -27,7 +27,7 @@ __all__ = ["Measurement", "Optimizer", "configuration", "operators", "profile_mi
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One budget, its best configuration, and what that sustained."""
+    """One budget, its best configuration, and the throughput of that."""
 
     slots: int  # without sources, with sinks
     memory_level: int  # of every vertex: slots are alike
@@ -39,7 +39,7 @@ class Measurement:
 
 
 class Optimizer:
-    """Measures budgets on a testbed; `co_calls`, `ce_calls` and `seconds` count what it cost.
+    """Measures budgets on a testbed; `co_calls`, `ce_calls` and `seconds` count the effort.
 
     Args:
         testbed: where the job runs.

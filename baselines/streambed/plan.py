@@ -56,7 +56,7 @@ class PlannerConfig(ConfigModel):
 
 
 class VertexRate(ConfigModel):
-    """What BIDS2 knows of one vertex."""
+    """Measured rates of one vertex, for BIDS2."""
 
     name: str = Field(description="vertex other than a source")
     ratio: float = Field(ge=0, description="its input rate over the rate of all sources")
@@ -71,7 +71,7 @@ class ProfileRates(ConfigModel):
 
 
 class CapacityModel(ConfigModel):
-    """What was learned of one job: enough to plan for any rate without its testbed."""
+    """The model of one job: enough to plan for any rate without its testbed."""
 
     job: str = Field(description="job it was learned of")
     backend: Backend = Field(description="where")

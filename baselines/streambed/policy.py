@@ -149,7 +149,7 @@ class Streambed:
 
     @staticmethod
     def linear_capacity(vertices: Sequence[tuple[float, float]], slots: int) -> float:
-        """Asks BIDS2 what so many slots carry, with vertices as (input ratio, rate per task).
+        """Asks BIDS2 for the capacity of slots, with vertices as (input ratio, rate per task).
 
         Returns:
             Source rate, records/s.
@@ -180,7 +180,7 @@ class Streambed:
         return _explored(spec.model_dump_json(by_alias=True), config).model
 
     def _plan(self, snapshot: MetricsSnapshot, demand: Floats) -> None:
-        """Plans anew for the jobs whose demand has left what was planned for."""
+        """Plans anew for the jobs whose demand has left the planned range."""
         c, m, row = self.config, self._memory, snapshot.topology.row
         planned = m["planned_per_s"]
         known = snapshot.running & (snapshot.window_fill >= c.min_window_fill - 1e-9)
