@@ -170,8 +170,8 @@ def _window(spec: JobSpec, t_s: float, vertices: Mapping[str, TransitionRow]) ->
     rate = sum(_number(row["records_out_per_s"], 0.0) for row in sources)
     growth = [row["pending_growth_per_s"] for row in sources]
     if all(g is None or np.isnan(g) for g in growth):
-        held = max(_number(row["backpressured_ms_per_s"], 0.0) for row in sources) / 1000
-        offered = np.inf if held > 1 - SATURATED else rate
+        blocked = max(_number(row["backpressured_ms_per_s"], 0.0) for row in sources) / 1000
+        offered = np.inf if blocked > 1 - SATURATED else rate
     else:
         offered = rate + sum(_number(g, 0.0) for g in growth)
     return _Window(t_s, float(sources[0]["seconds"]), vertices, rate, offered)

@@ -26,38 +26,38 @@ def flink_runs(data: Path | None) -> list[Check]:
         found = figures_of(data)
     except MissingExtraError as error:
         return [skipped("flink-runs/held-out", SOURCE, claim, "50 runs", str(error))]
-    held, ranks = found.held_out, found.agreement
+    held_out, ranks = found.held_out, found.agreement
     fit = f"{found.fitted_runs} of {found.all_runs} runs fitted"
-    rates = f"{held.rate_count} parts at capacity; {fit}"
+    rates = f"{held_out.rate_count} parts at capacity; {fit}"
     checks = [
         _at_most(
             "rate-median",
             "median error of the sustained rate",
-            held.rate_median,
+            held_out.rate_median,
             RATE_MEDIAN,
             rates,
         ),
-        _at_most("rate-p90", "90th percentile of the same", held.rate_p90, RATE_P90, rates),
+        _at_most("rate-p90", "90th percentile of the same", held_out.rate_p90, RATE_P90, rates),
         _at_most(
             "busy",
             "mean error of the operators' busy share",
-            held.busy_mean,
+            held_out.busy_mean,
             SHARE_MEAN,
-            f"{held.busy_count} values; {fit}",
+            f"{held_out.busy_count} values; {fit}",
         ),
         _at_most(
             "hit-rate",
             "mean error of the block cache's hit ratio",
-            held.hit_mean,
+            held_out.hit_mean,
             SHARE_MEAN,
-            f"{held.hit_count} values; {fit}",
+            f"{held_out.hit_count} values; {fit}",
         ),
         _at_least(
             "read-latency",
             "share of median read latencies within a factor of 2",
-            held.read_within_2,
+            held_out.read_within_2,
             READ_WITHIN_2,
-            f"{held.read_count} values; {fit}",
+            f"{held_out.read_count} values; {fit}",
         ),
         _at_most(
             "extrapolated",
