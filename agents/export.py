@@ -15,11 +15,10 @@ from agents.folder import (
     ActionDocument,
     ObservationDocument,
     PolicyDocument,
-    Weights,
     write_folder,
 )
 from agents.learner import Learner, by_feature
-from agents.network import parameters
+from agents.network import Weights, parameters
 from agents.offline import dataset_hashes, datasets_of
 from dsp_gym import __version__
 from dsp_gym.arrays import Floats32

@@ -21,8 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from agents.network import NetworkShape
-from dsp_gym.arrays import Floats32
+from agents.network import NetworkShape, Weights
 from dsp_gym.config.explain import explain
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
@@ -40,7 +39,6 @@ __all__ = [
 SCHEMA = "dsp-gym/policy/1"
 POLICY, WEIGHTS, CONFIG, CARD = "policy.json", "weights.safetensors", "config.yaml", "card.md"
 
-Weights = dict[str, Floats32]
 Range = tuple[float, float]
 
 

@@ -20,7 +20,7 @@ from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.report import number
 from dsp_gym.evaluation.run import PLAN
-from dsp_gym.evaluation.scorecard import Estimate, Scorecard
+from dsp_gym.evaluation.scorecard import IntervalEstimate, Scorecard
 from dsp_gym.evaluation.statistics import mean, ratio_of_means, stratified_bootstrap
 from dsp_gym.pages import page, section, table
 from dsp_gym.policies.config import PolicyConfig
@@ -44,10 +44,10 @@ class Standing:
     rank: int | None  # none: it knows the load
     keeps_slo: bool
     slo_share: float
-    cost: Estimate
-    slo_s: Estimate
-    rescales: Estimate | None  # none: the bound is a cost alone
-    saving: Estimate | None  # none: what could be saved was not computed
+    cost: IntervalEstimate
+    slo_s: IntervalEstimate
+    rescales: IntervalEstimate | None  # none: the bound is a cost alone
+    saving: IntervalEstimate | None  # none: what could be saved was not computed
     by_job: dict[str, tuple[float, float]]  # cost per day, share of the time late
 
 
@@ -84,14 +84,14 @@ def _standing(card: Scorecard, config: BenchmarkConfig, policy: str) -> Standing
     def table(values: Sequence[float]) -> Floats:
         return np.take(np.asarray(values, dtype=np.float64), order)
 
-    def estimate(name: str) -> Estimate | None:
+    def estimate(name: str) -> IntervalEstimate | None:
         if any(name not in cell.metrics for cell in cells):
             return None
         values = table([cell.metrics[name] * per_day for cell in cells])
         interval = stratified_bootstrap(
             values, mean, n=config.bootstrap, confidence=config.confidence
         )
-        return Estimate(value=float(values.mean()), low=interval.low, high=interval.high)
+        return IntervalEstimate(value=float(values.mean()), low=interval.low, high=interval.high)
 
     cost, slo_s = estimate("cost"), estimate("slo_s")
     assert cost is not None  # every row has both, the bound's too
@@ -105,7 +105,7 @@ def _standing(card: Scorecard, config: BenchmarkConfig, policy: str) -> Standing
             share, interval = ratio_of_means(
                 saved, most, n=config.bootstrap, confidence=config.confidence
             )
-            saving = Estimate(value=share, low=interval.low, high=interval.high)
+            saving = IntervalEstimate(value=share, low=interval.low, high=interval.high)
     by_job = {}
     for job in card.jobs:
         mine = [cell.metrics for cell in cells if cell.job == job]
@@ -209,7 +209,7 @@ def _by_job(card: Scorecard, found: Sequence[Standing]) -> tuple[tuple[str, ...]
     return ("policy", *card.jobs), rows
 
 
-def _shown(estimate: Estimate | None, percent: bool = False) -> str:
+def _shown(estimate: IntervalEstimate | None, percent: bool = False) -> str:
     if estimate is None:
         return "–"
     factor, unit = (100, " %") if percent else (1, "")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from dsp_gym.evaluation.scorecard import Estimate, Scorecard, Timeline
+from dsp_gym.evaluation.scorecard import IntervalEstimate, RunTimeline, Scorecard
 from dsp_gym.pages import COLOURS, GREY, INK, Html, figure, svg
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def bars(scorecard: Scorecard, job: str) -> Html:
     with _figure(3.4 * len(BAR_METRICS), 0.7 + 0.34 * len(policies), f"bars {job}") as drawn:
         axes = drawn.subplots(1, len(BAR_METRICS), sharey=True)
         for axis, (metric, title) in zip(axes, BAR_METRICS.items(), strict=True):
-            nothing = Estimate(value=0.0, low=0.0, high=0.0)  # the bound is a cost alone
+            nothing = IntervalEstimate(value=0.0, low=0.0, high=0.0)  # the bound is a cost alone
             found = [scorecard.row(policy, job).metrics.get(metric, nothing) for policy in policies]
             values = [estimate.value for estimate in found]
             # An interval need not hold its estimate, but a whisker must not be negative.
@@ -76,7 +76,7 @@ def timelines(scorecard: Scorecard, job: str) -> Html:
         return svg(drawn, f"rate, cores, memory and latency over time on {job}")
 
 
-def _draw_run(axes: Sequence[Axes], run: Timeline, colour: str) -> None:
+def _draw_run(axes: Sequence[Axes], run: RunTimeline, colour: str) -> None:
     rate, cores, memory, latency = axes
     hours = [t_s / 3600 for t_s in run.t_s]
     rate.plot(hours, run.target_per_s, color=GREY, lw=2.4, label="target")

@@ -13,7 +13,7 @@ from dsp_gym.evaluation import plots
 from dsp_gym.evaluation.scorecard import (
     EPISODE_METRICS,
     Difference,
-    Estimate,
+    IntervalEstimate,
     Scorecard,
     ScorecardRow,
 )
@@ -100,7 +100,7 @@ def summary(
     return Summary(job, ("", *scorecard.policies), tuple(rows))
 
 
-def _estimate(estimate: Estimate | None, interval: bool) -> str:
+def _estimate(estimate: IntervalEstimate | None, interval: bool) -> str:
     if estimate is None:
         return "–"
     if not interval or estimate.low == estimate.high:

@@ -24,7 +24,7 @@ from dsp_gym.control.loop import ControlLoop, Step
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
-from dsp_gym.evaluation.scorecard import Cell, Scorecard, Timeline, score
+from dsp_gym.evaluation.scorecard import RunTimeline, Scorecard, ScorecardCell, score
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.sizing import sized
@@ -107,8 +107,8 @@ class Share:
 class ShareResult:
     """The results of a share."""
 
-    cells: tuple[Cell, ...]
-    timelines: tuple[Timeline, ...]
+    cells: tuple[ScorecardCell, ...]
+    timelines: tuple[RunTimeline, ...]
     possible: Possible | None
 
 
@@ -204,7 +204,7 @@ def entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
     return (*config.policies, Entrant(policy=PLAN, name=PLAN))
 
 
-def _with_bound(cells: list[Cell], runs: _Runs, possible: Possible) -> list[Cell]:
+def _with_bound(cells: list[ScorecardCell], runs: _Runs, possible: Possible) -> list[ScorecardCell]:
     """The cells with what there was to save, and the bound as a policy of its own."""
     found = [
         {"bound": float(bound), "peak": float(peak)}
@@ -323,14 +323,14 @@ def _cell(
     record: _Record,
     guardrails: tuple[str, ...],
     config: BenchmarkConfig,
-) -> Cell:
+) -> ScorecardCell:
     series = {name: values[:, row] for name, values in record.outcome.items()}
     # Summed in the order of time, so that the result does not depend on the batch.
     total = {name: float(np.cumsum(values)[-1]) for name, values in series.items()}
     arrival_per_s = total["arrived"] / total["seconds"]
     changes = load_changes(series["arrived"])
     trips = record.trips[:, row]
-    return Cell(
+    return ScorecardCell(
         policy=label,
         job=runs.specs[runs.job[row]].job,
         load=runs.loads[row].name,
@@ -363,11 +363,11 @@ def _representative(runs: _Runs) -> list[int]:
 
 def _timeline(
     label: str, runs: _Runs, row: int, record: _Record, config: BenchmarkConfig
-) -> Timeline:
+) -> RunTimeline:
     series = {name: values[:, row] for name, values in record.outcome.items()}
     seconds = series["seconds"]
     spec = runs.specs[runs.job[row]]
-    return Timeline(
+    return RunTimeline(
         policy=label,
         job=spec.job,
         load=runs.loads[row].name,

@@ -27,13 +27,13 @@ __all__ = [
     "EPISODE_METRICS",
     "RELATIVE",
     "SCHEMA",
-    "Cell",
+    "ScorecardCell",
     "Difference",
-    "Estimate",
+    "IntervalEstimate",
     "ScorecardRow",
     "Saving",
     "Scorecard",
-    "Timeline",
+    "RunTimeline",
     "score",
 ]
 
@@ -63,7 +63,7 @@ RELATIVE = ("core_h", "gib_h", "cost", "cost_provisioned")
 """Values that are never 0, so that a difference makes sense in per cent."""
 
 
-class Cell(ConfigModel):
+class ScorecardCell(ConfigModel):
     """One policy on one job under one load with one seed."""
 
     policy: str = Field(description="label of the policy")
@@ -80,7 +80,7 @@ class Cell(ConfigModel):
     trips: dict[str, int] = Field(description="interventions by guardrail")
 
 
-class Estimate(ConfigModel):
+class IntervalEstimate(ConfigModel):
     """An interquartile mean over loads and seeds with its bootstrap interval."""
 
     value: float = Field(description="interquartile mean")
@@ -114,7 +114,7 @@ class ScorecardRow(ConfigModel):
 
     policy: str = Field(description="label of the policy")
     job: str = Field(description="name of the job")
-    metrics: dict[str, Estimate] = Field(description="by name, see EPISODE_METRICS")
+    metrics: dict[str, IntervalEstimate] = Field(description="by name, see EPISODE_METRICS")
     trips: dict[str, float] = Field(description="interventions per episode by guardrail, mean")
     differences: dict[str, Difference] = Field(description="against the reference, in units")
     relative: dict[str, Difference] = Field(description="against the reference, as a share of it")
@@ -123,7 +123,7 @@ class ScorecardRow(ConfigModel):
     )
 
 
-class Timeline(ConfigModel):
+class RunTimeline(ConfigModel):
     """One run, decision by decision, as it is drawn."""
 
     policy: str = Field(description="label of the policy")
@@ -151,8 +151,8 @@ class Scorecard(ConfigModel):
     rows: tuple[ScorecardRow, ...] = Field(
         description="one per policy and job, in the benchmark's order"
     )
-    cells: tuple[Cell, ...] = Field(description="every run")
-    timelines: tuple[Timeline, ...] = Field((), description="one run per policy and job")
+    cells: tuple[ScorecardCell, ...] = Field(description="every run")
+    timelines: tuple[RunTimeline, ...] = Field((), description="one run per policy and job")
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ class _Resampling(NamedTuple):
 
 
 def score(
-    cells: Sequence[Cell],
+    cells: Sequence[ScorecardCell],
     *,
     reference: str | None,
     confidence: float,
@@ -259,7 +259,7 @@ def score(
     return tuple(rows)
 
 
-def _tables(cells: Sequence[Cell], policy: str, job: str) -> dict[str, Floats]:
+def _tables(cells: Sequence[ScorecardCell], policy: str, job: str) -> dict[str, Floats]:
     """Every metric of one policy and job as an array of shape (loads, seeds)."""
     by_load: dict[str, list[Mapping[str, float]]] = {}
     for cell in cells:
@@ -272,7 +272,7 @@ def _tables(cells: Sequence[Cell], policy: str, job: str) -> dict[str, Floats]:
     }
 
 
-def _saving(cells: Sequence[Cell], how: _Resampling) -> Saving | None:
+def _saving(cells: Sequence[ScorecardCell], how: _Resampling) -> Saving | None:
     saved: dict[str, list[tuple[float, float]]] = {}
     for cell in cells:
         if cell.bound is None or cell.peak is None:
@@ -288,10 +288,10 @@ def _saving(cells: Sequence[Cell], how: _Resampling) -> Saving | None:
     return Saving(share=share, low=interval.low, high=interval.high)
 
 
-def _estimate(scores: Floats, how: _Resampling) -> Estimate:
+def _estimate(scores: Floats, how: _Resampling) -> IntervalEstimate:
     interval = stratified_bootstrap(scores, interquartile_mean, n=how.n, confidence=how.confidence)
     value = float(interquartile_mean(scores.reshape(-1)))
-    return Estimate(value=value, low=interval.low, high=interval.high)
+    return IntervalEstimate(value=value, low=interval.low, high=interval.high)
 
 
 def _differences(
@@ -328,6 +328,6 @@ def _differences(
     return differences
 
 
-def _mean_trips(cells: Sequence[Cell]) -> dict[str, float]:
+def _mean_trips(cells: Sequence[ScorecardCell]) -> dict[str, float]:
     names = sorted({name for cell in cells for name in cell.trips})
     return {name: sum(cell.trips.get(name, 0) for cell in cells) / len(cells) for name in names}

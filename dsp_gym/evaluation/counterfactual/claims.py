@@ -17,7 +17,7 @@ from pydantic import Field
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.evaluation.counterfactual.course import Course, Decided
+from dsp_gym.evaluation.counterfactual.course import Decided, ObservedRun
 from dsp_gym.evaluation.counterfactual.forward import Predicted
 
 __all__ = [
@@ -146,7 +146,9 @@ def figures_of(parts: Sequence[Predicted]) -> dict[str, Floats]:
     }
 
 
-def model_error(course: Course, slices: Sequence[slice], parts: Sequence[Predicted]) -> ModelError:
+def model_error(
+    course: ObservedRun, slices: Sequence[slice], parts: Sequence[Predicted]
+) -> ModelError:
     """The model's error on the observed run.
 
     Args:
@@ -183,7 +185,7 @@ def claim_of(
     error: ModelError,
     trust: Trust,
     decided: Decided | None,
-    course: Course,
+    course: ObservedRun,
 ) -> Claim:
     """Makes the claim about one policy; without figures if the model is not trusted.
 
@@ -215,7 +217,7 @@ def claim_of(
     )
 
 
-def decision_agreement(course: Course, decided: Decided | None) -> tuple[float, float]:
+def decision_agreement(course: ObservedRun, decided: Decided | None) -> tuple[float, float]:
     """How often a policy's decision equals the deployed configuration.
 
     Returns:

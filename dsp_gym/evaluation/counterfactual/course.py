@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.snapshot import Status
+from dsp_gym.records.base import Body
 from dsp_gym.records.journal import Entry, read
 
-__all__ = ["Course", "Decided", "read_course"]
+__all__ = ["ObservedRun", "Decided", "read_course"]
 
 
 _UP = (Status.RUNNING.name, Status.SAVEPOINTING.name)
@@ -47,7 +47,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ObservedRun:
     """One job over K decision slots."""
 
     job: str
@@ -128,7 +128,7 @@ class Course:
         return [part for part in found if part.stop - part.start >= least]
 
 
-def read_course(folder: str | Path, job: str | None = None) -> Course:
+def read_course(folder: str | Path, job: str | None = None) -> ObservedRun:
     """The course of one job from a journal.
 
     Args:
@@ -157,10 +157,6 @@ def read_course(folder: str | Path, job: str | None = None) -> Course:
     return _course(job or jobs[0], [e for e in entries if e.job == (job or jobs[0])])
 
 
-Body = Mapping[str, Any]
-"""The body of a journal's entry; its fields depend on the kind."""
-
-
 @dataclass(slots=True)
 class _Slot:
     seen: Body
@@ -168,7 +164,7 @@ class _Slot:
     outcome: Body
 
 
-def _course(job: str, entries: Sequence[Entry]) -> Course:
+def _course(job: str, entries: Sequence[Entry]) -> ObservedRun:
     slots: list[_Slot] = []
     failures: dict[str, Counter[str]] = {}
     held = 0
@@ -201,7 +197,7 @@ def _course(job: str, entries: Sequence[Entry]) -> Course:
     slots, t_s = [slots[i] for i in order], t_s[order]
     steps = np.diff(t_s)
     policies = list(dict.fromkeys(name for slot in slots for name in slot.decisions))
-    return Course(
+    return ObservedRun(
         job=job,
         vertices=names,
         t_s=t_s,

@@ -24,7 +24,7 @@ from dsp_gym.evaluation.counterfactual.claims import (
     figures_of,
     model_error,
 )
-from dsp_gym.evaluation.counterfactual.course import Course, read_course
+from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
 from dsp_gym.evaluation.counterfactual.forward import IncumbentReplay, Predicted, forward
 from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_observed_outages
 from dsp_gym.evaluation.counterfactual.verdict import Verdict, judge
@@ -178,7 +178,7 @@ def evaluate_journal(
     )
 
 
-def _configured(course: Course, journal: str | Path) -> RunConfig:
+def _configured(course: ObservedRun, journal: str | Path) -> RunConfig:
     from dsp_gym.config.files import parse
 
     if course.configuration is None:
@@ -191,7 +191,7 @@ def _configured(course: Course, journal: str | Path) -> RunConfig:
 
 
 def _predicted(
-    name: str, spec: JobSpec, config: RunConfig, course: Course, part: slice, seeds: int
+    name: str, spec: JobSpec, config: RunConfig, course: ObservedRun, part: slice, seeds: int
 ) -> Predicted:
     if name == INCUMBENT:
         followed = IncumbentReplay(course, part, observed_outages_s(course, spec))
@@ -216,7 +216,9 @@ def _with_regret(claims: Sequence[Claim]) -> tuple[Claim, ...]:
     )
 
 
-def _line(course: Course, parts: Sequence[slice], predicted: dict[str, list[Predicted]]) -> Line:
+def _line(
+    course: ObservedRun, parts: Sequence[slice], predicted: dict[str, list[Predicted]]
+) -> Line:
     rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
     step = max(1, len(rows) // 600)  # as many points as a plot can show
     shown = rows[::step]

@@ -10,7 +10,7 @@ import numpy as np
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.loop import ControlLoop
-from dsp_gym.evaluation.counterfactual.course import Course
+from dsp_gym.evaluation.counterfactual.course import ObservedRun
 from dsp_gym.evaluation.counterfactual.measured import MeasuredJobs
 from dsp_gym.evaluation.counterfactual.rescales import down_share
 from dsp_gym.job.spec import JobSpec
@@ -53,7 +53,7 @@ class IncumbentReplay:
     """
 
     def __init__(
-        self, course: Course, part: slice, outages_s: Mapping[int, float] | None = None
+        self, course: ObservedRun, part: slice, outages_s: Mapping[int, float] | None = None
     ) -> None:
         self.name = "incumbent"
         last = len(course) - 1
@@ -90,7 +90,7 @@ class IncumbentReplay:
 
 def forward(
     spec: JobSpec,
-    course: Course,
+    course: ObservedRun,
     part: slice,
     policy: Policy,
     guardrails: Guardrail | None,
@@ -152,7 +152,7 @@ def forward(
 
 
 def _started(
-    spec: JobSpec, course: Course, part: slice, window: WindowConfig, seeds: int
+    spec: JobSpec, course: ObservedRun, part: slice, window: WindowConfig, seeds: int
 ) -> SimulatedJobs:
     """The model where the stretch begins: as long up as the job was, with the backlog it had."""
     measurement = Measurement(window_s=window.window_s, stabilization_s=window.stabilization_s)
@@ -178,23 +178,23 @@ def _started(
     return jobs
 
 
-def _up_s(course: Course, first: int) -> int:
+def _up_s(course: ObservedRun, first: int) -> int:
     """Whole seconds the job had been up, as far as it matters: caches and windows fill."""
     up_s = course.t_s[first] - course.running_since_s[first]
     return WARM_UP_S if np.isnan(up_s) else int(np.clip(round(up_s), 0, WARM_UP_S))
 
 
-def _age_s(course: Course, first: int, up_s: int) -> int:
+def _age_s(course: ObservedRun, first: int, up_s: int) -> int:
     """Whole seconds since the backlog was sampled that the first decision saw."""
     return min(up_s, round(float(course.age_s[max(0, first - 1)])))
 
 
-def _columns(course: Course, spec: JobSpec) -> list[int]:
+def _columns(course: ObservedRun, spec: JobSpec) -> list[int]:
     """Where the model's vertices stand in what was observed; both have the same ones."""
     return [course.vertices.index(vertex.name) for vertex in spec.topological_order()]
 
 
-def arrival_rates(course: Course, part: slice, before_s: int) -> Floats:
+def arrival_rates(course: ObservedRun, part: slice, before_s: int) -> Floats:
     """Reconstructs the offered load from `before_s` seconds before a stretch to its end.
 
     Known is how many arrived from sample to sample; where a journal does not tell, from the newest
@@ -221,7 +221,7 @@ def arrival_rates(course: Course, part: slice, before_s: int) -> Floats:
     return np.diff(np.interp(np.arange(-before_s, ends[-1] + 1), edges, arrived))
 
 
-def slot_ends_s(course: Course, part: slice) -> Ints:
+def slot_ends_s(course: ObservedRun, part: slice) -> Ints:
     """The end of each interval of a stretch, whole seconds after its first decision, (K,)."""
     first, last = course.t_s[part.start], part.stop - 1
     ends = course.t_s[part.start + 1 : part.stop + 1] - first
@@ -230,7 +230,7 @@ def slot_ends_s(course: Course, part: slice) -> Ints:
     return np.maximum.accumulate(np.round(ends).astype(np.int64))
 
 
-def _counted(course: Course, k: int) -> Floats:
+def _counted(course: ObservedRun, k: int) -> Floats:
     """When how many records had arrived in one interval, (N, 2)."""
     if len(course.arrivals[k]) > 1:
         return course.arrivals[k]

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from dsp_gym.evaluation.counterfactual.course import Course
+from dsp_gym.evaluation.counterfactual.course import ObservedRun
 from dsp_gym.job.spec import JobSpec
 
 __all__ = ["down_share", "observed_outages_s", "with_observed_outages"]
 
 
-def observed_outages_s(course: Course, spec: JobSpec) -> dict[int, float]:
+def observed_outages_s(course: ObservedRun, spec: JobSpec) -> dict[int, float]:
     """Measures how long the log was not read in each observed rescale, restore excluded.
 
     By the slot whose decision asked for it. A job that is stopped with a savepoint reads no more
@@ -29,7 +29,7 @@ def observed_outages_s(course: Course, spec: JobSpec) -> dict[int, float]:
     return found
 
 
-def down_share(course: Course) -> float | None:
+def down_share(course: ObservedRun) -> float | None:
     """Measures which part of the rescales the job was down; the rest is savepoints.
 
     While it is asked to stop, what is in its buffers still gets through.
@@ -43,7 +43,7 @@ def down_share(course: Course) -> float | None:
     return float(times[:, 1].sum() / times.sum()) if times.sum() > 0 else 1.0
 
 
-def _rescales(course: Course) -> Iterator[tuple[int, float, float]]:
+def _rescales(course: ObservedRun) -> Iterator[tuple[int, float, float]]:
     """The slot in which each was asked for, seconds of its savepoint, and of its outage."""
     for before, after in pairwise(np.flatnonzero(course.up).tolist()):
         changed = np.any(course.parallelism[after] != course.parallelism[before]) or np.any(
@@ -56,7 +56,7 @@ def _rescales(course: Course) -> Iterator[tuple[int, float, float]]:
             yield before, float(stopping_s), float(course.outage_s[after])
 
 
-def with_observed_outages(spec: JobSpec, course: Course) -> JobSpec:
+def with_observed_outages(spec: JobSpec, course: ObservedRun) -> JobSpec:
     """Replaces the job's outages by the observed ones, if there are any.
 
     Every policy's rescales are drawn from them: how long this cluster takes to bring the job back

@@ -7,7 +7,7 @@ from typing import Literal
 
 from dsp_gym.control.gate import GateConfig
 from dsp_gym.evaluation.counterfactual.claims import Claim, ModelError, Trust
-from dsp_gym.evaluation.counterfactual.course import Course
+from dsp_gym.evaluation.counterfactual.course import ObservedRun
 
 __all__ = ["Reason", "Verdict", "judge", "lateness_text", "saving_text"]
 
@@ -35,7 +35,7 @@ class Verdict:
 
 
 def judge(
-    course: Course, found: Claim, error: ModelError, gate: GateConfig, trust: Trust
+    course: ObservedRun, found: Claim, error: ModelError, gate: GateConfig, trust: Trust
 ) -> Verdict:
     """Judges one policy: promote if every condition holds, reject if the evidence is bad.
 
@@ -73,7 +73,7 @@ def _at_least(subject: str, value: float, bound: float, words: str) -> Reason:
     return Reason(subject, holds, False, text)
 
 
-def _guard(course: Course, found: Claim, gate: GateConfig) -> Reason:
+def _guard(course: ObservedRun, found: Claim, gate: GateConfig) -> Reason:
     per_day = sum(found.trips.values()) / max(course.days, 1e-9)
     holds = per_day <= gate.max_guard_trips_per_day
     most = max(found.trips, key=lambda name: found.trips[name], default=None)

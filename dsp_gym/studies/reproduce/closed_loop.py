@@ -18,9 +18,9 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["Scaling", "ClosedLoopRun", "can_lose", "closed_loop"]
+__all__ = ["TasksAndLevels", "ClosedLoopRun", "can_lose", "closed_loop"]
 
-Scaling = dict[str, tuple[int, int]]
+TasksAndLevels = dict[str, tuple[int, int]]
 """Parallelism and memory level by vertex, sources left out."""
 
 
@@ -28,7 +28,7 @@ Scaling = dict[str, tuple[int, int]]
 class ClosedLoopRun:
     """The course of a run: every configuration, and when it was first observed running."""
 
-    path: tuple[tuple[float, Scaling], ...]
+    path: tuple[tuple[float, TasksAndLevels], ...]
     sustained: float  # processed over offered in the last ten minutes
 
     @property
@@ -37,11 +37,11 @@ class ClosedLoopRun:
         return len(self.path) - 1
 
     @property
-    def final(self) -> Scaling:
+    def final(self) -> TasksAndLevels:
         """The configuration at the end."""
         return self.path[-1][1]
 
-    def at(self, t_s: float) -> Scaling:
+    def at(self, t_s: float) -> TasksAndLevels:
         """The running configuration at a time."""
         return [configuration for since, configuration in self.path if since <= t_s][-1]
 
@@ -87,7 +87,7 @@ def closed_loop(
     loop = ControlLoop(jobs, make(policy), None, interval_s)
     loop.reset(seeds)
     scaled = [v for v, name in enumerate(names) if spec.vertex(name).kind != "source"]
-    path: list[tuple[float, Scaling]] = []
+    path: list[tuple[float, TasksAndLevels]] = []
     outcomes: list[Outcome] = []
     for _ in range(len(rates_per_s) // interval_s):
         step = loop.step()
@@ -105,7 +105,7 @@ def closed_loop(
     return ClosedLoopRun(tuple(path), processed / offered)
 
 
-def can_lose(spec: JobSpec, configuration: Scaling, rate_per_s: float, tasks: int) -> bool:
+def can_lose(spec: JobSpec, configuration: TasksAndLevels, rate_per_s: float, tasks: int) -> bool:
     """Whether some vertex could do with that many tasks less at this load."""
     parallelism = {name: p for name, (p, _) in configuration.items()}
     levels = {name: level for name, (_, level) in configuration.items()}

@@ -9,7 +9,7 @@ import numpy as np
 from dsp_gym.job.catalog import load_job
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.studies.reproduce.check import Check
-from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, Scaling, closed_loop
+from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, TasksAndLevels, closed_loop
 from dsp_gym.studies.reproduce.ds2 import instrumented
 
 __all__ = ["dhalion_word_count"]
@@ -99,7 +99,7 @@ def most_moved(run: ClosedLoopRun) -> int:
     return max((_moved(before, after) for (_, before), (_, after) in pairs), default=0)
 
 
-def _moved(before: Scaling, after: Scaling) -> int:
+def _moved(before: TasksAndLevels, after: TasksAndLevels) -> int:
     return sum(before[name] != after[name] for name in after)
 
 

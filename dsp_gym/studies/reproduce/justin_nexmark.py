@@ -17,7 +17,7 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import resolve
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 from dsp_gym.studies.reproduce.check import Check
-from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, Scaling, closed_loop
+from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, TasksAndLevels, closed_loop
 
 __all__ = ["justin_nexmark"]
 
@@ -164,7 +164,7 @@ def _levels(query: str, policy: str, run: ClosedLoopRun, published: PublishedQue
     )
 
 
-def _resources(spec: JobSpec, configuration: Scaling) -> Resources:
+def _resources(spec: JobSpec, configuration: TasksAndLevels) -> Resources:
     return requested(
         spec,
         {name: tasks for name, (tasks, _) in configuration.items()},
@@ -172,7 +172,7 @@ def _resources(spec: JobSpec, configuration: Scaling) -> Resources:
     )
 
 
-def _saved(spec: JobSpec, ds2: Scaling, justin: Scaling) -> dict[str, float]:
+def _saved(spec: JobSpec, ds2: TasksAndLevels, justin: TasksAndLevels) -> dict[str, float]:
     before, after = _resources(spec, ds2), _resources(spec, justin)
     return {
         "memory": 100 * (1 - after.memory_mib / before.memory_mib),

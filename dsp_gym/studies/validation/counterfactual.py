@@ -34,7 +34,7 @@ from dsp_gym.control.modes import RollBackConfig, SeatConfig
 from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
-from dsp_gym.evaluation.counterfactual.course import Course, read_course
+from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
@@ -179,7 +179,7 @@ def _relative(pair: tuple[float, float]) -> float:
     return abs(predicted - observed) / max(observed, 1e-9)
 
 
-def _cost_per_h(course: Course) -> float:
+def _cost_per_h(course: ObservedRun) -> float:
     """What ran, in money per hour of the stretches that a scorecard looks at."""
     rows = np.concatenate([np.arange(part.start, part.stop) for part in course.segments()])
     seconds = course.outcome["seconds"][rows].sum()

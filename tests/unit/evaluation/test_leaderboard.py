@@ -15,7 +15,7 @@ from dsp_gym.evaluation.leaderboard import (
     tuned_on,
     with_everyone,
 )
-from dsp_gym.evaluation.scorecard import Cell, Scorecard, score
+from dsp_gym.evaluation.scorecard import Scorecard, ScorecardCell, score
 from dsp_gym.evaluation.tuning.result import write_policy
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import installed
@@ -41,7 +41,7 @@ def card(costs: dict[str, list[float]], late: dict[str, float]) -> Scorecard:
             if policy != "bound":
                 metrics["rescales"] = 3.0
             cells.append(
-                Cell(policy=policy, job=job, load="day", seed=seed, metrics=metrics,
+                ScorecardCell(policy=policy, job=job, load="day", seed=seed, metrics=metrics,
                      bound=2.0, peak=10.0, trips={})
             )  # fmt: skip
     return Scorecard(

@@ -8,14 +8,21 @@ import pytest
 
 from dsp_gym.errors import MissingExtraError, StorageError
 from dsp_gym.evaluation.report import number, render_html, summary, write_report
-from dsp_gym.evaluation.scorecard import EPISODE_METRICS, Cell, Saving, Scorecard, Timeline, score
+from dsp_gym.evaluation.scorecard import (
+    EPISODE_METRICS,
+    RunTimeline,
+    Saving,
+    Scorecard,
+    ScorecardCell,
+    score,
+)
 
 pytest.importorskip("matplotlib", reason="figures need the extra 'train'")
 
 
 def card(*, job: str = "q11", description: str = "A test") -> Scorecard:
     cells = [
-        Cell(
+        ScorecardCell(
             policy=policy,
             job=job,
             load="calm",
@@ -27,7 +34,7 @@ def card(*, job: str = "q11", description: str = "A test") -> Scorecard:
         for seed in range(3)
     ]
     timelines = [
-        Timeline(
+        RunTimeline(
             policy=policy, job=job, load="calm", seed=0, t_s=(60.0, 120.0),
             target_per_s=(100.0, 120.0), rate_per_s=(90.0, 130.0), cores=(3.0, 4.0),
             memory_mib=(900.0, 1200.0), latency_p95_s=(0.0, 3.0), slo_latency_s=2.0,

@@ -9,15 +9,17 @@ import pytest
 
 from dsp_gym.errors import SchemaError
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
-from dsp_gym.evaluation.scorecard import EPISODE_METRICS, RELATIVE, Cell, Scorecard, score
+from dsp_gym.evaluation.scorecard import EPISODE_METRICS, RELATIVE, Scorecard, ScorecardCell, score
 
 
 def cell(policy: str, load: str, seed: int, *, job: str = "q11", trips=None, **metrics: float):
     values = dict.fromkeys(EPISODE_METRICS, 1.0) | metrics
-    return Cell(policy=policy, job=job, load=load, seed=seed, metrics=values, trips=trips or {})
+    return ScorecardCell(
+        policy=policy, job=job, load=load, seed=seed, metrics=values, trips=trips or {}
+    )
 
 
-def scorecard(cells: list[Cell]) -> Scorecard:
+def scorecard(cells: list[ScorecardCell]) -> Scorecard:
     rows = score(cells, reference="ds2", confidence=0.9, resamples=200)
     return Scorecard(
         reference="ds2", config={"seeds": 2}, versions={"dsp-gym": "1"}, rows=rows,
@@ -25,7 +27,7 @@ def scorecard(cells: list[Cell]) -> Scorecard:
     )  # fmt: skip
 
 
-def pair(difference: float = -2.0) -> list[Cell]:
+def pair(difference: float = -2.0) -> list[ScorecardCell]:
     """Two policies on two loads of very different cost, one always cheaper by the same amount."""
     return [
         cell(policy, load, seed, cost=base + seed + (difference if policy == "ours" else 0.0))
@@ -148,7 +150,7 @@ def test_what_a_restarting_job_still_shows_is_not_what_was_kept():
     assert overshoot([0, 3], rescales, subtasks) == 1.0
 
 
-def with_saving(policy: str, load: str, seed: int, cost: float, **given: float) -> Cell:
+def with_saving(policy: str, load: str, seed: int, cost: float, **given: float) -> ScorecardCell:
     known = {"bound": 2.0, "peak": 10.0} | given
     return cell(policy, load, seed, cost=cost).model_copy(update=known)
 
@@ -181,7 +183,7 @@ def test_where_nothing_can_be_saved_there_is_no_share():
 
 
 def test_the_bound_is_a_row_that_knows_its_cost_alone():
-    least = Cell(
+    least = ScorecardCell(
         policy="bound", job="q11", load="calm", seed=0, trips={}, bound=2.0, peak=10.0,
         metrics={"cost": 2.0, "slo_s": 0.0, "slo_share": 0.0},
     )  # fmt: skip

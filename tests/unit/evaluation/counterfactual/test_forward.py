@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsp_gym.evaluation.counterfactual.course import OUTCOMES, Course
+from dsp_gym.evaluation.counterfactual.course import OUTCOMES, ObservedRun
 from dsp_gym.evaluation.counterfactual.forward import IncumbentReplay, arrival_rates, forward
 from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_observed_outages
 from dsp_gym.metrics.window import WindowConfig
@@ -19,7 +19,7 @@ WINDOW = WindowConfig(window_s=30, stabilization_s=10)
 SLOTS, INTERVAL_S = 12, 30.0
 
 
-def course(**changed) -> Course:
+def course(**changed) -> ObservedRun:
     """A quiet hour of the line: 500 records/s, one task of the map, nothing waits."""
     t_s = 1000.0 + INTERVAL_S * np.arange(SLOTS)
     outcome = {name: np.zeros(SLOTS) for name in OUTCOMES}
@@ -29,7 +29,7 @@ def course(**changed) -> Course:
         "latency_p95_s": np.full(SLOTS, 0.1),
         "cost": np.full(SLOTS, 1.0),
     }
-    whole = Course(
+    whole = ObservedRun(
         job="line", vertices=("source", "map", "sink"), t_s=t_s, up=np.full(SLOTS, True),
         parallelism=np.tile([4, 1, 1], (SLOTS, 1)), memory_level=np.full((SLOTS, 3), -1),
         running_since_s=np.full(SLOTS, 0.0), outage_s=np.full(SLOTS, np.nan),
@@ -40,7 +40,7 @@ def course(**changed) -> Course:
     return replace(whole, **changed)
 
 
-def rescaled_at(slot: int, outage_s: float, **changed) -> Course:
+def rescaled_at(slot: int, outage_s: float, **changed) -> ObservedRun:
     """From a slot on the map has two tasks, after an outage that began with the slot before."""
     parallelism = np.tile([4, 1, 1], (SLOTS, 1))
     parallelism[slot:, 1] = 2
@@ -49,7 +49,7 @@ def rescaled_at(slot: int, outage_s: float, **changed) -> Course:
     return course(parallelism=parallelism, running_since_s=since_s, outage_s=outages, **changed)
 
 
-def whole(found: Course) -> slice:
+def whole(found: ObservedRun) -> slice:
     (part,) = found.segments()
     return part
 
