@@ -33,8 +33,8 @@ class KubernetesEnvPlace(KubernetesPlace):
     )
     apply: bool = Field(
         False,
-        description="whether actions reach the job; false: they are noted, as in shadow mode, with "
-        "an account that can only read",
+        description="whether actions reach the job; false: nothing is asked of it, as in shadow "
+        "mode, and the account must only read",
     )
 
 
