@@ -29,7 +29,6 @@ class JobFacts(NamedTuple):
     partitions: Ints  # (K, V) of a source, 0 = unknown
     stateful: Ints  # (K, V) 0 or 1
     levels: Ints  # (K,)
-    start_level: Ints  # (K, V)
     subtask_mib: Floats  # (K, L + 1) heap + network + managed by level + 1
     has_log: Ints  # (K,)
     slo_s: Floats  # (K,)
