@@ -22,6 +22,7 @@ from dsp_gym.config.files import parse
 from dsp_gym.config.kinds import model_of
 from dsp_gym.loads.splits import LoadSet
 from dsp_gym.studies.reproduce.registry import data_folder
+from tests.browser import BROWSER, Browser
 from tests.guides import needs_edit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -246,19 +247,43 @@ def test_every_command_they_name_is_there():
             assert known & {first, f"{first} {second}"}, (page.name, first, second)
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site, built as `make docs` builds it; a warning fails it."""
     pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("site")
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    page = (tmp_path / "site" / "index.html").read_text("utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(site):
+    page = (site / "index.html").read_text("utf-8")
     assert not re.search(r'(?:src|href)="https?://[^"]*\.(?:js|css|woff2?)', page)
     assert "fonts.googleapis.com" not in page
-    rendered = (tmp_path / "site" / "api" / "loop" / "index.html").read_text("utf-8")
+    rendered = (site / "api" / "loop" / "index.html").read_text("utf-8")
     assert 'id="dsp_gym.loop.decision.GuardedDecision"' in rendered
+
+
+@pytest.mark.slow
+@BROWSER
+def test_pages_fit_any_width_and_fetch_nothing_from_elsewhere(site):
+    asked: list[str] = []
+    with Browser() as browser:
+        browser.page.on("request", lambda request: asked.append(request.url))
+        for page in ("index", "leaderboard/index", "reference/config-experiments/index"):
+            for width in (400, 1300):
+                browser.page.set_viewport_size({"width": width, "height": 900})
+                browser.open(f"file://{site}/{page}.html")
+                browser.wait_for("article h1")
+                wide = browser.run("document.documentElement.scrollWidth")
+                assert wide <= width, (page, width, wide)
+    assert asked
+    assert not [url for url in asked if not url.startswith(("file:", "about:", "data:", "blob:"))]
