@@ -6,7 +6,7 @@ inside the environment, goes to the jobs, and what came of it becomes the reward
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple, TypedDict
+from typing import ClassVar, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -177,7 +177,7 @@ class EnvCore:
         missing = self.vertices - self.topology.max_vertices
         return np.pad(nearest, ((0, 0), (0, 2 * missing)))
 
-    def info(self, step: BatchStep, job: int) -> dict[str, Any]:
+    def info(self, step: BatchStep, job: int) -> dict[str, object]:
         """What one step tells about one job beside observation and reward."""
         return {
             "reward_terms": {n: float(v[job]) for n, v in step.terms.items()},

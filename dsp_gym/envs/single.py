@@ -84,8 +84,8 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             self._spec.nondeterministic = True
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Observation, dict[str, object]]:
         """Begin an episode; with a seed, the first of the stream of that seed."""
         super().reset(seed=seed)
         if seed is not None:
@@ -93,7 +93,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         observation = self.batch.reset()[0]
         return observation, {"load": self.batch.load_labels[0], "action_mask": self.action_masks()}
 
-    def step(self, action: Ints) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Ints) -> tuple[Observation, float, bool, bool, dict[str, object]]:
         """One decision; the job then runs for one interval.
 
         Returns:
@@ -117,11 +117,11 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         """Valid actions, (V * 10,), as sb3-contrib's MaskablePPO asks for them."""
         return np.asarray(self.batch.action_masks()[0])
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, object]:
         """Everything the future depends on, for what-if questions; of a simulated job only."""
         return self._simulated().save()
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: dict[str, object]) -> None:
         """Go on from `get_state()`."""
         self._simulated().load(state)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -45,7 +45,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         self,
         num_envs: int = 1,
         job: str | None = None,
-        config: str | Path | dict[str, Any] | None = None,
+        config: str | Path | dict[str, object] | None = None,
         backend: str = "simulated",
         split: SplitName = "train",
         guardrails: str | None = None,
@@ -75,10 +75,10 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         self,
         *,
         seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> tuple[Observation, dict[str, Any]]:
+        options: dict[str, object] | None = None,
+    ) -> tuple[Observation, dict[str, object]]:
         """Begin an episode everywhere, or where `options["reset_mask"]` is True."""
-        mask = None if options is None else options.get("reset_mask")
+        mask = cast(Bools | None, None if options is None else options.get("reset_mask"))
         if seed is not None:
             seeds = seed + np.arange(self.num_envs) if isinstance(seed, int | np.integer) else seed
             given = np.array([one is not None for one in seeds])
@@ -89,7 +89,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
 
     def step(  # type: ignore[override]  # Gymnasium types done flags by the rewards' array type
         self, actions: Ints
-    ) -> tuple[Observation, Floats, Bools, Bools, dict[str, Any]]:
+    ) -> tuple[Observation, Floats, Bools, Bools, dict[str, object]]:
         """One decision of every job."""
         step = self.batch.step(np.asarray(actions, dtype=np.int64))
         info = self._info(step)
@@ -104,7 +104,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         """Valid actions, (num_envs, V * 10)."""
         return self.batch.action_masks()
 
-    def _info(self, step: BatchStep) -> dict[str, Any]:
+    def _info(self, step: BatchStep) -> dict[str, object]:
         changed = np.empty(self.num_envs, dtype=object)
         changed[:] = self._unchanged
         for job, records in interventions(step.guarded).items():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dsp_gym.arrays import Bools, Ints
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.config import files
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, SchemaError
@@ -227,7 +226,7 @@ class KnowsItsTraining(Protocol):
     def training_box(self) -> Mapping[str, tuple[float, float]]:
         """Lowest and highest value by feature."""
 
-    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[Any]]:
+    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, Floats | Floats32]:
         """The same features of a snapshot."""
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from dsp_gym.arrays import Bools, Ints
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import MetricsError, did_you_mean
 from dsp_gym.guardrails.restriction import Restriction, hold
@@ -20,7 +19,7 @@ from dsp_gym.loop.topology import Topology
 __all__ = ["Features", "OutOfDistribution", "OutOfDistributionConfig", "quantile_box"]
 
 
-Features = Callable[[MetricsSnapshot], Mapping[str, NDArray[Any]]]
+Features = Callable[[MetricsSnapshot], Mapping[str, Floats | Floats32]]
 """Features by name from a snapshot, (J,) or (J, V); unknown is NaN."""
 
 
@@ -122,7 +121,7 @@ class OutOfDistribution(Restriction):
 
 
 def quantile_box(
-    samples: Mapping[str, NDArray[Any]], tail: float = 0.001, widen: float = 0.1
+    samples: Mapping[str, Floats | Floats32], tail: float = 0.001, widen: float = 0.1
 ) -> dict[str, tuple[float, float]]:
     """Bounds by feature that hold all but the tails of the samples, widened by a share.
 
