@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-__all__ = ["JSON_OPTION", "TRACK_OPTION", "plain", "print_json", "print_table"]
+__all__ = ["JSON_OPTION", "TRACK_OPTION", "counted", "plain", "print_json", "print_table"]
 
 JSON_OPTION = typer.Option("--json", help="Print JSON instead of a table.")
 """Use as ``as_json: Annotated[bool, JSON_OPTION] = False``."""
@@ -53,6 +53,17 @@ def plain(value: Any) -> Any:
     if isinstance(value, Iterable):
         return [plain(item) for item in value]
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is one.
+
+    >>> counted(1, "job"), counted(2, "policy"), counted(0, "run")
+    ('1 job', '2 policies', '0 runs')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"
 
 
 def print_table(

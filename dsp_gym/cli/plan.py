@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _print(found: CapacityPlan) -> None:
     typer.echo(
         f"\nAsked for {found.planned_per_s:,.6g}/s; {found.slots} slots sustain "
         f"{found.predicted_per_s:,.6g}/s by the {found.model['form']} model, learned from "
-        f"{len(found.measured)} trials with {low} to {high} slots "
+        f"{counted(len(found.measured), 'trial')} with {low} to {high} slots "
         f"({found.effort['testbed_s'] / 60:.0f} min of the testbed)."
     )
 

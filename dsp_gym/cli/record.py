@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.backends.flink.recording.plan import RecordConfig
@@ -119,7 +119,7 @@ def _show_plan(config: RecordConfig, spec: JobSpec, as_json: bool) -> None:
         return
     columns = ["run", "configuration", "load", "rate_per_s"]
     print_table(columns, [[row[c] for c in columns] for row in rows], right=["rate_per_s"])
-    typer.echo(f"\n{len(runs)} runs, about {_duration(total_s)}.")
+    typer.echo(f"\n{counted(len(runs), 'run')}, about {_duration(total_s)}.")
 
 
 def _show_recording(recording: Recording, as_json: bool) -> None:

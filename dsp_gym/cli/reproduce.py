@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
 
 __all__ = ["register"]
 
@@ -70,6 +70,8 @@ def reproduce(
         )
         failed = sum(check.failed for check in checks)
         skipped = sum(check.passed is None for check in checks)
-        typer.echo(f"{len(checks)} checks, {failed} failed, {skipped} reported or skipped")
+        typer.echo(
+            f"{counted(len(checks), 'check')}, {failed} failed, {skipped} reported or skipped"
+        )
     if any(check.failed for check in checks):
         raise typer.Exit(1)

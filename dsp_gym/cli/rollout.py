@@ -11,7 +11,7 @@ import typer
 
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.engines import ENGINE_OPTION, MASTER_OPTION, SETTING_OPTION, spark_engine
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.datasets.rollouts.format import RolloutManifest
@@ -79,7 +79,7 @@ def rollout(
         return
     columns = tuple(summary[0])
     print_table(columns, [tuple(row.values()) for row in summary], right=columns[2:])
-    typer.echo(f"\n{len(manifest.cells)} episodes in {folder}")
+    typer.echo(f"\n{counted(len(manifest.cells), 'episode')} in {folder}")
 
 
 def _summary(manifest: RolloutManifest) -> list[dict[str, str | int]]:

@@ -182,7 +182,9 @@ def _print(rows: list[dict[str, Any]], scorecard: Scorecard) -> None:
         ],
         right=["t, s", "target/s", "rate/s", "p95, s", "pending"],
     )
-    typer.echo("* rescaled\n")
+    typer.echo(
+        "configuration: vertex=tasks@memory level, no level without managed memory; * rescaled\n"
+    )
     metrics = scorecard.cells[0].metrics
     print_table(
         ["", "value"],

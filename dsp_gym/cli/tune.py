@@ -11,7 +11,7 @@ import typer
 
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.evaluate import DEFAULT_STORE, read_config
-from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
+from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, counted, print_json, print_table
 from dsp_gym.cli.progress import long_bar
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _show(job: _Job, best: BestTrial, config: str) -> None:
     ]
     print_table(["", *names], rows, title=f"{job.label} on training loads", right=names)
     if best.is_default:
-        typer.echo(f"\nNothing better than the default in {best.trials} trials.")
+        typer.echo(f"\nNothing better than the default in {counted(best.trials, 'trial')}.")
     if best.score.excess > 0:
         typer.echo("No parameters kept within the bound on SLO violations; these came nearest.")
     typer.echo(f"\nwritten  {job.file}")

@@ -45,6 +45,7 @@ def test_the_table_is_readable_and_the_csv_is_complete():
     table = run("nexmark-q11", "--duration", "3m")
     assert table.exit_code == 0
     assert "bids=1@0 session=1@0 sink=1@0" in table.stdout
+    assert "vertex=tasks@memory level, no level without managed memory" in table.stdout
     assert "SLO seconds" in table.stdout
     lines = list(
         csv.DictReader(io.StringIO(run("nexmark-q11", "--duration", "3m", "--csv").stdout))
