@@ -48,7 +48,11 @@ def targets(
 
 
 def masks(parallelism: Ints, level: Ints) -> Bools:
-    """Valid moves, (J, V * 10): for each vertex 7 moves, then 3 of memory. Holding is valid."""
+    """Mark the valid moves; holding is always valid.
+
+    Returns:
+        (J, V * 10) flags: for each vertex 7 moves, then 3 of memory.
+    """
     jobs, vertices, _ = parallelism.shape
     valid = np.empty((jobs, vertices, LOGITS), dtype=bool)
     valid[..., :MOVES] = parallelism != parallelism[..., :1]
@@ -58,7 +62,11 @@ def masks(parallelism: Ints, level: Ints) -> Bools:
 
 
 def decode(actions: Ints, parallelism: Ints, level: Ints) -> ScalingDecision:
-    """The decision that actions (J, V * 2) mean, given `targets`. An invalid move holds."""
+    """Decode actions (J, V * 2), given `targets`; an invalid move holds.
+
+    Returns:
+        The decision they mean, (J, V), without reasons.
+    """
     jobs, vertices, _ = parallelism.shape
     if actions.shape != (jobs, 2 * vertices):
         raise ValueError(f"actions have shape {actions.shape}, expected ({jobs}, {2 * vertices})")
@@ -69,7 +77,11 @@ def decode(actions: Ints, parallelism: Ints, level: Ints) -> ScalingDecision:
 
 
 def encode(decision: ScalingDecision, parallelism: Ints, level: Ints) -> Ints:
-    """The valid action nearest to a decision, (J, V * 2): what a teacher's decision looks like."""
+    """Find the valid action nearest to a decision, such as a teacher's.
+
+    Returns:
+        Actions (J, V * 2).
+    """
     wanted = np.log2(np.maximum(decision.parallelism, 1))[..., None]
     near = np.abs(np.log2(np.maximum(parallelism, 1)) - wanted)  # padding has no tasks
     memory = np.abs(level - decision.memory_level[..., None])

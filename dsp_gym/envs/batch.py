@@ -84,13 +84,21 @@ class AutoscaleBatch(EnvCore):
     def reset_with(
         self, seeds: Ints, rates: Floats, labels: Sequence[str] | None = None
     ) -> Floats32:
-        """Begin an episode of given seeds (J,) and loads (J, seconds) in records/s everywhere."""
+        """Begin an episode of given seeds (J,) and loads (J, seconds) in records/s everywhere.
+
+        Returns:
+            Observations (J, size).
+        """
         ones = np.ones(len(self))
         drawn = Draws(seeds, rates, ones, ones, np.zeros(len(self), np.int64))
         return self.begin(drawn, labels)
 
     def begin(self, drawn: Draws, labels: Sequence[str] | None = None) -> Floats32:
-        """Begin an episode everywhere that was drawn elsewhere."""
+        """Begin an episode everywhere that was drawn elsewhere.
+
+        Returns:
+            Observations (J, size).
+        """
         self.load_labels = list(labels or [""] * len(self))
         return self._start(np.arange(len(self)), drawn, None)
 

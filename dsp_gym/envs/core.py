@@ -124,21 +124,33 @@ class EnvCore:
         raise NotImplementedError
 
     def reset(self, mask: Bools | None = None) -> Floats32:
-        """Begin the next episode in all environments, or where the mask is True."""
+        """Begin the next episode in all environments, or where the mask is True.
+
+        Returns:
+            Observations (J, size) of all environments.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
         """Give back what is held outside this process; nothing unless a subclass says so."""
 
     def step(self, actions: Ints) -> BatchStep:
-        """Take actions (J, V * 2) and advance every job by one decision interval."""
+        """Take actions (J, V * 2) and advance every job by one decision interval.
+
+        Returns:
+            What came of it, each (J,) or (J, ...).
+        """
         if self._targets is None:
             raise RuntimeError("reset() comes first")
         size = self.topology.max_vertices * 2
         return self.enact(action.decode(actions[:, :size], *self._targets))
 
     def enact(self, decision: ScalingDecision) -> BatchStep:
-        """The same with the decision itself."""
+        """Take a decision and advance every job by one decision interval.
+
+        Returns:
+            What came of it, each (J,) or (J, ...).
+        """
         guarded = take_turn(self.snapshot, lambda _: decision, self.guardrails)
         self._ask(guarded)
         outcome = self._told(self.backend.advance(self.config.interval_s))
@@ -158,7 +170,11 @@ class EnvCore:
         )
 
     def action_masks(self) -> Bools:
-        """Valid actions, (J, V * 10): for each vertex 7 moves, then 3 of memory."""
+        """Mark the valid moves.
+
+        Returns:
+            (J, V * 10) flags: for each vertex 7 moves, then 3 of memory.
+        """
         if self._targets is None:
             raise RuntimeError("reset() comes first")
         valid = action.masks(*self._targets)
@@ -170,7 +186,11 @@ class EnvCore:
         return valid
 
     def encode_decision(self, decision: ScalingDecision) -> Ints:
-        """The valid action (J, V * 2) nearest to a decision."""
+        """Find the valid action nearest to a decision.
+
+        Returns:
+            Actions (J, V * 2).
+        """
         if self._targets is None:
             raise RuntimeError("reset() comes first")
         nearest = action.encode(decision, *self._targets)
@@ -178,7 +198,11 @@ class EnvCore:
         return np.pad(nearest, ((0, 0), (0, 2 * missing)))
 
     def info(self, step: BatchStep, job: int) -> dict[str, object]:
-        """What one step tells about one job beside observation and reward."""
+        """Describe one job's step beside observation and reward.
+
+        Returns:
+            Values by name, as `AutoscaleEnv.step` lists them.
+        """
         return {
             "reward_terms": {n: float(v[job]) for n, v in step.terms.items()},
             "reward_source": self.reward_source,

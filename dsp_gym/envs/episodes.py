@@ -69,7 +69,11 @@ class EpisodeSource:
         self.episodes[rows] = 0
 
     def draw(self, rows: Ints) -> Draws:
-        """The next episode of some of the jobs."""
+        """Draw the next episode of some of the jobs.
+
+        Returns:
+            Seeds, loads and scales of all J jobs; neutral values for the others.
+        """
         seeds = np.zeros(len(self.base_seeds), np.int64)
         for j in rows:
             seeds[j] = episode_seed(int(self.base_seeds[j]), int(self.episodes[j]))
@@ -112,7 +116,11 @@ class EpisodeSource:
 def start_configuration(
     topology: Topology, config: EnvConfig, drawn: Draws, rows: Ints
 ) -> tuple[Ints, Ints]:
-    """Parallelism and memory level, (J, V), that episodes begin with."""
+    """Choose the configuration that episodes begin with.
+
+    Returns:
+        Parallelism and memory level, (J, V) each.
+    """
     tables, row, how = topology.tables, topology.row, config.start
     level = tables.start_level[row].copy()
     parallelism = tables.start_parallelism[row].copy()

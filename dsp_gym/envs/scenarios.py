@@ -104,7 +104,11 @@ def decided_by(
 
 
 def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail | None:
-    """The chain of a shipped name or a path; None where it would be empty."""
+    """Build the chain of a shipped name or a path.
+
+    Returns:
+        The chain; None where it would be empty.
+    """
     if guardrails is None:
         return None
     chain = build(files.load_model(GuardrailsConfig, "guardrails", guardrails), explain=explain)

@@ -86,7 +86,11 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, object]]:
-        """Begin an episode; with a seed, the first of the stream of that seed."""
+        """Begin an episode; with a seed, the first of the stream of that seed.
+
+        Returns:
+            Observation (size,), and info: `load`, its name, and `action_mask`.
+        """
         super().reset(seed=seed)
         if seed is not None:
             self.batch.seed(np.array([seed]))

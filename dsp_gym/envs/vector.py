@@ -77,7 +77,11 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, object] | None = None,
     ) -> tuple[Observation, dict[str, object]]:
-        """Begin an episode everywhere, or where `options["reset_mask"]` is True."""
+        """Begin an episode everywhere, or where `options["reset_mask"]` is True.
+
+        Returns:
+            Observations (num_envs, size), and info: `action_mask`.
+        """
         mask = cast(Bools | None, None if options is None else options.get("reset_mask"))
         if seed is not None:
             seeds = seed + np.arange(self.num_envs) if isinstance(seed, int | np.integer) else seed
@@ -90,7 +94,11 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
     def step(  # type: ignore[override]  # Gymnasium types done flags by the rewards' array type
         self, actions: Ints
     ) -> tuple[Observation, Floats, Bools, Bools, dict[str, object]]:
-        """One decision of every job."""
+        """Take one decision for every job.
+
+        Returns:
+            Observations, rewards, terminated and truncated with a row per environment, and info.
+        """
         step = self.batch.step(np.asarray(actions, dtype=np.int64))
         info = self._info(step)
         observation, done = step.observation, step.terminated | step.truncated

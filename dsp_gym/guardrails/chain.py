@@ -85,7 +85,11 @@ class Chain:
     def explained(
         self, snapshot: MetricsSnapshot, guarded: GuardedDecision
     ) -> tuple[Intervention, ...]:
-        """The interventions of a decision in words; to be asked before it is committed."""
+        """Put the interventions of a decision into words; asked before it is committed.
+
+        Returns:
+            One for each job and guardrail that changed it.
+        """
         return self._run(snapshot, guarded.proposed, True).interventions
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:

@@ -44,11 +44,19 @@ class Restriction:
         self._memory.reset(jobs, mask)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        """Changes the working copy in place; True for the jobs it changed, (J,)."""
+        """Change the working copy in place.
+
+        Returns:
+            (J,) flags, True for the jobs it changed.
+        """
         raise NotImplementedError
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
-        """Why it stepped in, asked for jobs it changed and before `commit`."""
+        """Say why it stepped in; asked for jobs it changed and before `commit`.
+
+        Returns:
+            One sentence or less, with the values it looked at.
+        """
         raise NotImplementedError
 
     def replaces(self, snapshot: MetricsSnapshot) -> Bools:
@@ -97,7 +105,11 @@ def is_coupled(guardrail: Guardrail) -> bool:
 
 
 def hold(snapshot: MetricsSnapshot, rows: Bools, parallelism: Ints, level: Ints) -> Bools:
-    """Keeps the running configuration in the given rows; True where that changes something."""
+    """Keep the running configuration in the given rows.
+
+    Returns:
+        (J,) flags, True where that changes something.
+    """
     return replace(snapshot, rows, snapshot.parallelism, snapshot.memory_level, parallelism, level)
 
 
@@ -109,7 +121,11 @@ def replace(
     parallelism: Ints,
     level: Ints,
 ) -> Bools:
-    """Takes another configuration in the given rows; True where that changes something."""
+    """Take another configuration in the given rows.
+
+    Returns:
+        (J,) flags, True where that changes something.
+    """
     work = working(parallelism, level)
     _replace(snapshot.topology.facts, rows, wanted_parallelism, wanted_level, work)
     return work.trips

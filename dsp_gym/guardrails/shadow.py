@@ -39,14 +39,22 @@ class ShadowPolicy:
         self._seen = self._needed_for = None
 
     def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """What the policy decides on this snapshot."""
+        """Ask the policy about this snapshot, once.
+
+        Returns:
+            Its decision on all J jobs.
+        """
         if self._decision is None or self._seen is not snapshot:
             self._decision = self.policy.decide(snapshot)
             self._seen = snapshot
         return self._decision
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement | None:
-        """What its model requires now; None for a policy without one."""
+        """Ask the policy's model about this snapshot, once.
+
+        Returns:
+            What the jobs need, (J, V); None for a policy without a model.
+        """
         if self.model is None:
             return None
         if self._needed is None or self._needed_for is not snapshot:

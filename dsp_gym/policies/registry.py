@@ -44,7 +44,11 @@ def make(policy: str | Path | PolicyConfig) -> Policy:
 
 
 def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
-    """Name, configuration, and where the configuration stands for errors."""
+    """Find what a name, file, folder or configuration of a policy means.
+
+    Returns:
+        Name, configuration, and where the configuration stands, for errors.
+    """
     if isinstance(policy, PolicyConfig):
         return policy.policy, policy, f"parameters of policy '{policy.policy}'"
     path = Path(policy)
@@ -66,7 +70,11 @@ def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
 
 
 def available() -> dict[str, str]:
-    """Every installed policy and shipped configuration, with a sentence each."""
+    """List every installed policy and shipped configuration.
+
+    Returns:
+        A sentence about each, by name.
+    """
     about = {name: _INSTALLED.about(name) for name in _INSTALLED}
     for name in files.names("policies"):
         config = files.load_model(PolicyConfig, "policies", name)
@@ -85,7 +93,11 @@ def load_class(name: str) -> Any:
 
 
 def installed() -> tuple[str, ...]:
-    """Names of the policies that distributions offer and that run with their defaults."""
+    """List the installed policies that run with their defaults.
+
+    Returns:
+        Their names.
+    """
     return tuple(
         name
         for name in _INSTALLED

@@ -23,7 +23,11 @@ class CapacityModel(Protocol):
     """A policy that can say what is needed without deciding to rescale."""
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement:
-        """What the model computes now: no interval, warm-up, activation or utilisation band."""
+        """Compute what is needed now: no interval, warm-up, activation or utilisation band.
+
+        Returns:
+            Configurations (J, V).
+        """
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Remember what is seen, as `decide` does, without deciding."""
