@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ class RowMemory:
         self._fields = dict(fields)
         self._depth = depth
         self._arrays: dict[str, NDArray[Any]] = {}
+        self._tables: dict[object, object] = {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self._arrays[name]
@@ -47,10 +48,13 @@ class RowMemory:
         Returns:
             The table; its arrays are those of this memory, until `reset` or `restore`.
         """
-        return table(**self._arrays)
+        if table not in self._tables:
+            self._tables[table] = table(**self._arrays)
+        return cast(T, self._tables[table])
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
         """Starts anew; with a mask only the rows where it is True."""
+        self._tables = {}
         shapes = {"job": (len(jobs),), "vertex": (len(jobs), jobs.max_vertices)}
         for name, (per, first) in self._fields.items():
             shape = shapes[per] if self._depth == 1 else (*shapes[per], self._depth)
@@ -80,6 +84,7 @@ class RowMemory:
                 f"the saved state holds {unknown}, which this release does not keep",
                 remedy="Restore it with the release that wrote it, or start anew.",
             )
+        self._tables = {}
         for name, values in state.items():
             dtype = _DTYPES[type(self._fields[name][1])]
             filled = np.array(values, dtype=object)
