@@ -120,6 +120,9 @@ def build(
         rebuild: make every partition anew, and drop those that no source holds.
         observer: receives the progress.
 
+    Returns:
+        What was made, kept and published.
+
     Raises:
         DatasetError: A source or the build cannot be used; nothing was published.
     """

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.datasets.encoding import EncodingConfig
 from dsp_gym.evaluation.experiment import TrackingConfig
+from dsp_gym.loads.splits import SplitName
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
 from spark_pipelines.sources.config import AnySource
@@ -19,7 +20,6 @@ from spark_pipelines.sources.config import AnySource
 __all__ = ["DatasetConfig", "QualityConfig", "SplitsConfig", "Table", "WindowsConfig", "moment_s"]
 
 Table = Literal["windows", "rescales", "snapshots", "transitions"]
-SplitName = Literal["train", "validation", "test"]
 
 
 class WindowsConfig(WindowConfig):
@@ -108,7 +108,11 @@ class SplitsConfig(ConfigModel):
         return "validation" if any(fnmatch(name, p) for p in self.validation) else "train"
 
     def boundaries(self) -> tuple[tuple[float, SplitName], ...]:
-        """By time: (second, the split that begins there), rising."""
+        """Lists the splits by time.
+
+        Returns:
+            (second, the split that begins there), rising.
+        """
         found: list[tuple[float, SplitName]] = []
         if self.validation_from is not None:
             found.append((moment_s(self.validation_from), "validation"))
@@ -179,7 +183,11 @@ class DatasetConfig(ConfigModel):
         return self
 
     def source_names(self) -> list[str]:
-        """What the column `source` says, one per source."""
+        """Names the sources as the column `source` does.
+
+        Returns:
+            One name per source, in their order.
+        """
         kinds = [source.kind for source in self.sources]
         names, seen = [], dict.fromkeys(kinds, 0)
         for source in self.sources:

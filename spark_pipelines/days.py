@@ -24,6 +24,9 @@ def is_unix(t_s: float) -> bool:
 def day_of(t_s: float) -> str:
     """The day of a time.
 
+    Returns:
+        A UTC date, or `0000-00-` and the day of the run's clock.
+
     >>> day_of(1767225599.5), day_of(90_000.0)
     ('2025-12-31', '0000-00-01')
     """

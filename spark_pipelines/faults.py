@@ -35,7 +35,11 @@ def spark_faults(facts: Sequence[SourceFacts]) -> Iterator[None]:
 
 
 def fault_of(text: str, facts: Sequence[SourceFacts]) -> DatasetError:
-    """The error that a text of Spark's stands for."""
+    """Reads which error of ours a text of Spark's stands for.
+
+    Returns:
+        The error, to be raised.
+    """
     ours = _OURS.findall(text)
     if ours:  # raised in a worker
         return DatasetError(ours[-1])

@@ -64,6 +64,9 @@ class Batch(ConfigModel):
 def watched(config: Iterable[tuple[str, AnySource]]) -> dict[str, Watched]:
     """Sources whose files can arrive one after the other, by name.
 
+    Returns:
+        The sources whose files can arrive one after the other.
+
     Raises:
         DatasetError: There is none.
     """
@@ -108,6 +111,9 @@ class Landing:
         Args:
             batch: its number.
             files: (source, path); those that the source's configuration does not name are left.
+
+        Returns:
+            The batch with what became of each file.
         """
         wanted = {name: set(_matching(source)) for name, source in self.sources.items()}
         arrivals = [
@@ -121,7 +127,11 @@ class Landing:
         return made
 
     def show(self) -> dict[str, Watched]:
-        """The sources that have something to read, over what was taken of them."""
+        """Links what was taken into a folder per source, where its reader finds it.
+
+        Returns:
+            The sources that have something to read, by name.
+        """
         shown: dict[str, Watched] = {}
         for name, source in self.sources.items():
             taken = [f.file for f in self.files if (f.source, f.status) == (name, "taken")]

@@ -49,6 +49,9 @@ def made_of(
         config: the dataset.
         specs: job files of all sources, by job.
         keep: puts down what is read many times, by a name, and gives it back to be read.
+
+    Returns:
+        DataFrames to be written and counted; only kept ones are computed.
     """
     loads = {run: load for i in inputs for run, load in i.facts.loads.items()}
     headroom = config.transitions.env.start_headroom
@@ -156,7 +159,11 @@ def _in_unit(inputs: Inputs, headroom: float) -> DataFrame | None:
 
 
 def known_metrics(names: Collection[str]) -> list[str]:
-    """Those that are to have a column: each costs time in every row."""
+    """Selects the metrics that are to have a column: each costs time in every row.
+
+    Returns:
+        Names of metrics, at least one.
+    """
     return [name for name in BY_NAME if name in names] or ["records_in_total"]
 
 

@@ -38,6 +38,9 @@ class Plan:
 def specs_of(facts: Sequence[SourceFacts]) -> dict[str, JobSpec]:
     """The job files of all sources.
 
+    Returns:
+        The job files by job.
+
     Raises:
         DatasetError: Two sources have two different jobs of one name.
     """
@@ -58,7 +61,11 @@ def specs_of(facts: Sequence[SourceFacts]) -> dict[str, JobSpec]:
 def inputs_of(
     facts: Sequence[SourceFacts], config: DatasetConfig, specs: Mapping[str, JobSpec]
 ) -> dict[Partition, str]:
-    """Every partition that the sources hold, and the hash of what it is made from."""
+    """Hashes what every partition is made from.
+
+    Returns:
+        64 hexadecimal digits by (job, day).
+    """
     common = _settings(config, specs)
     pieces: dict[Partition, list[tuple[str, str, str]]] = {}
     headroom = config.transitions.env.start_headroom
@@ -85,6 +92,9 @@ def plan_of(
         inputs: from `inputs_of`.
         last: the last revision's manifest; None: there is none.
         rebuild: make everything anew; what no source holds is dropped.
+
+    Returns:
+        Partitions to be made, kept, and lost.
     """
     known = {} if last is None or rebuild else {(p.job, p.day): p for p in last.partitions}
     stale = {
@@ -114,7 +124,11 @@ def _settings(config: DatasetConfig, specs: Mapping[str, JobSpec]) -> str:
 
 
 def merged(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Counts added up by name."""
+    """Adds counts by name.
+
+    Returns:
+        The sums, sorted by name.
+    """
     total: dict[str, int] = {}
     for part in parts:
         for name, count in part.items():

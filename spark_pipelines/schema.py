@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 from dsp_gym.envs.reward import TERMS
 from dsp_gym.errors import DatasetError, did_you_mean
-from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
+from dsp_gym.loop.snapshot import INTEGERS, PER_JOB, PER_VERTEX
 
 __all__ = [
     "DECISIONS",
@@ -47,9 +47,6 @@ __all__ = [
 
 _DOUBLE, _FLOAT, _INT, _TEXT = DoubleType(), FloatType(), IntegerType(), StringType()
 _BOOL, _LONG = BooleanType(), LongType()
-
-INTEGERS = ("status", "parallelism", "memory_level")
-"""Fields of a snapshot that are whole numbers."""
 
 
 def _table(**columns: DataType) -> StructType:

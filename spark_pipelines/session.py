@@ -73,6 +73,9 @@ def spark_session(
         master: `local[*]` unless given; `spark://host:7077`, `yarn`, `k8s://...`.
         settings: go over `SETTINGS`.
 
+    Returns:
+        The session, as a context manager.
+
     Raises:
         MissingExtraError: PySpark is not installed.
         DatasetError: There is no Java, or the master cannot be reached.

@@ -22,7 +22,11 @@ _PART_OF_RUN = r"@\d{4}-\d\d-\d\d$"
 
 
 def reach_s(config: DatasetConfig) -> float:
-    """How far a row may look back, and at least one decision on: seconds after a boundary."""
+    """Computes how long after a boundary a row still looks back over it.
+
+    Returns:
+        Seconds, at least one decision interval.
+    """
     seen, simulated = config.windows, config.transitions.env.simulation.measurement
     window_s = max(seen.window_s, simulated.window_s)
     delay_s = max(config.splits.lag_s, simulated.delay_s)
@@ -39,6 +43,9 @@ def with_split(
         splits: what tells them apart.
         loads: run -> name of its load; of a run that is not there the load is "".
         reach_s: how far rows look back.
+
+    Returns:
+        The frame with the column `split`.
     """
     if splits.by == "load":
         by_run = {run: splits.named(load) for run, load in loads.items()}

@@ -78,6 +78,9 @@ def follow(
         master: of Spark; None: all cores of this machine.
         observer: receives the progress of a build.
 
+    Returns:
+        What each look came to, as it is done.
+
     Raises:
         DatasetError: A source or a build cannot be used; what was published stays.
     """

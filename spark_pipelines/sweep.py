@@ -72,7 +72,11 @@ class Sweep:
         return int(self.spark.sparkContext.defaultParallelism)
 
     def rollouts(self) -> Engine:
-        """For `dsp_gym.datasets.rollouts.run.rollout`."""
+        """Plays rollouts on executors.
+
+        Returns:
+            An engine for `dsp_gym.datasets.rollouts.run.rollout`.
+        """
         return _Rollouts(self)
 
     def evaluation(self, told: Told | None = None) -> evaluation.Spread:
@@ -80,6 +84,9 @@ class Sweep:
 
         Args:
             told: hears how many more runs are done, of how many, whenever some are.
+
+        Returns:
+            A spread for `dsp_gym.evaluation.run.evaluate`.
         """
 
         def spread(shares: Sequence[evaluation.Share]) -> Iterator[evaluation.ShareResult]:
@@ -96,13 +103,20 @@ class Sweep:
         return spread
 
     def batch_size(self, cells: int) -> int:
-        """Few enough that every core gets some, not more than pay in one batch."""
+        """Chooses batches so small that every core gets some, and large enough to pay.
+
+        Returns:
+            Cells in one batch.
+        """
         return max(1, min(BATCH, math.ceil(cells / (self.slots * TASKS_PER_SLOT))))
 
     def run(
         self, work: Sequence[Work], do: Callable[[Work], Result]
     ) -> Iterator[tuple[int, Result]]:
         """Results as they are done, each with the place of its work.
+
+        Returns:
+            (place of the work, its result).
 
         Raises:
             DspGymError: What `do` raised on an executor.

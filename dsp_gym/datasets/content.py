@@ -25,6 +25,9 @@ __all__ = ["content_sha256", "hash_files", "read_files"]
 def hash_files(files: Iterable[Path]) -> tuple[int, str]:
     """Rows of Parquet files, one after the other, and the hash of their content.
 
+    Returns:
+        Rows in all, and 64 hexadecimal digits.
+
     Raises:
         StorageError: A file cannot be read.
     """
@@ -33,7 +36,11 @@ def hash_files(files: Iterable[Path]) -> tuple[int, str]:
 
 
 def read_files(files: Iterable[Path]) -> pa.Table | None:
-    """The rows of Parquet files, one after the other; None of no file."""
+    """Reads Parquet files, one after the other.
+
+    Returns:
+        One table; None where there is no file.
+    """
     from dsp_gym.errors import StorageError
 
     arrow, parquet = pyarrow("reading a dataset")
@@ -53,7 +60,11 @@ def read_files(files: Iterable[Path]) -> pa.Table | None:
 
 
 def content_sha256(table: pa.Table | None) -> str:
-    """Hash of names, types and values of all columns; NaNs are alike, a null is no NaN."""
+    """Hash of names, types and values of all columns; NaNs are alike, a null is no NaN.
+
+    Returns:
+        64 hexadecimal digits.
+    """
     found = hashlib.sha256()
     if table is not None:
         for name in table.column_names:

@@ -35,6 +35,9 @@ class EncodingConfig(ConfigModel):
     def columns(self, specs: Mapping[str, JobSpec]) -> int:
         """Vertices that observations and actions have room for.
 
+        Returns:
+            V, at least the vertices of the largest job.
+
         Raises:
             DatasetError: A job has more.
         """
@@ -66,7 +69,11 @@ class Encoding(ConfigModel):
 
     @classmethod
     def of(cls, config: EncodingConfig, specs: Mapping[str, JobSpec]) -> Encoding:
-        """The encoding that this release makes for some jobs."""
+        """Says how this release encodes decisions of some jobs.
+
+        Returns:
+            The encoding, as a manifest keeps it.
+        """
         return cls(
             vertex_features=tuple(VERTEX_FEATURES),
             job_features=tuple(JOB_FEATURES),

@@ -142,17 +142,29 @@ class DatasetManifest(Manifest):
         return super().read(folder)
 
     def partition(self, job: str, day: str) -> PartitionRecord | None:
-        """One partition; None where there is none."""
+        """Looks up a partition.
+
+        Returns:
+            Its record; None where there is none.
+        """
         found = (p for p in self.partitions if (p.job, p.day) == (job, day))
         return next(found, None)
 
     def rows(self, table: str) -> int:
-        """Rows of a table."""
+        """Counts the rows of a table.
+
+        Returns:
+            Their number over all partitions.
+        """
         return sum(p.tables[table].rows for p in self.partitions if table in p.tables)
 
 
 def current_revision(dataset: Path) -> int:
-    """The number of the published revision."""
+    """Reads which revision is published.
+
+    Returns:
+        Its number, from 1.
+    """
     try:
         return int((dataset / CURRENT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -164,7 +176,11 @@ def current_revision(dataset: Path) -> int:
 
 
 def content_of(partitions: Iterable[PartitionRecord]) -> str:
-    """The hash of all partitions' content; the same rows give the same hash."""
+    """Hash of all partitions' content; the same rows give the same hash.
+
+    Returns:
+        64 hexadecimal digits.
+    """
     return document_sha256(
         sorted(
             [p.job, p.day, table, record.sha256]

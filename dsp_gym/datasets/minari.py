@@ -130,7 +130,11 @@ def _export(
 
 
 def reference_scores(env: EnvSpec, episodes: int = EPISODES) -> tuple[float, float]:
-    """Mean return of an episode under random valid moves, and under Justin's Algorithm 1."""
+    """Measures both reference policies: random valid moves, and Justin's Algorithm 1.
+
+    Returns:
+        The mean return of an episode under each.
+    """
     config = files.parse(ExperimentConfig, env.kwargs["config"], "the environment's config")
     found = []
     for policy in (None, make(EXPERT)):
@@ -215,7 +219,11 @@ def _episodes(seen: Transitions, encoding: Encoding, vertices: int) -> Iterator[
 
 
 def unpadded(observation: Floats32, columns: int, vertices: int) -> Floats32:
-    """Observations (N, size) with room for fewer vertices, those that the job has."""
+    """Cuts the padding of other jobs off observations.
+
+    Returns:
+        Observations (N, size) with room for this job's vertices.
+    """
     if columns == vertices:
         return observation
     layout, n = ObservationLayout(columns), len(observation)

@@ -40,6 +40,9 @@ class Dataset:
     def open(cls, folder: str | Path) -> Dataset:
         """Opens a dataset.
 
+        Returns:
+            The revision that is published now.
+
         Raises:
             StorageError: There is none.
             SchemaError: It is of a version that is not read here.
@@ -81,6 +84,9 @@ class Dataset:
             name: windows, rescales, snapshots, transitions or quarantine.
             split: train, validation or test; None: all rows.
             columns: which ones; one that a file was written without is null. None: all.
+
+        Returns:
+            Record batches of at most one file each.
         """
         arrow, parquet = pyarrow("reading a dataset")
         self._refuse_unknown(name)
@@ -114,6 +120,9 @@ class Dataset:
     def transitions(self, split: str | None = None) -> Transitions:
         """The transitions of a split; None: all.
 
+        Returns:
+            N steps, ordered by source, run and step within a job and day.
+
         Raises:
             DatasetError: There is none.
         """
@@ -132,7 +141,11 @@ class Dataset:
         return transitions_of(rows)
 
     def problems(self) -> list[str]:
-        """What is not as the manifest says, one sentence each; every file is read."""
+        """Reads every file and compares it with the manifest.
+
+        Returns:
+            One sentence for each difference.
+        """
         found = []
         for partition in self.manifest.partitions:
             for name, record in partition.tables.items():

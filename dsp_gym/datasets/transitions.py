@@ -59,7 +59,11 @@ class Transitions(NamedTuple):
         return self.terminated | self.truncated
 
     def take(self, rows: Ints | Bools) -> Transitions:
-        """Some of the rows."""
+        """Selects rows.
+
+        Returns:
+            The transitions at these rows, in their order.
+        """
         terms = {name: term[rows] for name, term in self.terms.items()}
         rest = {name: getattr(self, name)[rows] for name in self._fields if name != "terms"}
         return Transitions(terms=terms, **rest)
@@ -71,7 +75,11 @@ class Transitions(NamedTuple):
         return np.isin(self.policy, kept)
 
     def valid_action(self) -> Ints:
-        """The actions as they were understood: an invalid move holds."""
+        """Replaces invalid moves by the move that holds.
+
+        Returns:
+            Actions (N, 2 V).
+        """
         n = len(self)
         pairs = self.action.reshape(n, -1, 2).copy()
         masks = self.action_mask.reshape(n, -1, LOGITS)
@@ -82,7 +90,11 @@ class Transitions(NamedTuple):
 
 
 def transitions_of(table: pa.Table) -> Transitions:
-    """The rows of the table `transitions`, with at least `COLUMNS`, as arrays."""
+    """Reads rows of the table `transitions`, with at least `COLUMNS`.
+
+    Returns:
+        N steps as arrays.
+    """
     table = table.sort_by([(key, "ascending") for key in ("source", "job", "run", "step")])
     n = table.num_rows
 

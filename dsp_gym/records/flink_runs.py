@@ -51,6 +51,9 @@ def read_flink_runs(folder: Path, spec: JobSpec) -> list[Run]:
         spec: a job with the vertices source, split, state and sink, whose `memory.base_mib` is the
             managed memory of level 0.
 
+    Returns:
+        The runs, each with its samples.
+
     Raises:
         SchemaError: A file cannot be read or lacks a column.
     """

@@ -105,9 +105,12 @@ class Journal:
             raise
 
     def append(self, kind: Kind, t_s: float, job: str, policy: str | None, body: Body) -> int:
-        """Adds an entry and returns its number; on disk when this returns, see `decision`.
+        """Adds an entry; it is on disk when this returns, see `decision`.
 
         Numbers that are not finite become null, as on the wire.
+
+        Returns:
+            The number of the entry.
         """
         if kind not in _KINDS:
             raise SchemaError(f"journals know no kind '{kind}'", remedy=f"Kinds: {_listed()}.")
@@ -154,9 +157,12 @@ class Journal:
         self._whole = self._size, self._seq
 
     def recover(self) -> int:
-        """Takes entries again after an OSError; returns how many entries were lost.
+        """Takes entries again after an OSError.
 
         Everything after the last sync is cut off, so that the numbers go on without a gap.
+
+        Returns:
+            How many entries were lost.
 
         Raises:
             OSError: The disk still takes nothing.
@@ -245,6 +251,9 @@ def read(folder: str | Path) -> Iterator[Entry]:
 
     A journal may be read while it is written. Of one that is bounded in size the first entries are
     gone; it begins with the oldest segment there is.
+
+    Returns:
+        Entries, numbers rising by one.
     """
     segments = _segments(Path(folder))
     if not segments:

@@ -55,7 +55,11 @@ class RecordedLoad(ConfigModel):
         return self
 
     def rate_at(self, t_s: float) -> float:
-        """Records/s offered so many seconds after the load began; none before."""
+        """Looks up the offered rate at a second after the load began.
+
+        Returns:
+            Records/s over all sources; 0 before the load began.
+        """
         return next((rate for start, rate in reversed(self.steps) if start <= t_s), 0.0)
 
 

@@ -110,7 +110,11 @@ def write_table(file: Path, columns: Mapping[str, Iterable[object]]) -> None:
 
 
 def read_samples(file: Path) -> Samples:
-    """All samples of one run."""
+    """Reads all samples of one run.
+
+    Returns:
+        The samples, in the order of the file.
+    """
     parts = list(stream_samples(file))
     if not parts:
         return Samples.of(())
@@ -122,7 +126,11 @@ def read_samples(file: Path) -> Samples:
 
 
 def stream_samples(file: Path) -> Iterator[Samples]:
-    """The samples of one run in parts that fit in memory, in order."""
+    """Reads the samples of one run in parts that fit in memory.
+
+    Returns:
+        Parts of at most `ROWS_PER_GROUP` samples, in order.
+    """
     _, parquet = pyarrow("reading a recording", "flink")
     with _opened(parquet, file) as source:
         missing = [name for name in COLUMNS if name not in source.schema_arrow.names]
@@ -147,7 +155,11 @@ def _names(column: pa.Array) -> NDArray[np.str_]:
 
 
 def read_table(file: Path) -> dict[str, list[object]]:
-    """Every column of a small file."""
+    """Reads a small file.
+
+    Returns:
+        Values of every column by name.
+    """
     _, parquet = pyarrow("reading a recording", "flink")
     with _opened(parquet, file) as source:
         columns: dict[str, list[object]] = source.read().to_pydict()

@@ -56,7 +56,11 @@ class Run:
         return self._samples
 
     def stream(self) -> Iterator[Samples]:
-        """Its samples part by part, in order, for runs that do not fit in memory."""
+        """Reads its samples part by part, for runs that do not fit in memory.
+
+        Returns:
+            Parts of its samples, in order of time.
+        """
         if self.given is not None:
             yield self.given
             return
@@ -65,7 +69,11 @@ class Run:
         yield from stream_samples(self.file)
 
     def configuration_at(self, t_s: float) -> Configuration:
-        """The configuration at a time: each `running` event after the first names the new one."""
+        """Looks up the running configuration at a time, s.
+
+        Returns:
+            The configuration of the last `running` event so far; before it, that of the start.
+        """
         found = self.configuration
         for event in self.events:
             if event.kind == "running" and event.t_s <= t_s and "parallelism" in event.body:
@@ -107,7 +115,11 @@ class Recording:
 
     @classmethod
     def open(cls, folder: str | Path) -> Recording:
-        """Opens a recording; samples are read when a run is asked for them."""
+        """Opens a recording; the samples of a run are read when they are first needed.
+
+        Returns:
+            The recording as its manifest names it.
+        """
         root = Path(folder)
         manifest = RecordingManifest.read(root)
         spec = parse(JobSpec, read_yaml(root / "job.yaml"), root / "job.yaml")
@@ -145,13 +157,21 @@ class Recording:
         return found
 
     def truth(self) -> dict[str, list[object]] | None:
-        """Per-tick outcome (`run`, `t_s`, ...) of a simulated recording; None for a real one."""
+        """Reads what the simulation knew second by second.
+
+        Returns:
+            Columns `run`, `t_s` and outcomes by name; None for a real recording.
+        """
         file = self.folder / "outcome.parquet"
         return read_table(file) if file.exists() else None
 
 
 def gaps_in(samples: Samples, since_s: float, until_s: float) -> tuple[tuple[float, float], ...]:
-    """Spans longer than two samples from which no vertex's sample is known."""
+    """Finds spans longer than two samples without a sample of any vertex.
+
+    Returns:
+        (since, until) of each span, s.
+    """
     times = np.unique(samples.t_s[samples.vertex != ""])
     times = times[(times > since_s) & (times <= until_s)]
     edges = np.concatenate(([since_s], times, [until_s]))
@@ -213,7 +233,11 @@ def _events(file: Path, lines: int) -> Iterator[Event]:
 
 
 def recorded_rate(run: Run) -> float | None:
-    """Records/s that all sources emitted in the second half of a run; None where none reported."""
+    """Measures what all sources emitted in the second half of a run.
+
+    Returns:
+        Records/s; None where no source reported.
+    """
     middle_s = (run.t_running_s + run.t_end_s) / 2
     samples = run.samples().between(middle_s - SAMPLE_S, run.t_end_s)
     total, known = 0.0, False

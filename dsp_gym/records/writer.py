@@ -71,6 +71,9 @@ class RecordingWriter:
             environment: what it ran on, kept as `env.yaml` beside `machine()`.
             started_unix_s: Unix time of second 0; None for a simulation.
             plan_sha256: of the plan it follows, so that only that plan goes on with it.
+
+        Returns:
+            A writer of the recording, which holds no run yet.
         """
         root = cls.make_folder(folder)
         document = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -109,7 +112,11 @@ class RecordingWriter:
 
     @classmethod
     def resume(cls, folder: str | Path) -> RecordingWriter:
-        """Goes on with a recording; what a crash left of an unfinished run is removed."""
+        """Continues a recording; files of an unfinished run are removed.
+
+        Returns:
+            A writer of the recording with its runs.
+        """
         recording = Recording.open(folder)
         kept = {record.samples for record in recording.manifest.runs}
         for file in (recording.folder / "samples").glob("*"):
@@ -202,7 +209,11 @@ class RecordingWriter:
 
 
 def machine() -> dict[str, object]:
-    """What this machine is."""
+    """Describes this machine.
+
+    Returns:
+        Cores, memory in MiB, system and architecture.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": len(os.sched_getaffinity(0)),

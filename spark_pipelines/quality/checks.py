@@ -91,6 +91,9 @@ def judge(
         quality: tolerances, and checks that are not made.
         names: the metrics that there are rows of, where that is known: what is none of ours is then
             not looked for in every row.
+
+    Returns:
+        The rows with a column `check`.
     """
     value, t_s, metric = f.col("value"), f.col("t_s"), f.col("metric")
     if names is None:

@@ -37,6 +37,9 @@ def split_verdicts(
         judged: from `quality.checks.judge`.
         flagged: from `quality.checks.flag`.
         sample_s: length of a slot.
+
+    Returns:
+        Rows as `schema.RAW`, and rows as `schema.QUARANTINE`.
     """
     slot = f.ceil(f.col("t_s") / sample_s)
     cells = flagged.select(*SERIES, "slot", f.explode("flags").alias("_flag")).select(
@@ -90,6 +93,9 @@ def accounting(flagged: DataFrame) -> DataFrame:
 
     Args:
         flagged: from `quality.checks.flag`.
+
+    Returns:
+        One row per run.
     """
     metrics = metrics_of(flagged)
     cells = reduce(
@@ -152,6 +158,9 @@ def failures(judged: DataFrame) -> DataFrame:
 
     Args:
         judged: from `quality.checks.judge`.
+
+    Returns:
+        One row per run and check.
     """
     failed = judged.where(f.col("check").isNotNull())
     return failed.groupBy(*_RUN, "check").agg(
@@ -186,6 +195,9 @@ class Accounting:
     @classmethod
     def of(cls, rows: Iterable[Row], failed: Iterable[Row] = ()) -> Accounting:
         """The sum over rows of `accounting` and of `failures`, and a proof that it is one.
+
+        Returns:
+            The sums, which add up to all rows.
 
         Raises:
             DatasetError: It does not add up.
@@ -242,6 +254,9 @@ def findings(
         windows: from `steps.windows`.
         specs: the jobs by name; of others the flow is not checked.
         tolerance: share of the records that may be lost or made between two vertices.
+
+    Returns:
+        One row per finding.
     """
     gaps = increases.where(f.col("gap_s").isNotNull()).select(
         *_RUN,

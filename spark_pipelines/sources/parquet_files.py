@@ -30,6 +30,9 @@ def check_columns(
         columns: those it must have.
         time: the column of times.
 
+    Returns:
+        Rows, first and last time in s.
+
     Raises:
         DatasetError: It is no Parquet file, is damaged, or lacks a column or has it of another
             type.
@@ -86,6 +89,9 @@ def days_of_cell(file: Path) -> tuple[str, ...]:
 
 def texts_in(facts: SourceFacts, pieces: Iterable[Piece], column: str = "metric") -> frozenset[str]:
     """The texts that stand in a column: a few, of which a file holds each once in its dictionary.
+
+    Returns:
+        The different texts of all pieces.
 
     Raises:
         DatasetError: A file cannot be read.

@@ -37,13 +37,20 @@ Event = tuple[str, str, float, str, Mapping[str, object]]
 
 
 def hash_of(*parts: object) -> str:
-    """A hash of text and job files, for what a staged file was made from."""
+    """Hashes text and job files that a staged file is made from.
+
+    Returns:
+        64 hexadecimal digits.
+    """
     texts = [part.model_dump_json() if isinstance(part, JobSpec) else str(part) for part in parts]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def clock_of(first_s: float, last_s: float, where: str) -> Clock:
     """Whose clock some times are on.
+
+    Returns:
+        `unix` or `run`.
 
     Raises:
         DatasetError: They are in milliseconds, or on two clocks.
@@ -79,6 +86,9 @@ def stage_rows(
         run: the column `run`.
         sha256: of what the rows are made from.
         rows: samples; only looked at where the file is not there.
+
+    Returns:
+        The piece that the file holds.
     """
     file = folder / f"{sha256}.parquet"
     facts = file.with_suffix(".json")
@@ -116,7 +126,11 @@ def read_staged(
     schema: StructType,
     only: Collection[Partition] | None,
 ) -> DataFrame:
-    """Rows of staged files, of some partitions."""
+    """Reads staged files.
+
+    Returns:
+        Their rows of some partitions; None: all rows.
+    """
     files = sorted(str(piece.file) for piece in pieces if piece.file is not None)
     if not files:
         return spark.createDataFrame([], schema)
@@ -124,7 +138,11 @@ def read_staged(
 
 
 def kept_in(frame: DataFrame, only: Collection[Partition] | None) -> DataFrame:
-    """Rows of some partitions; None: all."""
+    """Filters rows by partition.
+
+    Returns:
+        Rows of these partitions; None: all rows.
+    """
     from pyspark.sql import functions as f
 
     if only is None:
@@ -139,7 +157,11 @@ def kept_in(frame: DataFrame, only: Collection[Partition] | None) -> DataFrame:
 
 
 def events_frame(spark: SparkSession, source: str, events: Iterable[Event]) -> DataFrame:
-    """Events as a DataFrame of `schema.EVENTS`."""
+    """Puts events into a DataFrame.
+
+    Returns:
+        Rows of `schema.EVENTS`.
+    """
     from pyspark.sql import functions as f
 
     from spark_pipelines.schema import EVENTS

@@ -63,6 +63,9 @@ def align(
         sample_s: length of a slot.
         crowded: samples come more often than `sample_s` / 6, or are known to repeat: goes row by
             row at once.
+
+    Returns:
+        The grid: columns of `GRID`, and one per metric.
     """
     coded = _coded(judged, metrics, sample_s)
     if crowded:

@@ -64,6 +64,9 @@ def outages(
         events: by time.
         max_gap_s: longer without a sample may be an outage.
         sample_s: between samples, as far as the grid tells.
+
+    Returns:
+        One row per outage.
     """
     told = any(event["kind"] in _DOWN for event in events) or (
         sum(event["kind"] == "running" for event in events) > 1

@@ -36,6 +36,9 @@ def increases(grid: DataFrame, max_gap_s: float) -> DataFrame:
     Args:
         grid: from `steps.align.align`, checked or not.
         max_gap_s: longer without a sample is a gap.
+
+    Returns:
+        The grid with these columns.
     """
     order = Window.partitionBy(*SERIES).orderBy("slot")
     before = order.rowsBetween(Window.unboundedPreceding, -1)

@@ -35,6 +35,9 @@ def rescales(increases: DataFrame, events: DataFrame, max_gap_s: float) -> DataF
         increases: from `steps.rates.increases`.
         events: `schema.EVENTS`; may be empty.
         max_gap_s: longer without any sample of a run is an outage, if its configuration differs.
+
+    Returns:
+        Rows of `schema.RESCALES`.
     """
     timeline = _timeline(increases)
 
@@ -99,7 +102,11 @@ def _counters(tasks: DataFrame) -> list[Column]:
 
 
 def configurations(events: DataFrame) -> DataFrame:
-    """What ran from each `running` event to the next, vertex by vertex."""
+    """Reads the running configuration from each `running` event to the next.
+
+    Returns:
+        One row per run, vertex and span [since_s, until_s).
+    """
     order = Window.partitionBy(*_RUN).orderBy("t_s")
     number = "map<string,int>"
     body = f.from_json("body", f"parallelism {number}, memory_level {number}")

@@ -17,6 +17,9 @@ def returns_to_go(reward: Floats32, begins: Bools, gamma: float) -> Floats32:
         begins: (N,) True where a run begins.
         gamma: discount per step.
 
+    Returns:
+        Returns (N,).
+
     >>> rewards = np.array([1, 1, 1, 4], np.float32)
     >>> returns_to_go(rewards, np.array([True, False, False, True]), 0.5)
     array([1.75, 1.5 , 1.  , 4.  ], dtype=float32)

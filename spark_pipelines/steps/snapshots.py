@@ -73,6 +73,9 @@ def observed_decisions(
         specs: the jobs by name.
         observing: how they are looked at.
 
+    Returns:
+        Rows of `schema.DECISIONS`.
+
     Raises:
         DatasetError: While Spark runs: a job is not in `specs`.
     """

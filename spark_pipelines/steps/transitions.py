@@ -64,6 +64,9 @@ def segments(decisions: DataFrame) -> DataFrame:
 
     Encoding looks back on what was observed before, so nothing is carried across a gap: what
     follows it is a segment of its own, which begins as an episode does.
+
+    Returns:
+        Rows of `SEGMENTED`.
     """
     order = Window.partitionBy(*_RUN).orderBy("step", "t_s")
     same = Window.partitionBy(*_RUN, "step").orderBy("t_s")
@@ -114,6 +117,9 @@ def transitions(
         segmented: from `segments`.
         specs: the jobs by name.
         config: the environment encoded for.
+
+    Returns:
+        Rows of `schema.TRANSITIONS`.
 
     Raises:
         DatasetError: A job is larger than the room for it; while Spark runs, also: a decision is

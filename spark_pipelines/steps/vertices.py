@@ -23,6 +23,9 @@ def merged(subtasks: DataFrame, by: Iterable[str]) -> DataFrame:
     Args:
         subtasks: from `steps.windows`.
         by: columns that tell spans apart, beside those of the vertex.
+
+    Returns:
+        One row per key and vertex.
     """
     width = f.max("subtask") + 1
     whole = (f.count(f.lit(1)) == width) | (f.max("subtask") == -1)

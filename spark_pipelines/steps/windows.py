@@ -31,6 +31,9 @@ def decision_windows(increases: DataFrame, windows: WindowsConfig) -> DataFrame:
     Args:
         increases: from `steps.rates.increases`.
         windows: their length and distance.
+
+    Returns:
+        Rows of `schema.WINDOWS`.
     """
     spread = _spread(_with_columns(increases.where(f.col("vertex") != "")), windows)
     within = Window.partitionBy(*_SPAN)
@@ -64,6 +67,9 @@ def configured(windows: DataFrame, configurations: DataFrame) -> DataFrame:
         windows: from `decision_windows`.
         configurations: source, job, run, vertex, since_s, until_s, parallelism, memory_level, from
             `steps.rescales.configurations`.
+
+    Returns:
+        The windows with both columns filled in where they are known.
     """
     told = configurations.select(
         *VERTEX,

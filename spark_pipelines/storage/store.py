@@ -69,7 +69,11 @@ class Store:
             yield
 
     def current(self) -> DatasetManifest | None:
-        """The manifest of the current revision; None where nothing was published."""
+        """Reads the manifest of the current revision.
+
+        Returns:
+            The manifest; None where nothing was published.
+        """
         if not (self.folder / CURRENT).exists():
             return None
         return DatasetManifest.read(self.folder)
@@ -83,7 +87,11 @@ class Store:
         return self.folder / ".staging" / source
 
     def begin(self, build_id: str) -> Path:
-        """The folder of a build; what an earlier one of this id finished is in it still."""
+        """Begins a build, or continues an earlier one of this id.
+
+        Returns:
+            The folder of the build.
+        """
         self.clean(keep=build_id)
         building = self.folder / f".building-{build_id}"
         building.mkdir(exist_ok=True)

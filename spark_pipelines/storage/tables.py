@@ -105,7 +105,11 @@ def _mark(building: Path, table: str) -> Path:
 
 
 def partitions_in(building: Path, table: str) -> dict[Partition, Path]:
-    """Every partition of a table, and where it is."""
+    """Finds the partitions of a table that were written.
+
+    Returns:
+        Their folders by (job, day).
+    """
     found = {}
     for folder in sorted((building / "tables" / table).glob("job=*/day=*")):
         job, day = folder.parent.name.removeprefix("job="), folder.name.removeprefix("day=")
@@ -114,7 +118,11 @@ def partitions_in(building: Path, table: str) -> dict[Partition, Path]:
 
 
 def record(building: Path, folder: Path) -> TableRecord:
-    """Names the files of a partition in order, and hashes what they say."""
+    """Names the files of a partition in order, and hashes their rows.
+
+    Returns:
+        Rows, hash and files as the manifest keeps them.
+    """
     files = [
         file.rename(file.with_name(f"part-{number:05d}.parquet"))
         for number, file in enumerate(sorted(folder.glob("*.parquet"), key=_place))

@@ -77,9 +77,12 @@ class Sizes:
 
 
 def make_samples(folder: Path, sizes: Sizes) -> int:
-    """Writes `samples/JOB/`, in order of time, and `jobs/JOB.yaml`; returns the number of rows.
+    """Writes `samples/JOB/`, in order of time, and `jobs/JOB.yaml`.
 
     Counters rise, busy, backpressured and idle time add up, all of it from a fixed seed.
+
+    Returns:
+        The number of rows.
     """
     spec = load_job(JOB)
     vertices = [vertex.name for vertex in spec.vertices]

@@ -30,6 +30,9 @@ Report = Mapping[str, Any]
 def growth(small: Report, small_rows: int, large: Report, large_rows: int) -> dict[str, float]:
     """Marginal seconds per row between two sizes, over seconds per row of the small one, by rate.
 
+    Returns:
+        The factor by name of the rate.
+
     >>> reports = [{"rates": [{"name": "build", "median": m}]} for m in (1e6, 0.9e6)]
     >>> growth(reports[0], 10_000_000, reports[1], 100_000_000)
     {'build': 1.123}
@@ -48,7 +51,11 @@ def growth(small: Report, small_rows: int, large: Report, large_rows: int) -> di
 def missed(
     growths: Mapping[str, float], small: Report, large: Report
 ) -> Iterator[tuple[str, float, float]]:
-    """Name, value and bar of everything above its bar."""
+    """Compares the growth and both reports with their bars.
+
+    Returns:
+        Name, value and bar of every figure above its bar.
+    """
     for name, value in growths.items():
         if value > GROWTH_BAR:
             yield name, value, GROWTH_BAR

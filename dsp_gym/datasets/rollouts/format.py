@@ -26,7 +26,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.datasets.files import pyarrow
 from dsp_gym.envs.reward import TERMS
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
+from dsp_gym.loop.snapshot import INTEGERS, PER_JOB, PER_VERTEX
 from dsp_gym.records.base import MANIFEST, Manifest
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ __all__ = [
 
 ROLLOUT_SCHEMA: Literal["dsp-gym/rollout/1"] = "dsp-gym/rollout/1"
 
-INTEGERS = ("status", "parallelism", "memory_level")
 DECIDED = ("proposed_parallelism", "proposed_memory_level", "parallelism", "memory_level")
 DAY_S = 86_400
 
@@ -105,6 +104,9 @@ class RolloutManifest(Manifest):
 def cell_file(run: str) -> str:
     """Path of an episode's rows below the folder.
 
+    Returns:
+        A relative path with `/`.
+
     >>> cell_file("nexmark-q11/diurnal bursts/7/ds2")
     'cells/nexmark-q11_diurnal-bursts_7_ds2.parquet'
     """
@@ -114,7 +116,11 @@ def cell_file(run: str) -> str:
 
 @cache
 def cell_schema() -> pa.Schema:
-    """Columns of an episode's file, an Arrow schema."""
+    """Names the columns of an episode's file.
+
+    Returns:
+        An Arrow schema.
+    """
     arrow, _ = pyarrow("writing rollouts")
     text, double, long = arrow.string(), arrow.float64(), arrow.int64()
     kinds = {name: long if name in INTEGERS else double for name in (*PER_JOB, *PER_VERTEX)}
@@ -131,7 +137,11 @@ def cell_schema() -> pa.Schema:
 
 
 def cell_bytes(episode: Episode) -> bytes:
-    """The file of an episode."""
+    """Writes an episode as Parquet.
+
+    Returns:
+        The file's content; the same episode gives the same bytes.
+    """
     arrow, parquet = pyarrow("writing rollouts")
     schema, n = cell_schema(), len(episode)
     t_s = episode.snapshots["t_s"]

@@ -36,7 +36,11 @@ class Player:
     guardrails_label: str | None
 
     def described(self) -> dict[str, object]:
-        """What its decisions depend on."""
+        """Says what the policy's decisions depend on.
+
+        Returns:
+            A JSON object for the manifest.
+        """
         told: dict[str, object] = {"policy": self.policy.policy, "params": self.policy.params}
         if self.guardrails is not None:
             told["guardrails"] = self.guardrails.model_dump(mode="json")
@@ -88,7 +92,11 @@ class Batch:
 
 
 def players_of(config: RolloutConfig) -> tuple[Player, ...]:
-    """The policies, each built once, so that what is wrong about one is found before any runs."""
+    """Builds each policy once, so that a wrong one is found before any episode is played.
+
+    Returns:
+        The policies with their guardrails, in the configuration's order.
+    """
     found = tuple(_player(entrant) for entrant in config.policies)
     for player in found:
         build_for(make(player.policy), player.guardrails)
@@ -98,7 +106,11 @@ def players_of(config: RolloutConfig) -> tuple[Player, ...]:
 def cells_of(
     config: RolloutConfig, players: Sequence[Player], base_dir: str | Path | None = None
 ) -> tuple[Cell, ...]:
-    """Every cell: policy by policy, in each job by job, load by load, seed by seed."""
+    """Lists every cell.
+
+    Returns:
+        Cells policy by policy, in each job by job, load by load, seed by seed.
+    """
     specs = [load_job(name) for name in config.jobs]
     sampler = LoadSampler(config.loads, base_dir)
     loads = [cell for row in sampler.cells(config.split, config.seeds) for cell in row]
@@ -124,7 +136,11 @@ def batches(
     base_dir: str | Path | None = None,
     without: Collection[str] = (),
 ) -> Iterator[Batch]:
-    """The cells in batches of one policy each, but for those whose run is done."""
+    """Groups cells into batches of one policy each; cells whose run is done are left out.
+
+    Returns:
+        The batches, one at a time.
+    """
     base = None if base_dir is None else str(Path(base_dir).absolute())
     by_policy: dict[str, list[Cell]] = {}
     for cell in cells:

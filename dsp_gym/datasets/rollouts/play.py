@@ -31,7 +31,11 @@ Ticked = Callable[[float], None]
 
 
 def play(batch: Batch, ticked: Ticked | None = None) -> list[Episode]:
-    """The episodes of a batch's cells, in their order; a cell's own does not depend on the rest."""
+    """Plays a batch; an episode does not depend on the others of its batch.
+
+    Returns:
+        An episode for each cell, in the order of the cells.
+    """
     env, seeds = _environment(batch)
     drawn = _draws(batch, env, seeds)
     policy = make(batch.player.policy)

@@ -45,13 +45,21 @@ class Engine:
     """Plays batches, here or elsewhere; the order in which they are done is its own."""
 
     def batch_size(self, cells: int) -> int:
-        """Cells to put into one batch."""
+        """Chooses how large a batch is.
+
+        Returns:
+            Cells in one batch.
+        """
         raise NotImplementedError
 
     def run(
         self, work: Sequence[Batch], ticked: Callable[[str, float], None]
     ) -> Iterable[list[Played]]:
-        """Batches as they are done; `ticked` hears a label and how many cells went on."""
+        """Plays batches; `ticked` is called with a label and the number of further cells.
+
+        Returns:
+            The results of each batch, in any order.
+        """
         raise NotImplementedError
 
 
@@ -102,6 +110,9 @@ def rollout(
         observer: Told of progress.
         overwrite: Play again what was made from another configuration.
 
+    Returns:
+        The manifest, complete.
+
     Raises:
         SchemaError: The folder holds rollouts of another configuration or release.
     """
@@ -137,7 +148,11 @@ def rollout(
 
 
 def played(batch: Batch, ticked: Callable[[float], None] | None = None) -> list[Played]:
-    """The files of a batch."""
+    """Plays a batch and writes its files in memory.
+
+    Returns:
+        A record and the content of its file for each cell.
+    """
     made = []
     for cell, episode in zip(batch.cells, play(batch, ticked), strict=True):
         content = cell_bytes(episode)
