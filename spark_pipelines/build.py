@@ -52,7 +52,7 @@ _COUNTS = "counts.json"
 
 
 class Observer(Protocol):
-    """Is told how far a build is."""
+    """Follows the progress of a build."""
 
     def begin(self, stages: int) -> None:
         """So many stages at most are to come."""
@@ -118,7 +118,7 @@ def build(
         out: its folder; on a cluster, one that every machine sees.
         master: of Spark; None: all cores of this machine.
         rebuild: make every partition anew, and drop those that no source holds.
-        observer: receives the progress.
+        observer: follows the progress.
 
     Returns:
         What was made, kept and published.

@@ -61,7 +61,7 @@ def fault_of(text: str, facts: Sequence[SourceFacts]) -> DatasetError:
             "section spark, and build again: what was finished is kept.",
         )
     return DatasetError(
-        f"Spark failed: {_cause(text)}", file=file, remedy="The same command goes on from here."
+        f"Spark failed: {_cause(text)}", file=file, remedy="The same command continues from here."
     )
 
 

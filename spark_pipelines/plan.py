@@ -29,7 +29,7 @@ class Plan:
 
     @property
     def build_id(self) -> str:
-        """Says what is made on top of what: the same build goes on where it was stopped."""
+        """Says what is made on top of what: the same build continues where it was stopped."""
         stale = sorted([*partition, sha256] for partition, sha256 in self.stale.items())
         kept = sorted([p.job, p.day, p.inputs_sha256] for p in self.kept)
         return document_sha256([stale, kept])[:16]

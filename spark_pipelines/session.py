@@ -105,7 +105,7 @@ def spark_session(
     chosen = {**SETTINGS, **(settings or {})}
     if is_local:
         chosen.setdefault(_PARTITIONS, str(_PER_CORE * len(os.sched_getaffinity(0))))
-    # Not in SETTINGS: whoever sets options of the JVM is to have quiet starts, too.
+    # Not in SETTINGS: users who set options of the JVM get quiet starts, too.
     chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {_QUIET}".strip()
     for key, value in chosen.items():
         builder = builder.config(key, value)

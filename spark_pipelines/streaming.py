@@ -76,7 +76,7 @@ def follow(
         late_s: a day is closed once a source's newest row is so many seconds past its end.
         files_per_batch: files that the stream hands out at a time, at most.
         master: of Spark; None: all cores of this machine.
-        observer: receives the progress of a build.
+        observer: follows the progress of a build.
 
     Returns:
         What each look came to, as it is done.

@@ -1,4 +1,4 @@
-"""Transitions as arrays, for learners."""
+"""Transitions as arrays, to learn from."""
 
 from __future__ import annotations
 

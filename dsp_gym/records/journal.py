@@ -69,7 +69,7 @@ class Journal:
 
     Args:
         folder: where the segments stand; made if need be. A torn tail is dropped and a journal that
-            exists is gone on with.
+            exists is continued.
         segment_mib: a segment that would grow beyond this is closed and the next one begun.
         max_mib: the oldest segments are deleted so that all together stay below this; None: kept.
         durable: False: entries are given to the system and not waited for, as for a replay, which

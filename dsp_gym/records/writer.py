@@ -1,4 +1,4 @@
-"""Writing recordings: run by run, each whole or not at all, so that a plan can be gone on with."""
+"""Writing recordings: run by run, each whole or not at all, so that a plan can be continued."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RecordingWriter:
             spec: the job, kept as `job.yaml`.
             environment: what it ran on, kept as `env.yaml` beside `machine()`.
             started_unix_s: Unix time of second 0; None for a simulation.
-            plan_sha256: of the plan it follows, so that only that plan goes on with it.
+            plan_sha256: of the plan it follows, so that only this plan continues it.
 
         Returns:
             A writer of the recording, which holds no run yet.

@@ -1,7 +1,7 @@
 """Named checks. Of single rows before they are merged, of cells of the 5 s grid after.
 
 A **cell** is one metric of one subtask in one slot of the grid. What fails a check becomes unknown,
-its rows are kept in quarantine, and everything else goes on.
+its rows are kept in quarantine, and everything else is used.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ REPORTED: Mapping[str, str] = {
 CHECKS: Mapping[str, str] = {**ROW_CHECKS, **CELL_CHECKS, **REPORTED}
 """Every check and what holds where it is passed, in the order they are made.
 
-Rows that fail the first ones are kept out; `REPORTED` ones are told, and remove nothing.
+Rows that fail the first ones are kept out; `REPORTED` ones are listed, and remove nothing.
 """
 
 JUDGED = StructType([*RAW.fields, StructField("check", StringType())])
@@ -188,7 +188,7 @@ def _shares(grid: DataFrame, quality: QualityConfig) -> Failures:
 
 
 def _monotone(columns: Iterable[str]) -> Failures:
-    """A dip or a spike of one sample while another counter of the task goes on rising.
+    """A dip or a spike of one sample while another counter of the task keeps rising.
 
     A task that restarts takes all its counters down with it. Where there is no other one to tell,
     a fall is taken for a restart.

@@ -1,6 +1,6 @@
 """`quality.json` and `quality.html` of a revision: what became of the rows, and what they are like.
 
-Everything is told from the manifest and the tables that were written, kept partitions included.
+Everything is read from the manifest and the tables that were written, kept partitions included.
 """
 
 from __future__ import annotations

@@ -87,9 +87,9 @@ def _reason() -> Column:
 def accounting(flagged: DataFrame) -> DataFrame:
     """Per run: `rows`, `passed`, `kept`, `merged`, `duplicates`, `unused`, `day`, `quarantined`.
 
-    All of it is told by the grid: `day` is that of the first row that passed its checks, null where
-    none did; `quarantined` holds the rows of cells that failed a check, by check. The rows that did
-    not pass are told apart by `failures`.
+    All of it follows from the grid. `day` is that of the first row that passed its checks, null
+    where none did; `quarantined` holds the rows of cells that failed a check, by check. The rows that did
+    not pass are counted by `failures`.
 
     Args:
         flagged: from `quality.checks.flag`.
@@ -247,7 +247,7 @@ class Accounting:
 def findings(
     increases: DataFrame, windows: DataFrame, specs: Mapping[str, JobSpec], tolerance: float
 ) -> DataFrame:
-    """What is told and removes nothing: source, job, run, t_s, vertex, check, reason.
+    """Findings that remove no row: source, job, run, t_s, vertex, check, reason.
 
     Args:
         increases: from `steps.rates.increases`.

@@ -136,7 +136,7 @@ class Fetch:
                         f"chunk {_text(since_s)} to {_text(until_s)}: {error.message}",
                         file=self.config.url,
                         remedy=f"{self.fetched - 1} chunks were fetched before; what was fetched "
-                        "is kept, the same build goes on from there.",
+                        "is kept, the same build continues from there.",
                     ) from error
                 self.sleep(_BACKOFF_S * 2**attempt)
         raise AssertionError("the last attempt returns or raises")

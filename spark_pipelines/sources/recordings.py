@@ -129,7 +129,7 @@ def _told(run: Run) -> str:
 
 
 def _events(run: Run, job: str, started_s: float, piece: Piece, *, cut: bool) -> Iterator[Event]:
-    """Events of a run; each part of it begins with what ran then."""
+    """Events of a run; each part of it begins with the configuration running then."""
     several = cut and len(piece.partitions) > 1
     begins = {run.t_running_s}
     if several:
@@ -142,7 +142,7 @@ def _events(run: Run, job: str, started_s: float, piece: Piece, *, cut: bool) ->
         body = {"parallelism": dict(at.parallelism), "memory_level": dict(at.memory_level)}
         yield job, _part(run, started_s + t_s, several), started_s + t_s, "running", body
     for event in run.events:
-        # The first `running` is told above, with the configuration.
+        # The first `running` is given above, with the configuration.
         if event.kind == "running" and event.t_s in begins:
             continue
         t_s = started_s + event.t_s

@@ -29,7 +29,7 @@ def survey(config: RolloutsSource, name: str, work: Path) -> SourceFacts:
         raise DatasetError(
             f"source '{name}': the rollout was interrupted, it has {len(manifest.cells)} cells",
             file=folder,
-            remedy="Finish it: the same dsp-gym rollout goes on where it stopped.",
+            remedy="Finish it: the same dsp-gym rollout continues where it stopped.",
         )
     specs = {spec.job: spec for spec in manifest.jobs}
     hashes = {job: hash_of(spec) for job, spec in specs.items()}

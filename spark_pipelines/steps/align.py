@@ -89,7 +89,7 @@ def align(
 def _shared(frame: DataFrame) -> DataFrame:
     """The same rows, through a filter that passes all and that no optimisation looks behind.
 
-    Whoever uses a frame twice would else have Spark compute it twice: each time only the columns
+    Spark would else compute a frame that is used twice two times: each time only the columns
     that are needed, of the rows that are, so that no two plans are one.
     """
     return frame.where(f.hash(*frame.columns) >= f.lit(-(2**31)) - f.rand(0))

@@ -1,4 +1,4 @@
-"""Outages of a run: when it went down, for how long, and what ran before and after.
+"""Outages of a run: when it went down, for how long, and the configuration before and after.
 
 Where events tell of it (`stopped` or `failure`, then `running`), they are believed. Where a run has
 none, its samples are: counters of most of its subtasks fall together, or its subtasks are others.

@@ -1,4 +1,4 @@
-"""Decisions of runs that nobody wrote decisions of: what was seen, and what ran next.
+"""Decisions of runs known by their samples alone: the snapshot, and the next configuration.
 
 A run's samples and events are replayed, by the code that takes snapshots of a live job and tells
 what came of a decision; Spark brings the rows of each run together.
@@ -37,7 +37,7 @@ from spark_pipelines.schema import DECISIONS, EVENTS, INTEGERS, RAW, expects
 __all__ = ["POLICY", "Observing", "observed_decisions"]
 
 POLICY = "observed"
-"""Who decided is not known, only what ran."""
+"""The policy is unknown, the running configuration is not."""
 
 Row = dict[str, Any]
 """One decision by column."""
@@ -64,7 +64,7 @@ def observed_decisions(
 ) -> DataFrame:
     """One row per run and interval: the snapshot, the configuration that ran next, the reward.
 
-    The reward is told from metrics. A run ends with a row that has a snapshot and no decision.
+    The reward is measured. A run ends with a row that has a snapshot and no decision.
 
     Args:
         kept: raw rows that were not quarantined.

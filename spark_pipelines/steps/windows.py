@@ -61,7 +61,7 @@ def decision_windows(increases: DataFrame, windows: WindowsConfig) -> DataFrame:
 
 
 def configured(windows: DataFrame, configurations: DataFrame) -> DataFrame:
-    """Fills in parallelism and memory level where events tell what ran.
+    """Fills in parallelism and memory level where events give the running configuration.
 
     Args:
         windows: from `decision_windows`.

@@ -1,13 +1,13 @@
 """Revisions of a dataset: one is built aside and becomes current in one step.
 
     .lock                     held by the running build
-    .building-ID/             what is being built; ID says from what, so the same build goes on
+    .building-ID/             what is being built; ID says from what, so the same build continues
     .staging/SOURCE/          sources as Parquet where Spark cannot read them itself
     revisions/N/              published revisions, the last two; files they share are hard links
     CURRENT                   the number of the current one, replaced in one step
 
-However a build ends, CURRENT names a whole revision. What a killed one left is removed, or gone on
-with, by the next.
+However a build ends, CURRENT names a whole revision. The next build removes or continues
+what a killed one left.
 """
 
 from __future__ import annotations

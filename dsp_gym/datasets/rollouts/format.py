@@ -97,7 +97,7 @@ class RolloutManifest(Manifest):
         description="by label: policy, parameters, guardrails, and the hash of a policy's folder"
     )
     jobs: tuple[JobSpec, ...] = Field(min_length=1, description="the job files")
-    complete: bool = Field(description="false: interrupted; the same command goes on")
+    complete: bool = Field(description="false: interrupted; the same command continues")
     cells: tuple[CellRecord, ...] = Field(description="in the order of the configuration")
 
 

@@ -100,7 +100,7 @@ def rollout(
     """Plays every cell of a configuration that the folder does not hold yet.
 
     The folder can be read at any time: its manifest names only cells that are whole. An interrupted
-    call goes on when it is made again.
+    call continues when it is repeated.
 
     Args:
         config: The rollouts.
