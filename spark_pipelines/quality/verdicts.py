@@ -88,8 +88,8 @@ def accounting(flagged: DataFrame) -> DataFrame:
     """Per run: `rows`, `passed`, `kept`, `merged`, `duplicates`, `unused`, `day`, `quarantined`.
 
     All of it follows from the grid. `day` is that of the first row that passed its checks, null
-    where none did; `quarantined` holds the rows of cells that failed a check, by check. The rows that did
-    not pass are counted by `failures`.
+    where none did; `quarantined` holds the rows of cells that failed a check, by check. The rows
+    that did not pass are counted by `failures`.
 
     Args:
         flagged: from `quality.checks.flag`.

@@ -75,7 +75,8 @@ def write_table(
 def kept(building: Path, frame: DataFrame, name: str) -> DataFrame:
     """The same rows from files, for what is read many times; taken up where it was finished before.
 
-    Unlike a frame in Spark's cache it takes no memory, survives its process, and ends the plan: what is made of it is planned anew from here.
+    Unlike a frame in Spark's cache it takes no memory, survives its process, and ends the plan:
+    what is made of it is planned anew from here.
 
     Args:
         building: folder of the build.
