@@ -57,7 +57,11 @@ class Finding:
 
 
 def diagnose() -> list[Finding]:
-    """Looks at everything, in the order a reader would ask."""
+    """Looks at everything, in the order a reader would ask.
+
+    Returns:
+        One finding per check.
+    """
     return [
         *_versions(),
         *_extras(),
@@ -70,7 +74,11 @@ def diagnose() -> list[Finding]:
 
 
 def has_problems(findings: list[Finding]) -> bool:
-    """Whether anything found has to be put right."""
+    """Whether anything found has to be put right.
+
+    Returns:
+        True where at least one finding has the status `problem`.
+    """
     return any(finding.status == "problem" for finding in findings)
 
 
@@ -238,6 +246,9 @@ def _names() -> Iterator[Finding]:
 
 def other_owners(name: str, owners: Mapping[str, list[str]]) -> list[str]:
     """The other distributions that ship a top-level package of this name.
+
+    Returns:
+        Names of distributions, sorted; empty where only dsp-gym ships it.
 
     >>> other_owners("agents", {"agents": ["dsp_gym", "openai-agents"]})
     ['openai-agents']

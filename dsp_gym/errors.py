@@ -82,7 +82,11 @@ class DspGymError(Exception):
         return f"{text}{'' if text.endswith(('.', '?', '!')) else '.'} {self.remedy}"
 
     def in_file(self, file: str | Path) -> DspGymError:
-        """Names the file the error was found in, unless one is named already."""
+        """Names the file the error was found in, unless one is named already.
+
+        Returns:
+            This error, so that it can be raised at once.
+        """
         if self.file is None:
             self.file = str(file)
         return self
@@ -169,6 +173,9 @@ class MissingExtraError(DspGymError):
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """The sentence that offers the nearest choice, or lists the choices when none is near.
+
+    Returns:
+        A sentence to show as the remedy of an error.
 
     >>> did_you_mean("metric_window_s", ["metrics_window_s", "interval_s"])
     "Did you mean 'metrics_window_s'?"

@@ -130,15 +130,27 @@ class Platform:
     """Where the job stands, on platforms that have namespaces."""
 
     def stopped(self) -> str | None:
-        """Why acting on the job is stopped altogether; None: it is not."""
+        """Why acting on the job is stopped altogether; None: it is not.
+
+        Returns:
+            The reason, for reports and errors; None while acting is allowed.
+        """
         return None
 
     def unsettled(self) -> str | None:
-        """Why no change may be asked for at this moment; None: one may."""
+        """Why no change may be asked for at this moment; None: one may.
+
+        Returns:
+            The reason to wait, for reports; None where a change may be asked for now.
+        """
         return None
 
     def managed(self) -> str | None:
-        """How a built-in autoscaler scales the job; None: it does not."""
+        """How a built-in autoscaler scales the job; None: it does not.
+
+        Returns:
+            A sentence naming that autoscaler and its switch; None without one.
+        """
         return None
 
     def advice(self) -> Mapping[str, int] | None:
@@ -219,7 +231,11 @@ class Backend(ABC):
         return False
 
     def now_s(self) -> float:
-        """Time of the jobs, s: Unix seconds for a real one."""
+        """Time of the jobs, s: Unix seconds for a real one.
+
+        Returns:
+            Seconds on the clock that the snapshots' `t_s` counts on.
+        """
         return time.time()
 
     def close(self) -> None:
@@ -251,7 +267,11 @@ class SelfContained(Backend):
 
     @abstractmethod
     def snapshot(self) -> MetricsSnapshot:
-        """Look at the jobs, see `Collector.snapshot`."""
+        """Look at the jobs, see `Collector.snapshot`.
+
+        Returns:
+            Metrics of all J jobs at this moment, arrays (J,) and (J, V).
+        """
 
     @abstractmethod
     def apply(self, guarded: GuardedDecision) -> None:
@@ -259,7 +279,11 @@ class SelfContained(Backend):
 
     @abstractmethod
     def status(self) -> Ints:
-        """State of the last request, see `Actuator.status`."""
+        """State of the last request, see `Actuator.status`.
+
+        Returns:
+            (J,) IDLE, PENDING, REACHED, REFUSED or TIMED_OUT.
+        """
 
     def roll_back(self, before: GuardedDecision, reason: str) -> None:
         """Ask for the configuration from before a change."""

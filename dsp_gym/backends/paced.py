@@ -59,7 +59,11 @@ class Paced(Backend):
         return len(self._parts) == 1 and self._part_is_over
 
     def now_s(self) -> float:
-        """Seconds on the job's clock."""
+        """Seconds on the job's clock.
+
+        Returns:
+            Seconds of the job's time, not of the wall clock.
+        """
         return self._now_s
 
     def advance(self, seconds: int) -> Outcome:

@@ -76,7 +76,11 @@ def settings_of(
     acting: str | None = None,
     port: int | None = None,
 ) -> RunConfig:
-    """The configuration with what the command line changes, checked as a whole."""
+    """The configuration with what the command line changes, checked as a whole.
+
+    Returns:
+        The checked configuration; options that were not given leave the file's values.
+    """
     from dsp_gym.config.files import find, parse, read_yaml
     from dsp_gym.control.config import RunConfig
 
@@ -98,7 +102,11 @@ def settings_of(
 def ends(
     steps: int | None, duration: str | None, *, once: bool = False
 ) -> tuple[int | None, float | None]:
-    """After how many decisions, and after how many seconds, a run ends."""
+    """After how many decisions, and after how many seconds, a run ends.
+
+    Returns:
+        Number of decisions and seconds; None for no such limit.
+    """
     from dsp_gym.cli.simulate import seconds
     from dsp_gym.errors import ConfigError
 

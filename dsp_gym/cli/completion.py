@@ -11,6 +11,9 @@ def shipped(kind: str) -> Callable[[str], list[str]]:
     """Completes the names of shipped configurations; paths are left to the shell.
 
     Use as ``typer.Argument(autocompletion=shipped("jobs"))``.
+
+    Returns:
+        A function from the text typed so far to the names that begin with it, sorted.
     """
 
     def complete(incomplete: str) -> list[str]:

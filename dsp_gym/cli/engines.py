@@ -31,7 +31,11 @@ SETTING_OPTION = typer.Option(
 def spark_engine(
     engine: str, name: str, master: str | None, settings: Sequence[str] | None
 ) -> Iterator[Any]:
-    """The engines of a Spark session, None for the local one; the session ends with the block."""
+    """The engines of a Spark session, None for the local one; the session ends with the block.
+
+    Yields:
+        The engines of `spark_pipelines.sweep`, or None with the local engine.
+    """
     if engine not in ENGINES:
         raise ConfigError(
             f"there is no engine '{engine}'", key="--engine", remedy=did_you_mean(engine, ENGINES)
@@ -52,7 +56,11 @@ def spark_engine(
 
 @contextmanager
 def count(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr that hears how many more are done, of how many; else nothing."""
+    """A progress bar on stderr that hears how many more are done, of how many; else nothing.
+
+    Yields:
+        A function of two numbers: how many more are done, and of how many in all.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -19,7 +19,11 @@ def register(app: typer.Typer) -> None:
 
 
 def list_envs() -> list[dict[str, object]]:
-    """Every registered environment of this project."""
+    """Every registered environment of this project.
+
+    Returns:
+        One entry per environment: `id`, `version`, `max_episode_steps`, `vectorized` and `kwargs`.
+    """
     import gymnasium
 
     import dsp_gym  # noqa: F401  # registers the ids

@@ -43,13 +43,21 @@ class Commands(TyperGroup):
     """The group of all commands, which turns errors into messages."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer's own context class is private
-        """Lets `--debug` stand anywhere, as people add it to the end of a line that failed."""
+        """Lets `--debug` stand anywhere, as people add it to the end of a line that failed.
+
+        Returns:
+            The arguments that typer did not consume.
+        """
         if "--debug" in args:
             args = ["--debug", *(arg for arg in args if arg != "--debug")]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # as above
-        """Runs the command that was asked for."""
+        """Runs the command that was asked for.
+
+        Returns:
+            The command's own result.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -71,7 +79,11 @@ class Commands(TyperGroup):
 
 
 def as_user_error(error: Exception) -> DspGymError | None:
-    """The error as one the user can put right, or None when it is a fault of ours."""
+    """The error as one the user can put right, or None when it is a fault of ours.
+
+    Returns:
+        The error to show in place of a traceback; None for a fault of the program.
+    """
     if isinstance(error, DspGymError):
         return error
     if isinstance(error, ModuleNotFoundError) and error.name is not None:

@@ -121,6 +121,9 @@ def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, Be
         config: A benchmark, an experiment, the folder of a trained policy, or the scorecard of an
             earlier evaluation.
         policies: Policies to add to it.
+
+    Returns:
+        The benchmark's name and the benchmark.
     """
     from dsp_gym.config.files import parse, read_yaml
     from dsp_gym.evaluation.config import BenchmarkConfig
@@ -143,7 +146,11 @@ def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, Be
 
 
 def read_config(config: str) -> tuple[str, BenchmarkConfig | ExperimentConfig]:
-    """The benchmark or experiment of a name or path, and what to call it."""
+    """The benchmark or experiment of a name or path, and what to call it.
+
+    Returns:
+        The experiment's name or the name of the benchmark's file, and the configuration.
+    """
     from dsp_gym.config.files import find, names, parse, read_yaml
     from dsp_gym.errors import ConfigError, did_you_mean
     from dsp_gym.evaluation.config import BenchmarkConfig
@@ -175,6 +182,9 @@ def benchmark_of(experiment: ExperimentConfig, policies: tuple[str, ...] = ()) -
         experiment: The experiment.
         policies: Policies to add. Trained ones run inside the experiment's guardrails; without
             any, the one that `dsp-gym train` put into `runs/NAME/policy` is taken.
+
+    Returns:
+        The experiment's benchmark with the trained policies added.
     """
     from dsp_gym.errors import ConfigError
 
@@ -266,7 +276,11 @@ def print_scorecard(scorecard: Scorecard) -> None:
 
 @contextmanager
 def progress(policies: int) -> Iterator[OnStep]:
-    """A progress bar on stderr over the policies of a benchmark; none without a terminal."""
+    """A progress bar on stderr over the policies of a benchmark; none without a terminal.
+
+    Yields:
+        A function to call after every step, with the policy's name and the steps taken and in all.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

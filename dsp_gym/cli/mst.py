@@ -92,6 +92,9 @@ def mst(
 def assignments(option: str, text: str | None) -> dict[str, int]:
     """The pairs of `VERTEX=NUMBER,...`.
 
+    Returns:
+        Numbers by vertex name, in the order given; empty without a text.
+
     >>> assignments("--parallelism", "map=3,sink=1")
     {'map': 3, 'sink': 1}
     """

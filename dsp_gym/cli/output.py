@@ -31,6 +31,10 @@ def print_json(value: object) -> None:
 def plain(value: Any) -> Any:
     """The value made of what JSON knows: dataclasses, models, arrays and paths are taken apart.
 
+    Returns:
+        None, truth values, numbers, texts, lists and dictionaries only; a number that is not finite
+        becomes None.
+
     >>> plain({"path": Path("a/b"), "rates": (1.0, float("nan"))})
     {'path': 'a/b', 'rates': [1.0, None]}
     """
@@ -57,6 +61,9 @@ def plain(value: Any) -> Any:
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the plural unless it is one.
+
+    Returns:
+        The number and the noun, such as `2 policies`.
 
     >>> counted(1, "job"), counted(2, "policy"), counted(0, "run")
     ('1 job', '2 policies', '0 runs')

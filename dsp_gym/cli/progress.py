@@ -17,6 +17,9 @@ def long_bar() -> Iterator[Progress]:
     """Share done, time taken and left, and the newest `figures`, a field its tasks must have.
 
     Without a terminal it draws nothing: ask `bar.console.is_terminal`, and print lines instead.
+
+    Yields:
+        The bar, started; it is cleared when the block ends.
     """
     from rich.console import Console
     from rich.progress import (

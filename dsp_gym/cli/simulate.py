@@ -93,6 +93,9 @@ def simulate(
 def seconds(text: str) -> int:
     """Seconds of a duration.
 
+    Returns:
+        Whole seconds, rounded.
+
     >>> seconds("90"), seconds("90s"), seconds("1.5h")
     (90, 90, 5400)
     """

@@ -133,7 +133,10 @@ def stopping(stop: threading.Event) -> Iterator[Callable[[], bool]]:
     """Makes of Ctrl-C and of a service manager's SIGTERM an end between two steps of the loop.
 
     Nothing is cut off in the middle, neither a line of the journal nor a rescale. A second Ctrl-C
-    does not wait. Yields whether a signal came.
+    does not wait.
+
+    Yields:
+        A function that returns whether a signal came.
     """
     came = threading.Event()
 
@@ -152,7 +155,12 @@ def stopping(stop: threading.Event) -> Iterator[Callable[[], bool]]:
 
 
 def document(turn: Turn) -> dict[str, object]:
-    """One decision for programs."""
+    """One decision for programs.
+
+    Returns:
+        JSON values by key: the number and time (s) of the decision, the job's status, the decision,
+        what became of it, each policy's judgement and the failures.
+    """
     from dsp_gym.control.run import outcome_to_json
     from dsp_gym.loop.wire import decision_to_json
 
@@ -176,7 +184,11 @@ def document(turn: Turn) -> dict[str, object]:
 
 
 def json_line(value: object) -> str:
-    """A value as one line of JSON."""
+    """A value as one line of JSON.
+
+    Returns:
+        JSON without a line break; numbers that are not finite are null.
+    """
     return json.dumps(plain(value), allow_nan=False)
 
 
@@ -193,7 +205,11 @@ def _judged(turn: Turn, one: Judgement) -> dict[str, object]:
 
 
 def lines(turn: Turn) -> Iterator[str]:
-    """One decision for people: a line, and one more per policy where there are several."""
+    """One decision for people: a line, and one more per policy where there are several.
+
+    Yields:
+        Lines of text without a line break.
+    """
     if turn.snapshot is None:
         yield f"{_time(turn.t_s)}  {'UNKNOWN':12}  held: {turn.held}"
         return
@@ -246,7 +262,11 @@ def _decision(turn: Turn, one: Judgement) -> str:
 
 
 def event_line(event: str, body: dict[str, object]) -> str:
-    """A step of the actuator for people."""
+    """A step of the actuator for people.
+
+    Returns:
+        Local time, name of the step and its reason, if it has one.
+    """
     reason = body.get("reason")
     text = f"  {event.replace('_', ' ')}" + (f": {reason}" if reason else "")
     return f"{datetime.now().strftime('%H:%M:%S')}  {text}"

@@ -27,7 +27,11 @@ class _Finding(NamedTuple):
 
 
 def explain(error: ValidationError, model: type[BaseModel], data: object, file: str) -> ConfigError:
-    """One `ConfigError` that says file, key, value and remedy for what pydantic found."""
+    """One `ConfigError` that says file, key, value and remedy for what pydantic found.
+
+    Returns:
+        The error to raise; of several findings it lists the first ones.
+    """
     findings = [_finding(detail, model, data) for detail in error.errors(include_url=False)]
     if len(findings) == 1:
         key, value, message, remedy = findings[0]

@@ -33,7 +33,11 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def configs_root() -> Path:
-    """The folder of shipped configurations: inside an installed wheel, or beside the package."""
+    """The folder of shipped configurations: inside an installed wheel, or beside the package.
+
+    Returns:
+        An existing folder with one folder per kind.
+    """
     package = Path(__file__).resolve().parents[1]
     for root in (package / "_configs", package.parent / "configs"):
         if root.is_dir():
@@ -46,14 +50,22 @@ def configs_root() -> Path:
 
 
 def names(kind: str) -> list[str]:
-    """The names of the shipped configurations of one kind."""
+    """The names of the shipped configurations of one kind.
+
+    Returns:
+        File names without `.yaml`, sorted.
+    """
     if kind not in KINDS:
         raise ConfigError(f"unknown kind '{kind}'", remedy=did_you_mean(kind, KINDS))
     return sorted(path.stem for path in (configs_root() / kind).glob("*.yaml"))
 
 
 def find(kind: str, name: str | Path) -> Path:
-    """The file meant by a path, or by the name of a shipped configuration."""
+    """The file meant by a path, or by the name of a shipped configuration.
+
+    Returns:
+        Path of an existing file.
+    """
     path = Path(name)
     if path.is_file():
         return path
@@ -75,7 +87,11 @@ def find(kind: str, name: str | Path) -> Path:
 
 
 def read_yaml(path: str | Path) -> object:
-    """The content of a YAML file; duplicate keys and broken syntax are refused with their line."""
+    """The content of a YAML file; duplicate keys and broken syntax are refused with their line.
+
+    Returns:
+        Dictionaries, lists, texts, numbers, truth values and None; None for an empty file.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -86,7 +102,11 @@ def read_yaml(path: str | Path) -> object:
 
 
 def parse(model: type[Model], data: object, file: str | Path) -> Model:
-    """Builds a model from data read from a file, naming file, key and value when it is wrong."""
+    """Builds a model from data read from a file, naming file, key and value when it is wrong.
+
+    Returns:
+        The checked model.
+    """
     if not isinstance(data, dict):
         found = "nothing" if data is None else type(data).__name__
         raise ConfigError(f"expected a mapping of keys, found {found}", file=file)
@@ -99,13 +119,21 @@ def parse(model: type[Model], data: object, file: str | Path) -> Model:
 
 
 def load_model(model: type[Model], kind: str, name: str | Path) -> Model:
-    """Reads the configuration of one kind, given by name or path, into a model."""
+    """Reads the configuration of one kind, given by name or path, into a model.
+
+    Returns:
+        The checked model.
+    """
     path = find(kind, name)
     return parse(model, read_yaml(path), path)
 
 
 def load(kind: str, name: str | Path) -> ConfigModel:
-    """Reads the configuration of one kind, given by name or path, into the model of that kind."""
+    """Reads the configuration of one kind, given by name or path, into the model of that kind.
+
+    Returns:
+        The checked model, of the class that `model_of` gives.
+    """
     return load_model(model_of(kind), kind, name)
 
 
@@ -113,6 +141,9 @@ def write_atomic(path: str | Path, content: str | bytes) -> Path:
     """Writes a file whole or not at all, creating its folder.
 
     The content goes to a temporary file beside the target, is synced, then takes its place.
+
+    Returns:
+        Path of the file that was written.
     """
     target = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content

@@ -30,7 +30,11 @@ KINDS: dict[str, str] = {
 
 
 def model_of(kind: str) -> type[ConfigModel]:
-    """The model that reads files of this kind."""
+    """The model that reads files of this kind.
+
+    Returns:
+        The class, imported on demand.
+    """
     if kind not in KINDS:
         raise ConfigError(f"unknown kind '{kind}'", remedy=did_you_mean(kind, KINDS))
     module, _, name = KINDS[kind].partition(":")
@@ -39,7 +43,11 @@ def model_of(kind: str) -> type[ConfigModel]:
 
 
 def kind_of(file: Path) -> str:
-    """The kind of a file, told from the nearest folder named like one."""
+    """The kind of a file, told from the nearest folder named like one.
+
+    Returns:
+        The name of the kind, such as `jobs`.
+    """
     for folder in reversed(file.absolute().parent.parts):
         if folder in KINDS:
             return folder

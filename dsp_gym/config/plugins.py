@@ -135,7 +135,11 @@ class Plugins:
         return validate
 
     def about(self, name: str) -> str:
-        """One sentence about what a name stands for: the first line of its docstring."""
+        """One sentence about what a name stands for: the first line of its docstring.
+
+        Returns:
+            The sentence; empty without a docstring, and the cause where the class cannot be loaded.
+        """
         try:
             text = inspect.getdoc(self.load(name)) or ""
         except DspGymError as error:

@@ -82,7 +82,11 @@ class Notes:
 
     @contextmanager
     def decision(self) -> Iterator[None]:
-        """Entries of one decision, on disk together when the block ends."""
+        """Entries of one decision, on disk together when the block ends.
+
+        Yields:
+            None; entries made inside the block belong to the decision.
+        """
         if self._journal is None:
             yield
             return

@@ -82,7 +82,11 @@ def connected(
 
 
 def must_only_read(config: RunConfig, mode: Mode) -> bool:
-    """Whether an account on Kubernetes that could write is refused."""
+    """Whether an account on Kubernetes that could write is refused.
+
+    Returns:
+        True in a mode that does not write, unless the configuration allows such an account.
+    """
     return mode not in WRITING and not config.allow_writable_account
 
 

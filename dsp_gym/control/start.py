@@ -124,12 +124,20 @@ def seat_names(config: RunConfig) -> list[str]:
 
 
 def acting_name(config: RunConfig) -> str:
-    """The policy whose decision counts."""
+    """The policy whose decision counts.
+
+    Returns:
+        Its name: the one configured, else the first policy listed that is not the incumbent.
+    """
     return config.acting or next(name for name in seat_names(config) if name != INCUMBENT)
 
 
 def is_of_several(config: RunConfig) -> bool:
-    """Whether labels of resources say which jobs there are."""
+    """Whether labels of resources say which jobs there are.
+
+    Returns:
+        True with a selector on Kubernetes.
+    """
     place = config.where.kubernetes
     return place is not None and place.selector is not None
 
@@ -258,7 +266,12 @@ def _policy(seat: SeatConfig) -> Policy | None:
 
 
 def guardrails_of(config: RunConfig, seat: SeatConfig) -> str | GuardrailsConfig | None:
-    """What the decisions of one policy pass through."""
+    """What the decisions of one policy pass through.
+
+    Returns:
+        The policy's own guardrails where it has some, else those of the run; None for no
+        guardrails.
+    """
     return seat.guardrails if seat.has_own_guardrails else config.guardrails
 
 

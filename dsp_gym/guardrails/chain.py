@@ -199,6 +199,9 @@ def build(
         features: computes the features the out-of-distribution check looks at; without it the
             bounds name snapshot metrics.
         explain: whether `allow` says in words what was changed.
+
+    Returns:
+        The guardrails in the order of the configuration, ready to be reset.
     """
     if not isinstance(config, GuardrailsConfig):
         config = files.load_model(GuardrailsConfig, "guardrails", config)
@@ -231,7 +234,11 @@ class KnowsItsTraining(Protocol):
         """Lowest and highest value by feature."""
 
     def features(self, snapshot: MetricsSnapshot) -> Mapping[str, Floats | Floats32]:
-        """The same features of a snapshot."""
+        """The same features of a snapshot.
+
+        Returns:
+            Values by feature, (J,) or (J, V) each.
+        """
 
 
 def build_for(policy: Policy, config: GuardrailsConfig | str | Path | None) -> Chain | None:
@@ -239,6 +246,9 @@ def build_for(policy: Policy, config: GuardrailsConfig | str | Path | None) -> C
 
     An out-of-distribution check without bounds of its own takes those of the policy's training;
     around a policy that was not trained it finds nothing to check.
+
+    Returns:
+        The chain, ready to be reset, with the bounds of the policy's training filled in.
     """
     if config is None:
         return None

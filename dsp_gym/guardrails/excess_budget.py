@@ -132,6 +132,9 @@ class ExcessBudget(Restriction):
         """Share of the cost and of the outage budget that is spent, (J,) each.
 
         Outage is spent (1 or more) as soon as what is left does not cover one rescale.
+
+        Returns:
+            Cost and outage as shares of their budgets, 1 for one that is used up.
         """
         spent = _Spent(np.empty(len(snapshot)), np.empty(len(snapshot)))
         medians = snapshot.topology.tables.outage_s
@@ -204,7 +207,11 @@ class ExcessBudget(Restriction):
         )
 
     def replaces(self, snapshot: MetricsSnapshot) -> Bools:
-        """True for the jobs whose budget is spent, (J,); kept until the next `commit`."""
+        """True for the jobs whose budget is spent, (J,); kept until the next `commit`.
+
+        Returns:
+            Flags by job; the same array for a repeated question about one snapshot.
+        """
         if self._known is None or self._known[0] is not snapshot:
             cost, outage = self.spent(snapshot)
             self._known = snapshot, (cost >= 1) | (outage >= 1)

@@ -27,7 +27,11 @@ class Demanding(Protocol):
     name: str
 
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
-        """True for the jobs it asks for, (J,)."""
+        """True for the jobs it asks for, (J,).
+
+        Returns:
+            Flags by job: True asks for the fallback policy.
+        """
 
 
 class FallbackConfig(ConfigModel):

@@ -73,7 +73,11 @@ class OutOfDistribution(Restriction):
         self._known = None
 
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
-        """True where more features than tolerated are outside, (J,)."""
+        """True where more features than tolerated are outside, (J,).
+
+        Returns:
+            Flags by job; all False without bounds.
+        """
         outside = np.zeros(len(snapshot), dtype=np.int64)
         if self.config.bounds:
             for flags in self._outside(snapshot).values():
@@ -81,7 +85,11 @@ class OutOfDistribution(Restriction):
         return np.asarray(outside > self.config.tolerated)
 
     def unfamiliar(self, snapshot: MetricsSnapshot, job: int) -> tuple[str, ...]:
-        """Features of a job outside their bounds; none where no more are outside than tolerated."""
+        """Features of a job outside their bounds; none where no more are outside than tolerated.
+
+        Returns:
+            Names of the features, in the order of the bounds.
+        """
         if not self.demands(snapshot)[job]:
             return ()
         return tuple(name for name, flags in self._outside(snapshot).items() if flags[job])
@@ -124,6 +132,10 @@ def quantile_box(
     samples: Mapping[str, Floats | Floats32], tail: float = 0.001, widen: float = 0.1
 ) -> dict[str, tuple[float, float]]:
     """Bounds by feature that hold all but the tails of the samples, widened by a share.
+
+    Returns:
+        Lower and upper bound by feature, in the feature's unit; features without a finite sample
+        are left out.
 
     >>> quantile_box({"busy_ms_per_s": np.array([0.0, 1000.0])}, tail=0.0)
     {'busy_ms_per_s': (-100.0, 1100.0)}

@@ -60,13 +60,21 @@ class Restriction:
         raise NotImplementedError
 
     def replaces(self, snapshot: MetricsSnapshot) -> Bools:
-        """True for the jobs in which `replacement` decides, changed or not, (J,)."""
+        """True for the jobs in which `replacement` decides, changed or not, (J,).
+
+        Returns:
+            Flags by job; all False for a guardrail that only restricts.
+        """
         return np.zeros(len(snapshot), dtype=bool)
 
     def intervention(
         self, snapshot: MetricsSnapshot, job: int, *, explain: bool = True
     ) -> Intervention:
-        """What it changed in one job, asked for jobs it changed and before `commit`."""
+        """What it changed in one job, asked for jobs it changed and before `commit`.
+
+        Returns:
+            The job, the guardrail's name, its kind and the reason, empty without `explain`.
+        """
         reason = self.reason(snapshot, job) if explain else ""
         return Intervention(job, self.name, reason, self.kind, self.replacement)
 
@@ -95,12 +103,20 @@ class Working(NamedTuple):
 
 
 def working(parallelism: Ints, level: Ints) -> Working:
-    """A working copy (J, V) as compiled code takes it, with nothing changed yet."""
+    """A working copy (J, V) as compiled code takes it, with nothing changed yet.
+
+    Returns:
+        The given arrays themselves, and flags (J,) that are all False.
+    """
     return Working(parallelism, level, np.zeros(len(parallelism), dtype=bool))
 
 
 def is_coupled(guardrail: Guardrail) -> bool:
-    """Whether what a guardrail does to one vertex depends on what is decided for another."""
+    """Whether what a guardrail does to one vertex depends on what is decided for another.
+
+    Returns:
+        True where all vertices of a job have to be decided together.
+    """
     return isinstance(guardrail, Restriction) and guardrail.coupled
 
 

@@ -90,6 +90,9 @@ class Shadows:
             policy: its name, file or configuration.
             guardrail: who asks, for errors.
             model: whether it must be able to say what is required.
+
+        Returns:
+            The shadow, one and the same for equal policies.
         """
         key = policy if isinstance(policy, str) else policy.model_dump_json()
         if key not in self._made:

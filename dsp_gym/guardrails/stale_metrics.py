@@ -53,7 +53,11 @@ class StaleMetrics(Restriction):
         self.config = config or StaleMetricsConfig()
 
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
-        """True where the metrics cannot be relied on, (J,)."""
+        """True where the metrics cannot be relied on, (J,).
+
+        Returns:
+            Flags by job; an unfilled window or a missing needed metric sets them.
+        """
         # Written so that an unknown fill counts as none.
         stale = ~(snapshot.window_fill >= self.config.min_window_fill - 1e-9)
         for name in self.config.needed:

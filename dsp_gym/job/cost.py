@@ -21,7 +21,11 @@ class Resources:
     memory_mib: float
 
     def money_per_hour(self, spec: JobSpec) -> float:
-        """Price of holding these for an hour, in the job file's currency."""
+        """Price of holding these for an hour, in the job file's currency.
+
+        Returns:
+            Money per hour.
+        """
         return self.cores * spec.prices.core_hour + self.memory_mib / 1024 * spec.prices.gib_hour
 
 

@@ -19,6 +19,9 @@ NO_MEMORY = -1
 def level_mib(base_mib: float, level: int) -> float:
     """Managed memory of one subtask at a level, MiB; 0 without managed memory.
 
+    Returns:
+        MiB: the base at level 0, twice as much with every level above.
+
     >>> level_mib(158, 1), level_mib(158, NO_MEMORY)
     (316.0, 0.0)
     """

@@ -186,7 +186,11 @@ def _short(value: float) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line: writes the job file of a seed."""
+    """Command line: writes the job file of a seed.
+
+    Returns:
+        The exit code, 0.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("seed", type=int)
     parser.add_argument("--name", help="name of the job; random-dag-SEED if not given")

@@ -28,7 +28,11 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 
 def compiled(function: _F) -> _F:
-    """Compiles on first call and keeps the machine code on disk."""
+    """Compiles on first call and keeps the machine code on disk.
+
+    Returns:
+        The compiled function, called as the original.
+    """
     return cast(_F, numba.njit(cache=True, nogil=True)(function))
 
 
@@ -136,7 +140,11 @@ def service_s(
     write_factor: float,
     hit: float,
 ) -> float:
-    """Seconds one subtask needs for one record; a miss costs `read_miss_s` on top of a hit."""
+    """Seconds one subtask needs for one record; a miss costs `read_miss_s` on top of a hit.
+
+    Returns:
+        Seconds of busy time per record, before noise.
+    """
     return (
         cpu_s + reads * (read_hit_s + (1.0 - hit) * read_miss_s) + writes * write_s * write_factor
     )

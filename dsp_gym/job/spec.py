@@ -355,5 +355,9 @@ class JobSpec(ConfigModel):
         return tuple(done.values())
 
     def vertex(self, name: str) -> Vertex:
-        """The vertex of that name; KeyError if there is none."""
+        """The vertex of that name; KeyError if there is none.
+
+        Returns:
+            Its description in the job file.
+        """
         return next(v for v in self.vertices if v.name == name)

@@ -280,11 +280,19 @@ class OwnLoad(Protocol):
     """Whether the random numbers shape it."""
 
     def rates(self, t_s: Floats, random: np.random.Generator) -> Floats:
-        """The load (n,) at the times t_s (n,), 0 or more; the same numbers, the same load."""
+        """The load (n,) at the times t_s (n,), 0 or more; the same numbers, the same load.
+
+        Returns:
+            Records/s or a factor, as the place of the load in its configuration says.
+        """
 
 
 def own_load(spec: InstalledLoad) -> OwnLoad:
-    """Make the load that a configuration of another distribution's form stands for."""
+    """Make the load that a configuration of another distribution's form stands for.
+
+    Returns:
+        The load, made from its checked configuration.
+    """
     return cast(Callable[[ConfigModel], OwnLoad], INSTALLED.load(spec.form))(spec.config)
 
 
@@ -343,7 +351,11 @@ def nodes(spec: LoadSpec) -> Iterator[LoadSpec]:
 
 
 def is_seeded(spec: LoadSpec) -> bool:
-    """Whether the seed shapes the load, other than by choosing where in a trace it begins."""
+    """Whether the seed shapes the load, other than by choosing where in a trace it begins.
+
+    Returns:
+        True where another seed gives another load.
+    """
     return any(
         node.noise_cv > 0
         or isinstance(node, MarkovModulated)

@@ -56,7 +56,11 @@ class Configuration:
         )
 
     def slots(self, slot_sharing: str) -> int:
-        """Task slots it takes."""
+        """Task slots it takes.
+
+        Returns:
+            The greatest parallelism where all vertices share slots, else the sum.
+        """
         return slots_of(self.parallelism, shared=slot_sharing == "default")
 
     def managed_mib(self, spec: JobSpec) -> dict[str, float]:

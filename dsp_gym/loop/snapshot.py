@@ -302,13 +302,21 @@ class JobSnapshot:
         return Status(int(self.batch.status[self.index]))
 
     def get(self, name: str) -> float | None:
-        """A per-job metric; None where unknown."""
+        """A per-job metric; None where unknown.
+
+        Returns:
+            The value, in the metric's own unit.
+        """
         if name not in PER_JOB:
             raise KeyError(name)
         return _known(getattr(self.batch, name)[self.index])
 
     def vertex(self, vertex: str, name: str) -> float | None:
-        """A per-vertex metric; None where unknown."""
+        """A per-vertex metric; None where unknown.
+
+        Returns:
+            The value, in the metric's own unit.
+        """
         if name not in PER_VERTEX:
             raise KeyError(name)
         column = self.vertices.index(vertex)

@@ -79,11 +79,19 @@ class Topology:
         return np.asarray(self.tables.kind[self.row] >= 0)
 
     def spec(self, job: int) -> JobSpec:
-        """The job file of one row."""
+        """The job file of one row.
+
+        Returns:
+            The job file, shared by all rows of that job.
+        """
         return self.specs[int(self.row[job])]
 
     def names(self, job: int) -> tuple[str, ...]:
-        """Vertex names of one row in column order."""
+        """Vertex names of one row in column order.
+
+        Returns:
+            One name per vertex of that job; arrays (J, V) may have further columns of padding.
+        """
         return self._names[int(self.row[job])]
 
     def take(self, jobs: Sequence[int] | Ints) -> Topology:

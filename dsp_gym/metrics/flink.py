@@ -53,7 +53,11 @@ class Metric:
     doc: str = ""
 
     def matches(self, identifier: str) -> bool:
-        """Whether an identifier of Flink's REST API, without the subtask, is this metric."""
+        """Whether an identifier of Flink's REST API, without the subtask, is this metric.
+
+        Returns:
+            True for this metric of the vertex, or of any operator inside it.
+        """
         suffix = ""
         if self.quantile is not None:
             suffix = "_median" if self.quantile == 0.5 else f"_p{_percent(self.quantile)}"

@@ -99,7 +99,11 @@ class Samples:
         return cls.of(row for part in parts for row in part.rows())
 
     def rows(self) -> Iterable[Row]:
-        """The samples one by one, as Python values."""
+        """The samples one by one, as Python values.
+
+        Returns:
+            Tuples of time (s), vertex, subtask, metric and value, in the order of time.
+        """
         return zip(
             self.t_s.tolist(),
             self.vertex.tolist(),
@@ -130,7 +134,11 @@ class Samples:
         return part
 
     def vertices(self) -> list[str]:
-        """Names of the vertices that reported, TaskManagers left out."""
+        """Names of the vertices that reported, TaskManagers left out.
+
+        Returns:
+            Names, sorted.
+        """
         return sorted({v for v, m in self._rows_of_pairs() if len(self._rows(v, m))} - {""})
 
     def grid(self, vertex: str, metric: str) -> tuple[Floats, NDArray[np.int32], Floats]:

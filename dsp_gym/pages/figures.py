@@ -52,6 +52,10 @@ def figure(
         extra: The extra of dsp-gym that brings Matplotlib to the reader of this report.
         purpose: What is drawn, for the message where Matplotlib is not installed.
 
+    Yields:
+        An empty Matplotlib figure of that size; Matplotlib's settings are the user's again after
+        the block.
+
     Raises:
         MissingExtraError: Matplotlib is not installed.
     """
@@ -72,6 +76,9 @@ def svg(drawn: Figure, description: str) -> Html:
     Args:
         drawn: A figure that `figure` gave.
         description: Says what is to be seen, to those who cannot see it.
+
+    Returns:
+        Markup: a `<div>` around the `<svg>` element, labelled with the description.
     """
     stream = io.StringIO()
     drawn.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})

@@ -24,32 +24,55 @@ def page(title: str, *parts: str) -> str:
     Args:
         title: Text, also of the browser's tab.
         parts: Paragraphs and markup, in order.
+
+    Returns:
+        HTML that needs no other file.
     """
     return _PAGE.format(title=html.escape(title), style=_STYLE, body=_body(parts))
 
 
 def section(title: str, *parts: str) -> Html:
-    """Parts under a heading of their own, set off by a line."""
+    """Parts under a heading of their own, set off by a line.
+
+    Returns:
+        Markup: a `<section>` with an `<h2>`.
+    """
     return Html(f"<section>\n<h2>{html.escape(title)}</h2>\n{_body(parts)}\n</section>")
 
 
 def heading(text: str) -> Html:
-    """A heading inside a section."""
+    """A heading inside a section.
+
+    Returns:
+        Markup: an `<h3>`.
+    """
     return Html(f"<h3>{html.escape(text)}</h3>")
 
 
 def details(summary: str, *parts: str) -> Html:
-    """Parts that are folded away until the reader asks for them."""
+    """Parts that are folded away until the reader asks for them.
+
+    Returns:
+        Markup: a `<details>` element.
+    """
     return Html(f"<details>\n<summary>{html.escape(summary)}</summary>\n{_body(parts)}\n</details>")
 
 
 def note(text: str) -> Html:
-    """A paragraph the reader must not miss."""
+    """A paragraph the reader must not miss.
+
+    Returns:
+        Markup: a paragraph that begins with a bold "Note:".
+    """
     return Html(f"<p><b>Note:</b> {html.escape(text)}</p>")
 
 
 def code(text: str) -> Html:
-    """Text as it is, lines and spaces kept."""
+    """Text as it is, lines and spaces kept.
+
+    Returns:
+        Markup: a `<pre>` element, the text escaped.
+    """
     return Html(f"<pre>{html.escape(text)}</pre>")
 
 
@@ -61,6 +84,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, prose: bool 
         rows: Cells, each row as long as the others.
         prose: Whether cells are sentences: they wrap, and are aligned left. Numbers do not wrap and
             are aligned right, but for the first column.
+
+    Returns:
+        Markup: a `<div>` around the `<table>`.
 
     >>> print(table(("job", "cost"), [("q1 & q2", "3")]))
     <div class="wide"><table>

@@ -41,4 +41,8 @@ class Bounding(Foreseeing, Protocol):
     """One that can also say what there is to save."""
 
     def possible(self) -> Possible:
-        """Bound and peak of what was foreseen."""
+        """Bound and peak of what was foreseen.
+
+        Returns:
+            Costs of the whole episode, money, (J,) each.
+        """

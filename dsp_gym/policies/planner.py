@@ -66,6 +66,9 @@ class Planner(Protocol):
     def plan(self, request: PlanRequest) -> CapacityPlan:
         """Learns how throughput grows with resources, and answers for a rate.
 
+        Returns:
+            The plan for the rate that was asked for.
+
         Raises:
             ConfigError: No budget reaches the rate, or the graph does not fit.
         """

@@ -29,6 +29,9 @@ POLICY_FILE = "policy.json"
 def make(policy: str | Path | PolicyConfig) -> Policy:
     """The policy of a name, a YAML file, the folder of a learned policy, or a configuration.
 
+    Returns:
+        The policy, to be reset before its first decision; `name` is the one it was asked for by.
+
     >>> make("ds2-justin").name
     'ds2-justin'
 
@@ -85,6 +88,9 @@ def available() -> dict[str, str]:
 def load_class(name: str) -> Any:
     """Import the class behind a policy's name.
 
+    Returns:
+        The class, a `Policy` with its `Config`.
+
     Raises:
         ConfigError: No distribution offers a policy of that name.
         PolicyError: It cannot be imported.
@@ -106,5 +112,9 @@ def installed() -> tuple[str, ...]:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a distribution offers a policy of that name."""
+    """Whether a distribution offers a policy of that name.
+
+    Returns:
+        True where the name is registered; the class is not imported.
+    """
     return name in _INSTALLED

@@ -121,7 +121,11 @@ class Parameters(NamedTuple):
 
     @classmethod
     def of(cls, options: SimulationOptions) -> Parameters:
-        """The parameters of these options."""
+        """The parameters of these options.
+
+        Returns:
+            Numbers for compiled code; a mechanism that is off has the value without effect.
+        """
         on, faults, measured = options.mechanisms, options.faults, options.measurement
         return cls(
             service_cv=options.service_cv if on.service_noise else 0.0,

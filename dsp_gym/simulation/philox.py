@@ -38,7 +38,11 @@ def philox(seed: int, mechanism: int, a: int, b: int) -> tuple[np.uint64, np.uin
 
 @njit(cache=True, nogil=True)
 def uniform(word: np.uint64) -> float:
-    """A number in [0, 1) from 64 random bits."""
+    """A number in [0, 1) from 64 random bits.
+
+    Returns:
+        A multiple of 2^-53.
+    """
     return float(word >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
@@ -47,6 +51,9 @@ def normal(word: np.uint64) -> float:
     """Nearly standard normal from 64 random bits: four 16-bit uniforms summed (Irwin-Hall).
 
     Bounded at +-3.5 standard deviations, which noise on a metric should be.
+
+    Returns:
+        A number of mean 0 and variance near 1, within +-3.5.
     """
     mask = np.uint64(0xFFFF)
     total = float(word & mask) + float((word >> np.uint64(16)) & mask)
@@ -56,7 +63,11 @@ def normal(word: np.uint64) -> float:
 
 @njit(cache=True, nogil=True)
 def low_normal(word: np.uint64) -> float:
-    """Like `normal`, from the lower half of the bits: two uniforms, bounded at +-2.4."""
+    """Like `normal`, from the lower half of the bits: two uniforms, bounded at +-2.4.
+
+    Returns:
+        A number of mean 0 and variance near 1, within +-2.4.
+    """
     mask = np.uint64(0xFFFF)
     total = float(word & mask) + float((word >> np.uint64(16)) & mask)
     return (total / 65535.0 - 1.0) * 2.449489742783178
@@ -64,5 +75,9 @@ def low_normal(word: np.uint64) -> float:
 
 @njit(cache=True, nogil=True)
 def high_normal(word: np.uint64) -> float:
-    """The same from the upper half."""
+    """The same from the upper half.
+
+    Returns:
+        A number of mean 0 and variance near 1, within +-2.4.
+    """
     return low_normal(word >> np.uint64(32))

@@ -65,6 +65,9 @@ class NullTracker:
 def flatten(document: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Values by dotted key.
 
+    Returns:
+        Leaves by dotted key; lists stay whole.
+
     >>> flatten({"agent": {"gamma": 0.97, "seeds": [0, 1]}})
     {'agent.gamma': 0.97, 'agent.seeds': [0, 1]}
     """

@@ -51,7 +51,11 @@ class FlinkBackend(Backend):
         return self._collector.is_gone
 
     def now_s(self) -> float:
-        """Unix seconds."""
+        """Unix seconds.
+
+        Returns:
+            Time of the backend's clock, s since the epoch.
+        """
         return self.clock.now()
 
     def advance(self, seconds: int) -> Outcome:

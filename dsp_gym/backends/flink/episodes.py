@@ -52,7 +52,11 @@ class FlinkPlace(PlaceConfig):
 
 
 def place_of(where: str | Path | Mapping[str, object] | None) -> FlinkPlace:
-    """The place meant by the keyword `where`: a cluster's home folder, or its settings."""
+    """The place meant by the keyword `where`: a cluster's home folder, or its settings.
+
+    Returns:
+        The checked settings; the default ones where `where` is None.
+    """
     if where is None:
         return FlinkPlace()
     if isinstance(where, Mapping):

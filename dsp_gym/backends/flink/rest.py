@@ -333,6 +333,9 @@ _REMEDIES = {
 def is_loopback(url: str) -> bool:
     """Whether an address is on this machine.
 
+    Returns:
+        True for `localhost`, `::1` and 127.0.0.0/8.
+
     >>> is_loopback("http://127.0.0.1:8081"), is_loopback("http://flink.example.org")
     (True, False)
     """
@@ -342,6 +345,9 @@ def is_loopback(url: str) -> bool:
 
 def root_cause(trace: str) -> str:
     r"""The last cause in a Java stack trace, in one line and without its package.
+
+    Returns:
+        The name of the exception and its text; the trace itself where it holds no cause.
 
     >>> root_cause("a.b.Outer: late\n\tat x.y(Z.java:1)\nCaused by: a.b.Inner: no slots\n\tat x.y")
     'Inner: no slots'

@@ -49,7 +49,11 @@ class Submission:
     def of_spec(
         cls, spec: JobSpec, arguments: Mapping[str, str], job_name: str | None = None
     ) -> Submission:
-        """A job file under a load."""
+        """A job file under a load.
+
+        Returns:
+            The submission, named as the job file names the job unless `job_name` is given.
+        """
         sharing = "default" if spec.slot_sharing else "per-vertex"
         return cls(spec, job_name or spec.job, dict(arguments), sharing)
 
@@ -68,7 +72,11 @@ class Submission:
         return self.spec.flink
 
     def program_arguments(self, configuration: Configuration) -> list[str]:
-        """The command line of the job's program."""
+        """The command line of the job's program.
+
+        Returns:
+            Options and values in turn, as `--key`, `value`.
+        """
         program = self.program
         pairs: dict[str, str] = {"program": program.program, "job-name": self.job_name}
         pairs["parallelism"] = _listed(configuration.parallelism)
@@ -109,7 +117,11 @@ class Submission:
         return job_id
 
     def jar(self) -> Path:
-        """The jar with the job's program."""
+        """The jar with the job's program.
+
+        Returns:
+            The jar of the job file's program, else the project's own.
+        """
         if self.program.jar is not None:
             return Path(self.program.jar)
         from dsp_gym.backends.flink.local.jar import jobs_jar
@@ -222,6 +234,9 @@ def all_running(job: JobAnswer) -> bool:
     """Whether a job (`FlinkRest.job`) and every subtask of it run.
 
     A vertex calls itself RUNNING with its first subtask, so subtasks are counted.
+
+    Returns:
+        True where the job is RUNNING with the full parallelism of every vertex.
     """
     return job["state"] == "RUNNING" and all(
         vertex["tasks"].get("RUNNING", 0) == vertex["parallelism"] for vertex in job["vertices"]

@@ -39,6 +39,9 @@ def refused(method: str, url: str, status: int, content: bytes) -> KubernetesErr
     """A call that was answered with an error.
 
     The server answers an undefined kind in plain text, a missing object by a document.
+
+    Returns:
+        The error to raise, with the server's reason and message.
     """
     reason = _REASONS.get(status, "Other")
     try:
@@ -58,7 +61,11 @@ def refused(method: str, url: str, status: int, content: bytes) -> KubernetesErr
 
 
 def unanswered(method: str, url: str, error: Exception) -> KubernetesError:
-    """A call without an answer; a change may have been made all the same, if it was sent."""
+    """A call without an answer; a change may have been made all the same, if it was sent.
+
+    Returns:
+        The error to raise; `may_have_acted` is set for a change that was sent.
+    """
     from urllib3 import exceptions
 
     cause: BaseException = error
@@ -78,7 +85,11 @@ def unanswered(method: str, url: str, error: Exception) -> KubernetesError:
 
 
 def unreadable(method: str, url: str, content: bytes) -> KubernetesError:
-    """An answer that is no document."""
+    """An answer that is no document.
+
+    Returns:
+        The error to raise, with the first 80 bytes of the answer.
+    """
     return KubernetesError(
         f"{method} {url} answered something that is no document: {content[:80]!r}",
         reason="Other",

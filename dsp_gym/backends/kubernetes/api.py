@@ -115,6 +115,9 @@ class KubernetesApi:
     def connect(cls, place: KubernetesPlace) -> KubernetesApi:
         """The server and the account of a place; nothing is asked of it yet.
 
+        Returns:
+            The client, with the token file or certificate of the context.
+
         Raises:
             KubernetesError: There is no such file or context.
             MissingExtraError: The client is not installed.
@@ -254,7 +257,11 @@ class KubernetesApi:
         return self.request("PATCH", path, query, {**body, "metadata": meta}, MERGE_PATCH)
 
     def may(self, verb: str, kind: str, namespace: str) -> bool:
-        """Whether this account may do something, by the server's own answer."""
+        """Whether this account may do something, by the server's own answer.
+
+        Returns:
+            True where the server's access review allows it.
+        """
         version, plural = KINDS[kind]
         asked = {
             "namespace": namespace,

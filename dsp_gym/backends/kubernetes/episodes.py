@@ -41,6 +41,9 @@ class KubernetesEnvPlace(KubernetesPlace):
 def kubernetes_place(where: str | Path | Mapping[str, object] | None) -> KubernetesEnvPlace:
     """The place meant by the keyword `where`.
 
+    Returns:
+        The checked settings: namespace, resource and address of Prometheus among them.
+
     Raises:
         ConfigError: It is no mapping, or names nothing.
     """

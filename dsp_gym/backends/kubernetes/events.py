@@ -27,7 +27,11 @@ class EventApi(Protocol):
     """What events need of an API server."""
 
     def create(self, kind: str, namespace: str, body: Document) -> Document:
-        """A new object."""
+        """A new object.
+
+        Returns:
+            The object as the server stored it.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,9 @@ class ScalingReports:
         mode: str = "advise",
     ) -> bool:
         """Write an event about a resource; False where the same was said lately, or nothing is.
+
+        Returns:
+            True where an event was written.
 
         Raises:
             KubernetesError: It could not be written; it is tried again at the next call.

@@ -22,13 +22,25 @@ class LeaseApi(Protocol):
     """What a lease needs of an API server."""
 
     def get(self, kind: str, namespace: str, name: str) -> Document:
-        """One object."""
+        """One object.
+
+        Returns:
+            The object's document.
+        """
 
     def create(self, kind: str, namespace: str, body: Document) -> Document:
-        """A new object."""
+        """A new object.
+
+        Returns:
+            The object as the server stored it.
+        """
 
     def replace(self, kind: str, namespace: str, name: str, body: Document) -> Document:
-        """An object as a whole, if it still has the version named in it."""
+        """An object as a whole, if it still has the version named in it.
+
+        Returns:
+            The object as the server stored it, with its new version.
+        """
 
 
 class Lease:
@@ -67,6 +79,9 @@ class Lease:
     def try_acquire(self) -> bool:
         """Take the lease if it is free or over, or renew it; whether it is held now.
 
+        Returns:
+            True where this instance holds the lease now.
+
         Raises:
             KubernetesError: The server is out of reach, or refuses; it is not known to be held.
         """
@@ -93,6 +108,10 @@ class Lease:
 
         Args:
             for_s: longest time that what is to be done under it takes, s.
+
+        Returns:
+            True where the server names this instance and the lease lasts `for_s` seconds more;
+            False where the server does not answer.
         """
         try:
             body = self._api.get("Lease", self.namespace, self.name)

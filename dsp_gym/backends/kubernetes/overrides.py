@@ -26,6 +26,9 @@ _Path = tuple[str, ...]
 def flattened(configuration: Mapping[str, object]) -> dict[str, str]:
     """A configuration by dotted keys, as Flink reads it.
 
+    Returns:
+        Texts by dotted key.
+
     >>> flattened({"state": {"backend": {"type": "rocksdb"}}, "taskmanager.numberOfTaskSlots": 2})
     {'state.backend.type': 'rocksdb', 'taskmanager.numberOfTaskSlots': '2'}
     """
@@ -40,6 +43,9 @@ def flattened(configuration: Mapping[str, object]) -> dict[str, str]:
 
 def text_of(overrides: Mapping[str, int]) -> str:
     """An override as one text.
+
+    Returns:
+        Pairs `id:parallelism`, separated by commas; empty for none.
 
     >>> text_of({"bc764cd8": 2, "90bea66d": 3})
     'bc764cd8:2,90bea66d:3'
@@ -69,7 +75,12 @@ class Override:
 
     @classmethod
     def of(cls, configuration: Mapping[str, object]) -> Override:
-        """Read an override leniently: `trouble` says what cannot be read."""
+        """Read an override leniently: `trouble` says what cannot be read.
+
+        Returns:
+            The numbers by vertex id, with the form they are written in; `none` where the
+            configuration has no override.
+        """
         places = list(_places(configuration))
         if not places:
             return cls("none", {})
@@ -91,6 +102,10 @@ class Override:
         """The part of a configuration that sets the override, in the form it stands there.
 
         A vertex that is overridden stays so: without it the operator redeploys the whole job.
+
+        Returns:
+            A merge patch of the configuration, with the vertices overridden before and the new
+            ones.
         """
         wanted, (shape, path, _) = {**self.values, **overrides}, self.place
         if shape == "text":

@@ -77,17 +77,29 @@ class ResourcePlatform(Platform):
         return self.watcher.resources().get(self.job.name)
 
     def stopped(self) -> str | None:
-        """Why nothing may be written to the resource, such as an annotation; None: it may."""
+        """Why nothing may be written to the resource, such as an annotation; None: it may.
+
+        Returns:
+            The reason, in words; None too before the resource was seen.
+        """
         resource = self.resource
         return None if resource is None else resource.reason_not_to_write()
 
     def unsettled(self) -> str | None:
-        """Why the resource may not be changed at this moment; None: it may."""
+        """Why the resource may not be changed at this moment; None: it may.
+
+        Returns:
+            The reason, in words; a missing resource is one.
+        """
         resource = self.resource
         return "the resource is not there" if resource is None else resource.reason_not_to_act()
 
     def managed(self) -> str | None:
-        """How the operator's own autoscaler scales the job; None: it does not."""
+        """How the operator's own autoscaler scales the job; None: it does not.
+
+        Returns:
+            A sentence naming the resource and the operator's key.
+        """
         resource = self.resource
         if resource is None or resource.builtin_autoscaler != "on":
             return None

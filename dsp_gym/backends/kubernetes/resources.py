@@ -178,6 +178,9 @@ class FlinkResource:
         """The part of the reasons that holds for putting the old numbers back, too.
 
         A job that does not come back is not STABLE, and that is why they are put back.
+
+        Returns:
+            The first reason that applies, in words; None where the resource may be written.
         """
         if self.kill_switch:
             return f"the annotation {KILL_SWITCH} says stop"

@@ -89,7 +89,11 @@ class Watcher:
         return self._clock() - self._heard_s
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until everything was listed once; False where that took too long."""
+        """Wait until everything was listed once; False where that took too long.
+
+        Returns:
+            True where the first listing is complete.
+        """
         return self._listed.wait(timeout_s)
 
     def close(self) -> None:

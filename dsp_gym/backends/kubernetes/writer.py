@@ -35,7 +35,11 @@ class PatchApi(Protocol):
         """How long one call takes at most, s."""
 
     def get(self, kind: str, namespace: str, name: str) -> Document:
-        """One object."""
+        """One object.
+
+        Returns:
+            The object's document.
+        """
 
     def merge_patch(
         self,
@@ -47,14 +51,22 @@ class PatchApi(Protocol):
         resource_version: str,
         dry_run: bool = False,
     ) -> Document:
-        """Merge a patch into an object, if it still has that version."""
+        """Merge a patch into an object, if it still has that version.
+
+        Returns:
+            The object after the patch; a dry run's is not stored.
+        """
 
 
 class HeldLease(Protocol):
     """What writing needs of a lease."""
 
     def is_held_now(self, for_s: float = 0.0) -> bool:
-        """Whether it is held, and for so much longer."""
+        """Whether it is held, and for so much longer.
+
+        Returns:
+            True where this instance holds it for `for_s` seconds more.
+        """
 
 
 @dataclass(frozen=True, slots=True)

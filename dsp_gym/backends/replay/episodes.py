@@ -31,6 +31,9 @@ class ReplayPlace(ConfigModel):
 def replay_place(where: str | Path | Mapping[str, object] | None) -> ReplayPlace:
     """The recording meant by the keyword `where`: its folder, or settings.
 
+    Returns:
+        The checked settings.
+
     Raises:
         ConfigError: It names none.
     """

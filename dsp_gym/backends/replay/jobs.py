@@ -84,7 +84,11 @@ class ReplayJobs(Backend):
         """Nothing is held outside this process."""
 
     def now_s(self) -> float:
-        """Seconds on the recording's clock."""
+        """Seconds on the recording's clock.
+
+        Returns:
+            Seconds since the recording began.
+        """
         return self.t_s
 
     def advance(self, seconds: int) -> Outcome:

@@ -69,7 +69,11 @@ class Exporter:
         return bytes(self._generate(self.registry))
 
     def collect(self) -> Iterator[Metric]:
-        """The registry calls this at every scrape."""
+        """The registry calls this at every scrape.
+
+        Yields:
+            Metric families with the samples of every job, each family once.
+        """
         families: dict[str, Metric] = {}
         for board in self._boards.all().values():
             with board.lock:

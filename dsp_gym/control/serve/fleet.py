@@ -263,6 +263,9 @@ def fleet(
 ) -> Iterator[Fleet]:
     """Loops beside every job that a selector names, ready to be run; arguments as for `Fleet`.
 
+    Yields:
+        The fleet, following its selector; it is closed when the block ends.
+
     Raises:
         DspGymError: The server is out of reach, the account lacks rights or has too many, no
             resource is there, or the configuration is wrong whatever the job.

@@ -60,6 +60,9 @@ def session(
         durable: whether every decision waits for the disk; None: where something real is decided.
         hooks: what the run calls back, and what ends it.
         clock: Unix seconds, how a real job is waited for, and what ends the run.
+
+    Yields:
+        The session, with its journal and server open until the block ends.
     """
     hooks = hooks or Hooks()
     token = read_token(config.serve) if serve else None
@@ -101,9 +104,11 @@ def session(
 def starting() -> Iterator[Callable[[], None]]:
     """Loads without looking for garbage, of which a start makes little.
 
-    Yields what is to be called when the interval after a decision has passed: the first time,
-    garbage is collected, and what is left is put where the collector need not look at it again and
-    again. That takes a fifth of a second without an answer.
+    Garbage is collected once, after the first decision: it takes a fifth of a second without an
+    answer. Objects that survive are then exempt from later collections.
+
+    Yields:
+        A function to call when the interval after a decision has passed.
     """
     settled = threading.Event()
 
@@ -133,6 +138,9 @@ def served(
         boards: the loops' status.
         acting: the policy that decides where none is named.
         token: the bearer token a client must send for a decision.
+
+    Yields:
+        The server, listening; it is closed when the block ends.
     """
     decisions = Decisions(_makers(config), acting, config.seed)
     server = StatusServer(config.serve, boards, Exporter(boards), decisions, token)

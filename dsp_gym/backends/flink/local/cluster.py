@@ -141,7 +141,12 @@ class LocalCluster:
 
     @classmethod
     def find(cls, home: Path | None = None) -> LocalCluster | None:
-        """The same; None where none was started, or it was ended."""
+        """The same; None where none was started, or it was ended.
+
+        Returns:
+            The cluster of that home folder, whether its processes still live or not; None without a
+            state file.
+        """
         place = Home((home or default_home()).absolute())
         state = read_state(place)
         return None if state is None else cls(place, state)

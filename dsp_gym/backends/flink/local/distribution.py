@@ -151,6 +151,9 @@ def find_java() -> Java:
 def java_major(version: str) -> int | None:
     """The major version in a line of `java -version`; None where there is none.
 
+    Returns:
+        The number, 8 for the old form `1.8`; None where the line holds no version.
+
     >>> java_major('openjdk version "17.0.15" 2025-04-15'), java_major('java version "1.8.0_392"')
     (17, 8)
     """
@@ -160,6 +163,9 @@ def java_major(version: str) -> int | None:
 
 def find_prometheus() -> Path:
     """The Prometheus on the PATH.
+
+    Returns:
+        Path of the program.
 
     Raises:
         FlinkError: There is none.
@@ -172,6 +178,9 @@ def find_prometheus() -> Path:
 
 def same_minor(one: str, other: str) -> bool:
     """Whether two versions of Flink differ in their last part at most.
+
+    Returns:
+        True where major and minor version are equal.
 
     >>> same_minor("2.1.0", "2.1.1"), same_minor("2.1.0", "2.0.0")
     (True, False)

@@ -25,7 +25,11 @@ __all__ = ["FlinkProcesses", "Home", "default_home", "failure_in"]
 
 
 def default_home() -> Path:
-    """Where a cluster lives by default: `$XDG_STATE_HOME/dsp-gym/flink`."""
+    """Where a cluster lives by default: `$XDG_STATE_HOME/dsp-gym/flink`.
+
+    Returns:
+        That folder, under `~/.local/state` where the variable is unset; it need not exist.
+    """
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "dsp-gym" / "flink"
 
@@ -72,15 +76,27 @@ class Home:
         return self.folder / "tmp" / "taskmanager"
 
     def pid_file(self, part: str) -> Path:
-        """Where a process is written down."""
+        """Where a process is written down.
+
+        Returns:
+            Path of the part's JSON file with pid and start time.
+        """
         return self.folder / "pids" / f"{part}.json"
 
     def log(self, part: str) -> Path:
-        """The log of a process."""
+        """The log of a process.
+
+        Returns:
+            Path of the log file; Flink keeps older pieces beside it.
+        """
         return self.logs / f"{part}.log"
 
     def output(self, part: str) -> Path:
-        """The standard output of a process; Prometheus logs there."""
+        """The standard output of a process; Prometheus logs there.
+
+        Returns:
+            Path of the file that takes standard output and standard error.
+        """
         return self.log(part) if part == "prometheus" else self.logs / f"{part}.out"
 
     def write(self, settings: ClusterSettings, ports: Ports) -> None:
@@ -117,7 +133,11 @@ class FlinkProcesses:
         }
 
     def jobmanager(self) -> list[str]:
-        """The JobManager of a session cluster."""
+        """The JobManager of a session cluster.
+
+        Returns:
+            Its command line: program, JVM options, main class and arguments.
+        """
         heap = self.settings.jobmanager_heap_mib
         return self._command(
             "jobmanager",
@@ -127,7 +147,11 @@ class FlinkProcesses:
         )
 
     def taskmanager(self, resource_id: str) -> list[str]:
-        """A TaskManager that the cluster will know by the given id."""
+        """A TaskManager that the cluster will know by the given id.
+
+        Returns:
+            Its command line: program, JVM options, main class and arguments.
+        """
         heap = FRAMEWORK_HEAP_MIB + self.settings.task_heap_mib
         direct = FRAMEWORK_OFF_HEAP_MIB + self.settings.network_mib
         return [

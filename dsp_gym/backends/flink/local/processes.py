@@ -37,7 +37,11 @@ class Process:
 
     @classmethod
     def read(cls, file: Path) -> Process | None:
-        """The process written down in a file; None where there is none, or it cannot be read."""
+        """The process written down in a file; None where there is none, or it cannot be read.
+
+        Returns:
+            The process with the pid and start time of the file, alive or not.
+        """
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
             return cls(int(document["pid"]), str(document["started"]), file)
@@ -45,7 +49,11 @@ class Process:
             return None
 
     def is_alive(self) -> bool:
-        """Whether it still runs, and is itself and not another one with its pid."""
+        """Whether it still runs, and is itself and not another one with its pid.
+
+        Returns:
+            True where the pid lives and its start time is the one in the file.
+        """
         with contextlib.suppress(ChildProcessError, OSError):
             os.waitpid(self.pid, os.WNOHANG)  # our own child, ended: let its pid go
         return _start_time(self.pid) == self.started
@@ -84,6 +92,9 @@ def start(
         file: Where it is written down.
         output: Where its standard output and error go.
         environment: Added to ours.
+
+    Returns:
+        The started process; its file is written.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +188,11 @@ def _ps(pid: int, columns: str) -> str:
 
 
 def is_port_free(port: int) -> bool:
-    """Whether a program could listen there on loopback."""
+    """Whether a program could listen there on loopback.
+
+    Returns:
+        True where the port can be bound, on loopback and on every address.
+    """
     for host in ("127.0.0.1", ""):  # Flink's reporters listen on every address
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -204,7 +219,11 @@ def free_ports(count: int) -> list[int]:
 
 
 def wait_until(is_so: Callable[[], bool], timeout_s: float, poll_s: float = _POLL_S) -> bool:
-    """Asks until it is so; False when it was not in time."""
+    """Asks until it is so; False when it was not in time.
+
+    Returns:
+        True as soon as the condition holds; False after `timeout_s` seconds without.
+    """
     end = time.monotonic() + timeout_s
     while not is_so():
         if time.monotonic() >= end:

@@ -15,6 +15,9 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 def prometheus_config(scrape_interval_s: float, targets: Sequence[str]) -> str:
     """The text of `prometheus.yml`: one job that scrapes the given `host:port`.
 
+    Returns:
+        YAML, ending with a newline; the interval in milliseconds.
+
     >>> print(prometheus_config(5, ["127.0.0.1:9249"]), end="")
     global:
       scrape_interval: 5000ms
@@ -40,7 +43,11 @@ def prometheus_config(scrape_interval_s: float, targets: Sequence[str]) -> str:
 def prometheus_command(
     program: Path, *, config: Path, storage: Path, port: int, retention_days: int
 ) -> list[str]:
-    """The command line, on loopback only."""
+    """The command line, on loopback only.
+
+    Returns:
+        Program and arguments, ready to be started.
+    """
     return [
         str(program),
         f"--config.file={config}",
@@ -51,7 +58,11 @@ def prometheus_command(
 
 
 def is_ready(url: str) -> bool:
-    """Whether a Prometheus answers queries there."""
+    """Whether a Prometheus answers queries there.
+
+    Returns:
+        True after Prometheus's own answer on `/-/ready` within 2 s; False for another server.
+    """
     try:
         with _DIRECT.open(f"{url}/-/ready", timeout=2.0) as answer:
             return bool(answer.status == 200 and b"Prometheus" in answer.read())

@@ -87,14 +87,22 @@ class Ports(ConfigModel):
 
 
 def checkpoint_interval_s(settings: ClusterSettings) -> float:
-    """Seconds between checkpoints."""
+    """Seconds between checkpoints.
+
+    Returns:
+        The interval of the settings, else 10 s under the adaptive scheduler and 30 s otherwise.
+    """
     if settings.checkpoint_interval_s is not None:
         return settings.checkpoint_interval_s
     return 10.0 if settings.scheduler == "adaptive" else 30.0
 
 
 def flink_config(settings: ClusterSettings, ports: Ports, home: Path) -> str:
-    """The text of Flink's `config.yaml`, for JobManager and TaskManager alike."""
+    """The text of Flink's `config.yaml`, for JobManager and TaskManager alike.
+
+    Returns:
+        YAML with one key per line.
+    """
     options = {
         **_network(ports),
         **_memory(settings),
@@ -214,7 +222,11 @@ def _metrics(settings: ClusterSettings) -> Mapping[str, object]:
 
 
 def log4j_properties() -> str:
-    """Where a process writes its log: the file named by `-Dlog.file`, in five pieces of 20 MB."""
+    """Where a process writes its log: the file named by `-Dlog.file`, in five pieces of 20 MB.
+
+    Returns:
+        The text of a Log4j 2 properties file.
+    """
     return """\
 rootLogger.level = INFO
 rootLogger.appenderRef.file.ref = File

@@ -31,7 +31,11 @@ class ClusterState(ConfigModel):
 
 @contextlib.contextmanager
 def locked(home: Home) -> Iterator[None]:
-    """One `up` or `down` of a folder at a time; a second one waits."""
+    """One `up` or `down` of a folder at a time; a second one waits.
+
+    Yields:
+        None, with the lock of the folder held until the block ends.
+    """
     try:
         home.folder.mkdir(parents=True, exist_ok=True)
         lock = (home.folder / "lock").open("w")

@@ -199,7 +199,11 @@ def planned(config: RecordConfig, spec: JobSpec) -> list[PlannedRun]:
 
 
 def populated(config: RecordConfig, spec: JobSpec) -> Configuration | None:
-    """The configuration of the run that fills the state; None where there is none."""
+    """The configuration of the run that fills the state; None where there is none.
+
+    Returns:
+        Parallelism and memory level by vertex, of the `populate` part.
+    """
     part = config.populate
     return None if part is None else _configuration(spec, part, "populate")
 
@@ -285,7 +289,12 @@ def _load(
 
 
 def summary(run: PlannedRun) -> Mapping[str, object]:
-    """A run in a table."""
+    """A run in a table.
+
+    Returns:
+        Texts by column: `run`, `configuration`, `load` and `rate_per_s`, records/s as one number or
+        as least..greatest.
+    """
     rates_per_s = [rate for _, rate in run.load.steps]
     low, high = min(rates_per_s), max(rates_per_s)
     return {

@@ -202,7 +202,11 @@ class Recorder:
         self.rest.wait_for(job_id, ENDED, 60.0)
 
     def now_s(self) -> float:
-        """Seconds since the recording began."""
+        """Seconds since the recording began.
+
+        Returns:
+            Seconds, the recording's own time.
+        """
         return self.clock() - self.zero_s
 
     def say(self, run: str, what: str) -> None:

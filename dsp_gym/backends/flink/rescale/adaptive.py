@@ -12,7 +12,11 @@ __all__ = ["AdaptiveActuator", "requirements_of"]
 
 
 def requirements_of(old: Requirements, job: RunningJob, wanted: Configuration) -> Requirements:
-    """The body of `PUT /jobs/:jobid/resource-requirements`: every vertex, changed or not."""
+    """The body of `PUT /jobs/:jobid/resource-requirements`: every vertex, changed or not.
+
+    Returns:
+        Lower and upper bound of the parallelism by vertex id.
+    """
     return {
         vertex_id: {
             "parallelism": {

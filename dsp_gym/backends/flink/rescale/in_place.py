@@ -28,6 +28,9 @@ def lower_bound(requirements: Requirements, vertex_id: str, parallelism: int) ->
     """Least parallelism to ask for: what was asked before, at most the new parallelism.
 
     With the new parallelism itself the job would stop and wait where slots are short.
+
+    Returns:
+        A number of subtasks, 1 or more.
     """
     old = requirements.get(vertex_id, {}).get("parallelism", {}).get("lowerBound", 1)
     return max(1, min(parallelism, int(old)))

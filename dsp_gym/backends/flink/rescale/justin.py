@@ -33,7 +33,11 @@ class SlotProfile:
     network_mib: int
 
     def of(self, level: int) -> dict[str, object]:
-        """The resource profile of a subtask at a memory level, as the endpoint takes it."""
+        """The resource profile of a subtask at a memory level, as the endpoint takes it.
+
+        Returns:
+            Cores and bytes by kind of memory, with the endpoint's own keys.
+        """
         managed = level_mib(self.managed_mib, level)
         return {
             "cpuCores": {"name": "CPU", "value": 1, "zero": False},
@@ -66,6 +70,9 @@ def profile_for(taskmanagers: Iterable[ManagerAnswer]) -> SlotProfile:
 
 def level_of(managed_bytes: int, base_mib: float) -> int:
     """The memory level of a subtask with that much managed memory.
+
+    Returns:
+        0 or more, each level twice the memory of the one below; `NO_MEMORY` for 0 bytes.
 
     >>> level_of(316 * 2**20, 158), level_of(0, 158)
     (1, -1)

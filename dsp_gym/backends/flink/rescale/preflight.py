@@ -25,7 +25,11 @@ __all__ = [
 
 
 def managed_mib(configuration: Configuration, spec: JobSpec) -> float:
-    """Managed memory of all subtasks, MiB."""
+    """Managed memory of all subtasks, MiB.
+
+    Returns:
+        MiB over all vertices; 0 where none of them takes managed memory.
+    """
     return sum(
         mib * configuration.parallelism[vertex]
         for vertex, mib in configuration.managed_mib(spec).items()
@@ -75,6 +79,9 @@ def check_memory(rest: FlinkRest, job: RunningJob, wanted: Configuration, spec: 
 
 def local_folder(directory: str, rest_url: str) -> Path | None:
     """The savepoint directory as a folder of this machine; None where it is elsewhere.
+
+    Returns:
+        Path of the folder; None for another machine's Flink or an object store.
 
     >>> local_folder("file:///tmp/savepoints", "http://127.0.0.1:8081")
     PosixPath('/tmp/savepoints')

@@ -29,7 +29,11 @@ class RunningJob:
 
     @classmethod
     def find(cls, rest: FlinkRest, name: str, spec: JobSpec) -> Self:
-        """The one job of that name that has not ended."""
+        """The one job of that name that has not ended.
+
+        Returns:
+            Its id, state, submission, configuration and the ids of its vertices by name.
+        """
         job_id = rest.find_job(name).id
         submission, configuration = Submission.of_running(rest, job_id, spec)
         job = rest.job(job_id)

@@ -75,7 +75,11 @@ def newest_checkpoint(rest: FlinkRest, job_id: str) -> str | None:
 
 
 def dispose(rest: FlinkRest, location: str) -> bool:
-    """Ask Flink to delete a savepoint; whether it took the request."""
+    """Ask Flink to delete a savepoint; whether it took the request.
+
+    Returns:
+        True where Flink accepted the request; it deletes later.
+    """
     try:
         rest.post("/savepoint-disposal", {"savepoint-path": location})
     except FlinkError:

@@ -63,7 +63,11 @@ def clipped(guarded: GuardedDecision, topology: Topology) -> Configuration:
 
 
 def as_words(configuration: Configuration) -> dict[str, dict[str, int]]:
-    """A configuration as JSON values, for events."""
+    """A configuration as JSON values, for events.
+
+    Returns:
+        `parallelism` and `memory_level`, each by vertex name.
+    """
     return {
         "parallelism": dict(configuration.parallelism),
         "memory_level": dict(configuration.memory_level),
