@@ -59,7 +59,11 @@ def write_checkpoint(folder: Path, tree: Tree) -> None:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """True where a checkpoint was written."""
+    """True where a checkpoint was written.
+
+    Returns:
+        Whether the folder holds the file of a checkpoint; its content is not read.
+    """
     return (folder / STATE).is_file()
 
 

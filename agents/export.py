@@ -77,7 +77,11 @@ def actor_weights(weights: dict[str, Floats32], learner: Learner) -> Weights:
 
 
 def config_text(config: ExperimentConfig) -> str:
-    """The resolved experiment as YAML that `dsp-gym train` reads."""
+    """The resolved experiment as YAML that `dsp-gym train` reads.
+
+    Returns:
+        A YAML document with every field written out, defaults included, in the model's order.
+    """
     document = config.model_dump(mode="json", by_alias=True)
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
 

@@ -55,7 +55,12 @@ class ActorCriticNetwork(BaseFeaturesExtractor):
         self.register_buffer("stay", stay, persistent=False)
 
     def forward(self, observation: Tensor) -> Tensor:
-        """Logits of all vertices, then the value: (B, V * 10 + 1)."""
+        """Logits of all vertices, then the value: (B, V * 10 + 1).
+
+        Returns:
+            (B, V * 10 + 1): ten logits per vertex, those of a padded vertex fixed to "stay", then
+            the value.
+        """
         x, job, mask, edges = torch.split(observation, self.sizes, dim=1)
         v, limit = self.shape.vertices, float(OBSERVATION_LIMIT)
         valid = mask.unsqueeze(2)
@@ -69,7 +74,12 @@ class ActorCriticNetwork(BaseFeaturesExtractor):
     def act_and_judge(
         self, x: Tensor, job: Tensor, mask: Tensor, edges: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Logits (B, V, 10) and value (B, 1) from a normalised observation."""
+        """Logits (B, V, 10) and value (B, 1) from a normalised observation.
+
+        Returns:
+            The logits (B, V, 10) and the value (B, 1); both are raw outputs, without mask or
+            clipping.
+        """
         raise NotImplementedError
 
     def initialise(self) -> None:
@@ -151,5 +161,9 @@ class MlpNetwork(ActorCriticNetwork):
 
 
 def network_class(shape: NetworkShape) -> type[ActorCriticNetwork]:
-    """The network of a shape's encoder."""
+    """The network of a shape's encoder.
+
+    Returns:
+        `GraphNetwork` for the encoder "graph", else `MlpNetwork`.
+    """
     return GraphNetwork if shape.encoder == "graph" else MlpNetwork

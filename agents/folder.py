@@ -93,7 +93,11 @@ class PolicyDocument(ConfigModel):
 def write_folder(
     target: Path, document: PolicyDocument, weights: Weights, config: str, card: str
 ) -> Path:
-    """Writes the folder aside and puts it in place whole; an older one there is replaced."""
+    """Writes the folder aside and puts it in place whole; an older one there is replaced.
+
+    Returns:
+        The folder now in place.
+    """
     packed = save_tensors({key: np.ascontiguousarray(value) for key, value in weights.items()})
     document = document.model_copy(update={"weights_sha256": hashlib.sha256(packed).hexdigest()})
     body = json.dumps(document.model_dump(mode="json", by_alias=True), indent=2, allow_nan=False)

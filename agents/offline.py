@@ -61,7 +61,11 @@ def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitio
 
 
 def datasets_of(config: ExperimentConfig) -> list[str]:
-    """Folders, in the experiment's order."""
+    """Folders of the datasets that the experiment learns from.
+
+    Returns:
+        Each folder once, sorted; empty where it learns from simulation only.
+    """
     chosen = (config.agent.warm_start, config.agent.offline)
     return sorted({part.dataset for part in chosen if part is not None and part.dataset})
 

@@ -12,6 +12,9 @@ def agent(pick: Pick) -> dict[str, object]:
 
     The size of a rollout and the network stay as the experiment has them: they trade speed, not
     only quality, and a trial would take ten times as long as its neighbour.
+
+    Returns:
+        Keys of the section `agent`, one nested mapping for the network.
     """
     return {
         "learning_rate": pick.real("learning_rate", 1e-4, 3e-3, log=True),

@@ -196,7 +196,12 @@ def _hash_tags(config: ExperimentConfig, base_dir: str | Path | None) -> dict[st
 
 @contextmanager
 def stopped_by_interrupt(learner: Learner) -> Iterator[None]:
-    """The first Ctrl-C lets the update under way finish and a checkpoint be written."""
+    """The first Ctrl-C lets the update under way finish and a checkpoint be written.
+
+    Yields:
+        Nothing; the block is the training. A second Ctrl-C raises `KeyboardInterrupt` at once, and
+        the former handler is back in place afterwards.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals
         return

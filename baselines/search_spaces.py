@@ -26,7 +26,11 @@ Params = dict[str, object]
 
 
 def ds2(pick: Pick) -> Params:
-    """Target, band and patience; the band is given as shares of the target and the room above."""
+    """Target, band and patience; the band is given as shares of the target and the room above.
+
+    Returns:
+        Parameters of the policy `ds2`, by name.
+    """
     target = pick.real("target_utilization", 0.3, 1.0)
     params: Params = {
         "target_utilization": target,
@@ -46,7 +50,11 @@ def ds2(pick: Pick) -> Params:
 
 
 def justin_paper(pick: Pick) -> Params:
-    """The DS2 inside and the thresholds of Algorithm 1."""
+    """The DS2 inside and the thresholds of Algorithm 1.
+
+    Returns:
+        Parameters of Justin as published, those of its DS2 under `ds2`.
+    """
     return {
         "ds2": _justin_ds2(pick),
         "hit_rate_threshold": pick.real("hit_rate_threshold", 0.5, 0.99),
@@ -57,7 +65,11 @@ def justin_paper(pick: Pick) -> Params:
 
 
 def justin_artifact(pick: Pick) -> Params:
-    """The DS2 inside and the thresholds of the released code."""
+    """The DS2 inside and the thresholds of the released code.
+
+    Returns:
+        Parameters of Justin as released, those of its DS2 under `ds2`.
+    """
     return {
         "ds2": _justin_ds2(pick),
         "hit_rate_threshold": pick.real("hit_rate_threshold", 0.5, 0.9),
@@ -73,7 +85,11 @@ def _justin_ds2(pick: Pick) -> Params:
 
 
 def hpa_cpu(pick: Pick) -> Params:
-    """Target, tolerance and stabilisation of a HorizontalPodAutoscaler."""
+    """Target, tolerance and stabilisation of a HorizontalPodAutoscaler.
+
+    Returns:
+        Parameters of the policy, those of the stabilisation under `behavior`.
+    """
     return {
         "target_utilization": pick.real("target_utilization", 0.3, 1.0),
         "tolerance": pick.real("tolerance", 0.0, 0.4),
@@ -83,7 +99,11 @@ def hpa_cpu(pick: Pick) -> Params:
 
 
 def hpa_varga(pick: Pick) -> Params:
-    """Targets of both metrics, and how many records of lag count."""
+    """Targets of both metrics, and how many records of lag count.
+
+    Returns:
+        Parameters of the policy, those of the stabilisation under `behavior`.
+    """
     return {
         "utilization_target": pick.real("utilization_target", 0.3, 1.0),
         "lag_target": pick.real("lag_target", 0.5, 1.0),
@@ -95,7 +115,11 @@ def hpa_varga(pick: Pick) -> Params:
 
 
 def keda(pick: Pick) -> Params:
-    """Records of lag per replica, and patience."""
+    """Records of lag per replica, and patience.
+
+    Returns:
+        Parameters of the policy, those of the stabilisation under `behavior`.
+    """
     return {
         "lag_threshold_records": pick.real("lag_threshold_records", 10, 1e7, log=True),
         "allow_idle_consumers": pick.one("allow_idle_consumers", [False, True]),
@@ -118,6 +142,9 @@ def dhalion(pick: Pick) -> Params:
     """Thresholds of a symptom, and sizes of the steps.
 
     A step down leaves the other tasks without backpressure.
+
+    Returns:
+        Parameters of the policy `dhalion`, by name.
     """
     noise = pick.real("noise_ms_per_s", 5.0, 200.0, log=True)
     idle = pick.real("idle_ms_per_s", 300.0, 950.0)
@@ -132,7 +159,11 @@ def dhalion(pick: Pick) -> Params:
 
 
 def flink_autoscaler(pick: Pick) -> Params:
-    """Utilisation aimed at and tolerated, waits and expected restart, by the operator's keys."""
+    """Utilisation aimed at and tolerated, waits and expected restart, by the operator's keys.
+
+    Returns:
+        Parameters of the policy; times are texts such as "5 min", as the operator reads them.
+    """
     target = pick.real("utilization.target", 0.3, 0.95)
     low = target * pick.real("utilization.min_share", 0.1, 0.95)
     high = target + (1 - target) * pick.real("utilization.max_share", 0.05, 1.0)
@@ -153,7 +184,11 @@ def flink_autoscaler(pick: Pick) -> Params:
 
 
 def streambed(pick: Pick) -> Params:
-    """Head-room, and how far demand may move before the job is planned anew."""
+    """Head-room, and how far demand may move before the job is planned anew.
+
+    Returns:
+        Parameters of the policy; all three are relative to the demand.
+    """
     return {
         "overprovisioning": pick.real("overprovisioning", 1.0, 3.0),
         "above": pick.real("above", 1.0, 1.1),

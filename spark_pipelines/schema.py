@@ -171,6 +171,9 @@ def expects(
     """Says of a step what it takes and what it makes, and holds it to that.
 
     More columns than expected pass; a missing one or another type does not.
+
+    Returns:
+        A decorator; the decorated step raises where the columns of its input or output are wrong.
     """
 
     def decorate(step: Callable[..., DataFrame]) -> Callable[..., DataFrame]:

@@ -17,7 +17,11 @@ _EVERY_S = 0.5
 
 @contextmanager
 def shown(spark: SparkSession, observer: object) -> Iterator[None]:
-    """Calls `observer.tasks(done, all)`, where there is such a method, while the block runs."""
+    """Calls `observer.tasks(done, all)`, where there is such a method, while the block runs.
+
+    Yields:
+        Nothing; a thread of its own reports until the block ends.
+    """
     tell = getattr(observer, "tasks", None)
     if tell is None:
         yield

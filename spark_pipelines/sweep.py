@@ -55,7 +55,11 @@ Result = TypeVar("Result")
 def spark_sweep(
     name: str, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[Sweep]:
-    """A Spark session to spread work over; see `spark_session`."""
+    """A Spark session to spread work over; see `spark_session`.
+
+    Yields:
+        The sweep, whose session ends with the block.
+    """
     with spark_session(name, master, {**EXECUTORS, **(settings or {})}) as spark:
         yield Sweep(spark)
 

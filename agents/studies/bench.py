@@ -24,7 +24,12 @@ ROLLOUTS = 2
 
 
 def bench_learning(runs: int = 5) -> list[MeasuredRate]:
-    """Inference and PPO's `learn()` with both networks."""
+    """Inference and PPO's `learn()` with both networks.
+
+    Returns:
+        Two rates per network, in the order of `BARS`: inference, then learning, both in
+        decisions/s.
+    """
     rates = []
     for encoder, bar in BARS.items():
         with tempfile.TemporaryDirectory() as folder:

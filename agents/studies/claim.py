@@ -180,7 +180,11 @@ def _plain(verdict: ClaimResult) -> dict[str, object]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; exit code 1 where the claim against DS2, default or tuned, does not hold."""
+    """Command line; exit code 1 where the claim against DS2, default or tuned, does not hold.
+
+    Returns:
+        The exit code: 0 where the claim holds, 1 where it does not.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("config", help="the experiment")
     who = parser.add_mutually_exclusive_group(required=True)

@@ -275,7 +275,12 @@ def _by_policy(say: Say) -> OnStep:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; exit code 1 where the claim does not hold."""
+    """Command line; exit code 1 where the claim does not hold.
+
+    Returns:
+        The exit code: 0 where the claim holds, 1 where it does not; for wrong input and for an
+        interrupt the codes of `dsp-gym`.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("claim", choices=("cloning", "offline"))
     parser.add_argument("config", help="the experiment")

@@ -163,6 +163,10 @@ def backlog(graph: Graph, k: int, ts_ms: Ints, values: Floats, threshold_s: floa
         ts_ms: Times of the samples.
         values: (samples, V, METRICS).
         threshold_s: Seconds of the source's own rate.
+
+    Returns:
+        True where a source's lag exceeds that many seconds of its own rate; an unknown lag counts
+        as 0.
     """
     for v in range(graph.n[k]):
         if graph.inputs[k, v, 0] >= 0:

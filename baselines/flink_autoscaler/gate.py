@@ -12,12 +12,21 @@ __all__ = ["exceeds_quota", "may_act", "under_memory_pressure"]
 
 
 def under_memory_pressure(options: Options, gc: float, heap_ratio: float) -> bool:
-    """Whether garbage collection or the heap forbids a rescale; unknown metrics do not."""
+    """Whether garbage collection or the heap forbids a rescale; unknown metrics do not.
+
+    Returns:
+        True where the share of time in garbage collection or the used share of the heap exceeds its
+        option; NaN exceeds nothing.
+    """
     return gc > options.gc_threshold or heap_ratio > options.heap_threshold
 
 
 def may_act(options: Options, unix_ms: int) -> bool:
-    """Whether decisions are executed now: enabled, and in no excluded period."""
+    """Whether decisions are executed now: enabled, and in no excluded period.
+
+    Returns:
+        Whether a decision made at this time may reach the job.
+    """
     return options.scaling_enabled and not excluded(options.excluded_periods, unix_ms)
 
 
@@ -42,6 +51,9 @@ def exceeds_quota(
         groups: slot sharing group per vertex; without any nothing is checked.
         parallelism: running.
         new: wanted.
+
+    Returns:
+        True where CPU or memory would exceed its quota; False without a quota or without groups.
     """
     if options.quota_cpu is None and options.quota_memory is None:
         return False

@@ -57,7 +57,11 @@ class Tuning:
 
 
 def task_slots(options: Options) -> int:
-    """Slots of a TaskManager."""
+    """Slots of a TaskManager.
+
+    Returns:
+        The Flink option `taskmanager.numberOfTaskSlots`; 1 where it is not set.
+    """
     return int(options.flink.get("taskmanager.numberOfTaskSlots", "1"))
 
 

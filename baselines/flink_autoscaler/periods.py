@@ -38,7 +38,11 @@ class Daily:
     end_ms: int
 
     def holds(self, at: datetime, ms: int) -> bool:
-        """Whether a time lies inside the range."""
+        """Whether a time lies inside the range.
+
+        Returns:
+            True from the first to the last millisecond of the range, both included.
+        """
         since = ((at.hour * 60 + at.minute) * 60 + at.second) * 1000 + ms
         return self.start_ms <= since <= self.end_ms
 
@@ -52,7 +56,11 @@ class Cron:
     week_day: str | None = None
 
     def holds(self, at: datetime, _ms: int = 0) -> bool:
-        """Whether a second satisfies the expression."""
+        """Whether a second satisfies the expression.
+
+        Returns:
+            True where all seven fields match; a Quartz expression is precise to the second.
+        """
         second, minute, hour, _, month, _, year = self.sets
         return (
             at.second in second
@@ -109,7 +117,11 @@ def periods(texts: tuple[str, ...], key: str) -> tuple[Period, ...]:
 
 
 def excluded(given: tuple[Period, ...], unix_ms: int) -> bool:
-    """Whether a time lies inside any of the periods."""
+    """Whether a time lies inside any of the periods.
+
+    Returns:
+        True where every part of one period holds at that time (UTC).
+    """
     at = datetime.fromtimestamp(unix_ms // 1000, UTC)
     return any(all(part.holds(at, unix_ms % 1000) for part in period) for period in given)
 

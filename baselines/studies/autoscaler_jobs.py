@@ -18,7 +18,11 @@ __all__ = ["fill_globals", "job_of", "switches_of"]
 
 
 def switches_of(options: Options, main: bool) -> Switches:
-    """The switches of 1.15.0, or of main."""
+    """The switches of 1.15.0, or of main.
+
+    Returns:
+        The behaviours in which the two versions differ, one flag each.
+    """
     return Switches.main(options) if main else Switches()
 
 

@@ -132,7 +132,11 @@ def _any_null(*names: str) -> Column:
 
 
 def metrics_of(grid: DataFrame) -> tuple[str, ...]:
-    """The metrics that a grid has columns of."""
+    """The metrics that a grid has columns of.
+
+    Returns:
+        Names in the order of the metrics' table.
+    """
     return tuple(name for name in BY_NAME if name in grid.columns)
 
 

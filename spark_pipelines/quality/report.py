@@ -47,7 +47,11 @@ def write_report(revision: Path, manifest: DatasetManifest) -> None:
 
 
 def quality_of(dataset: Dataset) -> Document:
-    """The figures of the report."""
+    """The figures of the report.
+
+    Returns:
+        JSON values by name, as `report_html` takes them.
+    """
     manifest = dataset.manifest
     tables = sorted({name for p in manifest.partitions for name in p.tables})
     found: Document = {
@@ -80,7 +84,11 @@ def quality_of(dataset: Dataset) -> Document:
 
 
 def report_html(dataset: Dataset, found: Document) -> str:
-    """The page."""
+    """The page.
+
+    Returns:
+        A whole HTML document that loads nothing from elsewhere.
+    """
     manifest = dataset.manifest
     days = sorted({p.day for p in manifest.partitions})
     jobs = sorted({p.job for p in manifest.partitions})

@@ -61,22 +61,38 @@ class SourceFacts:
     headroom: float | None = None
 
     def partitions(self) -> set[Partition]:
-        """Every partition that the source holds rows of."""
+        """Every partition that the source holds rows of.
+
+        Returns:
+            Pairs (job, day).
+        """
         return {partition for piece in self.pieces for partition in piece.partitions}
 
     def rows(self) -> int:
-        """Rows of all pieces whose number is known."""
+        """Rows of all pieces whose number is known.
+
+        Returns:
+            A lower bound where the rows of some piece are not known.
+        """
         return sum(max(0, piece.rows) for piece in self.pieces)
 
     def holding(self, only: Collection[Partition] | None) -> tuple[Piece, ...]:
-        """Pieces that hold rows of some partitions; None: all pieces."""
+        """Pieces that hold rows of some partitions; None: all pieces.
+
+        Returns:
+            The pieces in the order of the source.
+        """
         if only is None:
             return self.pieces
         wanted = set(only)
         return tuple(piece for piece in self.pieces if wanted.intersection(piece.partitions))
 
     def unreadable(self, piece: Piece, cause: str) -> DatasetError:
-        """The error for a piece whose file cannot be read."""
+        """The error for a piece whose file cannot be read.
+
+        Returns:
+            An error, not raised, that names the source, the piece and its first days.
+        """
         days = ", ".join(f"{job} {day}" for job, day in piece.partitions[:3])
         return DatasetError(
             f"source '{self.name}', {piece.name} ({days}): cannot be read: {cause}",

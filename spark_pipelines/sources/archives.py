@@ -26,7 +26,11 @@ _WIDE = ("t_s", "vertex", "subtask")
 
 
 def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
-    """Files below the folder, one piece each."""
+    """Files below the folder, one piece each.
+
+    Returns:
+        The source's facts: its files in the order of their paths.
+    """
     folder, spec = expanded(config.folder), load_job(config.job)
     found = sorted(file for file in folder.glob(config.files) if file.is_file())
     if not found:
@@ -78,7 +82,11 @@ def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
 def read(
     spark: SparkSession, facts: SourceFacts, only: Collection[Partition] | None = None
 ) -> Inputs:
-    """Samples of the files, in the long form."""
+    """Samples of the files, in the long form.
+
+    Returns:
+        `raw`, and `events` without rows.
+    """
     from pyspark.sql import functions as f
 
     from spark_pipelines.days import day_of_column

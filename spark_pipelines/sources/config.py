@@ -34,7 +34,11 @@ _JOB = "job file, by name or path: its vertices, bounds, prices and SLO"
 
 
 def expanded(path: str) -> Path:
-    """A path of a configuration, with the data folder filled in; Spark's folder is another."""
+    """A path of a configuration, with the data folder filled in; Spark's folder is another.
+
+    Returns:
+        An absolute path; whether it exists is not checked.
+    """
     data = os.environ.get("DSP_GYM_DATA", "../shared/data")
     return Path(path.replace("${DSP_GYM_DATA}", data)).absolute()
 
@@ -169,7 +173,11 @@ class InstalledSource(_Source):
         return self
 
     def settings(self) -> ConfigModel:
-        """The `Config` of the source, made from its own keys."""
+        """The `Config` of the source, made from its own keys.
+
+        Returns:
+            The checked configuration, as the source's `survey` takes it.
+        """
         return SOURCES.config(self.kind, self.__pydantic_extra__ or {})
 
 

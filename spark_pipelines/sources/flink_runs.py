@@ -23,7 +23,11 @@ __all__ = ["read", "survey"]
 
 
 def survey(config: FlinkRunsSource, name: str, work: Path) -> SourceFacts:
-    """Runs of the folder that a job file stands for, one piece each."""
+    """Runs of the folder that a job file stands for, one piece each.
+
+    Returns:
+        The source's facts: complete runs only, their rows staged in `work`.
+    """
     folder, spec = expanded(config.folder), load_job(config.job)
     runs = [
         run
@@ -64,7 +68,11 @@ def survey(config: FlinkRunsSource, name: str, work: Path) -> SourceFacts:
 def read(
     spark: SparkSession, facts: SourceFacts, only: Collection[Partition] | None = None
 ) -> Inputs:
-    """Samples, and as events the configuration each run began with and its savepoint."""
+    """Samples, and as events the configuration each run began with and its savepoint.
+
+    Returns:
+        `raw` and `events`; a run is read with all its days.
+    """
     from spark_pipelines.schema import RAW
 
     pieces, job = facts.holding(only), next(iter(facts.specs))

@@ -63,7 +63,11 @@ class _Turn:
 
 
 def survey(config: JournalsSource, name: str, work: Path) -> SourceFacts:
-    """Days of the journal, one piece each, kept as rows of decisions."""
+    """Days of the journal, one piece each, kept as rows of decisions.
+
+    Returns:
+        The source's facts; their clock is Unix time, their decisions stand in `work`.
+    """
     folder, spec = expanded(config.folder), load_job(config.job)
     key = config.key or spec.job
     seen: set[str] = set()
@@ -96,7 +100,11 @@ def survey(config: JournalsSource, name: str, work: Path) -> SourceFacts:
 def read(
     spark: SparkSession, facts: SourceFacts, only: Collection[Partition] | None = None
 ) -> Inputs:
-    """Decisions; a journal keeps no samples."""
+    """Decisions; a journal keeps no samples.
+
+    Returns:
+        `decisions`, and `events` without rows.
+    """
     from spark_pipelines.schema import DECISIONS
 
     files = [str(piece.file) for piece in facts.holding(only)]
@@ -154,7 +162,11 @@ def _piece(
 def decisions_of(
     turns: list[_Turn], spec: JobSpec, source: str, day: str, run: str, where: str
 ) -> list[Row]:
-    """Rows of DECISIONS of one day; a row ends the run with the last snapshot."""
+    """Rows of DECISIONS of one day; a row ends the run with the last snapshot.
+
+    Returns:
+        One row per turn, in order of time.
+    """
     topology = Topology.of([spec])
     order = [vertex.name for vertex in spec.topological_order()]
     rows: list[Row] = []

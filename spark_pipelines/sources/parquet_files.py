@@ -72,13 +72,21 @@ def check_columns(
 
 
 def days_between(first_s: float, last_s: float) -> tuple[str, ...]:
-    """Every day from one time to another."""
+    """Every day from one time to another.
+
+    Returns:
+        Days in rising order, both ends included.
+    """
     count = int(last_s // DAY_S) - int(first_s // DAY_S)
     return tuple(day_of((first_s // DAY_S + n) * DAY_S) for n in range(count + 1))
 
 
 def days_of_cell(file: Path) -> tuple[str, ...]:
-    """The days that a file with a column `day` has rows of."""
+    """The days that a file with a column `day` has rows of.
+
+    Returns:
+        Days in rising order, each once.
+    """
     pa, parquet = pyarrow("reading a source")
     try:
         days = parquet.read_table(file, columns=["day"])["day"].unique().to_pylist()
@@ -108,7 +116,11 @@ def texts_in(facts: SourceFacts, pieces: Iterable[Piece], column: str = "metric"
 
 
 def texts_of(file: Path, column: str) -> set[str]:
-    """As `texts_in`, of one file; errors are Arrow's."""
+    """As `texts_in`, of one file; errors are Arrow's.
+
+    Returns:
+        The texts, each once.
+    """
     _, parquet = pyarrow("reading a source")
     found: set[str] = set()
     with parquet.ParquetFile(file, read_dictionary=[column]) as opened:

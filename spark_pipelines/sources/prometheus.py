@@ -107,7 +107,11 @@ class Fetch:
     _next_s: float = field(default=0.0, init=False)
 
     def chunks(self) -> Iterator[Path]:
-        """Files of all chunks, in order of time; those that are missing are fetched."""
+        """Files of all chunks, in order of time; those that are missing are fetched.
+
+        Yields:
+            Paths of Parquet files; a `.json` of the same name stands beside each.
+        """
         now_s, length = self.clock(), self.config.chunk_s
         until_s = now_s if self.config.until is None else moment_s(self.config.until)
         start = moment_s(self.config.since) // length * length
@@ -189,7 +193,11 @@ class Fetch:
 
 
 def survey(config: PrometheusSource, name: str, work: Path) -> SourceFacts:
-    """Chunks, fetched where they are missing; one piece each."""
+    """Chunks, fetched where they are missing; one piece each.
+
+    Returns:
+        The source's facts: one piece per chunk that has rows.
+    """
     spec = load_job(config.job)
     archive = work.parent.parent / ".archive" / name
     archive = expanded(config.archive) if config.archive else archive
@@ -231,7 +239,11 @@ def survey(config: PrometheusSource, name: str, work: Path) -> SourceFacts:
 def read(
     spark: SparkSession, facts: SourceFacts, only: Collection[Partition] | None = None
 ) -> Inputs:
-    """Samples of the chunks; a run is a day."""
+    """Samples of the chunks; a run is a day.
+
+    Returns:
+        `raw` within the times asked for, and `events` without rows.
+    """
     from pyspark.sql import functions as f
 
     from spark_pipelines.days import day_of_column

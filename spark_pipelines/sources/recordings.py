@@ -24,7 +24,12 @@ __all__ = ["read", "survey"]
 
 
 def survey(config: RecordingsSource, name: str, work: Path) -> SourceFacts:
-    """Runs of the recording, one piece each; their files must be as they were recorded."""
+    """Runs of the recording, one piece each; their files must be as they were recorded.
+
+    Returns:
+        The source's facts: runs whose name matches, aborted ones where the configuration takes
+        them.
+    """
     recording = Recording.open(expanded(config.folder))
     started_s = recording.manifest.started_unix_s or 0.0
     runs = [
@@ -76,7 +81,11 @@ def survey(config: RecordingsSource, name: str, work: Path) -> SourceFacts:
 def read(
     spark: SparkSession, facts: SourceFacts, only: Collection[Partition] | None = None
 ) -> Inputs:
-    """Samples and events of the runs."""
+    """Samples and events of the runs.
+
+    Returns:
+        `raw` and `events`, and the metrics that were recorded.
+    """
     from pyspark.sql import functions as f
 
     from spark_pipelines.days import day_of_column

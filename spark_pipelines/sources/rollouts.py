@@ -22,7 +22,11 @@ __all__ = ["read", "survey"]
 
 
 def survey(config: RolloutsSource, name: str, work: Path) -> SourceFacts:
-    """Cells of the rollout, one piece each; an interrupted rollout is refused."""
+    """Cells of the rollout, one piece each; an interrupted rollout is refused.
+
+    Returns:
+        The source's facts: one piece per cell, with the rollout's jobs.
+    """
     folder = expanded(config.folder)
     manifest = RolloutManifest.read(folder)
     if not manifest.complete:
@@ -70,7 +74,11 @@ def _headroom(manifest: RolloutManifest) -> float:
 def read(
     spark: SparkSession, facts: SourceFacts, only: Collection[Partition] | None = None
 ) -> Inputs:
-    """Decisions of the cells; runs that hold rows of a partition are read whole."""
+    """Decisions of the cells; runs that hold rows of a partition are read whole.
+
+    Returns:
+        `decisions` only; a rollout keeps neither samples nor events.
+    """
     from pyspark.sql import functions as f
 
     from spark_pipelines.schema import DECISIONS

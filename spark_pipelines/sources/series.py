@@ -34,7 +34,11 @@ _STEADY_ROWS = 4
 
 
 def survey(config: SeriesSource, name: str, work: Path) -> SourceFacts:
-    """The series, one piece."""
+    """The series, one piece.
+
+    Returns:
+        The source's facts: a single run, its rows staged in `work`.
+    """
     file, spec = expanded(config.file), load_job(config.job)
     series = read_series(file)
     run = config.run or file.stem
@@ -56,7 +60,11 @@ def survey(config: SeriesSource, name: str, work: Path) -> SourceFacts:
 def read(
     spark: SparkSession, facts: SourceFacts, only: Collection[Partition] | None = None
 ) -> Inputs:
-    """Samples, and the outages that missing samples show."""
+    """Samples, and the outages that missing samples show.
+
+    Returns:
+        `raw` and `events`, and the metrics that the series has.
+    """
     from spark_pipelines.schema import RAW
 
     pieces = facts.holding(only)

@@ -177,5 +177,9 @@ def events_frame(spark: SparkSession, source: str, events: Iterable[Event]) -> D
 
 
 def without(schema: StructType, *columns: str) -> StructType:
-    """A schema without some columns."""
+    """A schema without some columns.
+
+    Returns:
+        A new schema; the other columns keep their order.
+    """
     return type(schema)([field for field in schema.fields if field.name not in columns])

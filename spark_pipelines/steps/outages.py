@@ -45,7 +45,11 @@ class Timeline:
 
     @classmethod
     def of(cls, table: pa.Table) -> Timeline:
-        """From an Arrow table in any order."""
+        """From an Arrow table in any order.
+
+        Returns:
+            The run by rising slot; `pending` is NaN where it is not known.
+        """
         rows = table.sort_by("slot")
         columns = {name: rows[name].to_numpy() for name in cls.__slots__ if name not in ("widths",)}
         columns["pending"] = np.array(

@@ -44,6 +44,9 @@ class Store:
     def locked(self) -> Iterator[None]:
         """Keeps other builds out.
 
+        Yields:
+            Nothing; the lock is held until the block ends or the process does.
+
         Raises:
             DatasetError: Another build is at work.
             StorageError: The folder cannot be written to.
@@ -79,11 +82,19 @@ class Store:
         return DatasetManifest.read(self.folder)
 
     def revision(self, number: int) -> Path:
-        """The folder of a revision."""
+        """The folder of a revision.
+
+        Returns:
+            A path; the folder need not exist.
+        """
         return self.folder / REVISIONS / str(number)
 
     def staging(self, source: str) -> Path:
-        """Where a source may keep files."""
+        """Where a source may keep files.
+
+        Returns:
+            A path; the folder need not exist.
+        """
         return self.folder / ".staging" / source
 
     def begin(self, build_id: str) -> Path:
@@ -115,7 +126,11 @@ class Store:
             os.link(self.revision(revision) / file, target)
 
     def publish(self, building: Path, manifest: DatasetManifest) -> Path:
-        """Makes what was built the current revision."""
+        """Makes what was built the current revision.
+
+        Returns:
+            The revision's folder, with everything in it on disk.
+        """
         manifest.write(building)
         for folder, _, files in os.walk(building):
             for file in files:

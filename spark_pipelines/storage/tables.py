@@ -82,6 +82,9 @@ def kept(building: Path, frame: DataFrame, name: str) -> DataFrame:
         building: folder of the build.
         frame: any.
         name: of the folder in it.
+
+    Returns:
+        A frame that reads the files, of the same schema.
     """
     folder = building / _KEPT / name
     if not is_written(building, f"{_KEPT}-{name}"):
@@ -96,7 +99,11 @@ def drop_kept(building: Path) -> None:
 
 
 def is_written(building: Path, table: str) -> bool:
-    """Whether a table was written to its end."""
+    """Whether a table was written to its end.
+
+    Returns:
+        True where the mark of a finished table is there.
+    """
     return _mark(building, table).exists()
 
 

@@ -71,7 +71,11 @@ class Sizes:
     skewed: bool = False  # the first job has nine tenths of the rows, in more subtasks
 
     def subtasks(self) -> tuple[int, ...]:
-        """Of each vertex, by job."""
+        """Of each vertex, by job.
+
+        Returns:
+            One count per job; in a skewed set the first job has nine tenths of all subtasks.
+        """
         most = SUBTASKS * (JOBS - 1) * 9 if self.skewed else SUBTASKS
         return (most, *(SUBTASKS,) * (JOBS - 1))
 

@@ -66,7 +66,11 @@ def missed(
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the growth as JSON; 1 where a bar is missed."""
+    """Prints the growth as JSON; 1 where a bar is missed.
+
+    Returns:
+        The exit code: 0 where every bar holds.
+    """
     small_rows, small_file, large_rows, large_file = arguments
     small, large = (json.loads(Path(f).read_text("utf-8")) for f in (small_file, large_file))
     growths = growth(small, int(small_rows), large, int(large_rows))
