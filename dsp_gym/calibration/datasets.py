@@ -69,7 +69,11 @@ class Tables(Protocol):
     def table(
         self, name: str, split: str | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        """The rows of a table as Arrow batches."""
+        """The rows of a table as Arrow batches.
+
+        Yields:
+            Arrow record batches of the columns asked for (None: all), of one split (None: of all).
+        """
 
 
 @dataclass(frozen=True, slots=True)

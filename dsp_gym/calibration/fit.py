@@ -65,7 +65,11 @@ class Fit:
     outliers: tuple[str, ...]  # runs the fit left out
 
     def model(self) -> JobModel:
-        """The model of the fitted job."""
+        """The model of the fitted job.
+
+        Returns:
+            A model with the fitted values and the fitted spread of reads over the caches.
+        """
         return JobModel(self.spec, self.read_spread)
 
 

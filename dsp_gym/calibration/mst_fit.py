@@ -113,7 +113,12 @@ def fit_model(
     form: ScalingForm,
     slots_per_taskmanager: int = 16,
 ) -> MstModel:
-    """The model of one form, without an effect of memory."""
+    """The model of one form, without an effect of memory.
+
+    Returns:
+        The model with the fitted seconds per record and the parameters of the form; `memory` is
+        None.
+    """
     start = _from_rates(measurements, runs, form, slots_per_taskmanager)
     near = _near_limit(measurements, runs)
     names = [*("scale" for _ in near), *_form_parameters(form, bool(start.few_keys))]

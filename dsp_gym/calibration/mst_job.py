@@ -103,7 +103,11 @@ def selectivities(operators: Sequence[MeasuredOperator], ratio: Sequence[float])
 def source_shares(
     operators: Sequence[MeasuredOperator], ratio: Sequence[float]
 ) -> dict[int, float]:
-    """The share of the job's rate by source, by its place among the operators."""
+    """The share of the job's rate by source, by its place among the operators.
+
+    Returns:
+        Shares that sum to 1, by index of the source; equal ones where no rate was measured.
+    """
     sources = [v for v, operator in enumerate(operators) if operator.is_source]
     total = sum(ratio[v] for v in sources)
     return {v: ratio[v] / total if total else 1 / len(sources) for v in sources}

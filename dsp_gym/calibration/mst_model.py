@@ -80,7 +80,11 @@ class MstModel:
     slots_per_taskmanager: int = 16
 
     def mst_per_s(self, parallelism: Sequence[int], memory_mib: float) -> float:
-        """Largest load the configuration carries, records/s."""
+        """Largest load the configuration carries, records/s.
+
+        Returns:
+            Records/s at the job's sources, after the contention of the TaskManager's slots.
+        """
         carried = [
             self.useful(v, parallelism[v]) / (self._seconds(v, memory_mib) * self.ratio[v])
             for v in self.working
@@ -90,14 +94,22 @@ class MstModel:
         return min(carried) * (1 - self.contention * (used - 1))
 
     def useful(self, v: int, p: int) -> float:
-        """Linear-equivalent tasks of p tasks, non-decreasing in p as `job.scaling.useful_tasks`."""
+        """Linear-equivalent tasks of p tasks, non-decreasing in p as `job.scaling.useful_tasks`.
+
+        Returns:
+            A number from 1 to p: how many tasks without loss would do the same work.
+        """
         form, a, b = self.efficiency(v)
         q = np.arange(1.0, p + 1)
         kept: Floats = q * share_kept(form, a, b, q)
         return float(kept.max())
 
     def efficiency(self, v: int) -> tuple[str, float, float]:
-        """Name of an operator's efficiency form, and its two parameters."""
+        """Name of an operator's efficiency form, and its two parameters.
+
+        Returns:
+            The form's name, then its parameters a and b; b is 0 for a form of one parameter.
+        """
         if v in self.few_keys:
             return "contention", self.few_keys_a, 0.0
         if self.memory is not None and v == self.memory.operator:
@@ -124,7 +136,11 @@ def cache_mib(slot_memory_mib: float, slots: int) -> float:
 
 
 def keyed(operator: MeasuredOperator) -> bool:
-    """Its input is partitioned by key, so it may have keyed state."""
+    """Its input is partitioned by key, so it may have keyed state.
+
+    Returns:
+        True where an input arrives by HASH.
+    """
     return "HASH" in operator.ships
 
 

@@ -57,7 +57,11 @@ class MstReport:
         return statistics.median(abs(row.error) for row in self.rows if row.enough_memory)
 
     def to_json(self) -> dict[str, object]:
-        """Plain values for JSON."""
+        """Plain values for JSON.
+
+        Returns:
+            The report's fields by name, an `error` in each row, and `median_error`.
+        """
         rows = [asdict(row) | {"error": row.error} for row in self.rows]
         return asdict(self) | {"rows": rows, "median_error": self.median_error}
 
@@ -115,7 +119,11 @@ class MstReport:
 
 
 def report_of(fit: MstFit, spec: JobSpec) -> MstReport:
-    """The report of a fit and of the job file made from it."""
+    """The report of a fit and of the job file made from it.
+
+    Returns:
+        The report: one row per measured run, and the warnings in words.
+    """
     model, measurements = fit.model, fit.measurements
     chosen = next((c for c in fit.choices if c.form == model.form), None)
     return MstReport(

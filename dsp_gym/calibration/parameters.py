@@ -43,11 +43,20 @@ class Parameter:
         return f"{self.vertex}.{self.field}"
 
     def encode(self, value: float) -> float:
-        """The value on the scale of the fit."""
+        """The value on the scale of the fit.
+
+        Returns:
+            The natural logarithm where the parameter is fitted on a log scale, else the value
+            itself.
+        """
         return math.log(value) if self.log else value
 
     def decode(self, x: float) -> float:
-        """The value in the unit of the job file."""
+        """The value in the unit of the job file.
+
+        Returns:
+            The value, clipped to the parameter's bounds.
+        """
         return float(min(self.high, max(self.low, math.exp(x) if self.log else x)))
 
 

@@ -41,7 +41,11 @@ class CalibrationReport:
     job_yaml: str
 
     def to_json(self) -> dict[str, object]:
-        """Everything as plain values; unknown is None."""
+        """Everything as plain values; unknown is None.
+
+        Returns:
+            The document of `dsp-gym calibrate --json`; its key `schema` names the version.
+        """
         return _plain_fields(
             {
                 "schema": SCHEMA,
@@ -78,7 +82,12 @@ class CalibrationReport:
         return [list(row) for row in zip(_ERROR_COLUMNS, *rows, strict=True)][1:]
 
     def notes(self) -> list[str]:
-        """Sentences that a reader must know before using the job file."""
+        """Sentences that a reader must know before using the job file.
+
+        Returns:
+            One sentence each: runs left out, parameters that kept their prior, keys skewed
+            otherwise than modelled. Empty where there is nothing to say.
+        """
         found = [f"left out as aborted: {name}" for name in (*self.aborted, *self.fit.outliers)]
         kept = [p.name for p in self.fit.parameters if not p.identified]
         if kept:

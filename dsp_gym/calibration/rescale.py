@@ -81,7 +81,11 @@ def _receivers(run: MeasuredRun) -> int:
 
 
 def with_rescale(spec: JobSpec, times: RescaleTimes) -> JobSpec:
-    """The job with the measured times of starting and stopping."""
+    """The job with the measured times of starting and stopping.
+
+    Returns:
+        A copy of the job; a time that was not measured stays as it is.
+    """
     update: dict[str, object] = {}
     if times.outage_s is not None:
         update["outage_s"] = times.outage_s

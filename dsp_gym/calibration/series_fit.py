@@ -61,7 +61,11 @@ class SeriesFit:
     warnings: tuple[str, ...]
 
     def capacity_at(self, slots: Floats | float) -> Floats:
-        """Warm capacity with so many slots, records/s."""
+        """Warm capacity with so many slots, records/s.
+
+        Returns:
+            Records/s, of the shape of `slots`.
+        """
         return np.asarray(self.capacity_per_s * (np.asarray(slots) / self.slots) ** (1 - self.loss))
 
 
@@ -94,6 +98,9 @@ def fit_warm_up_after_rescales(
     """The fit with the warm-up that recorded times of catching up show, and their outages.
 
     Only rescales that were caught up before the next outage say how long it took.
+
+    Returns:
+        A copy of the fit with another `warm_up` and `outage_s`.
     """
     own = sorted((o for o in outages if o.policy == policy), key=lambda o: (o.run, o.t_s))
     if not own:

@@ -25,7 +25,11 @@ class SeriesReport:
     def of(
         cls, fit: SeriesFit, job: str, used: Sequence[str], slot_memory_mib: float, job_text: str
     ) -> SeriesReport:
-        """The report of a fit."""
+        """The report of a fit.
+
+        Returns:
+            A report that also holds the text of the job file.
+        """
         return cls(job, tuple(used), slot_memory_mib, fit, job_text)
 
     @property
@@ -34,7 +38,11 @@ class SeriesReport:
         return self.fit.warnings
 
     def facts(self) -> list[tuple[str, str]]:
-        """Name and value of every fitted number."""
+        """Name and value of every fitted number.
+
+        Returns:
+            Pairs (name with unit, formatted value), in the order of the printed table.
+        """
         fit = self.fit
         found = [
             ("slots", str(fit.slots)),
@@ -51,7 +59,11 @@ class SeriesReport:
         return found
 
     def to_json(self) -> dict[str, object]:
-        """Plain values for JSON."""
+        """Plain values for JSON.
+
+        Returns:
+            The job's name, the files used, and the fields of the fit by name.
+        """
         return {"job": self.job, "used": list(self.used)} | asdict(self.fit)
 
     def render_html(self) -> str:

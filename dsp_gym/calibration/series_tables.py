@@ -78,7 +78,11 @@ class MeasuredSeries:
         return float(np.nansum(self.throughput_per_s * self.samples))
 
     def late(self, latency_s: float) -> Bools:
-        """Rows (T,) whose latency is above the bound, or missing."""
+        """Rows (T,) whose latency is above the bound, or missing.
+
+        Returns:
+            (T,) flags, one per row of the series.
+        """
         return np.asarray(np.isnan(self.latency_s) | (self.latency_s > latency_s))
 
     def every_second(self, factor: float = 1.0) -> Floats:
@@ -141,7 +145,11 @@ def read_series(file: Path) -> MeasuredSeries:
 
 
 def read_profiles(file: Path) -> list[Profile]:
-    """The profiling runs, in the file's order."""
+    """The profiling runs, in the file's order.
+
+    Returns:
+        One profile per row: slot memory in MB, throughput in records/s, latency in s.
+    """
     found = []
     for row in read_rows(file, PROFILE_COLUMNS):
         values = {column: _number(row, column, file) for column in PROFILE_COLUMNS}
@@ -160,7 +168,11 @@ def read_profiles(file: Path) -> list[Profile]:
 
 
 def read_outages(file: Path) -> list[RecordedOutage]:
-    """The outages of every run, in the file's order."""
+    """The outages of every run, in the file's order.
+
+    Returns:
+        One outage per row; times in s, lag in records, rates in records/s.
+    """
     return [
         RecordedOutage(
             row["policy"],

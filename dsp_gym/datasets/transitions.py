@@ -69,7 +69,11 @@ class Transitions(NamedTuple):
         return Transitions(terms=terms, **rest)
 
     def of_policies(self, globs: Sequence[str]) -> Bools:
-        """True where one of some policies decided, (N,)."""
+        """True where one of some policies decided, (N,).
+
+        Returns:
+            (N,) flags, one per transition; a policy counts where its name matches one of the globs.
+        """
         names = np.unique(self.policy)
         kept = [name for name in names if any(fnmatchcase(str(name), glob) for glob in globs)]
         return np.isin(self.policy, kept)

@@ -103,7 +103,12 @@ class AutoscaleBatch(EnvCore):
         return self._start(np.arange(len(self)), drawn, None)
 
     def save(self) -> dict[str, Any]:
-        """Everything the future depends on; `load` of it continues exactly."""
+        """Everything the future depends on; `load` of it continues exactly.
+
+        Returns:
+            Copies by name: the simulated jobs, the encoder's memory, the guardrails (None without),
+            seeds, episodes, steps and load labels of each row, and the last observation.
+        """
         return {
             "jobs": self.jobs.save(),
             "encoder": self.encoder.save(),

@@ -81,7 +81,11 @@ class EpisodeSource:
         return self.drawn(seeds, rows)
 
     def drawn(self, seeds: Ints, rows: Ints) -> Draws:
-        """The episodes of given seeds (J,), of some of the jobs."""
+        """The episodes of given seeds (J,), of some of the jobs.
+
+        Returns:
+            The draws of all J jobs; rows that were not asked for hold neutral values.
+        """
         jobs, ranges = len(self.base_seeds), self.config.randomise
         drawn = Draws(
             seeds,
@@ -139,7 +143,11 @@ def start_configuration(
 
 
 def episode_seed(seed: int, episode: int) -> int:
-    """63 bits from a base seed and the number of the episode (SplitMix64)."""
+    """63 bits from a base seed and the number of the episode (SplitMix64).
+
+    Returns:
+        A seed from 0 to 2^63 - 1.
+    """
     z = (seed * 0x9E3779B97F4A7C15 + (episode + 1) * 0xD1B54A32D192ED03) & (2**64 - 1)
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)

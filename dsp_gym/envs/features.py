@@ -181,6 +181,10 @@ def vertex_feature(unit: str) -> Callable[[OfVertex], OfVertex]:
 
     Args:
         unit: unit of its value.
+
+    Returns:
+        A decorator that adds a row with the compiled function to `VERTEX_FEATURES` and gives the
+        function back unchanged.
     """
 
     def add(function: OfVertex) -> OfVertex:
@@ -194,6 +198,10 @@ def job_feature(unit: str) -> Callable[[OfJob], OfJob]:
 
     Args:
         unit: unit of its value.
+
+    Returns:
+        A decorator that adds a row with the compiled function to `JOB_FEATURES` and gives the
+        function back unchanged.
     """
 
     def add(function: OfJob) -> OfJob:

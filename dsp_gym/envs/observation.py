@@ -129,7 +129,11 @@ class ObservationEncoder:
         return out if every else out[rows]
 
     def state(self) -> State:
-        """The memory as JSON values (NaN as None), as `restore` takes it."""
+        """The memory as JSON values (NaN as None), as `restore` takes it.
+
+        Returns:
+            Nested lists under the keys `vertex` and `job`, one row per job.
+        """
         return {"vertex": _listed(self._own.vertex_memory), "job": _listed(self._own.job_memory)}
 
     def restore(self, state: State) -> None:
@@ -139,7 +143,11 @@ class ObservationEncoder:
         )
 
     def save(self) -> dict[str, Floats]:
-        """The memory as copied arrays, as `load` takes it."""
+        """The memory as copied arrays, as `load` takes it.
+
+        Returns:
+            Arrays under `encoder_vertex` and `encoder_job`, the first axis is the job.
+        """
         return {
             "encoder_vertex": self._own.vertex_memory.copy(),
             "encoder_job": self._own.job_memory.copy(),

@@ -61,6 +61,9 @@ def scenario(
         guardrails: name or path of a guardrails config; overrides the config's.
         explain: whether guardrails say in words what they changed; a large batch does without.
 
+    Returns:
+        Jobs, loads, environment and guardrails, all loaded and checked; nothing is simulated yet.
+
     Raises:
         ConfigError: The backend is not built, or a name or config is wrong.
     """
@@ -96,6 +99,9 @@ def decided_by(
     Args:
         config: name, path or content of an experiment config; none: defaults.
         guardrails: name or path of a guardrails config; overrides the config's.
+
+    Returns:
+        The environment's configuration, and the guardrails' name or path; None: no guardrails.
     """
     if config is None:
         return EnvConfig(), guardrails

@@ -25,13 +25,21 @@ Observation = Floats32
 
 
 def observation_space(size: int) -> spaces.Space[Observation]:
-    """The flat observation."""
+    """The flat observation.
+
+    Returns:
+        A `Box` of shape (size,), float32, from `-LIMIT` to `LIMIT`.
+    """
     box: spaces.Space[Any] = spaces.Box(-LIMIT, LIMIT, (size,), np.float32)
     return box
 
 
 def action_space(vertices: int) -> spaces.MultiDiscrete:
-    """A move and a memory move per vertex."""
+    """A move and a memory move per vertex.
+
+    Returns:
+        A `MultiDiscrete` of length 2 V: move and memory move of the first vertex, then of the next.
+    """
     return spaces.MultiDiscrete([action.MOVES, action.MEMORY_MOVES] * vertices)
 
 
@@ -118,11 +126,19 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         )
 
     def action_masks(self) -> Bools:
-        """Valid actions, (V * 10,), as sb3-contrib's MaskablePPO asks for them."""
+        """Valid actions, (V * 10,), as sb3-contrib's MaskablePPO asks for them.
+
+        Returns:
+            (V * 10,) flags in the order of the action's parts; True: the choice is valid.
+        """
         return np.asarray(self.batch.action_masks()[0])
 
     def get_state(self) -> dict[str, object]:
-        """Everything the future depends on, for what-if questions; of a simulated job only."""
+        """Everything the future depends on, for what-if questions; of a simulated job only.
+
+        Returns:
+            Copies by name, for `set_state` of an environment with the same arguments.
+        """
         return self._simulated().save()
 
     def set_state(self, state: dict[str, object]) -> None:
@@ -135,7 +151,11 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         super().close()
 
     def render(self) -> str | None:
-        """The running configuration and the last metrics as text."""
+        """The running configuration and the last metrics as text.
+
+        Returns:
+            One line on the job, then one per vertex; None unless `render_mode` is "ansi".
+        """
         if self.render_mode != "ansi":
             return None
         seen = self.batch.snapshot.job(0)

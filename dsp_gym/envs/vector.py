@@ -109,7 +109,11 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         return observation.copy(), step.reward, step.terminated, step.truncated, info
 
     def action_masks(self) -> Bools:
-        """Valid actions, (num_envs, V * 10)."""
+        """Valid actions, (num_envs, V * 10).
+
+        Returns:
+            (num_envs, V * 10) flags, a row per environment; True: the choice is valid.
+        """
         return self.batch.action_masks()
 
     def _info(self, step: BatchStep) -> dict[str, object]:

@@ -302,7 +302,11 @@ class ExperimentConfig(ConfigModel):
         return self
 
     def benchmark(self, trained: str | Path | None = None) -> BenchmarkConfig:
-        """The experiment's comparison, with the trained policy if there is one."""
+        """The experiment's comparison, with the trained policy if there is one.
+
+        Returns:
+            A benchmark on the experiment's jobs, loads and split; the trained policy stands last.
+        """
         entrants = list(self.evaluation.policies)
         if trained is not None:
             entrants.append(

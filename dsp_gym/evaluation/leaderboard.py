@@ -159,6 +159,9 @@ def tuned_on(file: Path, benchmark: str) -> bool:
     Args:
         file: What `dsp-gym tune` wrote: a policy, or an experiment, which does not take part.
         benchmark: The benchmark's fingerprint.
+
+    Returns:
+        True: a policy tuned on this benchmark. False: no policy, so the file takes no part.
     """
     document = read_yaml(file)
     if not isinstance(document, dict) or "policy" not in document:

@@ -56,6 +56,9 @@ class Summary:
 def number(value: float) -> str:
     """A number for people: three digits that matter, thousands in full.
 
+    Returns:
+        Digits, with commas between thousands; no unit.
+
     >>> number(0.012345), number(12.345), number(123456.7)
     ('0.0123', '12.3', '123,457')
     """

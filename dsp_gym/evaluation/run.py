@@ -92,7 +92,11 @@ class Share:
         return len(self.runs)
 
     def split(self, size: int) -> list[Share]:
-        """Shares of at most so many runs, in order."""
+        """Shares of at most so many runs, in order.
+
+        Returns:
+            Shares that together hold every run once; the last may be smaller.
+        """
         return [
             replace(
                 self,
@@ -197,7 +201,11 @@ def _shares(config: BenchmarkConfig, runs: _Runs) -> list[Share]:
 
 
 def entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
-    """The config's policies, and the best plan if it is installed."""
+    """The config's policies, and the best plan if it is installed.
+
+    Returns:
+        The entrants in the order of the config; the plan, where it takes part, stands last.
+    """
     named = [entrant.name for entrant in config.policies]
     if not config.clairvoyant or PLAN in named or not is_installed(PLAN):
         return config.policies
@@ -237,7 +245,11 @@ def _steps(
 
 
 def simulation_seed(cell: LoadCell) -> int:
-    """The seed of outages, noise and faults: its own for each load and seed."""
+    """The seed of outages, noise and faults: its own for each load and seed.
+
+    Returns:
+        A number of 63 bits, the same for every policy.
+    """
     sequence = np.random.SeedSequence([cell.seed, zlib.crc32(cell.name.encode())])
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
@@ -277,7 +289,11 @@ def _start(topology: Topology, runs: _Runs, config: BenchmarkConfig) -> Ints | N
 
 
 def benchmark_job(name: str, config: BenchmarkConfig) -> JobSpec:
-    """The job with the SLO bound and the prices that hold for all jobs of the benchmark."""
+    """The job with the SLO bound and the prices that hold for all jobs of the benchmark.
+
+    Returns:
+        The job; without a bound or prices in the config it keeps its own.
+    """
     changes: dict[str, Slo | Prices] = {}
     if config.slo_latency_s is not None:
         changes["slo"] = Slo(latency_s=config.slo_latency_s)

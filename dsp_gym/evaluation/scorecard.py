@@ -165,14 +165,22 @@ class Scorecard(ConfigModel):
         return tuple(dict.fromkeys(row.job for row in self.rows))
 
     def row(self, policy: str, job: str) -> ScorecardRow:
-        """The row of one policy and job; KeyError if there is none."""
+        """The row of one policy and job; KeyError if there is none.
+
+        Returns:
+            Means and intervals over the loads and seeds of the job.
+        """
         for row in self.rows:
             if (row.policy, row.job) == (policy, job):
                 return row
         raise KeyError((policy, job))
 
     def to_json(self) -> str:
-        """One JSON document, keys sorted, a newline at its end."""
+        """One JSON document, keys sorted, a newline at its end.
+
+        Returns:
+            Indented text, the same bytes for the same results.
+        """
         document = self.model_dump(mode="json", by_alias=True)
         return json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
@@ -199,7 +207,11 @@ class Scorecard(ConfigModel):
         return parse(cls, document, file)
 
     def to_csv(self) -> str:
-        """One line per run, interventions by guardrail in columns `trips.NAME`."""
+        """One line per run, interventions by guardrail in columns `trips.NAME`.
+
+        Returns:
+            Text with a header; numbers in full precision, an unknown one is empty.
+        """
         guardrails = sorted({name for cell in self.cells for name in cell.trips})
         header = ["policy", "job", "load", "seed", *EPISODE_METRICS, "bound", "peak"]
         header += [f"trips.{name}" for name in guardrails]

@@ -64,12 +64,20 @@ class PairedDifference:
     confidence: float
 
     def is_below(self, margin: float) -> bool:
-        """Whether the difference is below the margin, one-sided, at the stated confidence."""
+        """Whether the difference is below the margin, one-sided, at the stated confidence.
+
+        Returns:
+            True where the upper end of the interval lies below the margin.
+        """
         return self.upper < margin
 
 
 def mean(values: ArrayLike) -> Array:
-    """The mean over the last axis."""
+    """The mean over the last axis.
+
+    Returns:
+        An array without the last axis; 0-d for one row of scores.
+    """
     return np.asarray(np.mean(_checked(values), axis=-1))
 
 
@@ -77,6 +85,9 @@ def interquartile_mean(values: ArrayLike) -> Array:
     """The mean of the middle half over the last axis.
 
     A quarter of the scores, rounded down, is left out at each end, as rliable does.
+
+    Returns:
+        An array without the last axis; 0-d for one row of scores.
 
     >>> float(interquartile_mean([1, 2, 3, 4, 5, 6, 7, 1000]))
     4.5

@@ -39,7 +39,11 @@ _COLUMNS: dict[str, tuple[str, float]] = {
 
 
 def is_flink_runs(folder: Path) -> bool:
-    """Whether a folder holds measured runs in these columns."""
+    """Whether a folder holds measured runs in these columns.
+
+    Returns:
+        True where `runs.csv` and `samples.csv.gz` exist; their columns are not read.
+    """
     return (folder / "runs.csv").is_file() and (folder / "samples.csv.gz").is_file()
 
 

@@ -48,7 +48,11 @@ class Entry:
     body: Body
 
     def line(self) -> bytes:
-        """The line as it stands in a segment."""
+        """The line as it stands in a segment.
+
+        Returns:
+            Canonical JSON in UTF-8 with its CRC-32 under `crc32`, ended by a newline.
+        """
         document = {
             "schema": JOURNAL_SCHEMA,
             "seq": self.seq,
@@ -135,7 +139,11 @@ class Journal:
 
     @contextmanager
     def decision(self) -> Iterator[None]:
-        """Entries of one decision, synced together when the block ends, however it ends."""
+        """Entries of one decision, synced together when the block ends, however it ends.
+
+        Yields:
+            Nothing; the block appends the entries.
+        """
         self._batched = True
         try:
             yield

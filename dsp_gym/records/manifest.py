@@ -125,5 +125,9 @@ class Event(ConfigModel):
     body: Body = Field(default_factory=dict, description="what is known of it")
 
     def line(self) -> str:
-        """As it stands in the file."""
+        """As it stands in the file.
+
+        Returns:
+            One JSON object, keys sorted, ended by a newline.
+        """
         return json.dumps(self.model_dump(mode="json"), sort_keys=True) + "\n"

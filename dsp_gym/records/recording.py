@@ -52,7 +52,11 @@ class Run:
         return read_samples(self.file)
 
     def samples(self) -> Samples:
-        """All its samples; read once."""
+        """All its samples; read once.
+
+        Returns:
+            The same object at every call.
+        """
         return self._samples
 
     def stream(self) -> Iterator[Samples]:
@@ -130,7 +134,11 @@ class Recording:
         return cls(root, manifest, spec, known, events, runs)
 
     def run(self, name: str) -> Run:
-        """The run of that name."""
+        """The run of that name.
+
+        Returns:
+            The run, complete or aborted.
+        """
         for run in self.runs:
             if run.name == name:
                 return run
@@ -141,11 +149,19 @@ class Recording:
         )
 
     def complete_runs(self) -> tuple[Run, ...]:
-        """Those that went on to their end and whose samples are there."""
+        """Those that went on to their end and whose samples are there.
+
+        Returns:
+            The runs in the order of the manifest.
+        """
         return tuple(run for run in self.runs if run.complete)
 
     def notes(self) -> list[str]:
-        """What is not as it should be, one sentence each."""
+        """What is not as it should be, one sentence each.
+
+        Returns:
+            A sentence per aborted run and per gap in the samples; empty for a sound recording.
+        """
         found = [
             f"run '{run.name}' was aborted: {run.cause}" for run in self.runs if not run.complete
         ]

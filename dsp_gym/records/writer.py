@@ -94,6 +94,9 @@ class RecordingWriter:
     def make_folder(folder: str | Path) -> Path:
         """An empty folder for a recording.
 
+        Returns:
+            The folder, made where it did not exist.
+
         Raises:
             StorageError: Something is there, or it cannot be made.
         """
@@ -125,7 +128,11 @@ class RecordingWriter:
         return cls(recording.folder, recording.spec, recording.manifest, list(recording.events))
 
     def names(self) -> set[str]:
-        """Names of the complete runs whose samples are there."""
+        """Names of the complete runs whose samples are there.
+
+        Returns:
+            Names to leave out when an interrupted recording is continued.
+        """
         return {
             record.name
             for record in self.manifest.runs

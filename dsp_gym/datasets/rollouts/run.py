@@ -67,13 +67,21 @@ class LocalEngine(Engine):
     """One batch after the other in this process."""
 
     def batch_size(self, cells: int) -> int:
-        """As many as pay."""
+        """As many as pay.
+
+        Returns:
+            Cells per batch, the same whatever the number of cells.
+        """
         return BATCH
 
     def run(
         self, work: Sequence[Batch], ticked: Callable[[str, float], None]
     ) -> Iterator[list[Played]]:
-        """Plays each batch when the one before is taken."""
+        """Plays each batch when the one before is taken.
+
+        Yields:
+            The played cells of each batch, in the order of the work.
+        """
         for batch in work:
             said = 0.0
 

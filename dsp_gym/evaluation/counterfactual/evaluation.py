@@ -77,7 +77,11 @@ class CounterfactualEvaluation:
     notes: tuple[str, ...]
 
     def to_json(self) -> str:
-        """The document as JSON text; numbers that are not finite are null."""
+        """The document as JSON text; numbers that are not finite are null.
+
+        Returns:
+            Indented text that ends with a newline; its key `schema` names the version.
+        """
         document = {
             "schema": SCHEMA,
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},

@@ -222,7 +222,11 @@ def arrival_rates(course: ObservedRun, part: slice, before_s: int) -> Floats:
 
 
 def slot_ends_s(course: ObservedRun, part: slice) -> Ints:
-    """The end of each interval of a stretch, whole seconds after its first decision, (K,)."""
+    """The end of each interval of a stretch, whole seconds after its first decision, (K,).
+
+    Returns:
+        (K,) seconds that never fall; the run's last interval ends after its recorded length.
+    """
     first, last = course.t_s[part.start], part.stop - 1
     ends = course.t_s[part.start + 1 : part.stop + 1] - first
     if part.stop == len(course):

@@ -68,7 +68,11 @@ class MeasuredJobs(SelfContained):
         self._ages: Floats = np.zeros((kept, len(jobs)))
 
     def snapshot(self) -> MetricsSnapshot:
-        """The simulated jobs' metrics, (J, V)."""
+        """The simulated jobs' metrics, (J, V).
+
+        Returns:
+            The snapshot after the last second simulated.
+        """
         return self.jobs.snapshot()
 
     def apply(self, guarded: GuardedDecision) -> None:
@@ -79,7 +83,11 @@ class MeasuredJobs(SelfContained):
             self._stop(ran & (self.jobs.state.status == int(Status.SAVEPOINTING)))
 
     def status(self) -> Ints:
-        """State of the last request of each job."""
+        """State of the last request of each job.
+
+        Returns:
+            (J,) codes of a request's state, as every actuator's `status` gives them.
+        """
         return self.jobs.status()
 
     def take(self, outage_s: float) -> None:

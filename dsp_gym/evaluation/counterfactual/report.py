@@ -34,7 +34,11 @@ _SHOWN = {
 
 
 def claim_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, ...]]:
-    """One row per policy in the order of `CLAIM_COLUMNS`, figures with their 95 % intervals."""
+    """One row per policy in the order of `CLAIM_COLUMNS`, figures with their 95 % intervals.
+
+    Returns:
+        Formatted cells, money per hour, lag in s; "–" where a figure is not known.
+    """
     return [
         (
             one.policy,
@@ -72,7 +76,11 @@ def error_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, str, str,
 
 
 def verdict_rows(evaluated: CounterfactualEvaluation, policy: str) -> list[tuple[str, str, str]]:
-    """One row per reason of a policy's verdict: subject, mark, text."""
+    """One row per reason of a policy's verdict: subject, mark, text.
+
+    Returns:
+        (subject, mark, text); the mark is "holds", "not yet" or "speaks against".
+    """
     marks = {(True, False): "holds", (False, False): "not yet", (False, True): "speaks against"}
     return [
         (

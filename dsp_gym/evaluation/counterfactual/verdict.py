@@ -134,6 +134,9 @@ def _slo(found: Claim, gate: GateConfig) -> Reason:
 def saving_text(share: float) -> str:
     """The change of cost as words, from the share of the incumbent's cost that a policy saves.
 
+    Returns:
+        A phrase with a positive percentage: "saves ..." or "costs ... more".
+
     >>> saving_text(0.123), saving_text(-1.184)
     ('saves 12.3 %', 'costs 118 % more')
     """
@@ -144,6 +147,9 @@ def saving_text(share: float) -> str:
 
 def lateness_text(share: float) -> str:
     """The change of lateness as words, from the share of the time late above the incumbent's.
+
+    Returns:
+        A phrase in percentage points, the share being of time: 0.01 is one point.
 
     >>> lateness_text(-0.9439), lateness_text(0.012)
     ('late 94.4 points less than the incumbent', 'late 1.2 points more than the incumbent')

@@ -60,7 +60,11 @@ class AgentObjective:
         self._training: Any = importlib.import_module("agents.training")
 
     def config(self, params: Mapping[str, object]) -> ExperimentConfig:
-        """The experiment with these hyper-parameters, as it would be trained in full."""
+        """The experiment with these hyper-parameters, as it would be trained in full.
+
+        Returns:
+            A valid experiment; all but the section `agent` is as it was.
+        """
         document = self._config.model_dump(mode="json", by_alias=True)
         agent = with_params(document["agent"], params)
         return parse(ExperimentConfig, {**document, "agent": agent}, "the search space")

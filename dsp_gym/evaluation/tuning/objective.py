@@ -54,10 +54,18 @@ class Objective(Protocol):
     """Judges parameters."""
 
     def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
-        """How good the parameters are on training loads."""
+        """How good the parameters are on training loads.
+
+        Returns:
+            The value, the excess over the bound, and the metrics behind both.
+        """
 
     def about(self) -> dict[str, object]:
-        """Facts that the score depends on, for the record of where parameters come from."""
+        """Facts that the score depends on, for the record of where parameters come from.
+
+        Returns:
+            JSON values by name, written into the provenance of a tuned file.
+        """
 
 
 def training_benchmark(config: BenchmarkConfig | ExperimentConfig, seeds: int) -> BenchmarkConfig:
@@ -121,7 +129,11 @@ class PolicyObjective:
         self._unit = _reference_cost_per_s(self.benchmark)
 
     def config(self, params: Mapping[str, object]) -> PolicyConfig:
-        """The policy with these parameters."""
+        """The policy with these parameters.
+
+        Returns:
+            The policy's configuration; parameters that are not searched keep the base's values.
+        """
         return PolicyConfig(policy=self.base.policy, params=with_params(self.base.params, params))
 
     def score(self, params: Mapping[str, object], told: OnSteps) -> Score:

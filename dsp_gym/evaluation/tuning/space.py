@@ -36,13 +36,25 @@ class Pick(Protocol):
     """Picks values; the same name is the same dimension in every trial."""
 
     def real(self, name: str, low: float, high: float, *, log: bool = False) -> float:
-        """A number between the ends, to four digits."""
+        """A number between the ends, to four digits.
+
+        Returns:
+            The number picked, rounded to four significant digits.
+        """
 
     def whole(self, name: str, low: int, high: int, *, log: bool = False) -> int:
-        """A whole number, both ends included."""
+        """A whole number, both ends included.
+
+        Returns:
+            The number picked.
+        """
 
     def one(self, name: str, values: Sequence[Value]) -> Value:
-        """One of the values."""
+        """One of the values.
+
+        Returns:
+            The value picked, unchanged.
+        """
 
 
 SearchSpace = Callable[[Pick], dict[str, object]]
@@ -71,6 +83,9 @@ def search_space(policy: str) -> SearchSpace:
 
 def with_params(base: Mapping[str, object], found: Mapping[str, object]) -> dict[str, object]:
     """Parameters, overridden by those that were found, level by level.
+
+    Returns:
+        A new mapping; neither argument is changed.
 
     >>> with_params({"ds2": {"interval_s": 30, "min_down": 1}}, {"ds2": {"min_down": 2}})
     {'ds2': {'interval_s': 30, 'min_down': 2}}

@@ -110,7 +110,11 @@ def machine() -> dict[str, str | int]:
 
 
 def experiment() -> dict[str, object]:
-    """The timed experiment as a document, guardrails left out."""
+    """The timed experiment as a document, guardrails left out.
+
+    Returns:
+        Keys of an experiment's file, two hours of simulation per episode.
+    """
     env = EnvConfig(simulation=SimulationOptions(), episode_s=7200)
     return {
         "name": "bench",

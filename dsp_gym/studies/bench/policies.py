@@ -122,7 +122,11 @@ def recorded(specs: Sequence[JobSpec], jobs: int) -> list[MetricsSnapshot]:
 
 
 def chain(vertices: int) -> JobSpec:
-    """A source, stateful and stateless operators in turn, a sink; carries its own load."""
+    """A source, stateful and stateless operators in turn, a sink; carries its own load.
+
+    Returns:
+        A job of that many vertices, `v0` to `vN`, driven by 20,000 records/s.
+    """
     listed: list[dict[str, object]] = [{"name": "v0", "kind": "source", "cpu_us_per_record": 1}]
     for v in range(1, vertices):
         vertex: dict[str, object] = {

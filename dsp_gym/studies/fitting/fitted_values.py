@@ -20,6 +20,9 @@ _LINE = re.compile(
 def fitted_values(text: str) -> dict[str, float]:
     """Value by name of every fitted number of a job file.
 
+    Returns:
+        Numbers in the unit of their line, by the name after `# fit:`.
+
     >>> fitted_values("cpu_us_per_record: {value: 0.5, source: fit} # fit: map_us")
     {'map_us': 0.5}
     """

@@ -52,7 +52,11 @@ BANDS: dict[str, dict[tuple[int, int], tuple[float, float]]] = {
 
 
 def shares(tables: JobTables, target_per_s: float, at: Sequence[tuple[int, int]]) -> list[float]:
-    """Share of the target each (tasks, MiB) reaches; columns are source, state, sink."""
+    """Share of the target each (tasks, MiB) reaches; columns are source, state, sink.
+
+    Returns:
+        One share per pair, in the order given; 1 where the target is just carried.
+    """
     return [
         mst_per_s(
             tables,
@@ -66,7 +70,11 @@ def shares(tables: JobTables, target_per_s: float, at: Sequence[tuple[int, int]]
 
 
 def fit(texts: Mapping[str, str]) -> dict[str, float]:
-    """The five numbers, from the text of each workload's job file."""
+    """The five numbers, from the text of each workload's job file.
+
+    Returns:
+        Fitted values by the names of `START`, in the units of the job file.
+    """
     try:
         from scipy.optimize import minimize
     except ModuleNotFoundError:

@@ -56,7 +56,11 @@ TARGETS: dict[str, tuple[str, tuple[Target, ...]]] = {
 
 
 def solve(name: str, text: str) -> str:
-    """The job file with its CPU time, and with two targets its miss cost, fitted."""
+    """The job file with its CPU time, and with two targets its miss cost, fitted.
+
+    Returns:
+        The text with the fitted lines replaced and all others as they were.
+    """
     main_vertex, targets = TARGETS[name]
     spec = files.parse(JobSpec, parse_yaml(text, file=f"{name}.yaml"), f"{name}.yaml")
     tables = compile_jobs([spec])
@@ -84,7 +88,11 @@ def solve(name: str, text: str) -> str:
 
 
 def power_of(data: Path) -> float:
-    """Exponent a of efficiency p^-a of the Q1 map, by least squares on logarithms."""
+    """Exponent a of efficiency p^-a of the Q1 map, by least squares on logarithms.
+
+    Returns:
+        The exponent a, without unit; 0 would be perfect scaling.
+    """
     path = data / "nexmark_q1_mapper_scaling.csv"
     trials: dict[int, list[float]] = {}
     try:

@@ -203,7 +203,11 @@ class CellPrediction:
 
 
 def fit(query: Query, training: Sequence[StreambedCell], text: str) -> str:
-    """The job file with its numbers fitted to the training cells."""
+    """The job file with its numbers fitted to the training cells.
+
+    Returns:
+        The text with the fitted lines replaced and all others as they were.
+    """
     text = with_values(text, _from_operator_rates(query, training, text))
     model = _Model(query, text)
     beyond = production_cell(query, training)
@@ -224,7 +228,11 @@ def fit(query: Query, training: Sequence[StreambedCell], text: str) -> str:
 
 
 def production_cell(query: Query, training: Sequence[StreambedCell]) -> StreambedCell | None:
-    """The production run, placed as StreamBed places it: rates of the largest budget measured."""
+    """The production run, placed as StreamBed places it: rates of the largest budget measured.
+
+    Returns:
+        A cell of one run; None where the query has no production run.
+    """
     run = query.production
     if run is None:
         return None
@@ -247,7 +255,11 @@ def production_cell(query: Query, training: Sequence[StreambedCell]) -> Streambe
 
 
 def fit_miss(query: Query, crowded: Sequence[StreambedCell], text: str) -> str:
-    """The job file with the cost of a cache miss fitted to cells whose state does not fit."""
+    """The job file with the cost of a cache miss fitted to cells whose state does not fit.
+
+    Returns:
+        The text with the line `join_miss_us` replaced.
+    """
     model = _Model(query, text)
     start = fitted_values(text)["join_miss_us"]
 
@@ -259,7 +271,11 @@ def fit_miss(query: Query, crowded: Sequence[StreambedCell], text: str) -> str:
 
 
 def leave_one_out(query: Query, runs: Sequence[StreambedRun], text: str) -> list[CellPrediction]:
-    """Each cell of 2 GB per slot and more, predicted by a fit without its slot budget."""
+    """Each cell of 2 GB per slot and more, predicted by a fit without its slot budget.
+
+    Returns:
+        A prediction per cell, by rising slots: records/s as placed in the run, and as placed by us.
+    """
     every = cells(runs, query.name)
     found = []
     for slots in sorted({cell.slots for cell in every}):

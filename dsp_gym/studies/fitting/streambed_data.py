@@ -45,7 +45,11 @@ class StreambedCell:
 
 
 def read_runs(data: Path) -> list[StreambedRun]:
-    """Grid runs of the data folder, without aborted and single-task ones."""
+    """Grid runs of the data folder, without aborted and single-task ones.
+
+    Returns:
+        The runs in the file's order; rates in records/s, memory in MB per slot.
+    """
     operators: dict[str, list[dict[str, str]]] = {}
     for row in read_table(data / "streambed_operator_rates.csv"):
         operators.setdefault(row["run_id"], []).append(row)
@@ -71,7 +75,11 @@ def read_runs(data: Path) -> list[StreambedRun]:
 def cells(
     runs: Sequence[StreambedRun], query: str, memories: Sequence[int] = ()
 ) -> list[StreambedCell]:
-    """The runs of a query gathered by cell; without memories, those of 2 GB per slot and more."""
+    """The runs of a query gathered by cell; without memories, those of 2 GB per slot and more.
+
+    Returns:
+        Cells sorted by memory, then slots; each holds at least one run.
+    """
     keys = sorted({(r.memory_mib, r.slots) for r in runs if r.query == query})
     return [
         StreambedCell(
@@ -86,7 +94,11 @@ def cells(
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of one of its tables, fields as text."""
+    """The rows of one of its tables, fields as text.
+
+    Returns:
+        One mapping per row, from column to text.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             return list(csv.DictReader(stream))

@@ -28,5 +28,9 @@ class Check:
 
 
 def skipped(name: str, source: str, claim: str, published: str | float, why: str) -> Check:
-    """A check that could not be made here."""
+    """A check that could not be made here.
+
+    Returns:
+        A check whose `passed` and `ours` are None, with the reason in its note.
+    """
     return Check(name, source, claim, published, None, "–", None, False, f"skipped: {why}")

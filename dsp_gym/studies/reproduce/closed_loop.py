@@ -42,11 +42,19 @@ class ClosedLoopRun:
         return self.path[-1][1]
 
     def at(self, t_s: float) -> TasksAndLevels:
-        """The running configuration at a time."""
+        """The running configuration at a time.
+
+        Returns:
+            (tasks, memory level) by vertex.
+        """
         return [configuration for since, configuration in self.path if since <= t_s][-1]
 
     def steps_within(self, from_s: float, to_s: float) -> int:
-        """The number of rescales that came up in a span of time."""
+        """The number of rescales that came up in a span of time.
+
+        Returns:
+            Rescales after `from_s` and up to `to_s`.
+        """
         return sum(from_s < since <= to_s for since, _ in self.path)
 
 
@@ -106,7 +114,11 @@ def closed_loop(
 
 
 def can_lose(spec: JobSpec, configuration: TasksAndLevels, rate_per_s: float, tasks: int) -> bool:
-    """Whether some vertex could do with that many tasks less at this load."""
+    """Whether some vertex could do with that many tasks less at this load.
+
+    Returns:
+        True where the job still sustains the rate with that many tasks less at one vertex.
+    """
     parallelism = {name: p for name, (p, _) in configuration.items()}
     levels = {name: level for name, (_, level) in configuration.items()}
     for name, p in parallelism.items():

@@ -68,7 +68,11 @@ class Comparison:
 
 
 def demeter(data: Path | None) -> list[Check]:
-    """The checks; without the data folder or SciPy they are skipped."""
+    """The checks; without the data folder or SciPy they are skipped.
+
+    Returns:
+        One check per claim and autoscaler; a single skipped one where data or SciPy are missing.
+    """
     if data is None or not (data / "demeter_cars_static24.csv").is_file():
         why = "no data folder; name one with DSP_GYM_DATA"
         return [skipped("demeter/late", SOURCE, CLAIM, MEASURED, why)]
@@ -131,6 +135,9 @@ def injected_reread_s(outages: Sequence[RecordedOutage], partitions: int) -> flo
 
     The peak of the lag is what came during the outage and since the last checkpoint, which the
     injected network delay held up.
+
+    Returns:
+        Seconds of load; the median over the failures.
     """
     return statistics.median(
         o.peak_lag_records * partitions / (o.offered_per_s * LOAD_FACTOR) - o.outage_s
@@ -196,7 +203,11 @@ def _unlisted(
 
 
 def row_means(values: Floats, step_s: int) -> Floats:
-    """Means over rows, NaN ignored; NaN for a row without a value."""
+    """Means over rows, NaN ignored; NaN for a row without a value.
+
+    Returns:
+        One mean per `step_s` values, in order.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a row of an outage is all NaN
         return np.asarray(np.nanmean(values.reshape(-1, step_s), axis=1))

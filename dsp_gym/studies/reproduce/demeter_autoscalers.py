@@ -102,7 +102,11 @@ class SimulatedDay:
     processed_per_s: Floats
 
     def rescales(self, failures_s: tuple[int, ...] = ()) -> int:
-        """Changes of the slots, without those within a minute of an injected failure."""
+        """Changes of the slots, without those within a minute of an injected failure.
+
+        Returns:
+            A count; the start is none.
+        """
         return sum(
             not any(0 <= t - failure <= NEAR_FAILURE_S for failure in failures_s)
             for t, _ in self.slots[1:]
@@ -148,11 +152,19 @@ class FailingJobs(SelfContained):
             self._read_again(self._rescale_s)
 
     def status(self) -> Ints:
-        """State of the last request."""
+        """State of the last request.
+
+        Returns:
+            (J,) codes of a request's state, as every actuator's `status` gives them.
+        """
         return self._jobs.status()
 
     def advance(self, seconds: int) -> Outcome:
-        """Let the job run, and fail when it must."""
+        """Let the job run, and fail when it must.
+
+        Returns:
+            The outcome of the whole interval, failures included.
+        """
         end, parts = self._now_s + seconds, []
         while self._now_s < end:
             until = min(end, self._failures[0][0]) if self._failures else end
@@ -223,7 +235,12 @@ def simulate(
 
 
 def demeter_autoscalers(data: Path | None) -> list[Check]:
-    """The checks; without the data folder they are skipped."""
+    """The checks; without the data folder they are skipped.
+
+    Returns:
+        The checks of each setup, then the one of the default delay; a single skipped one where the
+        data are missing.
+    """
     if data is None or not (data / "demeter_cars_static24.csv").is_file():
         why = "no data folder; name one with DSP_GYM_DATA"
         claim = "published autoscalers as policies on the calibrated job"

@@ -44,7 +44,11 @@ JOBS = ("demeter-cars", "demeter-cars-unchained")
 
 
 def job_files(data: Path) -> dict[str, str]:
-    """Name and content of both job files."""
+    """Name and content of both job files.
+
+    Returns:
+        Texts of YAML by the job's name, the chained job first.
+    """
     series = read_series(data / "demeter_cars_static24.csv")
     fit = fit_series(series, read_profiles(data / "demeter_cars_profiles.csv"))
     others = [o for o in read_outages(data / "demeter_cars_outages.csv") if o.run != CHECKED_RUN]

@@ -20,7 +20,11 @@ DURATION_S = 4800
 
 
 def dhalion_word_count(_data: Path | None = None) -> list[Check]:
-    """From (1, 1): one operator per step, at least three steps, an over-provisioned end."""
+    """From (1, 1): one operator per step, at least three steps, an over-provisioned end.
+
+    Returns:
+        One check per claim; they need no data folder.
+    """
     spec = load_job("wordcount-heron")
     run = closed_loop(
         spec,
@@ -94,7 +98,11 @@ def dhalion_word_count(_data: Path | None = None) -> list[Check]:
 
 
 def most_moved(run: ClosedLoopRun) -> int:
-    """The most operators that one step rescaled."""
+    """The most operators that one step rescaled.
+
+    Returns:
+        A count of operators; 0 where nothing was rescaled.
+    """
     pairs = zip(run.path, run.path[1:], strict=False)
     return max((_moved(before, after) for (_, before), (_, after) in pairs), default=0)
 

@@ -28,6 +28,9 @@ def instrumented(interval_s: int, *, noise: bool) -> SimulationOptions:
 
     Rate-limited operators (Heron) and per-epoch aggregates (Flink) show no noise worth modelling;
     the convergence runs keep it.
+
+    Returns:
+        Options for a simulation whose metrics window is the policy's interval.
     """
     return SimulationOptions(
         measurement=Measurement(
@@ -42,7 +45,11 @@ def instrumented(interval_s: int, *, noise: bool) -> SimulationOptions:
 
 
 def ds2_word_count(_data: Path | None = None) -> list[Check]:
-    """Word count: Heron to (10, 20) in one step; Flink's two phases sustained and minimal."""
+    """Word count: Heron to (10, 20) in one step; Flink's two phases sustained and minimal.
+
+    Returns:
+        The check of Heron, then those of Flink; they need no data folder.
+    """
     heron = load_job("wordcount-heron")
     run = closed_loop(
         heron,
@@ -105,6 +112,9 @@ def ds2_convergence(_data: Path | None = None, seed: int = 0) -> list[Check]:
     """Six queries from six starts: at most three steps each, at least 15 in one.
 
     `seed` is of the simulation's noise.
+
+    Returns:
+        Checks over all 36 runs together; they need no data folder.
     """
     policy = PolicyConfig(policy="ds2", params={"interval_s": 30, "warm_up_s": 30, "activation": 5})
     steps: dict[tuple[str, int], int] = {}

@@ -15,7 +15,11 @@ SHARE_MEAN, READ_WITHIN_2, TAU = 0.07, 0.90, 0.85
 
 
 def flink_runs(data: Path | None) -> list[Check]:
-    """The checks; without the data folder or SciPy they are skipped."""
+    """The checks; without the data folder or SciPy they are skipped.
+
+    Returns:
+        One check per figure; a single skipped one where data or SciPy are missing.
+    """
     claim = "sustained rate, busyness, hit rate and read latency of runs held out of the fit"
     if data is None or not (data / "flink_runs" / "runs.csv").is_file():
         why = "no data folder; name one with DSP_GYM_DATA"

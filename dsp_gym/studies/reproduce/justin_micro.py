@@ -24,7 +24,11 @@ RateTable = dict[tuple[int, int], float]
 
 
 def rates_per_s(workload: str) -> tuple[RateTable, float]:
-    """Share of the target each (tasks; MiB) reaches, not capped, and the target in records/s."""
+    """Share of the target each (tasks; MiB) reaches, not capped, and the target in records/s.
+
+    Returns:
+        (shares by (tasks, MiB), target); a share above 1 leaves head-room.
+    """
     spec = load_job(f"justin-{workload}")
     tables = compile_jobs([spec])
     target = spec.source.rate_per_s
@@ -37,7 +41,11 @@ def rates_per_s(workload: str) -> tuple[RateTable, float]:
 
 
 def justin_micro(_data: Path | None = None) -> list[Check]:
-    """The checks; they need no data folder."""
+    """The checks; they need no data folder.
+
+    Returns:
+        One check per pattern or cell of the figure.
+    """
     read, _ = rates_per_s("read")
     write, _ = rates_per_s("write")
     update, _ = rates_per_s("update")

@@ -68,7 +68,11 @@ STUDIES: dict[str, tuple[str, str]] = {
 
 
 def studies() -> dict[str, str]:
-    """The sentence of every study by name."""
+    """The sentence of every study by name.
+
+    Returns:
+        Sentences by name, in the order in which `dsp-gym reproduce` lists them.
+    """
     return {name: about for name, (_, about) in STUDIES.items()}
 
 

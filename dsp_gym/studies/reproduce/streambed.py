@@ -38,7 +38,12 @@ CLIFF_BAR = {16: 0.5, 32: 0.25, 48: 0.25}
 
 
 def streambed(data: Path | None) -> list[Check]:
-    """The checks; without the data folder or SciPy they are skipped."""
+    """The checks; without the data folder or SciPy they are skipped.
+
+    Returns:
+        Checks of medians, of the largest errors and of the memory cliff; a single skipped one where
+        data or SciPy are missing.
+    """
     claim = "throughput of q1, q5 and q11 by slots and memory"
     if data is None or not (data / "streambed_mst.csv").is_file():
         why = "no data folder; name one with DSP_GYM_DATA"

@@ -70,7 +70,11 @@ class Replay:
 
 
 def streambed_tables(_data: Path | None = None) -> list[Check]:
-    """The checks; without SciPy and scikit-learn they are skipped."""
+    """The checks; without SciPy and scikit-learn they are skipped.
+
+    Returns:
+        Three checks per query (model, slots, replay), or one skipped check.
+    """
     checks = []
     for query, published in TABLES.items():
         try:
@@ -85,13 +89,21 @@ def streambed_tables(_data: Path | None = None) -> list[Check]:
 
 @cache
 def learned(query: str) -> CapacityPlan:
-    """What the planner learns of a query on the testbed, asked for a rate that anything carries."""
+    """What the planner learns of a query on the testbed, asked for a rate that anything carries.
+
+    Returns:
+        A plan for 1 record/s; what counts in it is its model.
+    """
     return _plan(query, 1.0)
 
 
 @cache
 def planned_slots(query: str) -> tuple[int | None, ...] | str:
-    """Slots for the published rate by profile; or why the job has none."""
+    """Slots for the published rate by profile; or why the job has none.
+
+    Returns:
+        Slots by memory level, None where a profile was not planned; or one sentence.
+    """
     try:
         plan = _plan(query, TABLES[query].rate_per_s)
     except ConfigError as error:
@@ -102,7 +114,11 @@ def planned_slots(query: str) -> tuple[int | None, ...] | str:
 
 @cache
 def replays(query: str) -> tuple[Replay, ...]:
-    """Every budget that was tried, driven at its estimated rate and at half as much again."""
+    """Every budget that was tried, driven at its estimated rate and at half as much again.
+
+    Returns:
+        One replay per pair (slots, memory level).
+    """
     spec = large_job(query)
     free = tuple(
         v.model_copy(update={"cpu_us_per_record": 1e-4}) if v.kind == "source" else v

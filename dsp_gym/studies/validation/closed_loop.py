@@ -85,7 +85,11 @@ class LoopResult:
 
 
 def start(spec: JobSpec) -> Configuration:
-    """One task per vertex; level 0 where there is state."""
+    """One task per vertex; level 0 where there is state.
+
+    Returns:
+        The configuration; the level of a vertex without state is -1.
+    """
     return Configuration(
         {v.name: 1 for v in spec.vertices},
         {v.name: 0 if v.state is not None else -1 for v in spec.vertices},
@@ -95,7 +99,11 @@ def start(spec: JobSpec) -> Configuration:
 def real(
     place: Place, case: Case, policy: str, journal: Path, arguments: Mapping[str, str]
 ) -> tuple[LoopResult, list[Turn]]:
-    """One policy on one real job; the job is cancelled afterwards."""
+    """One policy on one real job; the job is cancelled afterwards.
+
+    Returns:
+        What became of the run, and its turns in order.
+    """
     spec = load_job(case.job)
     name = f"{case.job}-{policy}"
     config = RunConfig(
@@ -123,7 +131,11 @@ def real(
 
 
 def simulated(spec: JobSpec, rate_per_s: float, policy: Policy, seed: int = 0) -> LoopResult:
-    """The same policy on the simulation, from the same start under the same load."""
+    """The same policy on the simulation, from the same start under the same load.
+
+    Returns:
+        What became of the simulated run, in the same form as `real` gives it.
+    """
     jobs = _simulation(spec, rate_per_s, seed)
     loop = ControlLoop(jobs, policy, None, INTERVAL_S)
     loop.reset(np.array([seed], np.int64))
@@ -146,6 +158,9 @@ def along(
 
     The simulation replays the recorded configurations, so that one different decision does not
     change what is seen afterwards. The same is: every vertex within one task, every level equal.
+
+    Returns:
+        A flag per recorded turn with a decision, in order.
     """
     jobs = _simulation(spec, rate_per_s, seed)
     policy.reset(jobs.topology, np.array([seed], np.int64))
@@ -162,7 +177,11 @@ def along(
 
 
 def summary(case: Case, policy: str, found: LoopResult, model: LoopResult) -> dict[str, object]:
-    """Figures of one case, with what they are held to."""
+    """Figures of one case, with what they are held to.
+
+    Returns:
+        JSON values by name; `holds` has a flag per bar.
+    """
     final, predicted = found.steps[-1], model.steps[-1]
     apart = {v: predicted.parallelism[v] - p for v, p in final.parallelism.items()}
     return {

@@ -60,13 +60,21 @@ SEATS = (
 
 
 def rising_and_falling(seconds: int, low_per_s: float) -> list[float]:
-    """A third of the time low, then twice as much, then low again; records/s by second."""
+    """A third of the time low, then twice as much, then low again; records/s by second.
+
+    Returns:
+        One rate per second, `seconds` long.
+    """
     third = seconds // 3
     return [low_per_s] * third + [2 * low_per_s] * third + [low_per_s] * (seconds - 2 * third)
 
 
 def configured(job: str, acting: str = "justin", where: PlaceConfig | None = None) -> RunConfig:
-    """Three policies on one job, one of them acting."""
+    """Three policies on one job, one of them acting.
+
+    Returns:
+        A configuration of `dsp-gym run` without guardrails.
+    """
     return RunConfig(
         job=job,
         job_name=f"{job}-{acting}",
@@ -82,6 +90,9 @@ def configured(job: str, acting: str = "justin", where: PlaceConfig | None = Non
 
 def calibrated(job: str, reports: Path) -> JobSpec:
     """The job as its calibration left it, from the report of `dsp-gym calibrate --json`.
+
+    Returns:
+        A copy of the job file's job with the fitted values in it.
 
     Raises:
         ConfigError: There is no report of the job.
@@ -118,7 +129,11 @@ def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> 
 
 
 def scored(root: Path, job: str, reports: Path, seeds: int) -> dict[str, object]:
-    """A pair of journals, with the calibrated model of the job."""
+    """A pair of journals, with the calibrated model of the job.
+
+    Returns:
+        The figures as `compared` gives them.
+    """
     document = calibrated(job, reports).model_dump(
         mode="json", by_alias=True, exclude_defaults=True
     )
@@ -128,7 +143,12 @@ def scored(root: Path, job: str, reports: Path, seeds: int) -> dict[str, object]
 
 
 def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[str, object]:
-    """What the scorecard of one journal says, beside what the other journal shows."""
+    """What the scorecard of one journal says, beside what the other journal shows.
+
+    Returns:
+        JSON values by name: predicted and recorded cost per hour, the model's errors, the verdicts;
+        `holds` has a flag per bar.
+    """
     card = evaluate_journal(journal, config, how=CounterfactualConfig(seeds=seeds))
     course, beside = read_course(journal), read_course(other)
     did = _cost_per_h(beside)
@@ -220,6 +240,9 @@ def main(
 
 def newest(folder: Path) -> Path:
     """The newest pair of journals of a job.
+
+    Returns:
+        The folder that holds both journals, `ds2` and `justin`.
 
     Raises:
         ConfigError: There is none.

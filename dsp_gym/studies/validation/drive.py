@@ -46,7 +46,11 @@ DRAIN_S = 180.0
 
 
 def compressed(seconds: int, peak_per_s: float) -> Floats:
-    """The load, records/s per real second: every third second of three times as long, then zero."""
+    """The load, records/s per real second: every third second of three times as long, then zero.
+
+    Returns:
+        (seconds + 1,) records/s; the largest is `peak_per_s`, the last is 0.
+    """
     load = load_model(LoadConfig, "loads", LOAD).load
     slow = rates(load, seed=SEED, duration_s=seconds * COMPRESSION)
     fast = slow.reshape(seconds, COMPRESSION).mean(axis=1)

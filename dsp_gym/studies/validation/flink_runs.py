@@ -45,7 +45,11 @@ class Figures:
 
 
 def flink_runs(data: Path) -> Figures:
-    """The figures over the measured runs in a data folder."""
+    """The figures over the measured runs in a data folder.
+
+    Returns:
+        Counts of runs, errors held out by job and pooled, and agreement of the ranks.
+    """
     third = {name: _calibrated(name, data, "third") for name in JOBS}
     small = {name: _calibrated(name, data, "parallelism") for name in JOBS}
     any_spec = third[JOBS[0]].spec  # all four have the same graph

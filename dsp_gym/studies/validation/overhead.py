@@ -47,6 +47,9 @@ _FETCH_S = 10.0
 def interval(losses: list[float]) -> tuple[float, float, float]:
     """Mean of paired relative losses and its 95 % interval (Student's t).
 
+    Returns:
+        (mean, lower end, upper end), as shares: 0.01 is 1 %.
+
     >>> tuple(round(x, 3) for x in interval([0.01, 0.02, 0.03, 0.02]))
     (0.02, 0.007, 0.033)
     """
@@ -58,7 +61,11 @@ def interval(losses: list[float]) -> tuple[float, float, float]:
 
 
 def throughput(rest: FlinkRest, job_id: str, vertex: str) -> float:
-    """Records/s that reach a vertex over one window, by its counters at both ends."""
+    """Records/s that reach a vertex over one window, by its counters at both ends.
+
+    Returns:
+        Records/s over `WINDOW_S` seconds; the call takes as long.
+    """
     before, began = _received(rest, job_id, vertex)
     time.sleep(WINDOW_S)
     after, ended = _received(rest, job_id, vertex)
