@@ -28,7 +28,7 @@ SHARED_NAMES = ("agents", "baselines")
 """Import names of ours that other distributions use too."""
 
 PURPOSES: dict[str, str] = {
-    "all": "everything below but what development needs",
+    "all": "all extras below except dev",
     "dev": "test, lint and build the project itself",
     "flink": "a local Flink, recordings of it, metrics from Prometheus",
     "kubernetes": "jobs of the Flink Kubernetes Operator",
@@ -167,7 +167,7 @@ def _java() -> str:
 
 
 def _spark_java() -> str:
-    """Spark may take the Java that a wheel brings, which Flink is not started with."""
+    """The Java that Spark uses: it may come from a wheel, which Flink cannot use."""
     # By name: the library stands below the pipeline.
     java: Any = importlib.import_module("spark_pipelines.java")
     return str(java.java_home().origin)
@@ -230,7 +230,7 @@ def _names() -> Iterator[Finding]:
                 "names",
                 name,
                 "problem",
-                f"also installed by {', '.join(others)}; which one is imported is up to luck",
+                f"also installed by {', '.join(others)}; which one is imported is undefined",
                 f"pip uninstall {' '.join(others)}",
             )
             continue

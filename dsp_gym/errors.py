@@ -131,8 +131,8 @@ class KubernetesError(DspGymError):
         message: As for every error.
         reason: Unreachable, Timeout, Conflict, Forbidden, Unauthorized, NotFound, Gone, Invalid,
             Unsupported or Other; what code branches on and metrics count by.
-        may_have_acted: Whether the server may have done all the same what was asked of it; then
-            read before asking again.
+        may_have_acted: Whether the server may have made the change despite the error; then read
+            before asking again.
         **where: `file`, `key`, `value`, `remedy`, as for every error.
     """
 

@@ -48,7 +48,7 @@ _HELP = "Train, compare and safely deploy autoscaling policies for Apache Flink 
 _EXAMPLES = """
 Examples:
 
-  dsp-gym jobs                                     what there is to scale
+  dsp-gym jobs                                     the jobs to choose from
 
   dsp-gym config check configs/jobs/nexmark-q11.yaml
 
@@ -56,7 +56,7 @@ Examples:
 """
 
 app: typer.Typer
-"""Every command; made when somebody asks for it."""
+"""All commands; built on first use."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -107,8 +107,8 @@ def __getattr__(name: str) -> typer.Typer:
 def main() -> None:
     """Runs the command line: the entry point of `dsp-gym`.
 
-    Only the command that is asked for is built, which saves a tenth of a second; help, and a name
-    that is none, get all of them.
+    It builds the named command only, which saves a tenth of a second; help and unknown names need
+        all of them.
     """
     asked = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     _with([asked] if asked in _MODULES else _MODULES)()

@@ -27,7 +27,7 @@ Examples:
 
   dsp-gym bench start               importing the library, and --help
 
-  dsp-gym bench shadow --json       what a shadow beside a job takes: time, memory, start
+  dsp-gym bench shadow --json       shadow mode: time per decision, memory, start
 
   dsp-gym bench spark --json        the data pipeline, 20 million raw rows
 """
@@ -45,12 +45,12 @@ def register(app: typer.Typer) -> None:
 
 
 def environment(
-    runs: Annotated[int, typer.Option(help="runs of each figure", min=1, max=100)] = 5,
-    jobs: Annotated[int, typer.Option(help="jobs of the batch", min=1, max=65536)] = 1024,
-    learning: Annotated[bool, typer.Option(help="also policy inference and PPO")] = True,
+    runs: Annotated[int, typer.Option(help="Runs per figure.", min=1, max=100)] = 5,
+    jobs: Annotated[int, typer.Option(help="Jobs in the batch.", min=1, max=65536)] = 1024,
+    learning: Annotated[bool, typer.Option(help="Also measure policy inference and PPO.")] = True,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Decisions per second of the environment, with a policy, and while learning."""
+    """Measure decisions per second of the environment, with a policy, and while learning."""
     from dsp_gym.studies.bench.environment import bench_environment, machine
 
     rates = bench_environment(jobs, runs)
@@ -62,12 +62,12 @@ def environment(
 
 
 def policies(
-    names: Annotated[list[str] | None, typer.Argument(help="policies; default: all rules")] = None,
-    runs: Annotated[int, typer.Option(help="runs of each figure", min=1, max=100)] = 3,
-    jobs: Annotated[int, typer.Option(help="jobs of the batch", min=1, max=65536)] = 1024,
+    names: Annotated[list[str] | None, typer.Argument(help="Policies; default: all rules.")] = None,
+    runs: Annotated[int, typer.Option(help="Runs per figure.", min=1, max=100)] = 3,
+    jobs: Annotated[int, typer.Option(help="Jobs in the batch.", min=1, max=65536)] = 1024,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Decisions per second of the rule policies, in a batch and for one job of 16 vertices."""
+    """Measure decisions per second of the rule policies, in a batch and for one job."""
     from dsp_gym.studies.bench.environment import machine
     from dsp_gym.studies.bench.policies import bench_policies
 
@@ -75,10 +75,10 @@ def policies(
 
 
 def start(
-    runs: Annotated[int, typer.Option(help="runs of each figure", min=1, max=100)] = 5,
+    runs: Annotated[int, typer.Option(help="Runs per figure.", min=1, max=100)] = 5,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Processor time until the library is imported and the command line answers."""
+    """Measure the processor time of importing the library and of the command line's help."""
     from dsp_gym.studies.bench.environment import machine
     from dsp_gym.studies.bench.start import bench_start
 
@@ -86,14 +86,15 @@ def start(
 
 
 def shadow(
-    decisions: Annotated[int, typer.Option(help="decisions that are timed", min=10)] = 1440,
-    starts: Annotated[int, typer.Option(help="processes that are started", min=1, max=20)] = 3,
+    decisions: Annotated[int, typer.Option(help="Decisions to time.", min=10)] = 1440,
+    starts: Annotated[int, typer.Option(help="Processes to start.", min=1, max=20)] = 3,
     replayed_h: Annotated[
-        int, typer.Option("--replayed-hours", help="length of the replayed recording", min=1)
+        int,
+        typer.Option("--replayed-hours", help="Length of the replayed recording, hours.", min=1),
     ] = 24,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Time per decision, memory and start of `dsp-gym shadow`: 16 vertices, four policies."""
+    """Measure time per decision, memory and start of `dsp-gym shadow` with four policies."""
     from dsp_gym.studies.bench.environment import machine
     from dsp_gym.studies.bench.shadow import bench_shadow
 
@@ -113,15 +114,17 @@ def shadow(
 
 
 def spark(
-    rows: Annotated[int, typer.Option(help="raw rows made and read", min=10_000)] = 20_000_000,
-    runs: Annotated[int, typer.Option(help="runs of each figure", min=1, max=100)] = 3,
-    skew: Annotated[bool, typer.Option(help="also with 90 % of the rows in one job")] = True,
+    rows: Annotated[int, typer.Option(help="Raw rows to make and read.", min=10_000)] = 20_000_000,
+    runs: Annotated[int, typer.Option(help="Runs per figure.", min=1, max=100)] = 3,
+    skew: Annotated[
+        bool, typer.Option(help="Also measure with 90 % of the rows in one job.")
+    ] = True,
     warm_ups: Annotated[
-        int, typer.Option(help="runs of each before those that count", min=0, max=100)
+        int, typer.Option(help="Unmeasured runs before each figure.", min=0, max=100)
     ] = 3,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Raw rows per second of the data pipeline: scan, decision windows, whole build."""
+    """Measure raw rows per second of the data pipeline: scan, decision windows, whole build."""
     from dsp_gym.errors import MissingExtraError
     from dsp_gym.studies.bench.environment import machine
 

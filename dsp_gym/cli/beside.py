@@ -24,7 +24,7 @@ HELD = 3
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is driven, for how long, and how it is shown."""
+    """Configuration, mode, end and output of a run."""
 
     settings: RunConfig
     mode: Mode
@@ -41,7 +41,7 @@ def drive(course: Course) -> None:
     """Run the loop beside one job, or beside every job that a selector names, to its end.
 
     Raises:
-        Exit: It was interrupted (130), or its only decision was held (3).
+        Exit: The run was interrupted (130), or the only decision of `once` was held (3).
     """
     from dsp_gym.cli.turns import Printer, stopping
     from dsp_gym.control.modes import WRITING
@@ -61,7 +61,7 @@ def drive(course: Course) -> None:
         "interrupted": was_interrupted,
         "journal": folder,
     }
-    ran_on = "The jobs run on." if several else "The job runs on."
+    ran_on = "The jobs keep running." if several else "The job keeps running."
     printer.end(printer.counts.summary | said, ran_on)
     if was_interrupted:
         raise typer.Exit(130)
@@ -171,9 +171,9 @@ def _page(server: StatusServer | None) -> str:
 def _what(mode: Mode, acting: str, policies: list[str]) -> str:
     """The mode in words."""
     words = {
-        "off": "mode off, nobody is asked",
+        "off": "mode off, no policy is asked",
         "shadow": f"mode shadow, {', '.join(policies)}; nothing is touched",
-        "advise": f"mode advise, {acting} says on the job what it would do",
+        "advise": f"mode advise, {acting} posts its recommendations on the job",
         "canary": f"mode canary, some decisions of {acting} are enacted",
         "active": f"mode active, decisions of {acting} are enacted",
     }

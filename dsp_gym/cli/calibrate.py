@@ -58,9 +58,7 @@ def calibrate(
         Path | None,
         typer.Option(help="CSV of those runs' operators (streambed_operator_rates.csv)."),
     ] = None,
-    query: Annotated[
-        str | None, typer.Option(help="With --mst: which query of the tables.")
-    ] = None,
+    query: Annotated[str | None, typer.Option(help="With --mst: query of the tables.")] = None,
     slots_per_taskmanager: Annotated[
         int, typer.Option(min=1, help="With --mst: task slots of a TaskManager when measured.")
     ] = 16,
@@ -75,20 +73,23 @@ def calibrate(
     outages: Annotated[
         Path | None,
         typer.Option(
-            help="With --series: CSV of outages (demeter_cars_outages.csv); rescales "
-            "in it say what a restart costs."
+            help="With --series: CSV of outages (demeter_cars_outages.csv); its "
+            "rescales give the cost of a restart."
         ),
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="With --outages: whose outages.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="With --outages: policy whose outages count.")
+    ] = None,
     not_run: Annotated[
-        int | None, typer.Option(help="With --outages: a run to leave out, to check it later.")
+        int | None, typer.Option(help="With --outages: run to leave out, for a later check.")
     ] = None,
     slot_memory_mib: Annotated[
         float, typer.Option(min=256, help="With --series: TaskManager process memory / slots.")
     ] = 4096.0,
     out: Annotated[Path | None, typer.Option(help="Write the fitted job file here.")] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write how well it fits as a page.")
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write the errors of the fit as a page."),
     ] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
@@ -96,7 +97,7 @@ def calibrate(
     tables, measured = (mst, operator_rates, query), (series, profiles)
     ways = [config is not None, any(t is not None for t in tables), any(s for s in measured)]
     if sum(ways) != 1:
-        raise ConfigError("nothing, or more than one thing, to calibrate from", remedy=_WAYS)
+        raise ConfigError("calibration needs exactly one source", remedy=_WAYS)
     if config is not None:
         _from_recordings(config, out, report, as_json)
     elif series is not None and profiles is not None:

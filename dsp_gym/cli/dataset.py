@@ -34,7 +34,7 @@ Examples:
 
   dsp-gym dataset build q11-rollouts
 
-  dsp-gym dataset build history.yaml --out /data/history        again: only what is new
+  dsp-gym dataset build history.yaml --out /data/history        again: only new parts
 
   dsp-gym dataset build history.yaml --master spark://host:7077 --out /shared/history
 """
@@ -52,7 +52,7 @@ _INTERRUPTED = 130
 def register(app: typer.Typer) -> None:
     """Adds the group."""
     group = typer.Typer(
-        help="Build training data from what jobs did, and look at it.",
+        help="Build training data from the history of jobs, and inspect it.",
         epilog=_GROUP,
         no_args_is_help=True,
     )
@@ -83,14 +83,14 @@ def build(
         ),
     ] = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make every partition anew, not only what changed.")
+        bool, typer.Option("--rebuild", help="Build every partition anew, not only changed ones.")
     ] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
     track: Annotated[
         bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
     ] = True,
 ) -> None:
-    """Build a dataset, or what is new of it.
+    """Build a dataset, or only its new parts.
 
     Only partitions (job and day) whose inputs changed are made. The result is published in one
     step: after an interruption the dataset is the old one, and the same command continues.
@@ -127,7 +127,7 @@ def build(
 def inspect(
     dataset: Annotated[Path, _FOLDER], as_json: Annotated[bool, JSON_OPTION] = False
 ) -> None:
-    """Show what a dataset holds and what it was made from."""
+    """Show the content of a dataset and its sources."""
     from dsp_gym.datasets.reader import Dataset
 
     opened = Dataset.open(dataset)
@@ -151,7 +151,7 @@ def inspect(
 def validate(
     dataset: Annotated[Path, _FOLDER], as_json: Annotated[bool, JSON_OPTION] = False
 ) -> None:
-    """Read every file of a dataset and compare it with what was written; 2 if it is not that."""
+    """Compare every file of a dataset with its manifest; exit code 2 when one differs."""
     from dsp_gym.datasets.reader import Dataset
 
     opened = Dataset.open(dataset)
@@ -164,11 +164,11 @@ def validate(
         return
     if problems:
         raise DatasetError(
-            f"{len(problems)} of its partitions are not what was written: {'; '.join(problems)}",
+            f"{len(problems)} of its partitions differ from the manifest: {'; '.join(problems)}",
             file=opened.folder,
             remedy="Build it again with --rebuild.",
         )
-    typer.echo(f"{opened.folder}: {files} files, each as it was written")
+    typer.echo(f"{opened.folder}: {files} files, all as in the manifest")
 
 
 def export_minari(
@@ -245,7 +245,7 @@ def _progress() -> Iterator[Any]:
         task = bar.add_task("", total=None, tasks="")
 
         class Shown:
-            """Draws what a build tells."""
+            """Draws the progress of a build."""
 
             number = 0
 
@@ -329,7 +329,7 @@ def _tables_of(manifest: Any) -> list[str]:
 def _print_summary(summary: dict[str, Any]) -> None:
     made = summary["partitions"]
     if not summary["published"]:
-        typer.echo("Nothing is new: every partition is there as its inputs are now.")
+        typer.echo("Nothing to build: every partition is up to date with its inputs.")
     rows = [
         (name, count, ", ".join(f"{s} {n}" for s, n in summary["splits"].get(name, {}).items()))
         for name, count in summary["rows"].items()
@@ -366,4 +366,4 @@ def _print_tables(opened: Dataset) -> None:
 def _print_accounting(accounting: dict[str, int]) -> None:
     if accounting:
         typer.echo()
-        print_table(("what became of them", "rows"), list(accounting.items()), right=("rows",))
+        print_table(("outcome", "rows"), list(accounting.items()), right=("rows",))

@@ -15,7 +15,7 @@ __all__ = ["register_follow"]
 _EXAMPLES = """
 Examples:
 
-  dsp-gym dataset follow history.yaml                    what has arrived by now, then end
+  dsp-gym dataset follow history.yaml                    files that have arrived, then end
 
   dsp-gym dataset follow history.yaml --every 60         once a minute, until Ctrl-C
 
@@ -42,7 +42,7 @@ def follow(
         Path | None, typer.Option(metavar="DIR", help="Folder. Default: runs/datasets/NAME.")
     ] = None,
     every: Annotated[
-        float | None, typer.Option(min=1, metavar="S", help="Look every S seconds; else once.")
+        float | None, typer.Option(min=1, metavar="S", help="Look every S seconds; default: once.")
     ] = None,
     late: Annotated[
         float,
@@ -88,7 +88,7 @@ def follow(
             told = _told(seen, folder)
             typer.echo(json.dumps(plain(told), allow_nan=False) if as_json else _line(told))
     except KeyboardInterrupt:
-        typer.echo("Stopped; the same line goes on with what arrives after this.", err=True)
+        typer.echo("Stopped; the same command continues with files that arrive later.", err=True)
         raise typer.Exit(_INTERRUPTED) from None
 
 

@@ -46,7 +46,9 @@ def decide(
     guardrails: Annotated[
         str | None, typer.Option(help="Guardrails the decisions pass: a name or YAML file.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of policies that draw.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of policies that draw random numbers.")
+    ] = 0,
     trace: Annotated[
         bool, typer.Option("--trace", help="Lines are traces in the policy's own format.")
     ] = False,
@@ -61,7 +63,7 @@ def decide(
     `dsp-gym/decision/1` that answers the line of the input.
 
     A policy may also read documents of its own: `flink-autoscaler` takes inputs of Flink's real
-    classes (lines without a schema) and answers with the fields those give; with --trace a line is
+    classes (lines without a schema) and answers with their fields; with --trace a line is
     a run, tick by tick.
     """
     from dsp_gym.config.files import write_atomic

@@ -1,4 +1,4 @@
-"""`--engine` and `--master`: whether cells are played here or on the executors of a Spark."""
+"""`--engine` and `--master`: episodes in this process or on Spark's executors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spark_engine(
         for key, given in (("--master", master), ("--setting", settings)):
             if given:
                 raise ConfigError(
-                    "is for Spark", key=key, value=given, remedy="Add --engine spark."
+                    "needs the Spark engine", key=key, value=given, remedy="Add --engine spark."
                 )
         yield None
         return
@@ -56,7 +56,7 @@ def spark_engine(
 
 @contextmanager
 def count(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr that hears how many more are done, of how many; else nothing.
+    """A progress bar on stderr; none without a terminal.
 
     Yields:
         A function of two numbers: how many more are done, and of how many in all.

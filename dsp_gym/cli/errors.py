@@ -61,7 +61,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            typer.echo("Interrupted; what was finished before is kept.", err=True)
+            typer.echo("Interrupted; finished results are kept.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
             if ctx.params.get("debug") or _belongs_to_typer(error):
@@ -72,7 +72,7 @@ class Commands(TyperGroup):
                 raise typer.Exit(USER_ERROR) from None
             typer.echo(
                 f"{type(error).__name__}: {error}\n"
-                "This is a fault of dsp-gym. Run the same line with --debug for the traceback.",
+                "This is a bug in dsp-gym. Run the same command with --debug for the traceback.",
                 err=True,
             )
             raise typer.Exit(OWN_FAULT) from None

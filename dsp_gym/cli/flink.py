@@ -72,7 +72,7 @@ def up(
     home: Annotated[Path | None, HOME_OPTION] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Start a Flink cluster and Prometheus, or whatever part of them is dead."""
+    """Start a Flink cluster and Prometheus, or those parts of them that are dead."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
 
     given = {
@@ -103,7 +103,7 @@ def status(
     _show(cluster, seen, as_json)
     if not seen.healthy:
         if not as_json:
-            typer.echo("Start what is dead: dsp-gym flink up", err=True)
+            typer.echo("Start the dead parts: dsp-gym flink up", err=True)
         raise typer.Exit(1)
 
 
@@ -131,7 +131,7 @@ def down(
     home: Annotated[Path | None, HOME_OPTION] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """End what `up` started, and nothing else; logs, savepoints and samples stay."""
+    """Stop the processes that `up` started; logs, savepoints and samples stay."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
     from dsp_gym.backends.flink.local.launch import default_home
 
@@ -145,7 +145,7 @@ def down(
 
 
 def _settings(asked: dict[str, Any], home: Path | None) -> ClusterSettings:
-    """What is asked for, over what is there."""
+    """The settings asked for, over those of the existing cluster."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
     from dsp_gym.backends.flink.local.settings import ClusterSettings
     from dsp_gym.config.files import parse

@@ -81,7 +81,7 @@ def submit(
     from dsp_gym.cli.simulate import seconds
 
     if rate is not None and load is not None:
-        raise ConfigError("--rate and --load both say how much comes", remedy="Give one.")
+        raise ConfigError("--rate and --load both set the load", remedy="Give one.")
     spec = _submittable(job)
     configuration = _configuration(spec, parallelism, level)
     cluster = LocalCluster.attach(home)

@@ -77,7 +77,7 @@ def mst(
         result = compute(spec, assignments("--parallelism", parallelism), levels)
     elif parallelism is not None or level is not None:
         raise ConfigError(
-            "--slots places the job by itself",
+            "--slots chooses the configuration itself",
             remedy="Leave out --parallelism and --level, or --slots.",
         )
     else:

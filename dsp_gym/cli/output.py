@@ -29,7 +29,7 @@ def print_json(value: object) -> None:
 
 
 def plain(value: Any) -> Any:
-    """The value made of what JSON knows: dataclasses, models, arrays and paths are taken apart.
+    """Convert a value to JSON types: dataclasses, models, arrays and paths are taken apart.
 
     Returns:
         None, truth values, numbers, texts, lists and dictionaries only; a number that is not finite

@@ -45,7 +45,7 @@ def show(
     uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Show what a trained policy is: network, jobs, seeds, versions, figures."""
+    """Show a trained policy: network, jobs, seeds, versions, figures."""
     # By name: the library stands below the agents.
     folder_module: Any = importlib.import_module("agents.folder")
     with tempfile.TemporaryDirectory() as aside:
@@ -66,10 +66,10 @@ def pull(
     address: Annotated[str, typer.Argument(help="models:/NAME@ALIAS or models:/NAME/VERSION.")],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder to make. Default: policies/NAME."),
+        typer.Option(metavar="DIR", help="Folder to create. Default: policies/NAME."),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of a policy that is there.")
+        bool, typer.Option("--replace", help="Replace the policy in that folder.")
     ] = False,
     uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
     as_json: Annotated[bool, JSON_OPTION] = False,

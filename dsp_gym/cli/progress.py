@@ -1,4 +1,4 @@
-"""The bar on stderr of what takes minutes to hours."""
+"""The progress bar on stderr of commands that take minutes to hours."""
 
 from __future__ import annotations
 

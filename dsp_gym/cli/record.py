@@ -26,7 +26,7 @@ Examples:
 
   dsp-gym record my-plan.yaml --out recordings/mine --home /tmp/cluster
 
-Stopped or broken off, the same line goes on with the runs that are missing.
+After an interruption the same command continues with the missing runs.
 """
 
 

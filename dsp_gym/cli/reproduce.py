@@ -18,7 +18,7 @@ Examples:
 
   dsp-gym reproduce justin-micro      one of them
 
-  dsp-gym reproduce --list            what there is
+  dsp-gym reproduce --list            names of the studies
 
   dsp-gym reproduce streambed --data ../shared/data --json
 """

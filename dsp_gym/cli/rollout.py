@@ -52,11 +52,11 @@ def rollout(
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what another configuration wrote there.")
+        bool, typer.Option("--overwrite", help="Replace the output of another configuration.")
     ] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Let policies decide on simulated jobs and keep every decision and what came of it.
+    """Run policies on simulated jobs and keep every decision with its outcome.
 
     Writes one Parquet file per episode: jobs × loads × seeds × policies. After an interruption
     the same command continues. The files are the same on every engine.

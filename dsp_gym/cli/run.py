@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command(
         epilog="Examples:\n\n"
-        "  dsp-gym run flink-wordcount                       what the policy would do\n\n"
+        "  dsp-gym run flink-wordcount                       a dry run: decisions only\n\n"
         "  dsp-gym run flink-wordcount --apply --duration 20m\n\n"
         "  dsp-gym run my-run.yaml --steps 3 --json"
     )(run)
@@ -27,15 +27,15 @@ def run(
     config: Annotated[
         str,
         typer.Argument(
-            help="What to run: a shipped configs/shadow name, or a YAML file.",
+            help="Configuration of the run: a shipped configs/shadow name, or a YAML file.",
             autocompletion=shipped("shadow"),
         ),
     ],
     apply: Annotated[
-        bool, typer.Option("--apply", help="Rescale the job; without it nothing is touched.")
+        bool, typer.Option("--apply", help="Rescale the job; without it the run is dry.")
     ] = False,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="End after so many decisions.", show_default=False)
+        int | None, typer.Option(min=1, help="End after that many decisions.", show_default=False)
     ] = None,
     duration: Annotated[
         str | None,
@@ -43,7 +43,7 @@ def run(
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="Another policy than the configuration's: name, YAML file or folder."),
+        typer.Option(help="Policy in place of the configuration's: name, YAML file or folder."),
     ] = None,
     journal: Annotated[
         Path | None,
@@ -53,10 +53,10 @@ def run(
         bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
     ] = False,
 ) -> None:
-    """Let a policy decide on a job that runs on Flink; its guardrails hold.
+    """Let a policy scale a job that runs on Flink, inside its guardrails.
 
-    A dry run unless --apply is given: decisions are shown and journaled, and nothing is asked of
-    the job. Ctrl-C ends it cleanly: a rescale under way is finished, and the job is left running.
+    A dry run unless --apply is given: decisions are shown and journaled, and the job is not
+    touched. Ctrl-C ends it cleanly: a rescale under way is finished, and the job is left running.
     """
     from dsp_gym.control.start import mode_of
 

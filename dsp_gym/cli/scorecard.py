@@ -1,4 +1,4 @@
-"""`dsp-gym scorecard`: what policies would have done, told from a journal."""
+"""`dsp-gym scorecard`: predicted results of policies on a journal's job."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def scorecard(
             autocompletion=shipped("shadow"),
         ),
     ] = None,
-    job: Annotated[str | None, typer.Option(help="Which job of the journal.")] = None,
+    job: Annotated[str | None, typer.Option(help="Name of a job in the journal.")] = None,
     seeds: Annotated[int, typer.Option(min=2, max=1024, help="Predictions per policy.")] = 16,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a page with plots.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Whose verdict is registered; default: the only one.")
+        str | None, typer.Option(help="Policy whose verdict to register; default: the only one.")
     ] = None,
     register: Annotated[
         str | None,
@@ -117,7 +117,7 @@ def _register(card: CounterfactualEvaluation, policy: str | None, model: str, ur
         raise ConfigError(
             f"several policies were watched: {', '.join(names)}",
             key="--policy",
-            remedy="Say whose verdict it is.",
+            remedy="Name the one whose verdict to register.",
         )
     name = policy or names[0]
     if name not in card.verdicts:

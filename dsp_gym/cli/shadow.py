@@ -19,7 +19,7 @@ __all__ = ["register"]
 _EPILOG = """
 Examples:
 
-  dsp-gym shadow shadow-wordcount                     what three policies would do; touches nothing
+  dsp-gym shadow shadow-wordcount                     decisions of three policies; touches nothing
 
   dsp-gym shadow shadow-wordcount --once --json       one decision, for CI
 
@@ -40,7 +40,7 @@ def shadow(
     config: Annotated[
         str,
         typer.Argument(
-            help="What to run: a shipped configs/shadow name, or a YAML file.",
+            help="Configuration of the run: a shipped configs/shadow name, or a YAML file.",
             autocompletion=shipped("shadow"),
         ),
     ],
@@ -63,7 +63,7 @@ def shadow(
         typer.Option(metavar="DIR", help="Run on a recording, as fast as it can."),
     ] = None,
     run: Annotated[
-        str | None, typer.Option(help="Of the recording only that run. Default: all, in order.")
+        str | None, typer.Option(help="One run of the recording. Default: all, in order.")
     ] = None,
     simulated: Annotated[
         str | None,
@@ -80,7 +80,7 @@ def shadow(
         typer.Option("--once", help="One decision, then end: 0 if it was made, 3 if it was held."),
     ] = False,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="End after so many decisions.", show_default=False)
+        int | None, typer.Option(min=1, help="End after that many decisions.", show_default=False)
     ] = None,
     duration: Annotated[
         str | None,
@@ -101,13 +101,13 @@ def shadow(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Serve them there; 0: any port that is free."),
+        typer.Option(min=0, max=65535, help="Port of the server; 0: any free one."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
     ] = False,
 ) -> None:
-    """Show beside a running job what policies would do, and let one of them act when you say so.
+    """Show the decisions of policies beside a running job, and on request let one of them act.
 
     Every policy sees the same metrics, passes its own guardrails, and is journaled. In mode shadow
     nothing is written but the journal; canary and active rescale the job and need --apply. Ctrl-C
@@ -147,7 +147,9 @@ def _elsewhere(
     from dsp_gym.errors import ConfigError
 
     if replay is not None and load is not None:
-        raise ConfigError("--replay and --simulated both say where", remedy="Give one of them.")
+        raise ConfigError(
+            "--replay and --simulated both set the source", remedy="Give one of them."
+        )
     if replay is None and load is None:
         for name, value in (("--run", run), ("--speed", speed)):
             if value is not None:

@@ -110,7 +110,7 @@ def seconds(text: str) -> int:
 
 
 def _row(step: Step) -> dict[str, Any]:
-    """One decision and what came of it in the interval after."""
+    """One decision and the results of the interval after it."""
     from dsp_gym.loop.snapshot import Status
 
     snapshot, outcome = step.snapshot, step.outcome

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  dsp-gym train q11-quickstart\n\n"
         "  dsp-gym train configs/experiments/q11.yaml --seed 3 --out runs/q11-seed-3\n\n"
-        "  dsp-gym train q11 --resume                   go on after Ctrl-C"
+        "  dsp-gym train q11 --resume                   continue after Ctrl-C"
     )(train)
 
 
@@ -40,7 +40,7 @@ def train(
         ),
     ],
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in the folder.")
+        bool, typer.Option("--resume", help="Continue from the last checkpoint in the folder.")
     ] = False,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Train this seed only, not those of the config.")
@@ -54,7 +54,7 @@ def train(
 ) -> None:
     """Train an agent from an experiment, and export the best one as a policy folder.
 
-    Ctrl-C finishes the update under way, writes a checkpoint and ends; `--resume` goes on from it.
+    Ctrl-C finishes the update under way, writes a checkpoint and ends; `--resume` continues.
     """
     from dsp_gym.config.files import find, load_model
     from dsp_gym.evaluation.experiment import ExperimentConfig
@@ -76,7 +76,7 @@ def train(
     except training.TrainingInterrupted:
         again = f"dsp-gym train {config} --resume" + (f" --out {out}" if out else "")
         again += f" --seed {seed}" if seed is not None else ""
-        typer.echo(f"Stopped; a checkpoint is in {folder}. Go on with: {again}", err=True)
+        typer.echo(f"Stopped; a checkpoint is in {folder}. Continue with: {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(result)
@@ -114,7 +114,7 @@ def _progress(base: Any) -> Iterator[Any]:
     with long_bar() as bar:
 
         class Shown(base):  # type: ignore[misc]  # a class of the agents, known by name only
-            """Draws what it is told."""
+            """Draws the progress of a training."""
 
             def __init__(self) -> None:
                 self.label, self.tenth = "", -1

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym tune ds2 core-v1\n\n"
         "  dsp-gym tune justin-paper q11 --trials 50\n\n"
         "  dsp-gym tune agent q11-quickstart --trials 20 --steps 100000\n\n"
-        "  dsp-gym tune ds2 core-v1 --resume --trials 200      go on, after Ctrl-C or for more"
+        "  dsp-gym tune ds2 core-v1 --resume --trials 200      continue, after Ctrl-C or for more"
     )(tune)
 
 
@@ -36,7 +36,7 @@ def tune(
     policy: Annotated[
         str,
         typer.Argument(
-            help="A policy, by name or file; or 'agent', for what an experiment trains."
+            help="A policy, by name or file; or 'agent', for the agent of an experiment."
         ),
     ],
     config: Annotated[str, typer.Argument(help="A benchmark or an experiment.")],
@@ -54,7 +54,9 @@ def tune(
     max_slo_share: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="That bound, a share of the time.  [default: the benchmark's]"
+            min=0,
+            max=1,
+            help="Bound on SLO violations, a share of the time.  [default: the benchmark's]",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Training seeds per load and trial.")] = 2,
@@ -66,7 +68,7 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the study in the folder.")
+        bool, typer.Option("--resume", help="Continue the study in the folder.")
     ] = False,
     out: Annotated[
         Path | None,
@@ -79,7 +81,7 @@ def tune(
     """Search for a policy's best parameters, or an agent's, on training loads only.
 
     Writes the best so far after every improvement, as a policy that can be named like any other;
-    for an agent, as an experiment to train. Ctrl-C keeps it; --resume goes on.
+    for an agent, as an experiment to train. Ctrl-C keeps it; --resume continues.
     """
     from dsp_gym.evaluation.tuning.study import tune as search
 
@@ -134,7 +136,7 @@ def tune(
 
 
 class _Job:
-    """What is tuned, and where it goes."""
+    """The subject of a search, and the file of its result."""
 
     def __init__(
         self, name: str, label: str, objective: Any, space: Any, folder: Path, agent: bool
@@ -145,7 +147,7 @@ class _Job:
         self._agent = agent
 
     def write(self, best: BestTrial, seed: int) -> None:
-        """Puts what was found into its file."""
+        """Writes the best parameters into the file."""
         from dsp_gym.evaluation.tuning.result import provenance, write_experiment, write_policy
 
         record = provenance(best, self.objective.about(), seed)

@@ -1,4 +1,4 @@
-"""A live loop on the terminal: driven until told to end, each decision as lines or as JSON."""
+"""A live loop on the terminal: driven until it is stopped, each decision as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS = f"{'time':8}  {'status':12}  {'rate/s':>9}  {'pending':>9}  {'p95, s':
 
 
 class Counts:
-    """What a loop has done so far."""
+    """Decisions, changes, holds and failures of a loop so far."""
 
     def __init__(self) -> None:
         self.decisions = self.changes = self.held = self.failures = 0
@@ -80,7 +80,7 @@ class Printer:
         self._lock = threading.Lock()
 
     def begin(self, about: str) -> None:
-        """Say what is run, and head the table."""
+        """Print the title of the run and the head of the table."""
         if not self.as_json:
             self._print([about, f"{self._cell('job')}{COLUMNS}"])
 
@@ -103,8 +103,8 @@ class Printer:
         if not self.as_json:
             self._print([f"{self._cell(job)}{event_line(event, body)}"])
 
-    def end(self, summary: Mapping[str, object], ran_on: str = "The job runs on.") -> None:
-        """Say what came of it all."""
+    def end(self, summary: Mapping[str, object], ran_on: str = "The job keeps running.") -> None:
+        """Print the summary."""
         if self.as_json and not self._at_once:
             self._print([json_line({"summary": summary})])
         elif not self.as_json:
@@ -130,7 +130,7 @@ class Printer:
 
 @contextmanager
 def stopping(stop: threading.Event) -> Iterator[Callable[[], bool]]:
-    """Makes of Ctrl-C and of a service manager's SIGTERM an end between two steps of the loop.
+    """Ends the loop between two steps after Ctrl-C or a service manager's SIGTERM.
 
     Nothing is cut off in the middle, neither a line of the journal nor a rescale. A second Ctrl-C
     does not wait.
@@ -159,7 +159,7 @@ def document(turn: Turn) -> dict[str, object]:
 
     Returns:
         JSON values by key: the number and time (s) of the decision, the job's status, the decision,
-        what became of it, each policy's judgement and the failures.
+        its outcome, each policy's judgement and the failures.
     """
     from dsp_gym.control.run import outcome_to_json
     from dsp_gym.loop.wire import decision_to_json

@@ -61,7 +61,7 @@ class Plugins:
 
         Raises:
             ConfigError: No distribution offers one of that name.
-            DspGymError: It cannot be imported; the new name of a module that has moved is said.
+            DspGymError: It cannot be imported; the message names the new place of a moved module.
         """
         if name not in self.entries:
             raise ConfigError(
@@ -99,7 +99,7 @@ class Plugins:
         model = getattr(self.load(name), "Config", None)
         if not (isinstance(model, type) and issubclass(model, ConfigModel)):
             raise ConfigError(
-                f"{self.noun} '{name}' has no `Config`, a ConfigModel of what can be set about it",
+                f"{self.noun} '{name}' has no `Config`, a ConfigModel of its settings",
                 remedy=f"See {self.guide}.",
             )
         return parse(model, dict(values), f"{self.noun} '{name}'")

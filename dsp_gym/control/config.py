@@ -125,7 +125,7 @@ class RunConfig(ConfigModel):
     )
     gate: GateConfig = Field(
         default_factory=GateConfig,
-        description="what `dsp-gym scorecard` wants to have seen before it says promote",
+        description="evidence that `dsp-gym scorecard` needs for the verdict promote",
     )
     seed: int = Field(0, ge=0, description="seed of policies that draw")
 
@@ -134,7 +134,7 @@ class RunConfig(ConfigModel):
         if self.policy is None and not self.policies:
             raise ValueError("no policy decides; give policy, or policies")
         if self.policy is not None and self.policies:
-            raise ValueError("policy and policies both say who decides; give one")
+            raise ValueError("policy and policies both name policies; give one")
         if all(seat.policy == INCUMBENT for seat in self.seats):
             raise ValueError("the incumbent decides nothing; name a policy beside it")
         if (self.mode == "canary") != (self.canary is not None):

@@ -282,7 +282,9 @@ class LiveRun:
         if asked:
             return self._asked(seen, one.guarded)
         if held is None:
-            self._apply(one.guarded)  # what runs already: another request may be under way
+            self._apply(
+                one.guarded
+            )  # keeps the running configuration; another request may be under way
         return held
 
     def _acting(self, judged: Sequence[Judgement]) -> Judgement | None:

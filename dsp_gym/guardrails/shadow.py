@@ -100,7 +100,7 @@ class Shadows:
         shadow = self._made[key]
         if isinstance(shadow.policy, Foreseeing):
             raise ConfigError(
-                "must be told the load to come, which nobody knows here",
+                "needs the load to come, which is unknown here",
                 key=f"{guardrail}.policy",
                 value=shadow.name,
                 remedy="Name a policy that decides from what it sees, such as ds2.",

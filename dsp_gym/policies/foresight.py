@@ -1,7 +1,7 @@
 """The load to come, which only a clairvoyant policy knows. It never travels in a snapshot.
 
-Whoever knows the load (an evaluation does) hands it to the policies that declare `foresee`; nobody
-else can run them, so they can be neither fallback, floor nor teacher.
+An evaluation knows the load and hands it to the policies that declare `foresee`. A live loop does
+not, so such a policy can be neither fallback, floor nor teacher.
 """
 
 from __future__ import annotations

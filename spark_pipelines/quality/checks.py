@@ -56,7 +56,7 @@ CELL_CHECKS: Mapping[str, str] = {
     "jump": "a value does not for one sample grow many times above those around it",
 }
 REPORTED: Mapping[str, str] = {
-    "gaps": "a subtask that reports goes on reporting",
+    "gaps": "a reporting subtask keeps reporting",
     "flow": "what a vertex takes in is what the vertices before it gave out",
 }
 CHECKS: Mapping[str, str] = {**ROW_CHECKS, **CELL_CHECKS, **REPORTED}

@@ -1,4 +1,4 @@
-"""`quality.json` and `quality.html` of a revision: what became of the rows, and what they are like.
+"""`quality.json` and `quality.html` of a revision: the outcome of the rows, and their properties.
 
 Everything is read from the manifest and the tables that were written, kept partitions included.
 """
@@ -146,7 +146,7 @@ def _rows_section(found: Document) -> Iterator[str]:
         (name, f"{count:,}", f"{count / total:.2%}" if total else "–")
         for name, count in accounting.items()
     ]
-    yield table(("what became of them", "rows", "share"), rows)
+    yield table(("outcome", "rows", "share"), rows)
     written = [
         (name, f"{t['rows']:,}", ", ".join(f"{s} {n:,}" for s, n in t["splits"].items()) or "–")
         for name, t in found["tables"].items()

@@ -133,7 +133,7 @@ def test_ctrl_c_in_the_middle_of_a_rescale_leaves_the_job_running(
     given = document(cluster, job_file, tmp_path)
     code, said = signalled("run", given, tmp_path, "--apply", name=name, at="asked")
     assert code == 130
-    assert "The job runs on." in said
+    assert "The job keeps running." in said
     assert cluster.rest.find_job("words").state == "RUNNING"
     assert flatmap(cluster) > 1
 

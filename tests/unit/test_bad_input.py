@@ -49,7 +49,7 @@ def assert_refused(result: Result, *expected: str) -> None:
     for text in expected:
         assert text in result.output
     assert "Traceback" not in result.output
-    assert "fault of dsp-gym" not in result.output
+    assert "bug in dsp-gym" not in result.output
 
 
 @pytest.mark.parametrize(

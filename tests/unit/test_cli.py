@@ -67,11 +67,11 @@ def failing(error: BaseException) -> typer.Typer:
             "MissingExtraError: this command needs the extra 'train'. Install it: pip install "
             "'dsp-gym[train]'\n",
         ),
-        (KeyboardInterrupt(), 130, "Interrupted; what was finished before is kept.\n"),
+        (KeyboardInterrupt(), 130, "Interrupted; finished results are kept.\n"),
         (
             ZeroDivisionError("division by zero"),
             1,
-            "ZeroDivisionError: division by zero\nThis is a fault of dsp-gym. Run the same line "
+            "ZeroDivisionError: division by zero\nThis is a bug in dsp-gym. Run the same command "
             "with --debug for the traceback.\n",
         ),
     ],

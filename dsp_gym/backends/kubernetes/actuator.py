@@ -278,7 +278,9 @@ class KubernetesActuator(JobActuator):
                 trouble = f"; {error}"
             waited_s = time.monotonic() - began
             if self._left.is_set():
-                raise Unreached("closed before it ran; the operator goes on", status=TIMED_OUT)
+                raise Unreached(
+                    "closed before the job ran; the operator continues", status=TIMED_OUT
+                )
             if not reacted and waited_s > self.place.reaction_s:
                 raise Unreached(
                     f"the operator did not react within {self.place.reaction_s:g} s{trouble}",

@@ -1,7 +1,7 @@
-"""A recording from its plan: what is missing of it is recorded on a real job.
+"""A recording from its plan: the missing runs are recorded on a real job.
 
 A run is in the recording when it is over, so whatever ends this program costs at most the run it
-was at; the same plan goes on with what is missing.
+was at; the same plan continues with the missing runs.
 """
 
 from __future__ import annotations

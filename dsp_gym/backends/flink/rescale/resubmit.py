@@ -198,7 +198,7 @@ class ResubmitActuator(OneJobActuator):
     def _after_failure(
         self, job: RunningJob, stop: Stop, failed: SavepointFailed
     ) -> Savepoint | None:
-        """The job runs on, if need be after a restart by Flink; otherwise it has ended."""
+        """Wait for the job after a failed savepoint; return the savepoint if it ended anyway."""
         deadline = time.monotonic() + self.timeout_s
         state = "unknown"
         while time.monotonic() < deadline:

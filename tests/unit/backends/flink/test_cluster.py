@@ -166,7 +166,7 @@ def test_a_job_without_a_flink_section_is_refused_with_those_that_have_one(tmp_p
 
 def test_options_that_cannot_be_are_refused_by_name(tmp_path: Path) -> None:
     for line, said in (
-        ("--rate 5 --load constant", "both say how much"),
+        ("--rate 5 --load constant", "both set the load"),
         ("--parallelism sesion=2", "Did you mean 'session'?"),
         ("--parallelism session=0", "--parallelism session must be 1 to"),
         ("--level session=9", "--level session must be -1 to"),
