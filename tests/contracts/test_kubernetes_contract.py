@@ -283,7 +283,7 @@ class TestReads:
     def test_a_list_is_of_one_version_and_follows_its_pages(self, server, monkeypatch):
         for number in range(5):
             server.create(f"job-{number}")
-        monkeypatch.setattr("dsp_gym.backends.kubernetes.api._PAGE", 2)
+        monkeypatch.setattr("dsp_gym.backends.kubernetes.api.PAGE_ITEMS", 2)
         items, at = server.api.list(KIND, namespace=server.namespace)
         assert [item["metadata"]["name"] for item in items] == [f"job-{n}" for n in range(5)]
         assert at.isdecimal()

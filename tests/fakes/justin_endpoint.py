@@ -62,7 +62,7 @@ class JustinCluster:
             return self._put(body)
         if method != "GET":
             return 405, {"errors": ["Method not allowed."]}
-        found = self._documents().get(path)
+        found = self.documents().get(path)
         return (404, {"errors": ["Not found."]}) if found is None else (200, found)
 
     def _let_time_go_by(self) -> None:
@@ -80,7 +80,7 @@ class JustinCluster:
         self._in_effect_at = time.monotonic() + self.delay_s
         return 200, {}
 
-    def _documents(self) -> dict[str, Any]:
+    def documents(self) -> dict[str, Any]:
         start_ms = 1_700_000_000_000
         managed = ",".join(f"{name}={self.managed_mib}" for name in self.ids)
         tasks = ",".join(f"{name}={p}" for name, p in self.started_with.items())

@@ -205,7 +205,7 @@ def test_decisions_observed_are_what_a_replay_of_the_run_shows(spark, data_folde
     )  # fmt: skip
     jobs, names = ReplayJobs(run, window), Topology.of([spec]).names(0)
     for row in rows:
-        observed = jobs._observed(row["t_s"])
+        observed = jobs.observed(row["t_s"])
         expected = snapshot_of(
             jobs.topology, [observed], [samples.between(-np.inf, row["t_s"])], window
         )

@@ -143,7 +143,7 @@ def test_a_job_stopped_with_a_savepoint_goes_on_from_it(
 def test_more_than_fits_is_refused_with_the_cause_and_leaves_no_job(
     cluster: LocalCluster, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submission_module, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(submission_module, "PATIENCE_S", 1.0)
     wanted = Configuration({v.name: 4 for v in spec.vertices}, {v.name: 0 for v in spec.vertices})
     with pytest.raises(FlinkError, match=r"NoResourceAvailable.* asks for 12 slots and 384 MiB"):
         of(spec, "large").submit(cluster.rest, wanted)

@@ -85,7 +85,7 @@ def test_stopped_by_ctrl_c_the_same_command_goes_on_with_what_is_missing(tmp_pat
     first.send_signal(signal.SIGINT)
     _, said = first.communicate(timeout=120)
     assert first.returncode == 130, said
-    assert not (home / "cluster.json").exists() or not LocalCluster.attach(home)._any_alive()
+    assert not (home / "cluster.json").exists() or not LocalCluster.attach(home).any_alive()
     kept = Recording.open(out)
     assert [run.name for run in kept.runs] == ["map1-steady"]
     again = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

@@ -26,7 +26,7 @@ __all__ = ["Configuration", "Submission", "all_running", "load_arguments", "unre
 _CONFIGURED = ("parallelism", "managed-mib", "slot-sharing", "job-name")
 """Arguments that follow from the configuration and the name, not from the load."""
 
-_PATIENCE_S = 25.0
+PATIENCE_S = 25.0
 """How long a job may fail or lack slots on its way up: those of its predecessor come free."""
 
 _POLL_S = 0.25
@@ -143,7 +143,7 @@ class Submission:
             # All of a job that is not ready: the adaptive scheduler left some subtasks out.
             if trouble_at is None and (cause is not None or all_running(job)):
                 trouble_at = now
-            gave_up = trouble_at is not None and now - trouble_at > _PATIENCE_S
+            gave_up = trouble_at is not None and now - trouble_at > PATIENCE_S
             if job["state"] in ENDED or gave_up or now - began > timeout_s:
                 raise FlinkError(
                     f"job {self.job_name!r} ({job_id}) did not come up in {now - began:.0f} s: "

@@ -40,8 +40,11 @@ KINDS = {
 
 MERGE_PATCH = "application/merge-patch+json"
 
-_PAGE = 500
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+PAGE_ITEMS = 500
+"""Objects asked of the server in one page of a list."""
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Folder in which a pod finds the token and the certificate of its service account."""
 
 
 class Watch(Iterator[tuple[str, Document]]):
@@ -159,7 +162,7 @@ class KubernetesApi:
         Returns:
             The objects, and the version of the list, to watch from.
         """
-        query = [("limit", str(_PAGE)), *_selected(selector, name)]
+        query = [("limit", str(PAGE_ITEMS)), *_selected(selector, name)]
         items: list[Document] = []
         more: list[tuple[str, str]] = []
         while True:
@@ -311,6 +314,18 @@ class KubernetesApi:
             raise unreadable(method, self.url + path, content)
         return document
 
+    def signature(
+        self, method: str = "GET", path: str = "/", body: Document | None = None
+    ) -> dict[str, str]:
+        """Sign a request with what the account's token says now.
+
+        Returns:
+            The HTTP headers that name the account; none for a server that asks for no token.
+        """
+        headers: dict[str, str] = {}
+        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        return headers
+
     def close(self) -> None:
         """Close its connections."""
         self._client.close()  # type: ignore[no-untyped-call]  # the client's, without a type
@@ -330,7 +345,7 @@ class KubernetesApi:
             headers["Content-Type"] = content_type
         asked = urlencode(list(query))
         url = f"{self.url}{path}{'?' if asked else ''}{asked}"
-        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        headers |= self.signature(method, path, body)
         try:
             answer = self._client.call_api(
                 method, url, headers, body, _request_timeout=(self._connect_s, read_s)
@@ -399,16 +414,16 @@ def _load(how: Callable[[ModuleType], Path | None], file: Path | None) -> Path |
 
 def _in_cluster() -> bool:
     told = {"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"} <= os.environ.keys()
-    return told and (_SERVICE_ACCOUNT / "token").is_file()
+    return told and (SERVICE_ACCOUNT / "token").is_file()
 
 
 def _from_pod(settings: Configuration) -> Path:
     """The API server of the pod's environment, and the token of its service account."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     settings.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    settings.ssl_ca_cert = str(_SERVICE_ACCOUNT / "ca.crt")
+    settings.ssl_ca_cert = str(SERVICE_ACCOUNT / "ca.crt")
     settings.api_key["BearerToken"] = ""
-    return _SERVICE_ACCOUNT / "token"
+    return SERVICE_ACCOUNT / "token"
 
 
 def _token_file_of(config: ModuleType, file: Path | None, context: str | None) -> Path | None:

@@ -71,6 +71,11 @@ class Watcher:
         )
         self._thread.start()
 
+    @property
+    def is_following(self) -> bool:
+        """Whether the thread that follows the server runs; a closed watcher's ends."""
+        return self._thread.is_alive()
+
     def resources(self) -> dict[str, FlinkResource]:
         """The watched resources.
 

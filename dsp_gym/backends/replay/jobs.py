@@ -78,7 +78,7 @@ class ReplayJobs(Backend):
         # What `snapshot_of` looks at, and no more: a recording may hold a week.
         back_s = max(self.window.window_s + 2 * SAMPLE_S, FRESH_S)
         samples = self.run.samples().between(self.t_s - back_s, self.t_s)
-        return snapshot_of(self.topology, [self._observed(self.t_s)], [samples], self.window)
+        return snapshot_of(self.topology, [self.observed(self.t_s)], [samples], self.window)
 
     def close(self) -> None:
         """Nothing is held outside this process."""
@@ -101,10 +101,10 @@ class ReplayJobs(Backend):
         self.t_s = min(since_s + seconds, self.run.t_end_s)
         events = [e for e in self._events if since_s < e.t_s <= self.t_s]
         changed_s = [event.t_s for event in events if event.kind in _CHANGES]
-        history = [self._observed(since_s)]
+        history = [self.observed(since_s)]
         for at_s in changed_s:  # a state holds until an event: it is looked at before and after
-            history += [self._observed(at_s, before=True), self._observed(at_s)]
-        history.append(self._observed(self.t_s))
+            history += [self.observed(at_s, before=True), self.observed(at_s)]
+        history.append(self.observed(self.t_s))
         samples = self.run.samples().between(since_s - 2 * SAMPLE_S, self.t_s)
         return measured_outcome(
             self.run.spec,
@@ -115,8 +115,16 @@ class ReplayJobs(Backend):
             rescales=sum(event.kind == "rescale_asked" for event in events),
         )
 
-    def _observed(self, t_s: float, *, before: bool = False) -> Observed:
-        """Status and configuration at a time; `before` leaves out what happened right then."""
+    def observed(self, t_s: float, *, before: bool = False) -> Observed:
+        """Tell how the recorded job stood at a time.
+
+        Args:
+            t_s: seconds on the recording's clock.
+            before: leave out what happened right then.
+
+        Returns:
+            Its status, since when it ran, its configuration and the length of its last outage.
+        """
         status, since_s, outage_s = Status.RUNNING, self.run.t_running_s, math.nan
         down_s = since_s
         for event in self._events:

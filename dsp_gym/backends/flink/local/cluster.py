@@ -111,7 +111,7 @@ class LocalCluster:
         libraries = find_libraries()
         with locked(place):
             state = read_state(place)
-            if state is not None and cls(place, state)._any_alive():
+            if state is not None and cls(place, state).any_alive():
                 check_same(place, state, settings, libraries)
                 cluster = cls(place, state)
             else:
@@ -260,7 +260,8 @@ class LocalCluster:
         write_atomic(home.state_file, state.model_dump_json(indent=1) + "\n")
         return cls(home, state)
 
-    def _any_alive(self) -> bool:
+    def any_alive(self) -> bool:
+        """Whether a process of any part still runs."""
         return any(self._process(part) is not None for part in self.parts)
 
     def _process(self, part: str) -> Process | None:
@@ -287,7 +288,7 @@ class LocalCluster:
         except BaseException:
             for part in reversed(missing):
                 self._stop(part)
-            if not self._any_alive():
+            if not self.any_alive():
                 self.home.state_file.unlink(missing_ok=True)
             raise
 

@@ -8,7 +8,8 @@ from dsp_gym.errors import FlinkError
 
 __all__ = ["jobs_jar"]
 
-_JAR = Path(__file__).resolve().parents[3] / "_jars" / "flink-jobs.jar"
+JAR = Path(__file__).resolve().parents[3] / "_jars" / "flink-jobs.jar"
+"""Where `make flink-jobs` puts the jar, and a wheel carries it."""
 
 
 def jobs_jar() -> Path:
@@ -20,10 +21,10 @@ def jobs_jar() -> Path:
     Raises:
         FlinkError: It has not been built: a checkout before `make flink-jobs`, or a wheel of one.
     """
-    if not _JAR.is_file():
+    if not JAR.is_file():
         raise FlinkError(
             "the jar with the Flink jobs has not been built",
-            file=_JAR,
+            file=JAR,
             remedy="Build it in a checkout of dsp-gym, with a JDK 17: make flink-jobs",
         )
-    return _JAR
+    return JAR

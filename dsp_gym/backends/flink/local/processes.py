@@ -22,7 +22,16 @@ from types import FrameType
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import FlinkError
 
-__all__ = ["Process", "free_ports", "is_port_free", "resident_mib", "start", "wait_until"]
+__all__ = [
+    "Process",
+    "free_ports",
+    "is_port_free",
+    "listed_start_time",
+    "resident_mib",
+    "start",
+    "start_time",
+    "wait_until",
+]
 
 _POLL_S = 0.1
 
@@ -32,7 +41,7 @@ class Process:
     """One process as it was written down when it started."""
 
     pid: int
-    started: str  # as `_start_time` gives it
+    started: str  # as `start_time` gives it
     file: Path
 
     @classmethod
@@ -56,7 +65,7 @@ class Process:
         """
         with contextlib.suppress(ChildProcessError, OSError):
             os.waitpid(self.pid, os.WNOHANG)  # our own child, ended: let its pid go
-        return _start_time(self.pid) == self.started
+        return start_time(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal, to this process only."""
@@ -113,7 +122,7 @@ def start(
             file_actions=actions,
             setsid=True,
         )
-        started = _start_time(pid)
+        started = start_time(pid)
         if started is None:
             raise FlinkError(f"{command[0]} ended at once", file=output)
         process = Process(pid, started, file)
@@ -141,20 +150,28 @@ def _uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _start_time(pid: int) -> str | None:
-    """When a process started, exact enough to distinguish two with one pid; None: it has ended."""
+def start_time(pid: int) -> str | None:
+    """When a process started, exact enough to distinguish two with one pid.
+
+    Returns:
+        The boot and the clock ticks since it, or the date that `ps` lists; None: it has ended.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
-        return None if Path("/proc/self/stat").exists() else _listed_start_time(pid)
+        return None if Path("/proc/self/stat").exists() else listed_start_time(pid)
     # After the name in parentheses, which may hold anything: state is field 3, start field 22.
     fields = stat[stat.rindex(")") + 2 :].split()
     return None if fields[0] in "ZX" else f"{boot} {fields[19]}"
 
 
-def _listed_start_time(pid: int) -> str | None:
-    """The same where there is no /proc, as on macOS."""
+def listed_start_time(pid: int) -> str | None:
+    """When a process started, as `ps` lists it: for machines without /proc, such as macOS.
+
+    Returns:
+        The date in words, to the second; None: it has ended.
+    """
     state, _, started = _ps(pid, "state=,lstart=").partition(" ")
     return started.strip() if started and not state.startswith("Z") else None
 

@@ -17,7 +17,7 @@ from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
 
 __all__ = ["InPlaceActuator", "lower_bound"]
 
-_PATIENCE_S = 30.0
+PATIENCE_S = 30.0
 """Least time for the old configuration to come back, however short the time limit is."""
 
 Requirements = Document
@@ -112,7 +112,7 @@ class InPlaceActuator(OneJobActuator):
         old, self._put_before = self._put_before, None
         if old is None:
             return  # nothing was asked of the job
-        patience_s = max(self.timeout_s, _PATIENCE_S)
+        patience_s = max(self.timeout_s, PATIENCE_S)
         deadline = time.monotonic() + patience_s
         while True:
             try:

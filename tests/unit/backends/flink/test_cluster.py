@@ -145,7 +145,7 @@ def test_stale_pid_files_are_dead_parts_and_nobody_is_killed_for_them(tmp_path: 
 
 
 def test_other_settings_or_libraries_than_those_that_run_are_refused(tmp_path: Path) -> None:
-    started = processes._start_time(os.getpid())
+    started = processes.start_time(os.getpid())
     assert started is not None
     written_state(tmp_path, os.getpid(), started)
     with pytest.raises(FlinkError, match="scheduler is default, asked for adaptive"):

@@ -72,7 +72,7 @@ class TestJustin:
     def ask(self, cluster, monkeypatch):
         """Asks for tasks and a level of the map; gives status and events."""
         monkeypatch.setattr(in_place, "STALE_S", 0.0)  # the fake does not cache
-        monkeypatch.setattr(in_place, "_PATIENCE_S", 0.3)
+        monkeypatch.setattr(in_place, "PATIENCE_S", 0.3)
 
         def ask(tasks, level, *, on=lambda kind: None, **memory):
             events = []
@@ -165,8 +165,8 @@ class TestJustin:
 
 def test_without_justins_endpoint_the_actuator_is_not_made():
     cluster = JustinCluster({"source": 4, "map": 1, "sink": 1})
-    documents = cluster._documents
-    cluster._documents = lambda: {k: v for k, v in documents().items() if "justin" not in k}
+    documents = cluster.documents
+    cluster.documents = lambda: {k: v for k, v in documents().items() if "justin" not in k}
     spec = line(flink={"program": "micro-update"})
     with served(cluster) as url:
         with pytest.raises(Exception, match="justin answered 404"):

@@ -157,10 +157,10 @@ def test_memory_of_a_process_is_told(sleeper: Process) -> None:
 def test_start_times_agree_where_there_is_no_proc(sleeper: Process) -> None:
     if shutil.which("ps") is None:
         pytest.skip("no ps")
-    listed = processes._listed_start_time(sleeper.pid)
+    listed = processes.listed_start_time(sleeper.pid)
     assert listed is not None
     assert time.strftime("%Y") in listed
-    assert listed == processes._listed_start_time(sleeper.pid)
+    assert listed == processes.listed_start_time(sleeper.pid)
     sleeper.signal(signal.SIGKILL)
     assert wait_until(lambda: not sleeper.is_alive(), 5)
-    assert processes._listed_start_time(sleeper.pid) is None
+    assert processes.listed_start_time(sleeper.pid) is None

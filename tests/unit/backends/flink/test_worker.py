@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ NAMES = ("source", "map", "sink")
 class Desk(OneJobActuator):
     """An actuator whose job is a number on a desk: the thread and the status are the real ones."""
 
-    def __init__(self, **rest) -> None:
+    def __init__(self, on_event=None, **rest) -> None:
         self.running = 1
         self.error: Exception | None = None
         self.recovery: Exception | None = None
@@ -32,7 +31,7 @@ class Desk(OneJobActuator):
             FlinkRest(),
             "line",
             line(),
-            on_event=lambda kind, body: self.events.append(kind),
+            on_event=on_event or (lambda kind, body: self.events.append(kind)),
             **rest,
         )
 
@@ -57,8 +56,7 @@ class Desk(OneJobActuator):
 
     def done(self) -> int:
         self.go.set()
-        while self._thread is not None:
-            time.sleep(0.001)
+        assert self.wait(10.0)
         return int(self.status()[0])
 
 
@@ -80,10 +78,11 @@ def test_a_request_is_pending_until_it_is_reached(desk):
 
 def test_its_thread_keeps_the_interpreter_alive_and_ends_with_the_request(desk):
     desk.ask(3)
-    assert desk._thread is not None
-    assert not desk._thread.daemon
+    (thread,) = (one for one in threading.enumerate() if one.name == "rescale-line")
+    assert not thread.daemon
     desk.done()
-    assert desk._thread is None
+    thread.join(5)
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(
@@ -156,8 +155,7 @@ def test_a_listener_that_fails_stops_no_rescale(caplog):
     def full_disk(kind, body):
         raise OSError("No space left on device")
 
-    actuator = Desk()
-    actuator._on_event = full_disk
+    actuator = Desk(on_event=full_disk)
     actuator.ask(3)
     assert actuator.done() == REACHED
     assert actuator.running == 3

@@ -94,20 +94,14 @@ def test_another_program_at_the_address_is_told(tmp_path):
 def test_in_a_pod_its_service_account_is_taken(tmp_path, monkeypatch):
     (tmp_path / "token").write_text("one\n")
     (tmp_path / "ca.crt").write_text("")
-    monkeypatch.setattr("dsp_gym.backends.kubernetes.api._SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr("dsp_gym.backends.kubernetes.api.SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     api = KubernetesApi.connect(KubernetesPlace(name="words"))
     assert api.url == "https://[fd00::1]:443"
-
-    def signed() -> str:
-        headers: dict[str, str] = {}
-        api._client.update_params_for_auth(headers, [], ["BearerToken"], "/", "GET", None)
-        return headers["authorization"]
-
-    assert signed() == "Bearer one"
+    assert api.signature() == {"authorization": "Bearer one"}
     (tmp_path / "token").write_text("another")
-    assert signed() == "Bearer another"
+    assert api.signature() == {"authorization": "Bearer another"}
 
 
 def test_the_client_that_is_missing_is_named(tmp_path, monkeypatch):

@@ -36,15 +36,15 @@ class Server:
         self._meet()
         if self.body is not None:
             raise KubernetesError("taken", reason="Conflict")
-        return self._keep(body)
+        return self.keep(body)
 
     def replace(self, kind, namespace, name, body):
         self._meet()
         if body["metadata"]["resourceVersion"] != str(self.version):
             raise KubernetesError("stale", reason="Conflict")
-        return self._keep(body)
+        return self.keep(body)
 
-    def _keep(self, body):
+    def keep(self, body):
         self.version += 1
         meta = {**body["metadata"], "resourceVersion": str(self.version)}
         self.body = {**body, "metadata": meta}
@@ -152,7 +152,7 @@ def test_while_the_server_does_not_say_it_is_not_held(make, server, reason):
 def test_a_lease_taken_by_hand_is_lost(make, server):
     mine = make("me")
     mine.try_acquire()
-    server._keep({**server.body, "spec": {**server.body["spec"], "holderIdentity": "operator"}})
+    server.keep({**server.body, "spec": {**server.body["spec"], "holderIdentity": "operator"}})
     assert not mine.is_held_now()
     assert not mine.try_acquire()
 

@@ -164,9 +164,10 @@ def test_a_token_that_is_rotated_is_read_again(fake, token, tmp_path: Path, watc
 def test_closing_ends_a_watch_that_is_quiet(watch):
     watcher = watch(watch_s=30)
     time.sleep(0.1)
+    assert watcher.is_following
     began = time.monotonic()
     watcher.close()
-    until(lambda: not watcher._thread.is_alive())
+    until(lambda: not watcher.is_following)
     assert time.monotonic() - began < 9  # the watch itself would take 30 s
 
 
