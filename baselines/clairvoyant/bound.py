@@ -34,7 +34,7 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.service import compiled
 from dsp_gym.job.tables import JobTables
 
-__all__ = ["bounds", "needed_per_s"]
+__all__ = ["bounds", "needed_per_s", "taut_string"]
 
 
 _LEAST = 0.01
@@ -54,7 +54,7 @@ def _least_served(arrived: Floats, deadline_s: int, lag_s: float, spare: float) 
 
 
 @compiled
-def _taut_string(low: Floats, high: Floats) -> Floats:
+def taut_string(low: Floats, high: Floats) -> Floats:
     """Increments of the shortest path from 0 to low[-1] that stays between the two curves.
 
     t is a second; `below` and `above` are the slopes from the last knot to the two curves.
@@ -113,7 +113,7 @@ def needed_per_s(tables: JobTables, k: int, rates_per_s: Floats) -> Floats:
     arrived = np.cumsum(rates_per_s)
     spare = max(1e-9, _LEAST * float(tables.rate_per_s[k]))
     low = _least_served(arrived, math.ceil(bound_s), lag_s, spare)
-    return np.asarray(_taut_string(low, arrived))
+    return np.asarray(taut_string(low, arrived))
 
 
 def bounds(tables: JobTables, row: Ints, rates_per_s: Floats) -> tuple[Floats, Floats]:

@@ -18,7 +18,7 @@ from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.job.service import compiled
 from dsp_gym.job.tables import NO_WINDOW, SLIDING, SOURCE, TUMBLING, JobTables
 
-__all__ = ["Frontier", "Hull", "frontier", "hull", "thinned"]
+__all__ = ["Frontier", "Hull", "frontier", "hull", "lower_hull", "thinned"]
 
 
 _HALVINGS = 60
@@ -232,7 +232,7 @@ def hull(tables: JobTables, k: int) -> Hull:
         finite = np.isfinite(choices.rate_per_s)
         if every[v] > 0 or finite.sum() < 2:
             continue
-        parts.append(_lower_hull(choices.rate_per_s[finite], choices.cost_per_s[finite]))
+        parts.append(lower_hull(choices.rate_per_s[finite], choices.cost_per_s[finite]))
     places = np.unique(np.concatenate([np.zeros(1), *(rate for rate, _ in parts)]))
     costs = base + sum(
         (np.interp(places, rate, cost) - cost[0] for rate, cost in parts), np.zeros(len(places))
@@ -240,8 +240,16 @@ def hull(tables: JobTables, k: int) -> Hull:
     return Hull(places, costs)
 
 
-def _lower_hull(rates: Floats, costs: Floats) -> tuple[Floats, Floats]:
-    """Lower convex hull of points and (0, least cost)."""
+def lower_hull(rates: Floats, costs: Floats) -> tuple[Floats, Floats]:
+    """Finds the lower convex hull of points and (0, least cost).
+
+    Args:
+        rates: (n,) records/s, ascending.
+        costs: (n,) money per second.
+
+    Returns:
+        Rates and costs of the corners, (m,) each, ascending, from rate 0.
+    """
     kept: list[tuple[float, float]] = [(0.0, float(costs[0]))]
     for rate, cost in zip(rates.tolist(), costs.tolist(), strict=True):
         while len(kept) > 1 and _is_above(kept[-2], kept[-1], (rate, cost)):

@@ -198,7 +198,7 @@ class Clairvoyant:
                     options.capacity_per_s * self.config.headroom,
                     options.cost_per_s,
                     len(kept),
-                    self._terms(k, load),
+                    self.terms(k, load),
                     options.late_share(steady),
                 )
                 self.price[j] = found.price
@@ -222,7 +222,16 @@ class Clairvoyant:
             found |= {j: (about, int(i)) for j, i in zip(mine, place.reshape(-1), strict=True)}
         return found
 
-    def _terms(self, k: int, load: Floats) -> Terms:
+    def terms(self, k: int, load: Floats) -> Terms:
+        """Prices what a change costs a job.
+
+        Args:
+            k: Its job file, a row of the jobs' tables.
+            load: Its foreseen load, records/s by second.
+
+        Returns:
+            Seconds of savepoint and outage, and prices in money.
+        """
         assert self._jobs is not None
         assert self._foresight is not None
         tables, c = self._jobs.tables, self.config

@@ -167,6 +167,11 @@ class FlinkAutoscaler:
         why = self._why(accepted) if self.explain else None
         return reasons.decision(snapshot, wanted, snapshot.memory_level, why)
 
+    @property
+    def window_samples(self) -> Ints:
+        """(J,) samples in the metrics window of each job."""
+        return self._memory.window.size
+
     def recommended(self) -> Ints:
         """Reads RECOMMENDED_PARALLELISM of the last pass, also where scaling is not allowed.
 

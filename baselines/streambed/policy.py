@@ -27,7 +27,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 
-__all__ = ["Streambed", "StreambedConfig"]
+__all__ = ["PlanTable", "Streambed", "StreambedConfig"]
 
 
 class StreambedConfig(PlannerConfig):
@@ -52,7 +52,7 @@ class StreambedConfig(PlannerConfig):
     )
 
 
-class _Table:
+class PlanTable:
     """The plans of one job: slots by rate and profile, configuration by slots."""
 
     def __init__(self, model: CapacityModel, spec: JobSpec) -> None:
@@ -73,7 +73,11 @@ class _Table:
         )
 
     def slots_for(self, rates_per_s: Floats) -> tuple[Ints, Ints]:
-        """Slots and number of the cheapest profile, (n,); all slots where none suffices."""
+        """Finds the cheapest plan for each rate, (n,) records/s.
+
+        Returns:
+            Slots and number of the memory profile, (n,) each; all slots where no profile suffices.
+        """
         wanted = np.array(
             [
                 [self._surface.slots_for(rate, mib, self.low) for rate in rates_per_s.tolist()]
@@ -97,14 +101,15 @@ class Streambed:
         self.name = "streambed"
         self.explain = True
         self.config = config or StreambedConfig()
-        self._tables: list[_Table] = []
+        self.tables: list[PlanTable] = []
+        """Plans of each job file, in the order of the batch's job files."""
         self._memory = RowMemory(
             {"planned_per_s": ("job", np.nan), "wanted": ("vertex", -1), "level": ("job", -1)}
         )
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
-        self._tables = [_Table(self._model(spec), spec) for spec in jobs.specs]
+        self.tables = [PlanTable(self._model(spec), spec) for spec in jobs.specs]
 
     def state(self) -> State:
         return self._memory.state()
@@ -190,7 +195,7 @@ class Streambed:
         due = known & (np.isnan(planned) | left)
         for k in np.unique(row[due]).tolist():
             jobs = np.flatnonzero(due & (row == k))
-            table = self._tables[k]
+            table = self.tables[k]
             slots, profiles = table.slots_for(c.overprovisioning * demand[jobs])
             columns = table.parallelism.shape[2]
             m["wanted"][jobs, :columns] = table.parallelism[profiles, slots - table.low]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baselines.clairvoyant.bound import _taut_string, bounds, needed_per_s
-from baselines.clairvoyant.frontier import _lower_hull, frontier, hull, thinned
+from baselines.clairvoyant.bound import bounds, needed_per_s, taut_string
+from baselines.clairvoyant.frontier import frontier, hull, lower_hull, thinned
 from dsp_gym.job.capacity import mst
 from dsp_gym.loop.topology import Topology
 from tests.simulating import keyed, line
@@ -22,7 +22,7 @@ def price_per_s(tasks: int, spec) -> float:
 
 def test_the_hull_leaves_out_what_lies_above_a_line_between_its_neighbours():
     # From (0, 1): slope 0 to (1, 1), 2 to (2, 3), 1/2 on average to (3, 2): (2, 3) lies above.
-    rates, costs = _lower_hull(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
+    rates, costs = lower_hull(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
     assert rates.tolist() == [0.0, 1.0, 3.0]
     assert costs.tolist() == [1.0, 1.0, 2.0]
 
@@ -70,13 +70,13 @@ def test_a_thinned_frontier_says_how_much_dearer_a_load_gets():
 
 def test_the_string_is_straight_where_it_can_be():
     low, high = np.array([0.0, 0.0, 0.0, 12.0]), np.array([5.0, 6.0, 12.0, 12.0])
-    assert _taut_string(low, high).tolist() == [3.0, 3.0, 3.0, 3.0]
+    assert taut_string(low, high).tolist() == [3.0, 3.0, 3.0, 3.0]
 
 
 def test_the_string_bends_only_at_the_curves():
     # Two at most may be served by the end of the second second, so the rest has to hurry.
     low, high = np.array([0.0, 0.0, 0.0, 12.0]), np.array([2.0, 2.0, 12.0, 12.0])
-    assert _taut_string(low, high).tolist() == [1.0, 1.0, 5.0, 5.0]
+    assert taut_string(low, high).tolist() == [1.0, 1.0, 5.0, 5.0]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -100,7 +100,7 @@ def test_no_other_service_is_cheaper_says_a_linear_program(seed):
         b_ub=np.r_[high, -low, *(np.full(size, -offset) for offset in offsets)],
         bounds=[(0, None)] * size + [(None, None)] * size,
     )
-    assert cost(_taut_string(low, high)) == pytest.approx(best.fun)
+    assert cost(taut_string(low, high)) == pytest.approx(best.fun)
 
 
 def test_a_peak_within_the_latency_bound_is_spread_over_it():

@@ -60,7 +60,7 @@ def test_it_scales_before_the_peak_and_back_after_it():
 def test_what_happens_costs_what_was_planned():
     policy = told(DAY[None, :])
     happened = followed(policy, DAY[None, :], map=1)
-    terms = policy._terms(0, DAY)
+    terms = policy.terms(0, DAY)
     price = (
         happened["cost"]
         + terms.slo_price * happened["slo_s"]
@@ -74,7 +74,7 @@ def test_nothing_that_sees_only_the_past_does_better():
     rates = 1000 + 5000 * np.repeat(rng.uniform(size=(6, 12)), 600, axis=1)
     plan = told(rates)
     best = followed(plan, rates, map=4)
-    terms = plan._terms(0, rates[0])
+    terms = plan.terms(0, rates[0])
 
     def price(happened):
         return (

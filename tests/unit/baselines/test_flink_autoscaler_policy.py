@@ -170,7 +170,7 @@ def test_an_advisor_recommends_and_asks_for_nothing():
 def test_a_pass_is_made_once_per_interval():
     thrice = [minute(TOPOLOGY, i / 3, busy=(300.0, 1000.0, 300.0)) for i in range(15)]
     done = run(made := policy(), thrice)
-    assert made._memory.window.size[0] == 4
+    assert made.window_samples[0] == 4
     moved = [i for i, d in enumerate(done) if d.parallelism[0].tolist() != [1, 2, 2]]
     assert moved[0] == 12
 
@@ -179,13 +179,13 @@ def test_nothing_known_is_an_error_and_no_sample():
     made = policy()
     run(made, (blank_snapshot(TOPOLOGY, 60.0 * i) for i in range(3)))
     assert made.counters[0].tolist() == [0, 3, 0]
-    assert made._memory.window.size[0] == 0
+    assert made.window_samples[0] == 0
 
 
 def test_the_windows_room_grows_with_the_samples():
     slow = policy(**{"metrics.window": "90 min"})
     run(slow, (minute(TOPOLOGY, i) for i in range(100)))
-    assert slow._memory.window.size[0] == 91
+    assert slow.window_samples[0] == 91
 
 
 JOBS = ("nexmark-q5", "nexmark-q11", "nexmark-q3")
@@ -241,4 +241,4 @@ def test_reset_of_some_rows_starts_those_anew():
         for snapshot in seen[:5]:
             one.decide(snapshot)
     made.reset(seen[0].topology, np.arange(3), np.array([True, False, True]))
-    assert made._memory.window.size.tolist() == [0, old._memory.window.size[1], 0]
+    assert made.window_samples.tolist() == [0, old.window_samples[1], 0]

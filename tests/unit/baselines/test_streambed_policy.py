@@ -90,7 +90,7 @@ def test_it_plans_anew_above_and_below_what_it_planned_for(policy):
 
 def test_more_than_every_slot_carries_takes_every_slot(policy):
     policy.reset(Topology.of([SPEC]), np.arange(1))
-    table = policy._tables[0]
+    table = policy.tables[0]
     slots, profiles = table.slots_for(np.array([1e9, 10.0]))
     assert slots.tolist() == [table.high, table.low]
     assert profiles.tolist() == [0, 0]
@@ -113,7 +113,7 @@ def test_without_a_model_it_explores_each_job_once(monkeypatch):
     began = time.process_time()
     policy.reset(topology, np.arange(3))
     assert time.process_time() - began < 0.1
-    slots, _ = policy._tables[0].slots_for(np.array([4400.0]))
+    slots, _ = policy.tables[0].slots_for(np.array([4400.0]))
     assert slots.tolist() == [6]
 
 
