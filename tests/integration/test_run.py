@@ -169,7 +169,8 @@ def test_a_killed_taskmanager_freezes_the_loop_until_the_job_is_back(
             until(run, lambda: run.held is not None)
         finally:
             cluster.start_taskmanager()
-        until(run, lambda: run.held is None and total(run, "count", "busy_ms_per_s") >= 0)
+        until(run, lambda: run.held is None)
+        until(run, lambda: total(run, "count", "busy_ms_per_s") >= 0)  # every task is seen again
     errors = [e.body for e in read(tmp_path / "journal" / "words") if e.kind == "error"]
     assert errors
     assert cluster.rest.find_job("words").state == "RUNNING"

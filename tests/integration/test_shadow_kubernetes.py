@@ -183,7 +183,13 @@ def test_whatever_goes_wrong_it_is_told_nothing_wrong_is_written_and_it_goes_on(
         ExitStack() as later,
         ExitStack() as first,
     ):
-        soon(lambda: shadow.run.decide().held is None and has(shadow, "DataFresh", "True")())
+
+        def sees_fresh_data() -> bool:
+            shadow.run.decide()
+            return condition(shadow, "DataFresh")["status"] == "True"
+
+        soon(lambda: shadow.run.decide().held is None)
+        soon(sees_fresh_data)
         link.fault = "stale"  # silence of a job that has only just begun is nothing to be told
         soon(lambda: shadow.run.decide().held is not None)
         active = first.enter_context(started("acts", "active", "first", link))
