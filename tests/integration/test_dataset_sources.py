@@ -167,14 +167,16 @@ def test_a_journal_becomes_decisions_day_by_day(spark, tmp_path) -> None:
 
 def test_the_reference_cost_of_a_journal_is_the_environments(spark, tmp_path) -> None:
     from dsp_gym.envs.config import EnvConfig
+    from dsp_gym.job.sizing import reference_cost_per_s
     from dsp_gym.loop.topology import Topology
-    from spark_pipelines.sources.journals import _reference_cost_per_s
+    from spark_pipelines.sources.journals import HEADROOM
 
     topology = Topology.of([load_job("nexmark-q11"), line()])
     expected = EnvCore(topology, EnvConfig()).reference_cost_per_s
     for row in range(2):
-        one = _reference_cost_per_s(Topology.of([topology.spec(row)]))
-        assert one[0] == expected[row]
+        alone = Topology.of([topology.spec(row)])
+        (unit,) = reference_cost_per_s(alone.tables, alone.row, HEADROOM)
+        assert unit == expected[row]
 
 
 def test_what_was_not_enacted_is_told_by_what_ran_next(spark, tmp_path) -> None:
