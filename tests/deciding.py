@@ -29,7 +29,7 @@ def run_decisions(
         policy: its name.
         begun: the episode was begun by the caller.
     """
-    observation = env._observation if begun else env.reset()
+    observation = env.observation if begun else env.reset()
     rows: list[Row] = []
     given: list[list[Row]] = [[] for _ in range(len(env))]
     alive = np.ones(len(env), dtype=bool)

@@ -110,6 +110,11 @@ class EnvCore:
         return self._snapshot
 
     @property
+    def observation(self) -> Floats32:
+        """(J, size) observations of the last reset or step; zeros before the first reset."""
+        return self._observation
+
+    @property
     def backend(self) -> Backend:
         """The jobs of this episode."""
         raise NotImplementedError
@@ -140,10 +145,7 @@ class EnvCore:
         Returns:
             What came of it, each (J,) or (J, ...).
         """
-        if self._targets is None:
-            raise RuntimeError("reset() comes first")
-        size = self.topology.max_vertices * 2
-        return self.enact(action.decode(actions[:, :size], *self._targets))
+        return self.enact(self.decode_actions(actions))
 
     def enact(self, decision: ScalingDecision) -> BatchStep:
         """Take a decision and advance every job by one decision interval.
@@ -184,6 +186,17 @@ class EnvCore:
             padding[..., [action.HOLD, action.MOVES]] = True
             valid = np.concatenate([valid, padding.reshape(len(self), -1)], axis=1)
         return valid
+
+    def decode_actions(self, actions: Ints) -> ScalingDecision:
+        """Read actions (J, V * 2) as a decision about the jobs as they were seen last.
+
+        Returns:
+            Parallelism and memory levels, (J, V) each.
+        """
+        if self._targets is None:
+            raise RuntimeError("reset() comes first")
+        size = self.topology.max_vertices * 2
+        return action.decode(actions[:, :size], *self._targets)
 
     def encode_decision(self, decision: ScalingDecision) -> Ints:
         """Find the valid action nearest to a decision.

@@ -46,10 +46,15 @@ def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") ->
     Returns:
         The same object for every caller that asks about this snapshot; do not write into it.
     """
-    return snapshot.once(("ds2_rates", source_rate), lambda: _computed(snapshot, source_rate))
+    return snapshot.once(("ds2_rates", source_rate), lambda: computed(snapshot, source_rate))
 
 
-def _computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
+def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
+    """Compute DS2's model anew; `ds2_rates` does so once for each snapshot.
+
+    Returns:
+        The model's quantities, of this caller alone.
+    """
     shape = snapshot.parallelism.shape
     rates = Ds2Rates(np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape))
     _traverse(snapshot.topology.facts, snapshot.arrays, source_rate == "offered", rates)

@@ -287,8 +287,8 @@ def test_a_turn_computes_ds2s_rates_once_for_each_kind_of_source_rate(monkeypatc
         computed.append((snapshot, source_rate))
         return compute(snapshot, source_rate)
 
-    compute = rates._computed
-    monkeypatch.setattr(rates, "_computed", counted)
+    compute = rates.computed
+    monkeypatch.setattr(rates, "computed", counted)
     made = scenario("nexmark-q11", guardrails="default")
     batch = AutoscaleBatch(
         [load_job("nexmark-q11")], [0, 0], made.loads, guardrails=made.guardrails

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+
 import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: the extra 'spark'")
@@ -29,7 +32,14 @@ def made(spark, tmp_path, keep=lambda frame, name: frame, **document):
 
 
 def optimized(frame) -> str:
-    return frame._jdf.queryExecution().optimizedPlan().toString()
+    """The optimized plan, out of what `explain` prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        frame.explain("extended")
+    _, _, optimized_on = printed.getvalue().partition("== Optimized Logical Plan ==")
+    found, _, physical = optimized_on.partition("== Physical Plan ==")
+    assert physical
+    return found
 
 
 @pytest.fixture

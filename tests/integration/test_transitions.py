@@ -8,7 +8,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-from dsp_gym.envs.action import decode
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.errors import DatasetError
@@ -106,7 +105,7 @@ def test_random_actions_come_back_as_the_single_environment_took_them(spark):
 
     def act(core):
         actions = env.action_space.sample()[None, :]
-        return decode(actions, *core._targets), actions
+        return core.decode_actions(actions), actions
 
     rows, given = run_decisions(env.batch, act, policy="random", begun=True)
     spec = env.batch.topology.spec(0)

@@ -31,8 +31,10 @@ def test_versions_of_the_core_are_named() -> None:
 def test_an_absent_extra_comes_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "torch" else real(name))
+    real = doctor.installed_version
+    monkeypatch.setattr(
+        doctor, "installed_version", lambda name: None if name == "torch" else real(name)
+    )
     finding = found("extra", "train")
     assert finding.status == "missing"
     assert finding.detail == "not installed: torch"
@@ -133,7 +135,7 @@ def test_without_any_java_the_doctor_says_what_installs_one(
     from spark_pipelines import java
 
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(java, "_wheel", lambda: None)
+    monkeypatch.setattr(java, "wheel_home", lambda: None)
     finding = found("spark", "java")
     assert finding.status == "missing"
     assert "dsp-gym[spark]" in finding.remedy

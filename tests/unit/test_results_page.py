@@ -46,5 +46,5 @@ def test_a_claim_that_does_not_hold_is_said_not_to(results, name):
 
 
 def test_steps_that_were_never_reached_are_no_number(results):
-    assert results._steps(None) == "not within the steps of the former"
-    assert results._steps(38400.0) == "38,400"
+    assert results.steps_text(None) == "not within the steps of the former"
+    assert results.steps_text(38400.0) == "38,400"

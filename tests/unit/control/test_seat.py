@@ -183,9 +183,10 @@ def test_the_thread_of_a_worker_ends_when_it_is_closed():
     assert worker.call(lambda: 3, 5.0) == 3
     with pytest.raises(ValueError, match="own error"):
         worker.call(lambda: (_ for _ in ()).throw(ValueError("own error")), 5.0)
+    (thread,) = (one for one in threading.enumerate() if one.name == "ends")
     worker.close()
-    worker._thread.join(5)
-    assert not worker._thread.is_alive()
+    thread.join(5)
+    assert not thread.is_alive()
 
 
 def test_a_worker_that_is_late_says_so():

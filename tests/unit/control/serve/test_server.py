@@ -15,6 +15,7 @@ from agents.learned import LearnedPolicy
 from dsp_gym.control.config import ServeConfig
 from dsp_gym.control.serve import server as serving_module
 from dsp_gym.control.serve.server import read_token
+from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.loop.wire import decision_from_json, snapshot_from_json, snapshot_to_json
 from tests.unit.control.serve.conftest import TOKEN, ask, session_of
@@ -58,13 +59,14 @@ def test_liveness_is_the_loops_and_readiness_the_jobs(serving, monkeypatch):
 def test_a_loop_that_stands_still_is_not_alive(serving):
     session = serving()
     now_s = [1000.0]
-    session.board._clock = lambda: now_s[0]
-    session.run.turn()
+    board = StatusBoard(session.run, clock=lambda: now_s[0])
+    session.server.boards.put(session.run.notes.job, board)
+    board.decided(session.run.turn())
     now_s[0] += 30 + serving_module.GRACE_S - 1
     assert ask(f"{session.server.url}/healthz").status == 200
     now_s[0] += 2
     assert ask(f"{session.server.url}/healthz").status == 503
-    session.run.turn()
+    board.decided(session.run.turn())
     assert ask(f"{session.server.url}/healthz").status == 200
 
 
