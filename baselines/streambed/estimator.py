@@ -1,7 +1,7 @@
 """The capacity estimator: the maximal sustainable throughput (MST) of one configuration.
 
-StreamBed, section 4: a warm-up far above what the job can take, then probes at fixed rates, each
-with a cool-down before and an observation at its end, in a dichotomic search.
+StreamBed, section 4: a warm-up at a rate far above the job's capacity, then probes at fixed rates,
+each with a cool-down before and an observation at its end, in a dichotomic search.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 MOST_PROBES = 40
-"""A search that nothing ends has halved its first rate 1e-12 times: the job takes no records."""
+"""Most probes of a search; by then it has halved its first rate to 1e-12 of it."""
 
 
 class EstimatorConfig(ConfigModel):
@@ -116,10 +116,10 @@ class Testbed(Protocol):
     def probe(self, phases: list[tuple[float, int]], observation_s: int) -> Observation:
         """Offers rates (records/s, seconds) one after the other.
 
-        What a source could not emit is not owed afterwards.
+        Records that a source could not emit are dropped, not emitted later.
 
         Returns:
-            What the last `observation_s` seconds showed.
+            Rates over the last `observation_s` seconds.
         """
 
 
@@ -131,9 +131,9 @@ def estimate(
 ) -> Estimate:
     """Finds the MST of a configuration.
 
-    The first target is what was achieved at the end of the warm-up, which is repeated where that is
-    nothing; at last, the job file's rate. The search ends when the next target is close to the
-    last, or when time is up; but not before a rate was sustained.
+    The first target is the rate achieved at the end of the warm-up. A warm-up that achieves nothing
+    is repeated; after the time limit the job file's rate is the first target. The search ends when
+    the next target is close to the last, or when time is up; but not before a rate was sustained.
 
     Returns:
         The MST, records/s, and all probes.
@@ -147,12 +147,12 @@ def estimate(
     cooldown = (c.cooldown_rate_per_source_per_s * sources, c.cooldown_s)
     elapsed_s, target = 0.0, 0.0
     while target == 0 and elapsed_s < c.timeout_s:
-        # A window whose results are held back may take nothing for minutes: it is not warm yet.
+        # A window that holds its results back may read nothing for minutes: it is not warm yet.
         warm = testbed.probe(
             [(c.warm_up_rate_per_s, c.warm_up_s)], min(c.observation_s, c.warm_up_s)
         )
         elapsed_s, target = elapsed_s + c.warm_up_s, warm.rate_per_s
-    target = target or testbed.spec.source.rate_per_s  # saturated for good: begin with less
+    target = target or testbed.spec.source.rate_per_s  # still saturated: begin with less
     until_s = elapsed_s + c.timeout_s - c.warm_up_s
     low, high = 0.0, math.inf
     best: Observation | None = None
@@ -188,8 +188,9 @@ def observation_of(snapshot: MetricsSnapshot, *, read: bool = False) -> Observat
     Args:
         snapshot: Of one job.
         read: Count as achieved what the vertices after the sources read, not what sources emitted.
-            The buffers between hold seconds of work, so for as long a source seems to achieve more
-            than the job carries; StreamBed's phases outlast that, short ones do not.
+            The buffers between hold seconds of work, so until they are full a source seems to
+            achieve more than the job carries. StreamBed's phases are longer than that, short ones
+            are not.
 
     Returns:
         Achieved source rate and the rates of every other vertex.

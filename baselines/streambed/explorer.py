@@ -37,7 +37,7 @@ XI = 0.01
 
 
 class ExplorerConfig(ConfigModel):
-    """Of the exploration; defaults are StreamBed's."""
+    """Settings of the exploration; defaults are StreamBed's."""
 
     min_after_corners: int = Field(3, ge=0, description="measurements after the corners, at least")
     max_measurements: int = Field(20, ge=4, description="measurements in all, corners counted")
@@ -79,7 +79,7 @@ class SearchSpace:
 
 
 class Budget(Protocol):
-    """A measurement, as the explorer needs it."""
+    """A measured budget: what the explorer reads of a measurement."""
 
     @property
     def slots(self) -> int: ...
@@ -115,7 +115,7 @@ def explore(
     Args:
         space: Budgets that may be measured.
         measure: Gives the throughput of so many slots of that memory (MiB).
-        config: How long.
+        config: How many measurements, and when to stop.
 
     Returns:
         The measured budgets and the fitted model.
@@ -126,12 +126,12 @@ def explore(
     c = config or ExplorerConfig()
     corners = space.corners()
     everywhere = space.all()
-    if len(corners) < 4:  # of one profile: two corners do not fit a line and test it
+    if len(corners) < 4:  # one profile: two corners cannot fit a line and also test it
         quarter = (space.slots_high - space.slots_low) / 4
         between = (space.slots_low + round(2 * quarter), space.slots_low + round(3 * quarter))
         corners = list(dict.fromkeys([*corners, *((b, space.memory_mib[0]) for b in between)]))
     if len(corners) == 1:
-        corners *= 2  # the only budget: how far two measurements of it differ
+        corners *= 2  # the only budget: its error is the difference of two measurements
     measured = [measure(*corner) for corner in corners]
     asked = list(corners)
     errors = [_best_loocv(_points(measured))]
@@ -178,7 +178,7 @@ def _next(
     low, span = space.min(axis=0), np.maximum(np.ptp(space, axis=0), 1e-9)
     process = _process(seed)
     with warnings.catch_warnings():
-        # A length scale at its bound, as with few points, is no trouble of the user's.
+        # Few points leave a length scale at its bound: the user need not know.
         warnings.simplefilter("ignore")
         process.fit((np.array(asked) - low) / span, np.array(costs))
         mean, deviation = process.predict((space - low) / span, return_std=True)

@@ -2,7 +2,7 @@
 
 A load is fixed when a job is submitted, so each set of phases is a submission of its own, from the
 savepoint of the one before: state and caches' files are kept, as the warm-up left them. A new epoch
-makes the source forget what it owed, as StreamBed's rate-limited source does.
+clears the records a source could not emit, as in StreamBed's rate-limited source.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = ["LiveTestbed", "live_testbed"]
 _STOP_S = 120.0
 _POLL_S = 0.25
 _FETCH_S = 0.5
-"""From a first question, which makes Flink fetch metrics, to a poll that reads them.
+"""Seconds from a first request, which makes Flink fetch metrics, to the poll that reads them.
 
-All vertices are then read of one fetch. Without it the first may be answered with an older one than
-the others, which is 15 % of a rate over ten seconds.
+All vertices are then read from one fetch. Otherwise the first vertex may come from an older fetch
+than the others: an error of 15 % in a rate over ten seconds.
 """
 _LEAD_S = 12.0
-"""The load begins so long after it is written: a submission has taken 3 to 10 s."""
+"""Seconds from writing the load to its start; submissions have taken 3 to 10 s."""
 
 
 class LiveTestbed:
@@ -50,9 +50,9 @@ class LiveTestbed:
 
     Args:
         spec: a job with a `flink` section.
-        cluster: where.
-        clock: Unix seconds.
-        sleep: waits that many seconds.
+        cluster: the local cluster it runs on.
+        clock: gives the time, Unix seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LiveTestbed:
         return observation_of(snapshot, read=True)
 
     def close(self) -> None:
-        """Ends the job; nothing of it is kept."""
+        """Cancels the job and removes its savepoint."""
         rest = self._cluster.rest
         for job in rest.jobs():
             if job.name == self._name and job.state not in ENDED:
@@ -111,7 +111,7 @@ class LiveTestbed:
         self._forget()
 
     def _stop(self) -> None:
-        """Stops the job with a savepoint, which takes the place of the one before."""
+        """Stops the job with a savepoint, which replaces the former one."""
         assert self._job_id is not None  # the caller has one
         folder = self._cluster.savepoints
         stop = Stop(self._cluster.rest, self._job_id, str(folder), folder)
@@ -139,7 +139,7 @@ class LiveTestbed:
         return load_arguments(rates, folder, int(epoch_s * 1000))
 
     def _check(self) -> None:
-        """A job that failed shows nothing of its configuration."""
+        """Raises for a failed job: its rates say nothing about its configuration."""
         assert self._job_id is not None  # submitted by the caller
         rest = self._cluster.rest
         state, cause = str(rest.job(self._job_id)["state"]), rest.exceptions(self._job_id)
@@ -151,9 +151,10 @@ class LiveTestbed:
 
 
 def _until_next_poll_s(left_s: float) -> float:
-    """Polls lie whole samples before the end, so that the observation begins with one.
+    """Seconds to the next poll; polls lie whole samples before the end of the observation.
 
-    A rate is counted from the last poll before it, which must not be of the cool-down.
+    The observation thus begins with a poll. A rate is counted from the poll before it, which must
+    not lie in the cool-down.
 
     >>> _until_next_poll_s(14.0), _until_next_poll_s(10.25), _until_next_poll_s(0.5)
     (4.0, 5.25, 0.5)
@@ -166,13 +167,13 @@ def _until_next_poll_s(left_s: float) -> float:
 def live_testbed(
     spec: JobSpec, home: Path | None, most_slots: int
 ) -> Iterator[tuple[LiveTestbed, int]]:
-    """Opens a testbed on the cluster that runs in a folder.
+    """Opens a testbed on the cluster of a home folder.
 
     Returns:
-        The testbed, and the slots beside the job's sources.
+        The testbed, and the number of slots left for tasks other than sources.
 
     Raises:
-        ConfigError: The job can only be simulated.
+        ConfigError: The job file has no `flink` section.
         FlinkError: No cluster runs there.
     """
     if spec.flink is None:

@@ -42,9 +42,9 @@ class Optimizer:
     """Measures budgets on a testbed; `co_calls`, `ce_calls` and `seconds` count the effort.
 
     Args:
-        testbed: where the job runs.
+        testbed: runs the job.
         config: of the capacity estimator.
-        tell: told what is measured.
+        tell: called with a sentence on each measurement.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class Optimizer:
     def measure(self, slots: int, memory_level: int) -> Measurement:
         """Measures the best configuration of a budget.
 
-        The budget of one task per vertex is measured anew each time, and renews what is known of
-        its profile; others take what is known.
+        The budget of one task per vertex is measured anew each time, and its rates replace those of
+        its profile; other budgets use the profile's latest rates.
 
         Returns:
             Its tasks and its MST.

@@ -35,7 +35,7 @@ __all__ = ["CapacityModel", "Learned", "PlannerConfig", "answer", "learn", "prof
 
 
 class PlannerConfig(ConfigModel):
-    """How capacity is learned and asked for; defaults are StreamBed's."""
+    """How the planner learns a job's capacity and plans with it; defaults are StreamBed's."""
 
     estimator: EstimatorConfig = Field(
         default_factory=EstimatorConfig, description="capacity estimator (section 4)"
@@ -50,7 +50,7 @@ class PlannerConfig(ConfigModel):
         None, min_length=1, description="memory profiles to consider; none: all of the job file"
     )
     overprovisioning: float = Field(
-        1.1, ge=1, description="the model is asked for so many times the rate (section 6: 110 %)"
+        1.1, ge=1, description="head-room: planned rate over the rate asked for (section 6: 110 %)"
     )
     seed: int = Field(42, ge=0, description="of the simulated testbed")
 
@@ -85,7 +85,7 @@ class CapacityModel(ConfigModel):
     def operators(self, spec: JobSpec, memory_level: int) -> list[Operator]:
         """Writes the vertices for BIDS2, with the bounds of the job file.
 
-        A profile that was not measured has the rates of the next that was.
+        A profile that was not measured takes the rates of the nearest measured one.
 
         Returns:
             In topological order, sources left out.
@@ -111,7 +111,7 @@ class CapacityModel(ConfigModel):
 
     @classmethod
     def load(cls, path: Path) -> CapacityModel:
-        """Loads the model of a file that `save` wrote.
+        """Loads a model that `save` wrote.
 
         Returns:
             The model.
@@ -119,12 +119,12 @@ class CapacityModel(ConfigModel):
         return files.parse(cls, files.read_yaml(path), path)
 
     def save(self, path: Path) -> None:
-        """Writes it as JSON, which YAML readers read too."""
+        """Writes the model as JSON, which YAML readers read too."""
         files.write_atomic(path, self.model_dump_json(indent=2) + "\n")
 
 
 class Learned:
-    """A capacity model with how it came about."""
+    """A capacity model, and the measurements and effort behind it."""
 
     def __init__(
         self, model: CapacityModel, exploration: Exploration[Measurement], optimizer: Optimizer
@@ -169,7 +169,7 @@ def learn(
         config.explorer,
     )
     largest: dict[int, Measurement] = {}
-    for m in found.measured:  # of equal budgets the last: the most is known then
+    for m in found.measured:  # of equal budgets the last one, measured with the best known rates
         kept = largest.get(m.memory_level)
         if kept is None or m.slots >= kept.slots:
             largest[m.memory_level] = m
@@ -209,7 +209,7 @@ def profile_plan(
         spec: The job.
         planned_per_s: The rate, with head-room.
         memory_level: The profile.
-        rate_per_s: What every vertex must be able to carry with the most tasks it may have.
+        rate_per_s: The rate that every vertex must carry at its largest parallelism.
 
     Returns:
         Slots, cost and tasks; no slots where the profile does not reach the rate.
@@ -293,7 +293,7 @@ def answer(
 
 
 def _tightest(model: CapacityModel, spec: JobSpec, memory_level: int) -> Operator:
-    """The vertex that limits when every vertex has the most tasks that it may have."""
+    """The limiting vertex when every vertex runs at its largest parallelism."""
     known = model.operators(spec, memory_level)
     return min(known, key=lambda o: o.carries_per_s(o.most))
 

@@ -51,7 +51,7 @@ class SimulatedTestbed:
         return observation_of(jobs.snapshot())
 
     def _started(self, observation_s: int) -> SimulatedJobs:
-        """The job, running since now in the configuration that was deployed."""
+        """The job, just started in the deployed configuration."""
         window_s = max(5, observation_s // 5 * 5)
         if window_s not in self._jobs:
             self._jobs[window_s] = SimulatedJobs(self._topology, _options(window_s))
