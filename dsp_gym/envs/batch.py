@@ -35,7 +35,7 @@ class AutoscaleBatch(EnvCore):
         split: which part of the loads.
         config: clock, start, reward, simulation.
         guardrails: a guardrail (or chain) inside the environment; None: none.
-        vertices: room for that many vertices in observation and action; default the largest job's.
+        vertices: vertices that observation and action have room for; default: the largest job's.
         base_dir: where relative trace paths start.
     """
 
@@ -66,7 +66,7 @@ class AutoscaleBatch(EnvCore):
 
     @property
     def episodes(self) -> Ints:
-        """(J,) how many episodes of its stream each environment has begun."""
+        """(J,) number of episodes of its stream that each environment has begun."""
         return self.source.episodes
 
     def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
@@ -94,7 +94,7 @@ class AutoscaleBatch(EnvCore):
         return self.begin(drawn, labels)
 
     def begin(self, drawn: Draws, labels: Sequence[str] | None = None) -> Floats32:
-        """Begin an episode everywhere that was drawn elsewhere.
+        """Begin episodes that were drawn elsewhere, in all environments.
 
         Returns:
             Observations (J, size).
@@ -121,7 +121,7 @@ class AutoscaleBatch(EnvCore):
         }
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Go on from `save()`."""
+        """Continue from `save()`."""
         self.jobs.load(saved["jobs"])
         self.encoder.load(saved["encoder"])
         if self.guardrails is not None:

@@ -1,4 +1,4 @@
-"""What can be set about an environment."""
+"""The configuration of an environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dsp_gym.simulation.options import SimulationOptions
 
 
 class Randomisation(ConfigModel):
-    """How episodes differ beyond their load; what an agent must not learn by heart."""
+    """Differences between episodes beyond the load, so that an agent learns none by heart."""
 
     service_factor: tuple[float, float] = Field(
         (1.0, 1.0), description="range CPU times are scaled by, log-uniform per episode"

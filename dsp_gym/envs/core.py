@@ -1,7 +1,7 @@
-"""What environments over simulated, real and recorded jobs have in common.
+"""The core of environments over simulated, real and recorded jobs.
 
-What was seen becomes an observation and masks; an action becomes a decision, passes the guardrails
-inside the environment, goes to the jobs, and what came of it becomes the reward.
+The snapshot becomes an observation and masks; an action becomes a decision, passes the guardrails
+inside the environment and goes to the jobs, and its outcome becomes the reward.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["BatchStep", "EnvCore", "InterventionRecord", "interventions"]
 
 
 class BatchStep(NamedTuple):
-    """What one step gives, each (J,) or (J, ...)."""
+    """The result of one step, each (J,) or (J, ...)."""
 
     observation: Floats32
     reward: Floats
@@ -45,7 +45,7 @@ class InterventionRecord(TypedDict):
     guardrail: str
     kind: InterventionKind
     by: str | None  # the policy whose decision stands, where kind is "replaced"
-    reason: str  # "" where nobody asked for words
+    reason: str  # "" without `explain`
 
 
 def interventions(guarded: GuardedDecision) -> dict[int, tuple[InterventionRecord, ...]]:
@@ -67,7 +67,7 @@ def interventions(guarded: GuardedDecision) -> dict[int, tuple[InterventionRecor
 
 
 class EnvCore:
-    """J environments without autoreset; how an episode begins is the subclass's.
+    """J environments without autoreset; a subclass begins the episodes.
 
     Args:
         topology: the jobs.
@@ -104,7 +104,7 @@ class EnvCore:
 
     @property
     def snapshot(self) -> MetricsSnapshot:
-        """What was seen last."""
+        """The last snapshot."""
         if self._snapshot is None:
             raise RuntimeError("reset() comes first")
         return self._snapshot
@@ -129,7 +129,7 @@ class EnvCore:
         raise NotImplementedError
 
     def reset(self, mask: Bools | None = None) -> Floats32:
-        """Begin the next episode in all environments, or where the mask is True.
+        """Begin the next episode in all environments, or in those where the mask is True.
 
         Returns:
             Observations (J, size) of all environments.
@@ -137,7 +137,7 @@ class EnvCore:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give back what is held outside this process; nothing unless a subclass says so."""
+        """Release resources outside this process; there are none unless a subclass holds some."""
 
     def step(self, actions: Ints) -> BatchStep:
         """Take actions (J, V * 2) and advance every job by one decision interval.

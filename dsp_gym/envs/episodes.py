@@ -1,4 +1,4 @@
-"""What an episode is drawn from: a seed, a load, and how the job differs; the same on any job."""
+"""The draw of an episode, simulated or real: a seed, a load, and how the job differs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EpisodeSource:
 
     Args:
         topology: the jobs.
-        loads: where episodes take their loads from.
+        loads: the loads of the episodes.
         split: which part of the loads.
         config: episode length and differences between episodes.
         base_dir: where relative trace paths start.

@@ -34,14 +34,14 @@ __all__ = ["MeasuredEnv", "on_flink", "on_kubernetes", "on_recording"]
 
 
 class MeasuredEnv(EnvCore):
-    """One environment whose reward comes from metrics, which do not know everything.
+    """One environment whose reward comes from metrics, which are incomplete.
 
     Args:
         episodes: begins them on a backend.
         config: clock, reward; of the simulation only how metrics are averaged.
         guardrails: name, path or content of the guardrails inside the environment; None: none but
             the slots of the place.
-        journal: takes every decision; None: nothing is written down.
+        journal: takes every decision; None: no journal.
     """
 
     reward_source = "metrics"
@@ -82,7 +82,7 @@ class MeasuredEnv(EnvCore):
         return self._begin(np.arange(1), np.array([seed], np.int64), None)
 
     def enact(self, decision: ScalingDecision) -> BatchStep:
-        """Take a decision, and write it down if there is a journal.
+        """Take a decision, and append it to the journal if there is one.
 
         Returns:
             Observation, reward and what came of the decision, each (1,) or (1, ...).
@@ -101,13 +101,13 @@ class MeasuredEnv(EnvCore):
         return step
 
     def close(self) -> None:
-        """Give back what the episodes hold; no job but our own is touched."""
+        """Release what the episodes hold; jobs of others stay untouched."""
         self._episodes.close()
         if self._journal is not None:
             self._journal.close()
 
     def _ask(self, guarded: GuardedDecision) -> None:
-        """Nothing is asked of a job that is down, or whose metrics are unknown."""
+        """A job that is down, or whose metrics are unknown, gets no request."""
         if reason_to_hold(self.backend, self.snapshot) is None:
             super()._ask(guarded)
 
@@ -171,7 +171,7 @@ def on_kubernetes(made: Scenario, where: str | Path | Mapping[str, object] | Non
 def on_recording(
     config: EnvConfig, guardrails: str | None, where: str | Path | Mapping[str, object] | None
 ) -> MeasuredEnv:
-    """Build an environment over a recording; nothing that is decided changes it.
+    """Build an environment over a recording, which decisions do not change.
 
     Returns:
         The environment, not yet reset.

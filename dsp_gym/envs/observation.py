@@ -92,7 +92,7 @@ class ObservationEncoder:
         self._every = np.arange(jobs)
 
     def reset(self, mask: Mask | None = None) -> None:
-        """Forget, in all jobs or where the mask is True."""
+        """Clear the memory of all jobs, or of those where the mask is True."""
         rows = slice(None) if mask is None else mask
         self._own.vertex_memory[rows] = np.nan
         self._own.job_memory[rows] = np.nan

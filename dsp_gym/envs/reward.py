@@ -2,7 +2,7 @@
 
     reward = -(cost * w_cost + slo * w_slo + backlog * w_backlog + rescale * w_rescale)
 
-In simulation the terms come from the outcome, what really happened, not from what was seen.
+In simulation the terms come from the true outcome, not from observed metrics.
 To add a term, add a field to `RewardWeights`: the table of terms is read from there.
 """
 
@@ -87,7 +87,7 @@ def reward_terms(outcome: Outcome, reference_cost_per_s: Floats) -> RewardTerms:
     """Compute the terms of one interval.
 
     Args:
-        outcome: what happened.
+        outcome: the outcome of the interval.
         reference_cost_per_s: (J,) money per second of the smallest configuration that sustains the
             job's reference rate; it makes cost comparable between jobs.
 

@@ -30,7 +30,7 @@ DEFAULT_LOADS: dict[str, object] = {
     "validation": {"loads": ["diurnal-bursts"], "seeds": {"from": 4096, "to": 4352}},
     "test": {"loads": ["diurnal-bursts"], "seeds": {"from": 4352, "to": 4608}},
 }
-"""What a scenario is driven by when nothing else is asked for."""
+"""The loads of a scenario without a config."""
 
 
 class Scenario(NamedTuple):
@@ -42,7 +42,7 @@ class Scenario(NamedTuple):
     guardrails: Guardrail | None
     base_dir: Path | None
     guardrails_config: str | None
-    """Name or path of what `guardrails` was built from."""
+    """Name or path of the config behind `guardrails`."""
 
 
 def scenario(
@@ -55,9 +55,9 @@ def scenario(
     """A scenario from the name of a job, or from an experiment's config.
 
     Args:
-        job: name or path of a job file; its default is what the config says.
+        job: name or path of a job file; default: the jobs of the config.
         config: name, path or content of an experiment config.
-        backend: what stands behind the environment.
+        backend: "simulated", "flink", "kubernetes" or "replay".
         guardrails: name or path of a guardrails config; overrides the config's.
         explain: whether guardrails say in words what they changed; a large batch does without.
 
@@ -94,7 +94,7 @@ def scenario(
 def decided_by(
     config: str | Path | Mapping[str, object] | None = None, guardrails: str | None = None
 ) -> tuple[EnvConfig, str | None]:
-    """What an experiment's config says where jobs and loads are given.
+    """The environment and guardrails of an experiment's config; jobs and loads come from elsewhere.
 
     Args:
         config: name, path or content of an experiment config; none: defaults.
@@ -124,7 +124,7 @@ def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail |
 def _experiment(
     config: str | Path | Mapping[str, object],
 ) -> tuple[ExperimentConfig, Path | None]:
-    """The experiment meant, and where its relative paths start."""
+    """The experiment, and the folder where its relative paths start."""
     from dsp_gym.evaluation.experiment import ExperimentConfig
 
     if isinstance(config, Mapping):

@@ -51,7 +51,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         config: an experiment's name, path or content; its env, loads and guardrails are used.
         backend: "simulated"; "flink": a real job, submitted to a cluster for every episode;
             "kubernetes": a job of the Flink Kubernetes Operator, as it runs under its own load;
-            "replay": a recording, whose decisions stand.
+            "replay": a recording, which decisions do not change.
         split: part of the loads episodes are drawn from.
         guardrails: name or path of a guardrails config.
         where: flink: home folder of a local cluster, or settings as in `FlinkPlace`; default: the
@@ -82,7 +82,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """As registered, except that nothing repeats itself exactly on a real job."""
+        """As registered, but nondeterministic on a real job."""
         return self._spec
 
     @spec.setter
@@ -142,11 +142,11 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         return self._simulated().save()
 
     def set_state(self, state: dict[str, object]) -> None:
-        """Go on from `get_state()`."""
+        """Continue from `get_state()`."""
         self._simulated().load(state)
 
     def close(self) -> None:
-        """Give back what is held outside this process; a job on a real Flink is cancelled."""
+        """Release resources outside this process; a job on a real Flink is cancelled."""
         self.batch.close()
         super().close()
 
@@ -187,7 +187,7 @@ def _made(
     guardrails: str | None,
     where: str | Path | Mapping[str, object] | None,
 ) -> EnvCore:
-    """What stands behind the environment."""
+    """The environment over its backend."""
     if backend == "replay":
         from dsp_gym.envs.measured import on_recording
 

@@ -1,1 +1,1 @@
-"""Evaluation: what policies cost and miss on the same loads, with intervals."""
+"""Evaluation: cost and lateness of policies on the same loads, with intervals."""

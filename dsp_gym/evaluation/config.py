@@ -1,4 +1,4 @@
-"""What a benchmark is: policies, jobs, loads and seeds, and how each episode runs."""
+"""The configuration of a benchmark: policies, jobs, loads, seeds, and the clock of an episode."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Entrant(ConfigModel):
 
 
 def _label(policy: str) -> str:
-    """What a policy is called: a trained one stands in `runs/NAME/policy`.
+    """The label of a policy; a trained one stands in `runs/NAME/policy`.
 
     >>> _label("ds2"), _label("configs/policies/ds2-justin.yaml"), _label("runs/q11/policy")
     ('ds2', 'ds2-justin', 'q11')
@@ -67,7 +67,7 @@ class BenchmarkConfig(ConfigModel):
     """Policies, each run on every job under every load with every seed."""
 
     description: str = Field("", description="what this benchmark is for, for lists")
-    policies: tuple[Entrant, ...] = Field(min_length=1, description="what is compared")
+    policies: tuple[Entrant, ...] = Field(min_length=1, description="the policies to compare")
     reference: str | None = Field(
         "ds2",
         description="label of the policy the others are compared with, pair by pair; ds2 because "
@@ -85,10 +85,10 @@ class BenchmarkConfig(ConfigModel):
     )
     loads: LoadSet = Field(description="loads by split; evaluation uses one split")
     split: Literal["train", "validation", "test"] = Field(
-        "test", description="which split is run; test is what no policy has seen"
+        "test", description="the split to run; no policy was tuned or trained on test"
     )
     seeds: int | None = Field(
-        None, ge=1, description="how many of the split's seeds are run, the first ones; none: all"
+        None, ge=1, description="seeds of the split to run, the first ones; none: all"
     )
     episode_s: int = Field(
         7200, ge=60, le=7 * 86_400, description="seconds of load per episode; two hours"

@@ -101,8 +101,8 @@ class WarmStartConfig(FromDataset):
         0.5,
         ge=0,
         le=1,
-        description="decisions of a dataset that were less probable are not imitated: "
-        "explorations, where they are rare; what is not known is taken to be meant",
+        description="decisions of a dataset that were less probable are not imitated: rare "
+        "explorations; a decision of unknown probability is imitated",
     )
     epochs: int = Field(
         10, ge=1, le=1000, description="passes over them; the loss is flat after about ten"

@@ -1,8 +1,8 @@
 """The leaderboard: every policy of a scorecard over all its jobs, one row each.
 
 Policies that miss the SLO no more often than the benchmark allows come first, the cheapest on top;
-the others follow, the least late on top. What knows the load, the bound and the best plan, stands
-apart: it takes no part.
+the others follow, the least late on top. The bound and the best plan know the load: they stand
+apart, without a rank.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Standing:
     cost: IntervalEstimate
     slo_s: IntervalEstimate
     rescales: IntervalEstimate | None  # none: the bound is a cost alone
-    saving: IntervalEstimate | None  # none: what could be saved was not computed
+    saving: IntervalEstimate | None  # none: the possible saving was not computed
     by_job: dict[str, tuple[float, float]]  # cost per day, share of the time late
 
 
@@ -131,7 +131,7 @@ def with_everyone(config: BenchmarkConfig, name: str, tuned: Path | None = None)
 
     Args:
         config: The benchmark.
-        name: What it is called.
+        name: The benchmark's name.
         tuned: Folder of policies that `dsp-gym tune` wrote; those that are shipped if None.
 
     Returns:
@@ -154,7 +154,7 @@ def with_everyone(config: BenchmarkConfig, name: str, tuned: Path | None = None)
 
 
 def tuned_on(file: Path, benchmark: str) -> bool:
-    """Whether a file holds a policy; refused if it was tuned on something else.
+    """Whether a file holds a policy tuned on the benchmark; refuses one tuned on another.
 
     Args:
         file: What `dsp-gym tune` wrote: a policy, or an experiment, which does not take part.
@@ -276,10 +276,10 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def render_html(card: Scorecard, name: str) -> str:
-    """The same as one page that needs nothing else.
+    """Renders the same page as HTML.
 
     Returns:
-        The same page as HTML without outside references.
+        HTML without outside references.
     """
     found = standings(card)
     head, rows = _by_job(card, found)

@@ -80,7 +80,7 @@ class _Runs:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Some runs of one policy, and all that playing them takes."""
+    """Some runs of one policy, with everything needed to play them."""
 
     entrant: Entrant
     runs: _Runs
@@ -133,7 +133,8 @@ def evaluate(
         config: The benchmark.
         base_dir: Folder that relative trace paths start from.
         observer: Called after each step made in this process.
-        spread: Plays the runs somewhere else; none: here, all runs of a policy as one batch.
+        spread: Plays the runs in other processes; none: in this one, all runs of a policy as one
+            batch.
 
     Returns:
         The scorecard; the same config gives the same one to the last bit.
@@ -190,7 +191,7 @@ def play(share: Share, observer: OnStep | None = None) -> ShareResult:
 
 def _shares(config: BenchmarkConfig, runs: _Runs) -> list[Share]:
     """One share for each policy."""
-    # Everything that can be wrong about a policy is found before the first one runs.
+    # Errors in any policy are found before the first one runs.
     made = [(entrant, make(entrant.policy)) for entrant in entrants_of(config)]
     for entrant, policy in made:
         build_for(policy, entrant.guardrails)
@@ -213,7 +214,7 @@ def entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
 
 
 def _with_bound(cells: list[ScorecardCell], runs: _Runs, possible: Possible) -> list[ScorecardCell]:
-    """The cells with what there was to save, and the bound as a policy of its own."""
+    """The cells with the possible saving, and the bound as a policy of its own."""
     found = [
         {"bound": float(bound), "peak": float(peak)}
         for bound, peak in zip(possible.bound, possible.peak, strict=True)
@@ -304,7 +305,7 @@ def benchmark_job(name: str, config: BenchmarkConfig) -> JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What happened in each of K intervals to each of J runs, (K, J)."""
+    """The outcomes of K intervals of J runs, (K, J)."""
 
     outcome: dict[str, Floats]
     subtasks: Floats  # decided on, sources left out

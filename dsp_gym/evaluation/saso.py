@@ -14,7 +14,7 @@ __all__ = ["load_changes", "overshoot", "settling_s"]
 
 
 CHANGE = 0.2
-"""Share by which the load must have moved: more than noise, less than what needs no answer."""
+"""Share by which a load must move to count as a change: more than noise."""
 
 
 def load_changes(rates: Floats, threshold: float = CHANGE) -> list[int]:
@@ -59,7 +59,8 @@ def settling_s(changes: list[int], rescales: Floats, slo_s: Floats, interval_s: 
 def overshoot(changes: list[int], rescales: Floats, subtasks: Floats) -> float:
     """Most subtasks a rescale took after a change over those at the end, mean over changes.
 
-    1 is no overshoot. What ran when the load changed does not count: it answered another load.
+    1 is no overshoot. The configuration at the time of the change does not count: it answered
+    another load.
 
     Args:
         changes: Intervals at which the load changed.
@@ -79,7 +80,7 @@ def overshoot(changes: list[int], rescales: Floats, subtasks: Floats) -> float:
 
 
 def _standing(rescales: Floats, subtasks: Floats) -> Floats:
-    """What was last asked for: while a job restarts, policies hold what they still see running."""
+    """The last decision: while a job restarts, policies hold the configuration they still see."""
     asked = np.where(rescales > 0, np.arange(len(rescales)), 0)
     return subtasks[np.maximum.accumulate(asked)]
 

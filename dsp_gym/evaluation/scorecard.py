@@ -1,4 +1,4 @@
-"""The scorecard: every run, and per policy and job what they add up to."""
+"""The scorecard: every run, and the aggregates per policy and job."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Scorecard(ConfigModel):
 
     @classmethod
     def from_json(cls, text: str, file: str = "scorecard") -> Scorecard:
-        """Reads what `to_json` wrote; refuses another version.
+        """Reads a scorecard that `to_json` wrote; refuses another version.
 
         Returns:
             The scorecard.

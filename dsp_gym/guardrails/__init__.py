@@ -1,4 +1,4 @@
-"""Guardrails: what no policy may do, whichever it is."""
+"""Guardrails: limits that hold for the decisions of every policy."""
 
 from __future__ import annotations
 

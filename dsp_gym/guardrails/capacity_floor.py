@@ -1,4 +1,4 @@
-"""Never below what DS2, or Justin, computes for the observed demand."""
+"""No less capacity than DS2, or Justin, computes for the observed demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["CapacityFloor", "CapacityFloorConfig"]
 
 
 class CapacityFloorConfig(ConfigModel):
-    """Whose model is the floor, and what a memory move excuses."""
+    """The policy whose model is the floor, and the moves of memory that lower it."""
 
     kind: Literal["capacity_floor"] = Field("capacity_floor", description="this guardrail")
     policy: str | PolicyConfig = Field(

@@ -51,7 +51,7 @@ ORDER = (
     "freeze",
     "bounds_and_quota",
 )
-"""What narrows the policy's own decision first, then who decides instead, then what nobody may do.
+"""First what narrows the policy's decision, then what lets another policy decide, then hard bounds.
 
 The fallback's decisions are therefore not slowed down by limits meant for the policy, and hard
 bounds hold for all.
@@ -85,7 +85,7 @@ class Chain:
     def explained(
         self, snapshot: MetricsSnapshot, guarded: GuardedDecision
     ) -> tuple[Intervention, ...]:
-        """Put the interventions of a decision into words; asked before it is committed.
+        """Put the interventions of a decision into words; to be called before `commit`.
 
         Returns:
             One for each job and guardrail that changed it.
@@ -143,7 +143,7 @@ class Chain:
     def _interventions(
         self, snapshot: MetricsSnapshot, trips: Bools, explain: bool
     ) -> tuple[Intervention, ...]:
-        """Who changed what, one entry per job and guardrail that changed it; in words if asked."""
+        """One entry per job and guardrail that changed its decision; with a reason if asked."""
         found = []
         for job, position in np.argwhere(trips).tolist():
             guardrail = self.guardrails[position]
@@ -155,7 +155,7 @@ class Chain:
         return tuple(found)
 
     def _replaced_by(self, snapshot: MetricsSnapshot) -> tuple[str | None, ...]:
-        """The policy that decides instead, (J,); the last guardrail of the chain has its way."""
+        """The policy that decides instead, (J,); of several, the last guardrail's."""
         names: list[str | None] = [None] * len(snapshot)
         for guardrail in self.guardrails:
             if isinstance(guardrail, Restriction) and guardrail.replacement is not None:
@@ -192,10 +192,10 @@ def build(
     features: Features | None = None,
     explain: bool = True,
 ) -> Chain:
-    """The chain of a configuration, given as such, by name (`default`, `none`) or by path.
+    """The chain of a configuration, of a shipped name (`default`, `none`) or of a file.
 
     Args:
-        config: what to build.
+        config: the configuration, its name or its path.
         features: computes the features the out-of-distribution check looks at; without it the
             bounds name snapshot metrics.
         explain: whether `allow` says in words what was changed.
@@ -227,7 +227,7 @@ def build(
 
 @runtime_checkable
 class KnowsItsTraining(Protocol):
-    """A policy that can say what its training looked like."""
+    """A policy that keeps the range of every feature it was trained on."""
 
     @property
     def training_box(self) -> Mapping[str, tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""Time between rescales, and no going back and forth."""
+"""Rest between rescales, and a longer rest before a move is reversed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Rests(NamedTuple):
 
 
 class _Moves(NamedTuple):
-    """The memory for compiled code: the configuration seen last, and the move that led to it."""
+    """The memory for compiled code: the last observed configuration, and the move to it."""
 
     seen: Bools  # (J,) False: nothing yet
     parallelism: Ints  # (J, V)

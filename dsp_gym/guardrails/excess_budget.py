@@ -1,4 +1,4 @@
-"""A bound on how much worse than its fallback a policy may do.
+"""A bound on the excess of a policy's cost and lateness over its fallback's.
 
 The fallback runs alongside. What the policy costs above it, and the seconds of outage and lateness
 it causes above it, are counted over a rolling window. Once the budget is spent, or does not
@@ -29,7 +29,7 @@ __all__ = ["ExcessBudget", "ExcessBudgetConfig"]
 
 
 BUCKETS = 24
-"""Parts the rolling window is counted in; what is older than the window leaves by the part."""
+"""Parts of the rolling window; what is older than the window drops out part by part."""
 
 
 class ExcessBudgetConfig(ConfigModel):
@@ -37,7 +37,7 @@ class ExcessBudgetConfig(ConfigModel):
 
     kind: Literal["excess_budget"] = Field("excess_budget", description="this guardrail")
     policy: str | PolicyConfig = Field(
-        "ds2", description="the fallback: what the policy is compared with, and who takes over"
+        "ds2", description="the fallback: the policy to compare with, which also takes over"
     )
     window_s: float = Field(14400.0, gt=0, description="rolling window, s")
     cost_share: float = Field(
@@ -51,7 +51,7 @@ class ExcessBudgetConfig(ConfigModel):
     outage_s: float | None = Field(
         None,
         gt=0,
-        description="what one rescale is counted with, s; none: the last outage seen, before the "
+        description="seconds counted for one rescale; none: the last outage observed, before the "
         "first one the median of the job file",
     )
 
@@ -62,10 +62,10 @@ class _Ledger(NamedTuple):
     window_s: float
     cost_share: float
     outage_share: float
-    rescale_s: float  # what one rescale is counted with; NaN: as seen
+    rescale_s: float  # seconds counted for one rescale; NaN: as observed
     started: Bools  # (J,)
     counted_s: Floats  # (J,) time of the last count
-    credited_s: Floats  # (J,) time the fallback last would have rescaled
+    credited_s: Floats  # (J,) time of the fallback's last rescale, had it decided
     parallelism: Ints  # (J, V) of the fallback
     level: Ints  # (J, V) of the fallback
     part: Ints  # (J, BUCKETS) which part of time is counted there
@@ -92,10 +92,11 @@ class _Spent(NamedTuple):
 
 
 class ExcessBudget(Restriction):
-    """Hands over to the fallback once the policy has cost too much more than it.
+    """Hands over to the fallback once the policy's excess over it has used up the budget.
 
-    The configuration the fallback would run is kept beside: it follows what the fallback decides,
-    and, while the fallback holds the running configuration, stays between that and its need.
+    The guardrail keeps the configuration that the fallback would run: it follows the fallback's
+    decisions and, while the fallback holds the running configuration, stays between that and its
+    need.
     """
 
     name = "excess_budget"
@@ -220,7 +221,7 @@ class ExcessBudget(Restriction):
 
 @njit(cache=True, nogil=True)
 def _money_per_s(t: JobFacts, j: int, p: Ints, level: Ints) -> float:
-    """What a configuration requests in job j, sources left out (`dsp_gym.job.cost`)."""
+    """Money per second of a configuration of job j, sources left out (`dsp_gym.job.cost`)."""
     k = t.row[j]
     cores = mib = 0.0
     for v in range(p.shape[1]):
@@ -262,7 +263,7 @@ def _spent(
         spent.cost[j] = more / budget if budget > 0.0 else (1.0 if more > 0.0 else 0.0)
         rescale = _rescale_s(ledger.rescale_s, outage_seen[j], outages[k, 1])
         allowed = ledger.outage_share * window - rescale
-        # Of what is there beside one whole rescale; none left is spent.
+        # A share of the budget less one whole rescale; a budget below one rescale is spent.
         spent.outage[j] = max(0.0, seconds) / allowed if allowed > 0.0 else 1.0
 
 

@@ -27,15 +27,15 @@ class Demanding(Protocol):
     name: str
 
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
-        """True for the jobs it asks for, (J,).
+        """Name the jobs for which it asks for the fallback.
 
         Returns:
-            Flags by job: True asks for the fallback policy.
+            (J,) flags; True asks for the fallback policy.
         """
 
 
 class FallbackConfig(ConfigModel):
-    """Who decides instead."""
+    """The policy that decides instead."""
 
     kind: Literal["fallback"] = Field("fallback", description="this guardrail")
     policy: str | PolicyConfig = Field(

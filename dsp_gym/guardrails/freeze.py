@@ -19,7 +19,7 @@ __all__ = ["Freeze", "FreezeConfig"]
 
 
 class FreezeConfig(ConfigModel):
-    """When to leave a job alone."""
+    """The backlog above which a job is left alone."""
 
     kind: Literal["freeze"] = Field("freeze", description="this guardrail")
     catching_up_s: float | None = Field(

@@ -104,7 +104,7 @@ class OutOfDistribution(Restriction):
         return f"unlike anything seen in training: {', '.join(names)}"
 
     def _outside(self, snapshot: MetricsSnapshot) -> dict[str, Bools]:
-        """Flags by feature; kept for the tick, as a chain asks several times."""
+        """Flags by feature, kept for the tick: a chain asks more than once."""
         if self._known is None or self._known[0] is not snapshot:
             self._known = snapshot, self._looked(snapshot)
         return self._known[1]

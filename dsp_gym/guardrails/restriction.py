@@ -34,7 +34,7 @@ class Restriction:
 
     @property
     def replacement(self) -> str | None:
-        """Name of the policy it lets decide; None for a guardrail that lets nobody."""
+        """Name of the policy that it lets decide; None where it only restricts."""
         return None
 
     def __init__(self, memory: RowMemory | None = None) -> None:
@@ -52,7 +52,7 @@ class Restriction:
         raise NotImplementedError
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
-        """Say why it stepped in; asked for jobs it changed and before `commit`.
+        """Say why it stepped in; to be called for the jobs it changed, before `commit`.
 
         Returns:
             One sentence or less, with the values it looked at.
@@ -70,7 +70,7 @@ class Restriction:
     def intervention(
         self, snapshot: MetricsSnapshot, job: int, *, explain: bool = True
     ) -> Intervention:
-        """What it changed in one job, asked for jobs it changed and before `commit`.
+        """What it changed in one job; to be called for the jobs it changed, before `commit`.
 
         Returns:
             The job, the guardrail's name, its kind and the reason, empty without `explain`.
@@ -85,7 +85,7 @@ class Restriction:
         return GuardedDecision(parallelism, level, decision, trips[:, None], said)
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        """Most guardrails count nothing."""
+        """Record the decision; most guardrails keep nothing."""
 
     def state(self) -> State:
         return self._memory.state()

@@ -23,7 +23,7 @@ class ShadowPolicy:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = without_words(policy)
-        # Told once: the check of a protocol takes longer than the model.
+        # Checked once: the check of a protocol takes longer than the model.
         self.model = policy if isinstance(policy, CapacityModel) else None
         self._seen: MetricsSnapshot | None = None
         self._decision: ScalingDecision | None = None
@@ -88,8 +88,8 @@ class Shadows:
 
         Args:
             policy: its name, file or configuration.
-            guardrail: who asks, for errors.
-            model: whether it must be able to say what is required.
+            guardrail: name of the guardrail, for errors.
+            model: whether it must have a model of the tasks required.
 
         Returns:
             The shadow, one and the same for equal policies.

@@ -18,7 +18,7 @@ __all__ = ["StaleMetrics", "StaleMetricsConfig"]
 
 
 class StaleMetricsConfig(ConfigModel):
-    """What must be known to decide."""
+    """The metrics that a decision needs."""
 
     kind: Literal["stale_metrics"] = Field("stale_metrics", description="this guardrail")
     min_window_fill: float = Field(

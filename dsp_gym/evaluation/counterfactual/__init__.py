@@ -1,1 +1,1 @@
-"""What a policy would have done to a job, told from a journal and the job's calibrated model."""
+"""A policy's effect on a job, predicted from a journal and the job's calibrated model."""

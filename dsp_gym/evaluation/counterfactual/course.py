@@ -36,7 +36,7 @@ OUTCOMES = (
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What one policy wanted of one job over K slots of V vertices; -1 where it was not asked."""
+    """One policy's decisions on one job over K slots of V vertices; -1 where it was not asked."""
 
     parallelism: Ints  # (K, V) after guardrails
     memory_level: Ints
@@ -61,7 +61,7 @@ class ObservedRun:
     pending: Floats  # (K, V) of sources
     state_mib: Floats  # (K, V)
     outcome: Mapping[str, Floats]  # (K,) each; NaN where it is not known
-    age_s: Floats  # (K,) of the newest sample when the outcome was told: it was counted until then
+    age_s: Floats  # (K,) of the newest sample behind the outcome, whose counts end there
     arrivals: tuple[Floats, ...]  # (K) of (N, 2) each: when how many had arrived; empty: unknown
     savepoints: (
         Floats  # (N, 2) of stops by the actuator: when they were complete, and their seconds
@@ -82,7 +82,7 @@ class ObservedRun:
 
     @property
     def coverage(self) -> float:
-        """Share of the decision slots of that time in which it was decided and seen what came."""
+        """Share of the decision slots of that time with a decision and a known outcome."""
         if not len(self):
             return 0.0
         wanted = max(1.0, round((self.t_s[-1] - self.t_s[0]) / self.interval_s) + 1.0)
@@ -91,7 +91,7 @@ class ObservedRun:
 
     @property
     def tells_latency(self) -> bool:
-        """Whether sinks measured how old records were."""
+        """Whether sinks measured the age of records."""
         return bool(np.isfinite(self.outcome["latency_p95_s"]).any())
 
     def next_up(self) -> Ints:
@@ -107,8 +107,8 @@ class ObservedRun:
     def segments(self, gap_intervals: float = 3.0, least: int = 10) -> list[slice]:
         """Cuts the course into stretches without a gap, each of at least `least` slots.
 
-        A slot whose outcome is unknown ends a stretch: the load of that time is not known. Where
-        the log is looked at, a stretch begins with a backlog that was seen.
+        A slot whose outcome is unknown ends a stretch: the load of that time is not known. In a
+        journal that holds backlogs, a stretch begins with a known one.
 
         Returns:
             Slices over the slots.
@@ -129,11 +129,11 @@ class ObservedRun:
 
 
 def read_course(folder: str | Path, job: str | None = None) -> ObservedRun:
-    """The course of one job from a journal.
+    """Reads the observed run of one job from a journal.
 
     Args:
-        folder: of the journal.
-        job: which one; None: the only one.
+        folder: the journal's folder.
+        job: name of the job; None: the only one.
 
     Returns:
         The observed run as arrays over its decision slots.

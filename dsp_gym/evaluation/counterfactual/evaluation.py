@@ -101,8 +101,8 @@ def evaluate_journal(
 
     Args:
         journal: its folder.
-        config: the run's; None: the one that the journal holds.
-        job: which job; None: the only one.
+        config: the run's configuration; None: the one in the journal.
+        job: name of the job; None: the only one.
         how: how the model predicts.
         progress: called before each prediction.
 
@@ -224,7 +224,7 @@ def _line(
     course: ObservedRun, parts: Sequence[slice], predicted: dict[str, list[Predicted]]
 ) -> Line:
     rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
-    step = max(1, len(rows) // 600)  # as many points as a plot can show
+    step = max(1, len(rows) // 600)  # no more points than a plot can show
     shown = rows[::step]
     seconds = np.maximum(course.outcome["seconds"][shown], 1.0)
     found = {}

@@ -29,8 +29,8 @@ __all__ = ["IncumbentReplay", "Predicted", "arrival_rates", "forward"]
 
 
 WARM_UP_S = 300
-"""The model runs at most so long in the first configuration before what was observed begins: caches
-and windows fill."""
+"""Longest run of the model, s, in the first configuration before the stretch: caches and windows
+fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Predicted:
 
 
 class IncumbentReplay:
-    """The incumbent: decides what was observed running next, if need be after an outage.
+    """The incumbent: decides the configuration observed next, if need be after an outage.
 
     Args:
-        course: what was observed.
-        part: the stretch that is followed.
-        outages_s: by slot, how long the rescale took that was asked for in it.
+        course: the observed run.
+        part: the stretch to follow.
+        outages_s: by slot, duration of the rescale that its decision asked for.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class IncumbentReplay:
 
     @property
     def outage_s(self) -> float | None:
-        """How long the rescale took that the next decision asks for; None: not known."""
+        """Duration of the rescale that the next decision asks for, s; None: not known."""
         return self._outages_s[self._at]
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
@@ -99,17 +99,17 @@ def forward(
 ) -> Predicted:
     """One policy in charge of the model from the first slot of a stretch to its last.
 
-    The policy sees what the model does, not what was observed: after its first different decision
+    The policy sees the model's metrics, not the observed ones: after its first different decision
     the observed job is another one.
 
     Args:
         spec: the job's calibrated model.
-        course: what was observed.
-        part: a stretch without gaps, see `Course.segments`.
-        policy: decides.
-        guardrails: what its decisions pass through.
-        window: over which samples snapshots are averaged, as in the run.
-        seeds: how many times, with other service times, outages and noise each time.
+        course: the observed run.
+        part: a stretch without gaps, see `ObservedRun.segments`.
+        policy: the policy in charge.
+        guardrails: the guardrails around it.
+        window: the samples that a snapshot averages, as in the run.
+        seeds: number of predictions, each with other service times, outages and noise.
 
     Returns:
         Outcomes (K, S) and configurations (K, S, V) of every interval.
@@ -156,7 +156,7 @@ def _started(
 ) -> SimulatedJobs:
     """The model where the stretch begins: as long up as the job was, with the backlog it had."""
     measurement = Measurement(window_s=window.window_s, stabilization_s=window.stabilization_s)
-    if not course.simulated:  # busy times are read from what Flink cumulates, not from its gauges
+    if not course.simulated:  # busy times come from Flink's counters, not from its gauges
         measurement = measurement.model_copy(update={"gauge_s": SAMPLE_S})
     jobs = SimulatedJobs(
         Topology.of([spec], [0] * seeds), SimulationOptions(measurement=measurement)
@@ -171,7 +171,7 @@ def _started(
         memory_level=np.tile(course.memory_level[first, columns], (seeds, 1)),
     )
     pending, age_s = course.pending[first, columns], _age_s(course, first, up_s)
-    _owe(jobs, pending)  # what waits now kept the job as busy before
+    _owe(jobs, pending)  # the backlog kept the job as busy before
     jobs.advance(up_s - age_s)
     _owe(jobs, pending)
     jobs.advance(age_s)
@@ -190,15 +190,15 @@ def _age_s(course: ObservedRun, first: int, up_s: int) -> int:
 
 
 def _columns(course: ObservedRun, spec: JobSpec) -> list[int]:
-    """Where the model's vertices stand in what was observed; both have the same ones."""
+    """Positions of the model's vertices in the observed run; both have the same ones."""
     return [course.vertices.index(vertex.name) for vertex in spec.topological_order()]
 
 
 def arrival_rates(course: ObservedRun, part: slice, before_s: int) -> Floats:
     """Reconstructs the offered load from `before_s` seconds before a stretch to its end.
 
-    Known is how many arrived from sample to sample; where a journal does not tell, from the newest
-    sample at the begin of an interval to the one at its end.
+    Arrivals are known from sample to sample; in an older journal from the newest sample at the
+    begin of an interval to the one at its end.
 
     Returns:
         Records/s of each second.
@@ -235,7 +235,7 @@ def slot_ends_s(course: ObservedRun, part: slice) -> Ints:
 
 
 def _counted(course: ObservedRun, k: int) -> Floats:
-    """When how many records had arrived in one interval, (N, 2)."""
+    """Times and the records that had arrived by then, of one interval, (N, 2)."""
     if len(course.arrivals[k]) > 1:
         return course.arrivals[k]
     seconds, age_s = course.outcome["seconds"][k], course.age_s[k]
@@ -245,7 +245,7 @@ def _counted(course: ObservedRun, k: int) -> Floats:
 
 
 def _owe(jobs: SimulatedJobs, pending: Floats) -> None:
-    """Gives sources the backlog that was observed; unknown is left as the model has it."""
+    """Gives sources the observed backlog; an unknown one stays as the model has it."""
     tables, row = jobs.topology.tables, jobs.topology.row
     for v in np.flatnonzero(tables.kind[row[0]] == SOURCE):
         if np.isfinite(pending[v]):

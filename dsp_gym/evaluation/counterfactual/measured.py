@@ -2,8 +2,8 @@
 
 The simulation says how long a record that arrives now will wait. A sink measures how old the
 records are that reach it now, and its histogram remembers them for a while: after a backlog is
-worked off the job looks late some seconds longer. What is predicted of a real job is what would
-have been measured of it.
+worked off the job looks late some seconds longer. The prediction therefore is of the sinks'
+measurements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["MeasuredJobs"]
 
 
 REMEMBERED_S = 10
-"""How long the histogram of a measuring sink remembers (LatencyHistogram of the Flink jobs)."""
+"""Seconds that the histogram of a measuring sink covers (LatencyHistogram of the Flink jobs)."""
 
 HALF_S = 0.5
 """The simulation ends an outage with the second in which it is over: half a second late."""
@@ -40,7 +40,7 @@ class MeasuredJobs(SelfContained):
     Args:
         jobs: started; all under the same rates.
         ages_s: of the newest sample at the end of each interval; then 0.
-        has_latency: whether sinks tell latencies; otherwise only the log's age is known.
+        has_latency: whether sinks report latencies; otherwise only the log's age is known.
         down_share: which part of its outages the job is down, the rest being its savepoints; None:
             outages are measured without savepoints.
     """
@@ -91,11 +91,11 @@ class MeasuredJobs(SelfContained):
         return self.jobs.status()
 
     def take(self, outage_s: float) -> None:
-        """Let the next rescales take so long."""
+        """Set the duration of the next rescales."""
         self.jobs.topology.tables.outage_s[:] = max(0.0, outage_s - HALF_S)
 
     def _stop(self, stopping: Bools) -> None:
-        """Sources stand still at once; what is in the buffers gets through before the job ends."""
+        """Stops the sources at once; the records in the buffers get through before the job ends."""
         tables, state = self.topology.tables, self.jobs.state
         state.vertex[stopping, :, X.queue] = 0.0
         for j in np.flatnonzero(stopping).tolist():
@@ -132,7 +132,7 @@ class MeasuredJobs(SelfContained):
         )
 
     def _remembered(self, seconds: int) -> list[Outcome]:
-        """Lets the jobs run, and remembers how old the records were that reached the sinks."""
+        """Lets the jobs run, and remembers the ages of the records that reached the sinks."""
         parts = []
         while seconds > 0:
             state = self.jobs.state
@@ -158,7 +158,7 @@ class MeasuredJobs(SelfContained):
         )
 
     def _age_s(self) -> Floats:
-        """How old the records are that reach the sinks now, s, (J,)."""
+        """Age of the records that reach the sinks now, s, (J,)."""
         state = self.jobs.state
         pending = state.vertex[:, self._sources, X.pending].sum(axis=1)
         now_s = int(state.tick[0])
@@ -173,7 +173,7 @@ class MeasuredJobs(SelfContained):
         return np.asarray(age_s + within_s)
 
     def _when(self, count: Floats) -> Floats:
-        """When that many records had arrived, s; before time 0 they came at the first rate."""
+        """Time when that many records had arrived, s; before time 0 at the first rate."""
         before = count / max(self._arrived[1], 1e-9)
         return np.asarray(
             np.where(count < 0, before, np.interp(count, self._arrived, self._seconds))

@@ -1,4 +1,4 @@
-"""How long the rescales of a journal took: better known than what a job file assumes."""
+"""Durations of a journal's rescales, which replace the assumptions of the job file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["down_share", "observed_outages_s", "with_observed_outages"]
 def observed_outages_s(course: ObservedRun, spec: JobSpec) -> dict[int, float]:
     """Measures how long the log was not read in each observed rescale, restore excluded.
 
-    By the slot whose decision asked for it. A job that is stopped with a savepoint reads no more
-    from the moment it is asked to; where the journal tells, the savepoint's time counts, too.
+    A job stopped with a savepoint reads nothing from the request on: where the journal holds the
+    savepoint's time, it counts, too.
 
     Returns:
         Seconds by the slot whose decision asked for it.
@@ -32,7 +32,7 @@ def observed_outages_s(course: ObservedRun, spec: JobSpec) -> dict[int, float]:
 def down_share(course: ObservedRun) -> float | None:
     """Measures which part of the rescales the job was down; the rest is savepoints.
 
-    While it is asked to stop, what is in its buffers still gets through.
+    While the job stops, the records in its buffers still get through.
 
     Returns:
         A share, 0 to 1; None without a savepoint of known duration.
@@ -44,7 +44,7 @@ def down_share(course: ObservedRun) -> float | None:
 
 
 def _rescales(course: ObservedRun) -> Iterator[tuple[int, float, float]]:
-    """The slot in which each was asked for, seconds of its savepoint, and of its outage."""
+    """Of each rescale the slot of its decision, the seconds of its savepoint and of its outage."""
     for before, after in pairwise(np.flatnonzero(course.up).tolist()):
         changed = np.any(course.parallelism[after] != course.parallelism[before]) or np.any(
             course.memory_level[after] != course.memory_level[before]
@@ -59,11 +59,11 @@ def _rescales(course: ObservedRun) -> Iterator[tuple[int, float, float]]:
 def with_observed_outages(spec: JobSpec, course: ObservedRun) -> JobSpec:
     """Replaces the job's outages by the observed ones, if there are any.
 
-    Every policy's rescales are drawn from them: how long this cluster takes to bring the job back
-    is no property of a policy.
+    Every policy's rescales are drawn from them: the time this cluster needs to bring the job back
+    does not depend on the policy.
 
     Returns:
-        The job.
+        A copy of the job; the job itself where no outage was observed.
     """
     outages = list(observed_outages_s(course, spec).values())
     if not outages:

@@ -81,7 +81,7 @@ class AgentObjective:
         trial = config.model_copy(update={"agent": agent, "loads": self._loads})
 
         class Shown(self._training.SeedProgress):  # type: ignore[name-defined, misc]
-            """Passes on how far the learning is."""
+            """Passes on the progress of the learning."""
 
             def update(self, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
                 if stage == "learn":

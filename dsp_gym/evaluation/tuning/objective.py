@@ -1,4 +1,4 @@
-"""What is tuned for: cost under the SLO, or the reward, always on training loads.
+"""The goals of tuning: cost under the SLO, or the reward, always on training loads.
 
 Cost is counted in the smallest configuration that carries the job's reference rate, so that cheap
 and expensive jobs count alike.
@@ -46,7 +46,7 @@ class Score:
 
     @property
     def order(self) -> tuple[float, float]:
-        """What keeps the bound stands before what does not, then the lesser value."""
+        """Sort key: scores within the bound first, then by value."""
         return max(self.excess, 0.0), self.value
 
 
@@ -54,7 +54,7 @@ class Objective(Protocol):
     """Judges parameters."""
 
     def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
-        """How good the parameters are on training loads.
+        """Score parameters on training loads.
 
         Returns:
             The value, the excess over the bound, and the metrics behind both.
@@ -100,9 +100,9 @@ class PolicyObjective:
 
     Args:
         policy: A name or file; what the file sets stays as it is unless it is tuned.
-        name: What the benchmark or experiment is called.
+        name: Name of the benchmark or experiment.
         config: The benchmark or experiment.
-        goal: What counts.
+        goal: `cost` or `reward`.
         seeds: Seeds per load.
         max_slo_share: Of the time, with the goal `cost`; the benchmark's when None.
     """
@@ -186,6 +186,6 @@ class PolicyObjective:
 
 
 def _reference_cost_per_s(benchmark: BenchmarkConfig) -> Floats:
-    """Of each job, as the reward counts it."""
+    """Reference cost of each job, money per second, as the reward counts it."""
     topology = Topology.of([benchmark_job(name, benchmark) for name in benchmark.jobs])
     return reference_cost_per_s(topology.tables, topology.row, benchmark.start_headroom)

@@ -1,6 +1,6 @@
-"""What can be tuned about a policy: a function that picks its parameters, by name.
+"""Search spaces: for each policy a function that picks its parameters.
 
-Search spaces stand beside the policies and are found as they are, through entry points; so a
+Search spaces stand beside the policies and are found like them, through entry points; so a
 policy of another distribution can offer its own.
 """
 

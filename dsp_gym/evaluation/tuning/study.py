@@ -1,4 +1,4 @@
-"""The search itself: Optuna's, kept in SQLite, the same after an interruption as without one."""
+"""The search: Optuna's, stored in SQLite; an interruption does not change its result."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def tune(
     """Searches for parameters.
 
     The parameters as they are come first, and are the answer if nothing better is found. Every
-    trial draws from numbers of its own, so that a search that was interrupted and resumed tries
-    what it would have tried.
+    trial draws from a random stream of its own, so an interrupted and resumed search tries the same
+    parameters.
 
     Args:
         objective: Judges parameters.
@@ -102,7 +102,7 @@ def tune(
 
 
 class _Interrupt:
-    """Ctrl-C: at once while parameters are judged, after that while results are being stored."""
+    """Ctrl-C: stops at once while parameters are judged; results are first stored whole."""
 
     def __init__(self) -> None:
         self.asked, self.judging = False, False
@@ -125,7 +125,7 @@ class _Interrupt:
 
 
 class _Interruptible:
-    """An objective that is left at once, or not begun, when Ctrl-C was pressed."""
+    """An objective that stops at once, or does not begin, after Ctrl-C."""
 
     def __init__(self, objective: Objective, interrupt: _Interrupt) -> None:
         self._objective, self._interrupt = objective, interrupt
