@@ -41,7 +41,7 @@ def java_home() -> JavaHome:
         The folder for JAVA_HOME, with a text on its origin.
 
     Raises:
-        DatasetError: There is none.
+        DatasetError: No Java 17 or newer is installed.
     """
     try:
         java = find_java()

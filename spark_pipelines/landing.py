@@ -68,7 +68,7 @@ def watched(config: Iterable[tuple[str, AnySource]]) -> dict[str, Watched]:
         The sources whose files can arrive one after the other.
 
     Raises:
-        DatasetError: There is none.
+        DatasetError: No source can have files that arrive one after the other.
     """
     found = {name: source for name, source in config if isinstance(source, Watched)}
     if not found:

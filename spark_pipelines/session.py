@@ -78,7 +78,7 @@ def spark_session(
 
     Raises:
         MissingExtraError: PySpark is not installed.
-        DatasetError: There is no Java, or the master cannot be reached.
+        DatasetError: No Java is installed, or the master cannot be reached.
     """
     try:
         from py4j.protocol import Py4JError

@@ -75,7 +75,7 @@ def fact(op: str, given: Document, version: str = "1.15.0") -> Answer:
         The fields of the fact's `expected`.
 
     Raises:
-        SchemaError: There is no such kind of fact.
+        SchemaError: No kind of fact has that name.
     """
     if op not in _RULES:
         raise SchemaError(

@@ -178,7 +178,7 @@ class Platform:
         """Show a decision on the job itself, such as by an event.
 
         Raises:
-            DspGymError: It could not be written.
+            DspGymError: The platform refused the write or was out of reach.
         """
 
     def errors(self) -> Mapping[str, int]:

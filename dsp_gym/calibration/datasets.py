@@ -117,7 +117,7 @@ def measured_dataset(
         The runs, their steady parts, and the times of their rescales.
 
     Raises:
-        DatasetError: It holds no window of the job in which every vertex was measured.
+        DatasetError: The dataset has no window of the job in which every vertex was measured.
     """
     window_s = float(dataset.manifest.config.get("windows", {}).get("window_s", 120))
     latency = _latency(dataset)

@@ -83,7 +83,7 @@ def fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
         The fitted job, each number with its interval, and the runs left out.
 
     Raises:
-        MetricsError: There is nothing to fit to.
+        MetricsError: No measurement is left to fit to.
     """
     if not seen:
         raise MetricsError(

@@ -61,7 +61,7 @@ class Plugins:
 
         Raises:
             ConfigError: No distribution offers one of that name.
-            DspGymError: It cannot be imported; the message names the new place of a moved module.
+            DspGymError: The import fails; the message names the new place of a moved module.
         """
         if name not in self.entries:
             raise ConfigError(

@@ -50,7 +50,7 @@ class Worker:
             The answer of the function.
 
         Raises:
-            LateError: There is none yet, or the call before has not ended.
+            LateError: The function did not return in time, or the call before has not ended.
             BaseException: What the function raised.
         """
         if self._last is not None and not self._last.done.is_set():

@@ -123,8 +123,8 @@ class DatasetManifest(Manifest):
             The manifest of the revision that `CURRENT` names.
 
         Raises:
-            StorageError: There is no dataset, or its manifest cannot be read.
-            SchemaError: It is of a version that this release does not read.
+            StorageError: The folder holds no dataset, or its manifest cannot be read.
+            SchemaError: The dataset is of a version that this release does not read.
         """
         dataset = Path(folder)
         return super().read(dataset / REVISIONS / str(current_revision(dataset)))

@@ -44,8 +44,8 @@ class Dataset:
             The revision that is published now.
 
         Raises:
-            StorageError: There is none.
-            SchemaError: It is of a version that is not read here.
+            StorageError: The folder holds no dataset.
+            SchemaError: The dataset is of a version that this release does not read.
         """
         root = Path(folder)
         revision = root / REVISIONS / str(current_revision(root))
@@ -64,7 +64,7 @@ class Dataset:
         """How its transitions were encoded.
 
         Raises:
-            DatasetError: It holds no transitions.
+            DatasetError: The dataset holds no transitions.
         """
         found = self.manifest.detail.get("encoding")
         if found is None:
@@ -124,7 +124,7 @@ class Dataset:
             N steps, ordered by source, run and step within a job and day.
 
         Raises:
-            DatasetError: There is none.
+            DatasetError: The split holds no transitions.
         """
         arrow, _ = pyarrow("reading a dataset")
         batches = list(self.table("transitions", split, COLUMNS))

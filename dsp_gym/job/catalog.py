@@ -26,6 +26,6 @@ def load_job(name_or_path: str | Path) -> JobSpec:
         The checked job file.
 
     Raises:
-        ConfigError: There is no such job, or its file is wrong.
+        ConfigError: No shipped job has that name, or the job file is wrong.
     """
     return files.load_model(JobSpec, "jobs", name_or_path)

@@ -36,7 +36,7 @@ def make(policy: str | Path | PolicyConfig) -> Policy:
     'ds2-justin'
 
     Raises:
-        ConfigError: There is no such policy, or its parameters are wrong.
+        ConfigError: No policy has that name, or its parameters are wrong.
         PolicyError: The policy cannot be loaded.
     """
     name, config, where = resolve(policy)
@@ -93,7 +93,7 @@ def load_class(name: str) -> Any:
 
     Raises:
         ConfigError: No distribution offers a policy of that name.
-        PolicyError: It cannot be imported.
+        PolicyError: The class cannot be imported.
     """
     return _INSTALLED.load(name)
 

@@ -53,8 +53,8 @@ class Manifest(ConfigModel):
             The manifest as this release writes it.
 
         Raises:
-            StorageError: There is none, or it cannot be read.
-            SchemaError: It is of a version that this release does not read, or misses a field.
+            StorageError: The folder has no manifest, or the manifest cannot be read.
+            SchemaError: Its version is one that this release does not read, or a field is missing.
         """
         file = Path(folder) / MANIFEST
         try:
@@ -108,7 +108,7 @@ class Manifest(ConfigModel):
             The file.
 
         Raises:
-            StorageError: It cannot be written; the old file is as it was.
+            StorageError: The file cannot be written; the old one is unchanged.
         """
         return write_atomic(folder / MANIFEST, self.text())
 

@@ -46,7 +46,7 @@ def pyarrow(purpose: str, extra: str = "spark") -> tuple[ModuleType, ModuleType]
         The modules `pyarrow` and `pyarrow.parquet`.
 
     Raises:
-        MissingExtraError: They are not installed.
+        MissingExtraError: PyArrow is not installed.
     """
     try:
         import pyarrow
@@ -61,7 +61,7 @@ def write_parquet(file: Path, table: pa.Table, row_group_size: int | None = None
     """Writes a table beside its place first, synced, then renames it: no torn file can be met.
 
     Raises:
-        StorageError: It cannot be written; what was there before is as it was.
+        StorageError: The file cannot be written; an earlier one is unchanged.
     """
     _, parquet = pyarrow("writing Parquet")
     temporary: str | None = None

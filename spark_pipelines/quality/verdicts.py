@@ -200,7 +200,7 @@ class Accounting:
             The sums, which add up to all rows.
 
         Raises:
-            DatasetError: It does not add up.
+            DatasetError: The sums do not add up to the number of rows.
         """
         total = cls()
         for row in failed:
@@ -232,7 +232,7 @@ class Accounting:
         """Whether every row is somewhere, and only there.
 
         Raises:
-            DatasetError: It is not; the steps have a fault.
+            DatasetError: A row is counted twice or not at all: a fault of the pipeline.
         """
         lost = sum(self.quarantined.values())
         told = self.kept + self.merged + self.duplicates + self.unused + lost

@@ -34,7 +34,7 @@ def check_columns(
         Rows, first and last time in s.
 
     Raises:
-        DatasetError: It is no Parquet file, is damaged, or lacks a column or has it of another
+        DatasetError: The file is not Parquet, is damaged, or lacks a column or has it of another
             type.
     """
     pa, parquet = pyarrow("reading a source")

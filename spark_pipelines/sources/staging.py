@@ -53,7 +53,7 @@ def clock_of(first_s: float, last_s: float, where: str) -> Clock:
         `unix` or `run`.
 
     Raises:
-        DatasetError: They are in milliseconds, or on two clocks.
+        DatasetError: The times are in milliseconds, or on two clocks.
     """
     if last_s >= 1e11:
         raise DatasetError(

@@ -49,7 +49,7 @@ def reach(config: PlaceConfig) -> Place:
         The cluster, which has answered.
 
     Raises:
-        FlinkError: It does not answer, or is another Flink than this release knows.
+        FlinkError: The cluster does not answer, or runs a Flink that this release does not support.
     """
     cluster = None
     prometheus_url, savepoints = config.prometheus_url, config.savepoints

@@ -117,7 +117,7 @@ class FlinkRest:
             The job.
 
         Raises:
-            FlinkError: There is none, or there are several.
+            FlinkError: No job of that name is running, or several are.
         """
         jobs = [job for job in self.jobs() if job.state not in ENDED]
         named = [job for job in jobs if job.name == name]
@@ -247,7 +247,7 @@ class FlinkRest:
             The state it is in.
 
         Raises:
-            FlinkError: It was in none of them in time.
+            FlinkError: The job reached none of the states in time.
         """
         end = time.monotonic() + timeout_s
         while True:

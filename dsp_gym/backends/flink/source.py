@@ -33,7 +33,7 @@ class RealJob(ABC):
         """Flink's id of the job now.
 
         Raises:
-            FlinkError: There is none, or several.
+            FlinkError: No job of that name is running, or several are.
         """
 
     @property
@@ -68,7 +68,7 @@ class SampleSource(Protocol):
             The samples, each at the time it was taken.
 
         Raises:
-            FlinkError: Nothing is known of that time. No sample at all is an answer, not an error.
+            FlinkError: The source does not cover that time. An empty answer is no error.
         """
 
     def poll(self) -> None:

@@ -62,7 +62,7 @@ class Submission:
         """The `flink` section of the job file.
 
         Raises:
-            ConfigError: It has none.
+            ConfigError: The job file has no `flink` section.
         """
         if self.spec.flink is None:
             raise ConfigError(
@@ -102,7 +102,7 @@ class Submission:
             The job's id.
 
         Raises:
-            FlinkError: It does not come up; what was submitted has been cancelled.
+            FlinkError: The job does not come up; its submission has been cancelled.
         """
         program = self.program
         arguments = self.program_arguments(configuration)

@@ -122,7 +122,7 @@ class KubernetesApi:
             The client, with the token file or certificate of the context.
 
         Raises:
-            KubernetesError: There is no such file or context.
+            KubernetesError: The file or the context does not exist.
             MissingExtraError: The client is not installed.
         """
         try:

@@ -76,7 +76,7 @@ class KubernetesJob(RealJob):
         """The resource as the API server told it last.
 
         Raises:
-            FlinkError: There is none, or the server has been silent for too long.
+            FlinkError: The resource does not exist, or the server has been silent for too long.
         """
         known = self._watcher.resources()
         age_s = self._watcher.age_s()

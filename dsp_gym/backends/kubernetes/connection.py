@@ -113,7 +113,7 @@ def check_read_only(api: KubernetesApi, namespace: str) -> None:
     """Refuse an account that could write.
 
     Raises:
-        KubernetesError: It could, or the server does not say.
+        KubernetesError: The account could write, or the server does not say.
     """
     allowed = prove_read_only(api, namespace)
     if allowed:

@@ -45,7 +45,7 @@ def kubernetes_place(where: str | Path | Mapping[str, object] | None) -> Kuberne
         The checked settings: namespace, resource and address of Prometheus among them.
 
     Raises:
-        ConfigError: It is no mapping, or names nothing.
+        ConfigError: `where` is no mapping, or a key is missing.
     """
     if not isinstance(where, Mapping):
         raise ConfigError(

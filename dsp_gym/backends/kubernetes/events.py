@@ -107,7 +107,7 @@ class ScalingReports:
             True where an event was written.
 
         Raises:
-            KubernetesError: It could not be written; it is tried again at the next call.
+            KubernetesError: The server did not take the event; the next call tries again.
         """
         changes = [change for change in changes if change.recommended != change.parallelism]
         if not changes:

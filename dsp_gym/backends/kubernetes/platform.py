@@ -36,7 +36,7 @@ class Followed:
             The resource as last heard of.
 
         Raises:
-            KubernetesError: There is none of that name.
+            KubernetesError: No watched resource has that name.
         """
         known = self.watcher.resources()
         if name not in known:
@@ -131,7 +131,7 @@ class ResourcePlatform(Platform):
         The same change is written once in half an hour.
 
         Raises:
-            KubernetesError: It could not be written.
+            KubernetesError: The server did not take the event.
             FlinkError: Flink's ids of the vertices cannot be had.
         """
         resource = self.resource

@@ -28,7 +28,7 @@ def rehearse(
         arguments: the job's own, where they would change, too.
 
     Raises:
-        KubernetesError: It would not, or does not answer.
+        KubernetesError: The server would refuse the write, or does not answer.
     """
     kind, where = resource.kind, (resource.namespace, resource.name)
     for _ in range(_ATTEMPTS):

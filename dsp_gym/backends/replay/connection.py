@@ -22,7 +22,7 @@ def complete_runs(folder: str | Path) -> tuple[Run, ...]:
         Its complete runs, in order.
 
     Raises:
-        ConfigError: It has none.
+        ConfigError: The recording has no complete run.
     """
     runs = Recording.open(folder).complete_runs()
     if not runs:
@@ -57,7 +57,7 @@ def connect(
         The backend, at the beginning of the first run; it has no actuator.
 
     Raises:
-        ConfigError: There is no such run, or the recording is that of another job.
+        ConfigError: The recording has no such run, or is one of another job.
     """
     recording = Recording.open(folder)
     runs = (recording.run(run),) if run is not None else complete_runs(folder)

@@ -35,7 +35,7 @@ def replay_place(where: str | Path | Mapping[str, object] | None) -> ReplayPlace
         The checked settings.
 
     Raises:
-        ConfigError: It names none.
+        ConfigError: `where` is None.
     """
     if where is None:
         raise ConfigError(

@@ -83,7 +83,7 @@ class Boards:
             The status board of the job.
 
         Raises:
-            ConfigError: There is none of that name, or several and none is named.
+            ConfigError: No job has that name, or there are several jobs and none is named.
         """
         known = self.all()
         if name is None and len(known) == 1:

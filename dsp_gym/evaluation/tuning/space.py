@@ -69,7 +69,7 @@ def search_space(policy: str) -> SearchSpace:
 
     Raises:
         ConfigError: None is offered for it.
-        PolicyError: It cannot be loaded.
+        PolicyError: The search space cannot be loaded.
     """
     if policy not in _OFFERED:
         raise ConfigError(

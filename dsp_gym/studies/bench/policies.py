@@ -55,7 +55,7 @@ def rule_policies(names: Iterable[str] = ()) -> list[str]:
         Names.
 
     Raises:
-        ConfigError: One of the names is not an installed policy.
+        ConfigError: A name is not that of an installed policy.
     """
     installed = available()
     for name in names:

@@ -87,7 +87,7 @@ def reproduce(name: str | None = None, data: Path | None = None) -> list[Check]:
         The checks, in the order of the studies.
 
     Raises:
-        ConfigError: There is no such study.
+        ConfigError: No study has that name.
     """
     if name is not None and name not in STUDIES:
         raise ConfigError(f"there is no study '{name}'", remedy=did_you_mean(name, STUDIES))

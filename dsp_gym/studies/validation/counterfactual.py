@@ -95,7 +95,7 @@ def calibrated(job: str, reports: Path) -> JobSpec:
         A copy of the job file's job with the fitted values in it.
 
     Raises:
-        ConfigError: There is no report of the job.
+        ConfigError: The folder has no report of the job.
     """
     file = reports / f"calibrate-{job}.json"
     if not file.exists():
@@ -245,7 +245,7 @@ def newest(folder: Path) -> Path:
         The folder that holds both journals, `ds2` and `justin`.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The folder holds no pair of journals.
     """
     pairs = sorted(one.parent for one in folder.glob("*/ds2") if (one.parent / "justin").is_dir())
     if not pairs:

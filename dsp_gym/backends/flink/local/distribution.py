@@ -90,7 +90,7 @@ def find_libraries() -> FlinkLibraries:
         Their folders and class path.
 
     Raises:
-        MissingExtraError: They are not installed.
+        MissingExtraError: Flink's libraries are not installed.
         FlinkError: Something else took the name, or parts are missing.
     """
     spec = importlib.util.find_spec("pyflink")
@@ -118,7 +118,7 @@ def find_java() -> Java:
         The command and its major version.
 
     Raises:
-        FlinkError: There is none, it does not run, or it is too old.
+        FlinkError: No Java is found, or it does not run, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     named = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -168,7 +168,7 @@ def find_prometheus() -> Path:
         Path of the program.
 
     Raises:
-        FlinkError: There is none.
+        FlinkError: No `prometheus` is on the PATH.
     """
     found = shutil.which("prometheus")
     if found is None:

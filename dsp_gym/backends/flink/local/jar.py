@@ -19,7 +19,7 @@ def jobs_jar() -> Path:
         Its path.
 
     Raises:
-        FlinkError: It has not been built: a checkout before `make flink-jobs`, or a wheel of one.
+        FlinkError: The jar was not built: a checkout before `make flink-jobs`, or a wheel of one.
     """
     if not JAR.is_file():
         raise FlinkError(
