@@ -138,7 +138,7 @@ DECISIONS = _table(
     terminated=_BOOL,
     truncated=_BOOL,
 )
-"""One decision, and what came of it in the interval after it."""
+"""One decision, and the outcome of the interval after it."""
 
 TRANSITIONS = _table(
     **_IDENTITY,

@@ -55,7 +55,7 @@ class ControlLoop:
         """Decide once and let the jobs run for one interval.
 
         Returns:
-            Snapshot, decision, guarded decision and what came of it.
+            Snapshot, decision, guarded decision and its outcome.
         """
         snapshot = self.jobs.collector.snapshot()
         guarded = take_turn(snapshot, self.policy.decide, self.guardrails)

@@ -34,7 +34,7 @@ GAP_INTERVALS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One decision of a live run and what came of it."""
+    """One decision of a live run and its outcome."""
 
     number: int  # from 1
     t_s: float  # Unix seconds

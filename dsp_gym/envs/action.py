@@ -27,10 +27,10 @@ MEMORY_NAMES = ("keep", "-1", "+1")
 def targets(
     snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates | None = None
 ) -> tuple[Ints, Ints]:
-    """What every move leads to.
+    """Compute the configuration after every move.
 
     Args:
-        snapshot: what was seen.
+        snapshot: the snapshot decided on.
         ds2_utilization: target utilization of the move "what DS2 says".
         rates: DS2's rates of this snapshot, where they are at hand.
 

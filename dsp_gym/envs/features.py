@@ -543,7 +543,7 @@ def encode_rows(
     job_at: int,
     out: Floats32,
 ) -> None:
-    """Write the features of some jobs of a snapshot, and remember what was seen.
+    """Write the features of some jobs of a snapshot, and update the encoder's memory.
 
     Args:
         rows: jobs to encode, indices into J.

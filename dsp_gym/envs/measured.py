@@ -85,7 +85,7 @@ class MeasuredEnv(EnvCore):
         """Take a decision, and append it to the journal if there is one.
 
         Returns:
-            Observation, reward and what came of the decision, each (1,) or (1, ...).
+            Observation, reward and outcome of the decision, each (1,) or (1, ...).
         """
         seen = self.snapshot.job(0)
         step = super().enact(decision)

@@ -78,7 +78,7 @@ def random_dag(seed: int, name: str | None = None) -> Document:
     ]
     unread = list(names)
     for number in range(1, operators + 1):
-        # The oldest stream nobody reads is read next; a second input makes a join or a union.
+        # The oldest unread stream is read next; a second input makes a join or a union.
         inputs = [unread.pop(0)]
         others = [other for other in names if other not in inputs]
         if others and (len(unread) > 1 or draw.real(0, 1) < 0.3):

@@ -45,7 +45,7 @@ class Intervention:
 
     job: int  # row of the batch
     guardrail: str
-    reason: str  # for people; "" where nobody reads it, as in a large batch
+    reason: str  # for people; "" where no words are asked for, as in a large batch
     kind: InterventionKind = "limited"
     by: str | None = None  # the policy whose decision stands, where kind is "replaced"
 

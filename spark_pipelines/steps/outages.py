@@ -126,7 +126,7 @@ def _configuration(body: Body) -> Configuration:
 
 
 def _last_sample(seen: Timeline, up_s: float, sample_s: float) -> float:
-    """When a job went down that nobody said had: with its last sample before it was up again."""
+    """Begin of an outage without an event: the last sample before the job was up again."""
     earlier = seen.last_s[seen.last_s <= up_s]
     return float(earlier[-1]) if len(earlier) else up_s - sample_s
 

@@ -208,7 +208,7 @@ class OverrideWriter:
         )
 
     def _check(self, seen: FlinkResource, now: FlinkResource, *, back: bool) -> None:
-        """Refuse to write to anything but what was seen."""
+        """Refuse to write to a resource other than the observed one."""
         reason = now.reason_not_to_write() if back else now.reason_not_to_act()
         if now.uid != seen.uid:
             reason = "it was deleted and made anew"

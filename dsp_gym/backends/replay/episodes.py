@@ -24,7 +24,7 @@ class ReplayPlace(ConfigModel):
 
     recording: Path = Field(description="folder of the recording")
     journal: Path | None = Field(
-        None, description="folder of a journal of what was seen and decided; none: it is not kept"
+        None, description="folder of a journal of snapshots and decisions; none: no journal"
     )
 
 

@@ -1,4 +1,4 @@
-"""A recorded run as a backend: it shows what was seen, and cannot be changed."""
+"""A recorded run as a backend: it shows the recorded snapshots and cannot be changed."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ class Exporter:
             yield self._family(
                 common,
                 f"current_{what}",
-                "What runs",
+                "The running configuration",
                 ["vertex"],
                 [((name,), int(values[0, v])) for v, name in names],
             )

@@ -25,7 +25,7 @@ class RolloutConfig(ConfigModel):
     jobs: tuple[str, ...] = Field(min_length=1, description="shipped jobs, or paths of job files")
     loads: LoadSet = Field(description="loads by split; rollouts use one split")
     split: Literal["train", "validation", "test"] = Field(
-        "train", description="which split is run; train, because rollouts are learned from"
+        "train", description="the split to run; train, because agents learn from rollouts"
     )
     seeds: int | None = Field(
         None, ge=1, description="how many of the split's seeds are run, the first ones; none: all"

@@ -3,7 +3,7 @@
     manifest.json               schema, configuration, versions, policies, job files, cells
     cells/JOB_LOAD_SEED_POLICY.parquet
 
-A row is one decision, what was seen before it and what came of it in the interval after it. One
+A row is one decision, the snapshot before it and the outcome of the interval after it. One
 more row ends an episode: the last snapshot, with every column of a decision null. Arrays per vertex
 are in the job's topological order. The same episode gives the same bytes.
 """

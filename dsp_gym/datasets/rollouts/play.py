@@ -41,7 +41,7 @@ def play(batch: Batch, ticked: Ticked | None = None) -> list[Episode]:
     policy = make(batch.player.policy)
     env.guardrails = chain = build_for(policy, batch.player.guardrails)
     if chain is not None:
-        chain.explain = False  # nobody reads it here
+        chain.explain = False  # no reader here
     without_words(policy)
     if isinstance(policy, Foreseeing):
         policy.foresee(env.topology, Foresight(drawn.rates, batch.env.interval_s))

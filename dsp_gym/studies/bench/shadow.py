@@ -203,7 +203,7 @@ def _is_ready(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1) as answer:
             return bool(answer.status == 200)
-    except OSError:  # nobody listens yet, or 503
+    except OSError:  # not listening yet, or 503
         return False
 
 

@@ -278,7 +278,7 @@ class _Watched:
             self._check()
 
     def samples(self) -> Samples:
-        """What was seen since it ran, on the recording's clock."""
+        """The samples since it ran, on the recording's clock."""
         recorder = self._recorder
         assert self.t_running_s is not None  # set when it ran
         found = self.source.samples(self.t_running_s + recorder.zero_s, recorder.clock())

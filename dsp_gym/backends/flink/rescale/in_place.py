@@ -37,7 +37,7 @@ def lower_bound(requirements: Requirements, vertex_id: str, parallelism: int) ->
 
 
 class InPlaceActuator(OneJobActuator):
-    """Rescales through one endpoint of the job; what ran before is put back on failure."""
+    """Rescales through one endpoint of the job; a failure restores the former configuration."""
 
     door = "PUT /jobs/:jobid/resource-requirements"
     """The endpoint, for people."""

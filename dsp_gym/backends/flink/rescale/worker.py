@@ -114,7 +114,7 @@ class JobActuator(ABC):
         with self._lock:
             if self._under_way is not None:
                 if wanted in (self._under_way, self._known):
-                    return  # it is coming, or the decision holds on to what ran
+                    return  # on its way, or the decision holds the running one
                 reason = "another request is under way"
             elif self._closing.is_set():
                 reason = "the actuator is closed"
