@@ -346,7 +346,11 @@ def test_the_control_loop_and_the_environment_agree_step_by_step(guardrails):
             np.testing.assert_array_equal(
                 getattr(here.outcome, name), getattr(there.outcome, name), err_msg=name
             )
-    assert here.outcome.cost.min() > 0
+    core_hour = np.array([specs[k].prices.core_hour for k in row])
+    gib_hour = np.array([specs[k].prices.gib_hour for k in row])
+    hours, gib_hours = here.outcome.core_s / 3600, here.outcome.mib_s / 1024 / 3600
+    np.testing.assert_allclose(here.outcome.cost, core_hour * hours + gib_hour * gib_hours)
+    assert here.outcome.core_s.min() >= 60  # a core at least, in every second
 
 
 def sized_start(batch: AutoscaleBatch, seeds, rates) -> np.ndarray:

@@ -92,11 +92,11 @@ def test_an_added_feature_and_reward_term_are_found_everywhere(tmp_path):
     expected = vertices * (FV + 1) + FJ + 1 + vertices + vertices**2
     assert told["size"] == [expected] * 3
     assert told["lookups"][0] == pytest.approx(told["lookups"][1])
-    assert max(told["lookups"][0]) > 0
+    assert max(told["lookups"][0]) > 6  # 34,000 records/s for minutes: more than a million
     assert told["heap"][0] == pytest.approx(told["heap"][1])
     names = [*TERMS, "down"]
     assert told["terms"] == [names, sorted(names), names]
     assert told["down"][0] == pytest.approx(told["down"][1])
-    assert told["down"][0] > 0
+    assert 56 / 60 <= told["down"][0] <= 1  # the job file's redeploy takes 56 s or more
     assert told["reward"][0] == pytest.approx(told["reward"][1])
     assert told["documented"] == [True, True]

@@ -122,7 +122,7 @@ def test_prometheus_and_rest_show_the_same_job(seen):
         assert 0 <= taken.vertex("session", "cache_hit_rate") <= 1
         assert 0 < taken.vertex("session", "state_read_latency_ms") < 100
         assert 0 < taken.get("latency_p95_s") < 10
-        assert taken.get("tm_heap_used_mib") > 0
+        assert 1 < taken.get("tm_heap_used_mib") <= taken.get("tm_heap_max_mib")
         for vertex in taken.vertices:
             shares = [
                 taken.vertex(vertex, f"{s}_ms_per_s") for s in ("busy", "backpressured", "idle")
@@ -153,7 +153,8 @@ def test_every_metric_of_the_table_is_found(seen, source):
 
 
 def test_without_prometheus_nothing_old_is_shown_and_it_is_seen_again_when_back(seen):
-    assert looked(seen.by_prometheus).get("window_fill") > 0
+    seen.wait_until(lambda: looked(seen.by_prometheus).get("window_fill") == 1)
+    seen.wait_until(lambda: looked(seen.by_rest).get("window_fill") == 1)
     seen.cluster.stop_prometheus()
     try:
         began = time.monotonic()
@@ -163,7 +164,7 @@ def test_without_prometheus_nothing_old_is_shown_and_it_is_seen_again_when_back(
         assert is_empty(down)
         assert down.vertex("session", "records_in_total") is None
         assert "Prometheus did not answer" in seen.by_prometheus.trouble
-        assert looked(seen.by_rest).get("window_fill") > 0
+        assert looked(seen.by_rest).get("window_fill") >= 0.5  # polled a few seconds ago
     finally:
         seen.cluster.start_prometheus()
     seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)))

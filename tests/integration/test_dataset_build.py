@@ -209,7 +209,9 @@ def test_the_command_line_builds_shows_and_checks(spark, tmp_path, monkeypatch):
     assert built.exit_code == 0, built.output
     told = json.loads(built.stdout)
     assert told["published"]
-    assert told["rows"]["windows"] > 0
+    windows = rows_of(tmp_path / "runs" / "datasets" / "mine", "windows", "vertex")
+    assert told["rows"] == {"windows": len(windows)}
+    assert {row["vertex"] for row in windows} == set(line_names())
     assert told["mlflow_run"]
     assert (tmp_path / "mine.db").exists()
     assert "windows" in shell("inspect", "runs/datasets/mine").output

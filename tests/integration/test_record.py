@@ -103,7 +103,7 @@ def test_stopped_by_ctrl_c_the_same_command_goes_on_with_what_is_missing(tmp_pat
             "submitted", "running", "savepoint", "stopped",
         ]  # fmt: skip
         written = run.events[2].body
-        assert written["bytes"] > 0
+        assert 0 < written["bytes"] < 100_000  # the source's place alone: the map has no state
         assert 0 < written["seconds"] < 60
         outcome = ReplayJobs(run).advance(600)
         assert outcome.processed[0] > 100 * 20

@@ -106,8 +106,9 @@ def test_ds2_scales_the_job_and_no_record_is_lost(cluster, submit, config, tmp_p
     decisions = [e for e in entries if e.kind == "decision"]
     assert len(decisions) == run.turns == steps.count("decided")
     outcomes = [e.body for e in entries if e.kind == "outcome"]
-    assert sum(outcome["rescales"] for outcome in outcomes) >= 1
-    assert sum(outcome["down_s"] for outcome in outcomes) > 0
+    rescales = sum(outcome["rescales"] for outcome in outcomes)
+    assert 1 <= rescales <= steps.count("asked")
+    assert 0 < sum(outcome["down_s"] for outcome in outcomes) < 60 * rescales
     assert not [e.body for e in entries if e.kind == "error"]
 
 

@@ -91,7 +91,10 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(tmp_p
     counted = sum(n for (name, _), n in board.counts.failures.items() if name == "troubled")
     assert counted == troubled.failures
     assert sum(board.counts.decisions.values()) > 0.8 * 4 * SLOTS
-    assert sum(board.counts.api_errors.values()) > 0
+    errors = board.counts.api_errors
+    assert errors["prometheus", "Unreachable"] == jobs.met["prometheus is down"]
+    assert errors["prometheus", "Timeout"] >= jobs.met["prometheus is slow"]
+    assert errors["flink", "Unreachable"] == jobs.met["the api server is down"]
     # The first two hours load what is loaded once.
     assert memory_mib[-1] - memory_mib[1] < 20, memory_mib
     size_mib = sum(f.stat().st_size for f in tmp_path.glob("*.jsonl")) / 2**20

@@ -104,7 +104,10 @@ def test_a_process_that_is_gone_is_said_and_the_page_asks_on(browser, tmp_path):
         session.server.close()
         browser.wait_for("body[data-connected=false]")
         assert "does not answer" in browser.run("document.getElementById('notice').textContent")
-        assert browser.run("document.querySelectorAll('#vertices tbody tr').length") > 0
+        rows = [policy for v in session.board.document()["vertices"] for policy in v["policies"]]
+        assert {"ds2", "incumbent"} <= set(rows)
+        left = browser.run("document.querySelectorAll('#vertices tbody tr').length")
+        assert left == len(rows)
 
 
 def test_of_several_jobs_one_is_shown_and_the_others_are_a_click_away(browser, tmp_path):

@@ -9,11 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from baselines.streambed.models import Surface
+from baselines.streambed.optimizer import profile_mib
 from baselines.streambed.plan import CapacityModel, PlannerConfig, learn, profile_plan
 from baselines.streambed.policy import Streambed, StreambedConfig
 from baselines.streambed.simulated import SimulatedTestbed
 from dsp_gym.cli import app
 from dsp_gym.errors import ConfigError
+from dsp_gym.job.catalog import load_job
 from dsp_gym.job.cost import requested
 from dsp_gym.job.placement import place
 from dsp_gym.policies.planner import Planner, PlanRequest
@@ -158,7 +160,9 @@ def test_the_command_prints_the_plan_as_json(tmp_path):
     # 1.1 * 5e6/s at 1.6e6/s per task, the sink beside them.
     assert printed["parallelism"] == {"source": 64, "filter_map": 4, "sink": 1}
     assert printed["slots"] == 5
-    assert printed["cost_per_hour"] > 0
+    prices = load_job("streambed-q1").prices
+    slot = prices.core_hour + profile_mib(load_job("streambed-q1"), 2) / 1024 * prices.gib_hour
+    assert printed["cost_per_hour"] == pytest.approx(5 * slot)
     text = run("streambed-q1", "--rate", "5e6", "--policy", str(quick), "--memory", "2").output
     assert "5 slots of level 2" in text
 

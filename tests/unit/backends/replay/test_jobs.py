@@ -135,4 +135,10 @@ def test_a_run_that_never_ran_is_refused():
 
 def test_a_recording_of_noise_is_a_recording_too(tmp_path):
     SimulatedRecording(tmp_path / "r", SPEC, SimulationOptions()).add("a", START, LOAD, 30)
-    assert len(Recording.open(tmp_path / "r").run("a").samples()) > 0
+    samples = Recording.open(tmp_path / "r").run("a").samples()
+    times, subtasks, values = samples.grid("map", "records_in_total")
+    assert times.tolist() == [5, 10, 15, 20, 25, 30]
+    assert subtasks.tolist() == [0]
+    assert values[:, 0].tolist() == [1000.0 * t for t in times]  # counters are not noisy
+    busy = samples.grid("map", "busy_ms_total")[2]
+    assert np.isfinite(busy).all()
