@@ -99,7 +99,7 @@ def test_mst_as_a_table_names_the_limit():
         (("--parallelism", "state"), "VERTEX=NUMBER"),
         (("--parallelism", "state=2,state=3"), "twice"),
         (("--parallelism", "stat=2"), "Did you mean 'state'"),
-        (("--slots", "4", "--level", "state=1"), "places the job by itself"),
+        (("--slots", "4", "--level", "state=1"), "chooses the configuration itself"),
         (("--slots", "1"), "at least 2 slots"),
     ],
 )

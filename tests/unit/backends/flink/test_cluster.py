@@ -139,7 +139,7 @@ def test_stale_pid_files_are_dead_parts_and_nobody_is_killed_for_them(tmp_path: 
     assert [part.state for part in cluster.status().parts] == ["dead"] * 3
     result = CliRunner().invoke(app, ["flink", "status", "--home", str(tmp_path)])
     assert result.exit_code == 1
-    assert "Start what is dead" in result.stderr
+    assert "Start the dead parts" in result.stderr
     assert cluster.down() == ()
     assert nothing_is_left(tmp_path)
 
