@@ -119,7 +119,7 @@ def test_a_recording_shows_windows_and_the_decisions_nobody_wrote(spark, tmp_pat
     source = {"kind": "recordings", "folder": str(recording(tmp_path / "recording", 300, 2))}
     built = build(config(source, splits={"by": "time", "validation_from": 300}), tmp_path / "out")
     rows = built.manifest.accounting
-    assert rows["windows:at_split"] > 0
+    assert rows["windows:at_split"] == 2 * 3  # those of 360 and 420 s, of each vertex
     windows = rows_of(tmp_path / "out", "windows", "run", "t_s", "split", "parallelism", "vertex")
     reach_s = 125.0  # a simulated metrics window, and the time it is late by
     for row in windows:
