@@ -45,7 +45,7 @@ class NetworkShape(NetworkConfig):
         """The same network over a batch with another number of columns.
 
         Returns:
-            The shape with so many columns; the weights stay the same.
+            The shape with that number of columns; the weights stay the same.
         """
         return self.model_copy(update={"vertices": vertices})
 

@@ -86,7 +86,7 @@ def demonstrated(
 ) -> Demonstrations:
     """Picks the decisions to imitate: those their policy meant, explorations left out.
 
-    A decision whose propensity is not known is taken to be meant.
+    A decision of unknown propensity is imitated.
 
     Returns:
         The demonstrations, and what they earn.

@@ -51,7 +51,7 @@ def learning_curve(
         seed: Of the agent.
         folder: Where the curve and the checkpoints are kept.
         until: Own steps; the curve ends with the first evaluation there or after.
-        told: Told how far it is.
+        told: Called with the progress.
 
     Returns:
         The mean return on the validation loads by own steps.

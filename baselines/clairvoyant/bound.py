@@ -58,6 +58,9 @@ def taut_string(low: Floats, high: Floats) -> Floats:
     """Increments of the shortest path from 0 to low[-1] that stays between the two curves.
 
     t is a second; `below` and `above` are the slopes from the last knot to the two curves.
+
+    Returns:
+        Increments by second, each 0 or more, of the shape of `low`.
     """
     size = low.shape[0]
     rates = np.zeros(size)

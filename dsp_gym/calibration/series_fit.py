@@ -61,7 +61,7 @@ class SeriesFit:
     warnings: tuple[str, ...]
 
     def capacity_at(self, slots: Floats | float) -> Floats:
-        """Warm capacity with so many slots, records/s.
+        """Warm capacity of a number of slots, records/s.
 
         Returns:
             Records/s, of the shape of `slots`.

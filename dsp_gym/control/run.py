@@ -29,7 +29,7 @@ from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 __all__ = ["Hooks", "LiveRun", "Notes", "Turn", "outcome_to_json"]
 
 GAP_INTERVALS = 3.0
-"""A decision later than so many intervals after the last is one after a gap."""
+"""Intervals since the last decision above which a decision follows a gap."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class Share:
         return len(self.runs)
 
     def split(self, size: int) -> list[Share]:
-        """Shares of at most so many runs, in order.
+        """Cut into shares of at most `size` runs, in order.
 
         Returns:
             Shares that together hold every run once; the last may be smaller.

@@ -27,7 +27,7 @@ __all__ = ["Placement", "needed_parallelism", "place", "slots_of", "with_slot_me
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The configuration that carries the most on so many slots."""
+    """The configuration that carries the most on a number of slots."""
 
     slots: int  # in use, sources left out
     result: MstResult

@@ -191,7 +191,7 @@ class KubernetesApi:
         timeout_s: int = 30,
         name: str | None = None,
     ) -> Watch:
-        """Watch for changes after a version, for so many seconds.
+        """Watch for changes after a version, for a number of seconds.
 
         Returns:
             The changes, as they come.

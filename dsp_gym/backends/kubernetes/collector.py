@@ -44,7 +44,7 @@ class KubernetesJob(RealJob):
         name: of the resource.
         spec: its job file.
         rest: Flink's REST interface; None: the running tasks are counted by their metrics alone.
-        stale_s: what the API server said so long ago is no longer believed, s.
+        stale_s: age above which an answer of the API server no longer counts, s.
         clock: Unix seconds.
     """
 

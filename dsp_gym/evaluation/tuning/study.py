@@ -48,7 +48,7 @@ class SearchProgress(Protocol):
     """Hears the progress of a search."""
 
     def step(self, trial: int, taken: int, steps: int) -> None:
-        """A trial has taken so many steps."""
+        """Report the steps that a trial has taken."""
 
     def done(self, trial: int, score: Score, best: BestTrial) -> None:
         """A trial is done; `best` counts it."""

@@ -26,7 +26,7 @@ __all__ = ["ReplayedOutage", "Replayed", "age_s", "merge_outages", "replay"]
 
 @dataclass(frozen=True, slots=True)
 class ReplayedOutage:
-    """The job is down and comes back with so many slots."""
+    """The job is down and comes back with that number of slots."""
 
     t_s: int
     outage_s: int

@@ -261,7 +261,11 @@ class LocalCluster:
         return cls(home, state)
 
     def any_alive(self) -> bool:
-        """Whether a process of any part still runs."""
+        """Whether a process of any part still runs.
+
+        Returns:
+            True where at least one recorded process is alive.
+        """
         return any(self._process(part) is not None for part in self.parts)
 
     def _process(self, part: str) -> Process | None:
