@@ -23,7 +23,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 __all__ = [
     "ConfigError",
@@ -41,6 +41,15 @@ __all__ = [
     "StorageError",
     "did_you_mean",
 ]
+
+
+class _Where(TypedDict, total=False):
+    """Where an error was found, and what to do: the keyword arguments of `DspGymError`."""
+
+    file: str | Path | None
+    key: str | None
+    value: object
+    remedy: str | None
 
 
 class DspGymError(Exception):
@@ -137,7 +146,12 @@ class KubernetesError(DspGymError):
     """
 
     def __init__(
-        self, message: str, *, reason: str = "Other", may_have_acted: bool = False, **where: Any
+        self,
+        message: str,
+        *,
+        reason: str = "Other",
+        may_have_acted: bool = False,
+        **where: Unpack[_Where],
     ) -> None:
         super().__init__(message, **where)
         self.reason = reason
@@ -167,7 +181,7 @@ class MissingExtraError(DspGymError):
         self.extra = extra
         self.purpose = purpose
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.extra, self.purpose)
 
 

@@ -34,7 +34,7 @@ def check(
         list[str], typer.Argument(metavar="FILE...", help="Files, or names of shipped ones.")
     ],
     kind: Annotated[
-        str | None, typer.Option(help="Their kind; told from the folder when not given.")
+        str | None, typer.Option(help="Their kind; default: the name of their folder.")
     ] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:

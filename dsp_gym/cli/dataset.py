@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -16,7 +16,10 @@ from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 from dsp_gym.errors import DatasetError, MissingExtraError
 
 if TYPE_CHECKING:
+    from dsp_gym.datasets.manifest import DatasetManifest
     from dsp_gym.datasets.reader import Dataset
+    from dsp_gym.evaluation.experiment import TrackingConfig
+    from dsp_gym.trackers import Tracker
 
 __all__ = ["register"]
 
@@ -102,7 +105,7 @@ def build(
     file = find("datasets", config)
     wanted = load_model(model, "datasets", file)
     folder = out or Path("runs/datasets") / wanted.name
-    tracker = _tracker(wanted.tracking, wanted.name) if track else None
+    tracker = _tracker(wanted.tracking) if track else None
     try:
         with _progress() as observer:
             built = pipeline.build(
@@ -114,7 +117,7 @@ def build(
             err=True,
         )
         raise typer.Exit(_INTERRUPTED) from None
-    record = None if tracker is None else _record(tracker, wanted, built)
+    record = None if tracker is None else _record(tracker, wanted.name, built)
     summary = _summary(built) | ({} if record is None else {"mlflow_run": record})
     if as_json:
         print_json(summary)
@@ -217,6 +220,20 @@ def export_minari(
     typer.echo(f"\nread them with MINARI_DATASETS_PATH={out}")
 
 
+class _Built(Protocol):
+    """The result of a build, as the pipeline returns it."""
+
+    folder: Path
+    manifest: DatasetManifest
+    is_new: bool
+    made: int
+    kept: int
+    lost: Sequence[object]
+    accounting: Mapping[str, int]
+    notes: Sequence[str]
+    seconds: Mapping[str, float]
+
+
 def _pipeline(module: str) -> Any:
     """A module of the pipeline, by name: the library stands below it."""
     try:
@@ -227,7 +244,7 @@ def _pipeline(module: str) -> Any:
 
 
 @contextmanager
-def _progress() -> Iterator[Any]:
+def _progress() -> Iterator[object]:
     """A bar on stderr over the stages; a line per stage without a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -265,7 +282,7 @@ def _progress() -> Iterator[Any]:
         yield Shown()
 
 
-def _tracker(tracking: Any, name: str) -> Any:
+def _tracker(tracking: TrackingConfig) -> Tracker | None:
     """The tracker of the config; none where it is off, or MLflow is not installed."""
     from dsp_gym.trackers import open_tracker
 
@@ -277,11 +294,9 @@ def _tracker(tracking: Any, name: str) -> Any:
         return None
 
 
-def _record(tracker: Any, config: Any, built: Any) -> str | None:
+def _record(tracker: Tracker, name: str, built: _Built) -> str | None:
     manifest = built.manifest
-    tracker.start(
-        config.name, {"kind": "dataset", "folder": str(built.folder), **manifest.versions}
-    )
+    tracker.start(name, {"kind": "dataset", "folder": str(built.folder), **manifest.versions})
     status = "FAILED"
     try:
         tracker.params(
@@ -292,20 +307,20 @@ def _record(tracker: Any, config: Any, built: Any) -> str | None:
                 "sources": {s.name: s.path for s in manifest.sources},
             }
         )
-        numbers = {f"rows/{name}": float(manifest.rows(name)) for name in _tables_of(manifest)}
+        numbers = {f"rows/{table}": float(manifest.rows(table)) for table in _tables_of(manifest)}
         numbers |= {f"accounting/{k.replace(':', '/')}": v for k, v in built.accounting.items()}
-        numbers |= {f"seconds/{name}": seconds for name, seconds in built.seconds.items()}
+        numbers |= {f"seconds/{stage}": seconds for stage, seconds in built.seconds.items()}
         tracker.metrics(numbers, step=manifest.revision)
         revision = built.folder / "revisions" / str(manifest.revision)
-        for name in ("manifest.json", "quality.json", "quality.html"):
-            tracker.artifact(revision / name)
+        for file in ("manifest.json", "quality.json", "quality.html"):
+            tracker.artifact(revision / file)
         status = "FINISHED"
     finally:
         tracker.end(status)
-    return tracker.run_id  # type: ignore[no-any-return]
+    return tracker.run_id
 
 
-def _summary(built: Any) -> dict[str, Any]:
+def _summary(built: _Built) -> dict[str, Any]:
     manifest = built.manifest
     return {
         "folder": built.folder,
@@ -322,7 +337,7 @@ def _summary(built: Any) -> dict[str, Any]:
     }
 
 
-def _tables_of(manifest: Any) -> list[str]:
+def _tables_of(manifest: DatasetManifest) -> list[str]:
     return sorted({name for p in manifest.partitions for name in p.tables})
 
 
@@ -363,7 +378,7 @@ def _print_tables(opened: Dataset) -> None:
     print_table(columns, rows, right=columns[2:])
 
 
-def _print_accounting(accounting: dict[str, int]) -> None:
+def _print_accounting(accounting: Mapping[str, int]) -> None:
     if accounting:
         typer.echo()
         print_table(("outcome", "rows"), list(accounting.items()), right=("rows",))

@@ -33,8 +33,8 @@ def follow(
     config: Annotated[
         str,
         typer.Argument(
-            help="A shipped dataset, or the path of a YAML file; files of its archives, journals "
-            "and recordings are waited for.",
+            help="A shipped dataset, or the path of a YAML file; the command follows its archives, "
+            "journals and recordings.",
             autocompletion=shipped("datasets"),
         ),
     ],
@@ -49,8 +49,8 @@ def follow(
         typer.Option(
             min=0,
             metavar="S",
-            help="A day is closed once the newest row is so many seconds past its end; files of "
-            "closed days are set aside and counted, a plain build takes them in.",
+            help="Close a day when the newest row is that many seconds past its end; files that "
+            "arrive for a closed day are counted and set aside until the next plain build.",
         ),
     ] = 2 * 86_400.0,
     master: Annotated[
@@ -85,14 +85,14 @@ def follow(
     folder = out or Path("runs/datasets") / wanted.name
     try:
         for seen in streaming.follow(wanted, folder, every_s=every, late_s=late, master=master):
-            told = _told(seen, folder)
-            typer.echo(json.dumps(plain(told), allow_nan=False) if as_json else _line(told))
+            look = _look(seen, folder)
+            typer.echo(json.dumps(plain(look), allow_nan=False) if as_json else _line(look))
     except KeyboardInterrupt:
         typer.echo("Stopped; the same command continues with files that arrive later.", err=True)
         raise typer.Exit(_INTERRUPTED) from None
 
 
-def _told(seen: Any, folder: Path) -> dict[str, Any]:
+def _look(seen: Any, folder: Path) -> dict[str, object]:
     built = seen.built
     return {
         "folder": folder,
@@ -105,12 +105,12 @@ def _told(seen: Any, folder: Path) -> dict[str, Any]:
     }
 
 
-def _line(told: dict[str, Any]) -> str:
+def _line(look: dict[str, object]) -> str:
     """One look in words."""
     made = (
-        f"revision {told['revision']}, {told['partitions']} partitions made"
-        if told["published"]
+        f"revision {look['revision']}, {look['partitions']} partitions made"
+        if look["published"]
         else "nothing new"
     )
-    aside = "".join(f", {told[name]} {name}" for name in ("late", "refused") if told[name])
-    return f"{told['arrived']} files: {made}{aside}"
+    aside = "".join(f", {look[name]} {name}" for name in ("late", "refused") if look[name])
+    return f"{look['arrived']} files: {made}{aside}"

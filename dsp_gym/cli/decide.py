@@ -7,16 +7,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dsp_gym.cli.output import print_json
 
 if TYPE_CHECKING:
+    from dsp_gym.backends.documents import Json
     from dsp_gym.control.history import RequestHistory
     from dsp_gym.guardrails.chain import Chain
     from dsp_gym.loop.protocols import Policy
+    from dsp_gym.loop.wire import Document
 
 __all__ = ["answers", "register"]
 
@@ -108,7 +110,7 @@ def answers(
     seed: int = 0,
     *,
     trace: bool = False,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Document]:
     """One decision per snapshot, or one answer per document that is the policy's own.
 
     Args:
@@ -158,8 +160,8 @@ def answers(
 
 
 def _own(
-    answer: Callable[[Any, str], dict[str, Any]] | None, document: Any, where: str, kind: str
-) -> dict[str, Any]:
+    answer: Callable[[Json, str], Document] | None, document: Json, where: str, kind: str
+) -> Document:
     """A policy's answer to a document in its own format."""
     from dsp_gym.errors import ConfigError, DspGymError
 
@@ -209,7 +211,7 @@ def _lines(source: str) -> Iterator[tuple[str, str]]:
             raise ConfigError("is not UTF-8 text", file=name, value=error.reason) from error
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parsed(text: str, where: str) -> Json:
     from dsp_gym.errors import SchemaError
 
     try:
@@ -222,5 +224,5 @@ def _parsed(text: str, where: str) -> Any:
         ) from None
 
 
-def _line(document: dict[str, Any]) -> str:
+def _line(document: Document) -> str:
     return json.dumps(document, allow_nan=False, separators=(",", ":"))

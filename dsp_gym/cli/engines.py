@@ -75,11 +75,11 @@ def count(what: str) -> Iterator[Callable[[int, int], None]]:
     ) as bar:
         task = bar.add_task("", total=None, start=False)
 
-        def told(more: int, total: int) -> None:
+        def advance(more: int, total: int) -> None:
             bar.start_task(task)
             bar.update(task, advance=more, total=total)
 
-        yield told
+        yield advance
 
 
 def _pair(setting: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from dsp_gym.cli.engines import (
 from dsp_gym.cli.output import TRACK_OPTION, print_table
 
 if TYPE_CHECKING:
+    from dsp_gym.backends.documents import Document
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.experiment import ExperimentConfig
     from dsp_gym.evaluation.run import OnStep
@@ -95,8 +96,8 @@ def evaluate(
             with progress(len(entrants_of(benchmark))) as observer:
                 scorecard = run(benchmark, observer=observer)
         else:
-            with count("runs") as told:
-                scorecard = run(benchmark, spread=spark.evaluation(told))
+            with count("runs") as advance:
+                scorecard = run(benchmark, spread=spark.evaluation(advance))
     if as_json and out is None:
         typer.echo(scorecard.to_json(), nl=False)
         return
@@ -221,7 +222,7 @@ def _fetched(run_id: str, uri: str) -> str:
     )
 
 
-def _beside(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _beside(config: Document, folder: Path) -> Document:
     """The config of a scorecard, with trained policies taken from the record it stands in."""
     kept = {
         entrant["name"]: folder / "policies" / entrant["name"] for entrant in config["policies"]
@@ -297,7 +298,7 @@ def progress(policies: int) -> Iterator[OnStep]:
         task = bar.add_task("", total=None)
         done: list[str] = []
 
-        def observe(label: str, taken: int, total: int, _step: Any) -> None:
+        def observe(label: str, taken: int, total: int, _step: object) -> None:
             if label not in done:
                 done.append(label)
             completed = (len(done) - 1) * total + taken

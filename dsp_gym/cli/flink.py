@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -144,7 +145,7 @@ def down(
         typer.echo(f"Ended: {', '.join(ended) or 'nothing ran'}. Folder: {folder}")
 
 
-def _settings(asked: dict[str, Any], home: Path | None) -> ClusterSettings:
+def _settings(asked: Mapping[str, object], home: Path | None) -> ClusterSettings:
     """The settings asked for, over those of the existing cluster."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
     from dsp_gym.backends.flink.local.settings import ClusterSettings
@@ -152,7 +153,7 @@ def _settings(asked: dict[str, Any], home: Path | None) -> ClusterSettings:
 
     there = LocalCluster.find(home)
     kept = {} if there is None else there.settings.model_dump()
-    return parse(ClusterSettings, kept | asked, "dsp-gym flink up")
+    return parse(ClusterSettings, {**kept, **asked}, "dsp-gym flink up")
 
 
 def _show(cluster: LocalCluster, seen: ClusterStatus, as_json: bool) -> None:

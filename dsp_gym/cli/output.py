@@ -28,7 +28,7 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(plain(value), indent=2, allow_nan=False))
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Convert a value to JSON types: dataclasses, models, arrays and paths are taken apart.
 
     Returns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -110,7 +110,7 @@ def _show_plan(config: RecordConfig, spec: JobSpec, as_json: bool) -> None:
     from dsp_gym.backends.flink.recording.recorder import STOP_S, run_seconds
 
     runs = planned(config, spec)
-    rows: list[dict[str, Any]] = [dict(summary(run)) for run in runs]
+    rows = [summary(run) for run in runs]
     total_s = run_seconds(config) * len(runs)
     if config.populate is not None:
         total_s += config.lead_s + config.populate.seconds + STOP_S

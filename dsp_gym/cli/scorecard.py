@@ -148,7 +148,7 @@ def _progress() -> Iterator[OnPrediction]:
     ) as bar:
         task = bar.add_task("", total=None)
 
-        def told(policy: str, done: int, of: int) -> None:
+        def advance(policy: str, done: int, of: int) -> None:
             bar.update(task, description=policy, completed=done, total=of)
 
-        yield told
+        yield advance

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -20,6 +20,24 @@ if TYPE_CHECKING:
 __all__ = ["register", "seconds"]
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+class _Row(TypedDict):
+    """One decision, and the results of the interval after it."""
+
+    t_s: float
+    status: str
+    target_per_s: float
+    rate_per_s: float
+    latency_p95_s: float
+    pending_records: float
+    slo_s: float
+    down_s: float
+    cost: float
+    rescaled: bool
+    configuration: dict[str, dict[str, int]]
+    reason: str
+    interventions: list[dict[str, str]]
 
 
 def register(app: typer.Typer) -> None:
@@ -76,7 +94,7 @@ def simulate(
         },
         "dsp-gym simulate",
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[_Row] = []
     scorecard = evaluate(config, observer=lambda _l, _k, _n, step: rows.append(_row(step)))
     if plot is not None:
         write_atomic(plot, render_html(scorecard))
@@ -109,7 +127,7 @@ def seconds(text: str) -> int:
     return round(float(match[1]) * _UNITS[match[2]])
 
 
-def _row(step: Step) -> dict[str, Any]:
+def _row(step: Step) -> _Row:
     """One decision and the results of the interval after it."""
     from dsp_gym.loop.snapshot import Status
 
@@ -153,7 +171,7 @@ def _row(step: Step) -> dict[str, Any]:
     }
 
 
-def _configuration(row: dict[str, Any]) -> str:
+def _configuration(row: _Row) -> str:
     """`name=parallelism@level`; without a level where there is no managed memory."""
     return " ".join(
         f"{name}={vertex['parallelism']}"
@@ -162,7 +180,7 @@ def _configuration(row: dict[str, Any]) -> str:
     )
 
 
-def _print(rows: list[dict[str, Any]], scorecard: Scorecard) -> None:
+def _print(rows: list[_Row], scorecard: Scorecard) -> None:
     from dsp_gym.evaluation.report import METRIC_LABELS, number
 
     print_table(
@@ -196,7 +214,7 @@ def _print(rows: list[dict[str, Any]], scorecard: Scorecard) -> None:
     )
 
 
-def _csv(rows: list[dict[str, Any]]) -> str:
+def _csv(rows: list[_Row]) -> str:
     stream = io.StringIO()
     flat = [
         {**row, "configuration": _configuration(row), "interventions": len(row["interventions"])}

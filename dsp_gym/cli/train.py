@@ -16,6 +16,8 @@ from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_tabl
 from dsp_gym.cli.progress import long_bar
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from dsp_gym.evaluation.experiment import TrackingConfig
     from dsp_gym.trackers import Tracker
 
@@ -109,7 +111,7 @@ def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:
 
 
 @contextmanager
-def _progress(base: Any) -> Iterator[Any]:
+def _progress(base: Any) -> Iterator[object]:
     """A bar on stderr with the time left and the newest figures; lines without a terminal."""
     with long_bar() as bar:
 
@@ -118,7 +120,7 @@ def _progress(base: Any) -> Iterator[Any]:
 
             def __init__(self) -> None:
                 self.label, self.tenth = "", -1
-                self.tasks: dict[str, Any] = {}
+                self.tasks: dict[str, TaskID] = {}
 
             def begin(self, seed: int, index: int, seeds: int) -> None:
                 self.label = f"seed {seed}" if seeds > 1 else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,11 @@ from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, counted, print_json, p
 from dsp_gym.cli.progress import long_bar
 
 if TYPE_CHECKING:
-    from dsp_gym.evaluation.tuning.objective import Score
-    from dsp_gym.evaluation.tuning.study import BestTrial
+    from dsp_gym.evaluation.tuning.agent import AgentObjective
+    from dsp_gym.evaluation.tuning.objective import PolicyObjective, Score
+    from dsp_gym.evaluation.tuning.space import SearchSpace
+    from dsp_gym.evaluation.tuning.study import BestTrial, SearchProgress
+    from dsp_gym.trackers import Tracker
 
 __all__ = ["register"]
 
@@ -128,8 +131,8 @@ def tune(
         _show(job, best, config)
     if best.interrupted:
         typer.echo(
-            f"Stopped after {best.trials} of {trials} trials; what was found is in {job.file}. "
-            "Go on with the same command and --resume.",
+            f"Stopped after {best.trials} of {trials} trials; the best so far is in {job.file}. "
+            "Continue with the same command and --resume.",
             err=True,
         )
         raise typer.Exit(INTERRUPTED)
@@ -139,20 +142,27 @@ class _Job:
     """The subject of a search, and the file of its result."""
 
     def __init__(
-        self, name: str, label: str, objective: Any, space: Any, folder: Path, agent: bool
+        self,
+        name: str,
+        label: str,
+        objective: PolicyObjective | AgentObjective,
+        space: SearchSpace,
+        folder: Path,
     ) -> None:
         self.name, self.label, self.objective, self.space = name, label, objective, space
         self.database = folder / f"{label}.db"
         self.file = folder / f"{label}-tuned.yaml"
-        self._agent = agent
 
     def write(self, best: BestTrial, seed: int) -> None:
         """Writes the best parameters into the file."""
+        from dsp_gym.evaluation.tuning.agent import AgentObjective
         from dsp_gym.evaluation.tuning.result import provenance, write_experiment, write_policy
 
         record = provenance(best, self.objective.about(), seed)
-        put: Any = write_experiment if self._agent else write_policy
-        put(self.file, self.objective.config(best.params), record)
+        if isinstance(self.objective, AgentObjective):
+            write_experiment(self.file, self.objective.config(best.params), record)
+        else:
+            write_policy(self.file, self.objective.config(best.params), record)
 
 
 def _job(
@@ -164,7 +174,7 @@ def _job(
     steps: int | None,
     out: Path | None,
 ) -> _Job:
-    """Finds everything named on the command line, or says what is wrong with it."""
+    """Resolve the policy, the benchmark and the goal of the command line."""
     from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.experiment import ExperimentConfig
     from dsp_gym.evaluation.tuning.agent import AgentObjective
@@ -193,7 +203,7 @@ def _job(
                 remedy="Leave it out, and set the weights in env.reward.",
             )
         agent = AgentObjective(whole, folder / "training", steps)
-        return _Job(name, AGENT, agent, search_space(AGENT), folder, agent=True)
+        return _Job(name, AGENT, agent, search_space(AGENT), folder)
     if steps is not None:
         raise ConfigError(
             "a policy that is not trained has no steps", key="--steps", remedy="Leave it out."
@@ -213,7 +223,7 @@ def _job(
         seeds=seeds,
         max_slo_share=max_slo_share,
     )
-    return _Job(name, objective.label, objective, space, folder, agent=False)
+    return _Job(name, objective.label, objective, space, folder)
 
 
 def _show(job: _Job, best: BestTrial, config: str) -> None:
@@ -226,13 +236,13 @@ def _show(job: _Job, best: BestTrial, config: str) -> None:
     if best.is_default:
         typer.echo(f"\nNothing better than the default in {counted(best.trials, 'trial')}.")
     if best.score.excess > 0:
-        typer.echo("No parameters kept within the bound on SLO violations; these came nearest.")
+        typer.echo("No parameters kept within the bound on SLO violations; these miss it least.")
     typer.echo(f"\nwritten  {job.file}")
     command = "train" if job.label == "agent" else f"evaluate {config} --policy"
     typer.echo(f"next     dsp-gym {command} {job.file}")
 
 
-def _tracker(uri: str) -> Any:
+def _tracker(uri: str) -> Tracker | None:
     """The tracker; none where MLflow is not installed."""
     from dsp_gym.errors import MissingExtraError
     from dsp_gym.trackers import open_tracker
@@ -244,13 +254,15 @@ def _tracker(uri: str) -> Any:
 
 
 @contextmanager
-def _progress(job: _Job, trials: int, seed: int, tracker: Any) -> Iterator[Any]:
+def _progress(
+    job: _Job, trials: int, seed: int, tracker: Tracker | None
+) -> Iterator[SearchProgress]:
     """A bar on stderr over the trials, with the best so far; lines without a terminal."""
     with long_bar() as bar:
         task = bar.add_task(job.label, total=trials + 1, figures="")
 
         class Shown:
-            """Draws, records and keeps what was found."""
+            """Draws and records the progress, and writes the best parameters so far."""
 
             best: float | None = None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -104,7 +104,7 @@ def _description(model: type[BaseModel], location: Location) -> str | None:
     return None
 
 
-def _walk(annotation: Any, location: Location) -> list[Any]:
+def _walk(annotation: object, location: Location) -> list[object]:
     """The types found at a location, starting from a type."""
     here = list(_members(annotation))
     for step in location:
@@ -112,7 +112,7 @@ def _walk(annotation: Any, location: Location) -> list[Any]:
     return here
 
 
-def _step(here: list[Any], step: int | str) -> list[Any]:
+def _step(here: Sequence[object], step: int | str) -> Sequence[object]:
     fields = [
         field
         for model in _models(here)
@@ -121,7 +121,7 @@ def _step(here: list[Any], step: int | str) -> list[Any]:
     ]
     if fields:
         return [field.annotation for field in fields]
-    items: list[Any] = []
+    items: list[object] = []
     for found in here:
         origin, args = get_origin(found), get_args(found)
         if isinstance(origin, type) and issubclass(origin, dict) and len(args) == 2:
@@ -141,7 +141,7 @@ def _has_tag(model: type[BaseModel], tag: int | str) -> bool:
     )
 
 
-def _members(annotation: Any) -> Iterator[Any]:
+def _members(annotation: object) -> Iterator[object]:
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _members(get_args(annotation)[0])
@@ -152,5 +152,5 @@ def _members(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _models(found: list[Any]) -> list[type[BaseModel]]:
+def _models(found: Iterable[object]) -> list[type[BaseModel]]:
     return [m for m in found if isinstance(m, type) and issubclass(m, BaseModel)]

@@ -43,7 +43,7 @@ def model_of(kind: str) -> type[ConfigModel]:
 
 
 def kind_of(file: Path) -> str:
-    """The kind of a file, told from the nearest folder named like one.
+    """The kind of a file: the nearest folder above it that is named like one.
 
     Returns:
         The name of the kind, such as `jobs`.

@@ -62,7 +62,7 @@ MOVED = {
     "spark_pipelines.bench": "spark_pipelines.studies.bench",
     "spark_pipelines.scale": "spark_pipelines.studies.scale",
 }
-"""New name of each module or package; what is inside a package moved with it, if not named too."""
+"""New name of each module or package; modules of a package moved with it, unless named here too."""
 
 
 def new_name(module: str) -> str | None:

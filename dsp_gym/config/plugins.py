@@ -110,7 +110,7 @@ class Plugins:
         shipped: Collection[str],
         make: Callable[[str, Mapping[str, object]], ConfigModel],
     ) -> Callable[[object, ValidatorFunctionWrapHandler], object]:
-        """Let a union of configuration models take what is installed, for a `WrapValidator`.
+        """Let a union of configuration models take installed members, for a `WrapValidator`.
 
         Args:
             key: the key that names a member of the union, such as `kind`.

@@ -75,7 +75,7 @@ def svg(drawn: Figure, description: str) -> Html:
 
     Args:
         drawn: A figure that `figure` gave.
-        description: Says what is to be seen, to those who cannot see it.
+        description: The content in words, for readers who cannot see the figure.
 
     Returns:
         Markup: a `<div>` around the `<svg>` element, labelled with the description.
