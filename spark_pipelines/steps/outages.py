@@ -21,7 +21,7 @@ __all__ = ["Timeline", "outages"]
 
 Event = Body
 Row = dict[str, Any]
-Configuration = dict[str, tuple[int, int | None]]
+TasksAndLevels = dict[str, tuple[int, int | None]]
 """By vertex: parallelism, and memory level where it is known."""
 
 _DOWN = ("stopped", "failure")
@@ -93,12 +93,12 @@ def outages(
         }
 
 
-Outage = tuple[float, float, Configuration, Configuration, Mapping[str, float]]
+Outage = tuple[float, float, TasksAndLevels, TasksAndLevels, Mapping[str, float]]
 
 
 def _told(seen: Timeline, events: Sequence[Event], sample_s: float) -> Iterator[Outage]:
     """An outage lies between `stopped` or `failure` and the next `running`."""
-    before: Configuration | None = None
+    before: TasksAndLevels | None = None
     down_s: float | None = None
     savepoint: Mapping[str, float] = {}
     for event in events:
@@ -117,7 +117,7 @@ def _told(seen: Timeline, events: Sequence[Event], sample_s: float) -> Iterator[
             before, down_s, savepoint = after, None, {}
 
 
-def _configuration(body: Body) -> Configuration:
+def _configuration(body: Body) -> TasksAndLevels:
     levels = body.get("memory_level") or {}
     return {
         vertex: (int(tasks), None if levels.get(vertex) is None else int(levels[vertex]))
@@ -166,7 +166,7 @@ def _restarts(seen: Timeline, max_gap_s: float) -> list[int]:
     return found
 
 
-def _steady(seen: Timeline, low: int, high: int) -> Configuration:
+def _steady(seen: Timeline, low: int, high: int) -> TasksAndLevels:
     """The parallelism of each vertex that holds longest in slots low..high - 1."""
     now: dict[str, tuple[int, int]] = {}  # vertex -> width, since which slot
     held: dict[str, dict[int, int]] = {}
