@@ -163,7 +163,8 @@ def agree(name: str, there: str, here: str) -> bool:
     """Whether a cell of the page is what was computed here, perhaps on another processor.
 
     A single number agrees within `ROUNDED_REL`, the numbers of a row of `PLANNED` within its
-    tolerance, the shares of `REPLAYED` within `SHARE_ABS`. Everything else is equal, text and letters beside the numbers in particular.
+    tolerance, the shares of `REPLAYED` within `SHARE_ABS`. Everything else is equal, text and
+    letters beside the numbers in particular.
     """
     if there == here:
         return True
