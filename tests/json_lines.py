@@ -53,7 +53,7 @@ def read(
     pieces = facts.holding(only)
     return Inputs(
         raw=read_staged(spark, pieces, RAW, only),
-        events=events_frame(spark, facts.name, ()),  # rescales are told from the samples
+        events=events_frame(spark, facts.name, ()),  # rescales follow from the samples
         decisions=None,
         specs=facts.specs,
         facts=facts,

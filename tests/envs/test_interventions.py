@@ -1,4 +1,4 @@
-"""What guardrails changed is told the same way by the single and the vector environment."""
+"""The single and the vector environment report the same interventions of guardrails."""
 
 from __future__ import annotations
 

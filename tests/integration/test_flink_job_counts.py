@@ -30,7 +30,7 @@ Row = tuple[int, int, int]
 
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The jobs and what runs them here, compiled."""
+    """The compiled jobs and the compiled test program."""
     folder = tmp_path_factory.mktemp("classes")
     sources = [str(path) for path in sorted((ROOT / "flink-jobs").rglob("*.java"))]
     flags = ["--release", "17", "-proc:none", "-Xlint:all,-path", "-Werror", "-d", str(folder)]

@@ -27,7 +27,7 @@ START = {"source": 4, "map": 1, "sink": 1}
 
 
 BEFORE = wanted(np.array([[4, 9, 1]]), np.array([[0, 0, 0]]))
-"""Not what ran before: the actuator knows that better than its caller."""
+"""Not the configuration from before: the actuator knows it better than its caller."""
 
 
 def text(source: int, map_: int, sink: int) -> str:
