@@ -87,14 +87,13 @@ def config_text(config: ExperimentConfig) -> str:
 
 
 def job_hashes(config: ExperimentConfig) -> dict[str, str]:
-    """Hashes everything the job files say.
+    """Hashes everything the job files say but the evidence of their fit.
 
     Returns:
         The hash of each job by name.
     """
     return {
-        spec.job: _short_hash(spec.model_dump_json(by_alias=True).encode())
-        for spec in map(load_job, config.jobs)
+        spec.job: _short_hash(spec.behaviour_json().encode()) for spec in map(load_job, config.jobs)
     }
 
 

@@ -148,7 +148,7 @@ class Encoding(ConfigModel):
 
 
 def job_hash(spec: JobSpec) -> str:
-    """Hash of everything a job file says.
+    """Hash of everything a job file says but the evidence of its fit.
 
     The module that fitted a shipped job has moved to the studies; the hash names it as the first
     release did, so that datasets of that release stay those of the same job.
@@ -156,7 +156,7 @@ def job_hash(spec: JobSpec) -> str:
     Returns:
         16 hexadecimal digits.
     """
-    text = spec.model_dump_json(by_alias=True)
+    text = spec.behaviour_json()
     first = text.replace("python -m dsp_gym.studies.", "python -m dsp_gym.")
     return bytes_sha256(first.encode())[:16]
 

@@ -14,7 +14,7 @@ WHO_TAKES_PART = {"description", "policies", "reference", "clairvoyant"}
 HOW_IT_IS_SHOWN = {"bootstrap", "confidence", "split", "seeds"}
 """One split or fewer seeds of it are a part of the benchmark, not another one."""
 
-ABOUT_A_JOB = {"description", "used_in_fit", "fit_script", "flink"}
+ABOUT_A_JOB = {"description", "used_in_fit", "fit_script", "fitted", "flink"}
 
 
 def fingerprint(config: BenchmarkConfig) -> str:

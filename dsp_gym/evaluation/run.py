@@ -404,6 +404,6 @@ def _versions(specs: tuple[JobSpec, ...]) -> dict[str, str]:
     found = {"dsp-gym": __version__, "python": platform.python_version()}
     found |= {package: version(package) for package in ("numba", "numpy")}
     for spec in specs:
-        content = spec.model_dump_json(by_alias=True).encode()
+        content = spec.behaviour_json().encode()
         found[f"job {spec.job}"] = hashlib.sha256(content).hexdigest()[:16]
     return found

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import did_you_mean
+from dsp_gym.job.evidence import Evidence
 
 MAX_INPUTS = 4
 """Inputs of one vertex the simulation has room for (Nexmark and word count need two)."""
@@ -300,6 +302,13 @@ class JobSpec(ConfigModel):
     flink: FlinkProgram | None = Field(
         None, description="the real job behind this model; none: it can only be simulated"
     )
+    fitted: Evidence | None = Field(
+        None,
+        # Left out of dumps, so that a job without it reads and hashes as before.
+        exclude_if=lambda value: value is None,
+        description="what the numbers were fitted to and how far the fit was off; written by a "
+        "calibration. None: nobody fitted them",
+    )
 
     @model_validator(mode="after")
     def _graph_is_sound(self) -> JobSpec:
@@ -337,6 +346,33 @@ class JobSpec(ConfigModel):
         if self.memory.start_level >= self.memory.levels:
             raise ValueError("memory.start_level must be below memory.levels")
         return self
+
+    @model_validator(mode="after")
+    def _evidence_is_of_this_job(self) -> JobSpec:
+        if self.fitted is None:
+            return self
+        names = [vertex.name for vertex in self.vertices]
+        for key, by_vertex in (
+            ("parallelism", self.fitted.parallelism),
+            ("skew", self.fitted.skew),
+        ):
+            for name in by_vertex:
+                if name not in names:
+                    hint = did_you_mean(name, names) or f"Known: {', '.join(names)}."
+                    raise ValueError(f"fitted.{key} names the unknown vertex {name!r}. {hint}")
+        return self
+
+    def behaviour_json(self) -> str:
+        """Everything the job file says about how the job behaves, for hashes of its identity.
+
+        The section `fitted` is left out: it tells how good the numbers are and changes none of
+        them, so that a dataset, a policy or a result stays that of the same job when a fit is
+        tested anew.
+
+        Returns:
+            JSON text.
+        """
+        return self.model_dump_json(by_alias=True, exclude={"fitted"})
 
     def topological_order(self) -> tuple[Vertex, ...]:
         """Vertices such that every one stands after its inputs; shorter if there is a cycle.

@@ -36,12 +36,12 @@ def version_of(policy: Policy) -> Version:
 
 
 def model_sha256(spec: JobSpec) -> str:
-    """Hash of a job file's content.
+    """Hash of a job file's content, the evidence of its fit left out.
 
     Returns:
         64 hexadecimal digits.
     """
-    return _sha256(spec.model_dump_json())
+    return _sha256(spec.model_dump_json(exclude={"fitted"}))
 
 
 def _sha256(text: str) -> str:

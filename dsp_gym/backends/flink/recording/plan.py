@@ -155,7 +155,7 @@ class RecordConfig(ConfigModel):
             SHA-256, in hexadecimal.
         """
         plan = self.model_dump(mode="json", exclude={"description", "cluster"})
-        text = json.dumps([plan, spec.model_dump(mode="json")], sort_keys=True)
+        text = json.dumps([plan, spec.model_dump(mode="json", exclude={"fitted"})], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -1,0 +1,79 @@
+"""What a job file's numbers were fitted to, and how far the fit was off where it had not seen.
+
+The section `fitted` of a job file. A calibration writes it; a job nobody fitted has none. It says
+nothing about how the job behaves, so it is no part of the job's identity.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from dsp_gym.config.model import ConfigModel
+
+__all__ = ["LEVEL", "Evidence", "FitError", "Range"]
+
+LEVEL = 0.9
+"""Share of truths that an interval is to hold."""
+
+
+def _rises(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] > pair[1]:
+        raise ValueError(f"must be [smallest, largest], found [{pair[0]:g}, {pair[1]:g}]")
+    if pair[0] <= 0:
+        raise ValueError(f"must be above 0, found {pair[0]:g}")
+    return pair
+
+
+Range = Annotated[tuple[float, float], AfterValidator(_rises)]
+"""Smallest and largest value that the fit saw."""
+
+
+class FitError(ConfigModel):
+    """Error of predictions of measured rates that the fit had not seen.
+
+    Errors are absolute natural logarithms of predicted over measured: 0.1 is about 10 %.
+    """
+
+    left_out: str = Field(
+        min_length=1, description="what each fit left out: slot counts, parallelisms, runs"
+    )
+    predictions: int = Field(ge=1, description="number of predictions of what was left out")
+    median: float = Field(ge=0, description="median error, logarithm of predicted over measured")
+    p90: float = Field(ge=0, description="error that 90 % of them stay below, logarithm")
+    within: float = Field(
+        ge=0, description="half of the 90 % interval inside the fitted ranges, logarithm of a rate"
+    )
+    per_doubling: float = Field(
+        0.0,
+        ge=0,
+        description="how much wider half of it is with each doubling beyond a range, logarithm",
+    )
+
+    @model_validator(mode="after")
+    def _quantiles_rise(self) -> FitError:
+        if self.p90 < self.median:
+            raise ValueError(f"p90 ({self.p90:g}) is below the median ({self.median:g})")
+        return self
+
+
+class Evidence(ConfigModel):
+    """Configurations and rates that a fit saw, as smallest and largest, and its error."""
+
+    command: str = Field(min_length=1, description="command that made the fit and this section")
+    runs: int = Field(ge=1, description="measured runs that were fitted")
+    slots: Range | None = Field(None, description="task slots in use, sources left out")
+    parallelism: dict[str, Range] = Field(
+        default_factory=dict, description="tasks by vertex, sources left out"
+    )
+    managed_memory_mib: Range | None = Field(
+        None, description="managed memory of one task with state, MiB"
+    )
+    rate_per_s: Range | None = Field(None, description="records/s over all sources, as measured")
+    skew: dict[str, Range] = Field(
+        default_factory=dict, description="by vertex, input of its fullest task over the mean"
+    )
+    error: FitError | None = Field(
+        None, description="error on what was left out; none: no fit was tested so"
+    )

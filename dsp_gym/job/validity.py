@@ -1,0 +1,318 @@
+"""How far a configuration and a rate lie outside what a job's model was fitted to.
+
+Distances are doublings (log2 of a ratio) beyond the fitted range, 0 inside it. The 90 % interval of
+a predicted rate widens with the largest of them, by the line that was measured on predictions of
+what the fit had not seen:
+
+    |ln(predicted / true)| <= within + per_doubling * doublings
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsp_gym.arrays import Floats, Ints
+from dsp_gym.job.capacity import starting_configuration
+from dsp_gym.job.evidence import LEVEL, Evidence, FitError
+from dsp_gym.job.memory import level_mib
+from dsp_gym.job.scaling import hottest_share
+from dsp_gym.job.spec import JobSpec
+
+__all__ = [
+    "Beyond",
+    "Distances",
+    "Validity",
+    "distances",
+    "half_width",
+    "interval",
+    "slots_in_use",
+    "validity_of",
+]
+
+LEAST_MIB = 1.0
+"""Managed memory below which a level counts as this much, so that none at all has a distance."""
+ROUNDING = 1e-3
+"""Doublings that are rounding: job files keep four digits."""
+ONE_SIDED = ("rate_per_s", "skew")
+"""Quantities that are inside below their range: less load and less skew are easier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """One quantity outside its fitted range."""
+
+    quantity: str  # slots, parallelism, managed_memory_mib, rate_per_s or skew
+    vertex: str | None  # None: of the job
+    asked: float
+    low: float
+    high: float
+    doublings: float  # log2 of the ratio to the nearer end
+
+    @property
+    def sentence(self) -> str:
+        """Like "179 slots; fitted on 1 to 48 (3.7 times the largest)"."""
+        seen = f"fitted on {_number(self.low)}"
+        if self.high > self.low:
+            seen += f" to {_number(self.high)}"
+        if self.asked > self.high:
+            how = f"{_ratio(self.asked / self.high)} the largest"
+        else:
+            how = f"{self.asked / self.low:.2g} of the smallest"
+        return f"{self._asked}; {seen} ({how})"
+
+    @property
+    def _asked(self) -> str:
+        number = _number(self.asked)
+        at = f" at '{self.vertex}'" if self.vertex is not None else ""
+        return {
+            "slots": f"{number} slots",
+            "parallelism": f"{number} tasks{at}",
+            "managed_memory_mib": f"{number} MiB of managed memory per task",
+            "rate_per_s": f"{number} records/s",
+            "skew": f"{number} times the mean on the fullest task{at}",
+        }[self.quantity]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distances:
+    """Distances of N configurations in Q quantities."""
+
+    quantities: tuple[tuple[str, str | None], ...]  # (Q,) with the vertex where it has one
+    asked: Floats  # (N, Q)
+    low: Floats  # (Q,)
+    high: Floats  # (Q,)
+    doublings: Floats  # (N, Q), 0 inside the range
+
+    @property
+    def worst(self) -> Floats:
+        """Largest distance of each configuration, (N,) doublings."""
+        return np.asarray(self.doublings.max(axis=1, initial=0.0))
+
+    def beyond(self, row: int) -> tuple[Beyond, ...]:
+        """The quantities of one configuration that lie outside, the farthest first.
+
+        Returns:
+            Empty where everything lies inside.
+        """
+        found = [
+            Beyond(
+                quantity,
+                vertex,
+                float(self.asked[row, q]),
+                float(self.low[q]),
+                float(self.high[q]),
+                float(self.doublings[row, q]),
+            )
+            for q, (quantity, vertex) in enumerate(self.quantities)
+            if self.doublings[row, q] > 0
+        ]
+        return tuple(sorted(found, key=lambda one: -one.doublings))
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """What one prediction rests on."""
+
+    job: str
+    fitted: bool  # false: the job file says nothing about a fit
+    beyond: tuple[Beyond, ...]  # the farthest first; empty: inside, or not known
+    error: FitError | None
+
+    @property
+    def doublings(self) -> float:
+        """Distance of the farthest quantity."""
+        return self.beyond[0].doublings if self.beyond else 0.0
+
+    def interval(self, rate: float) -> tuple[float, float] | None:
+        """The 90 % interval of a predicted rate.
+
+        Returns:
+            Its ends in the unit of the rate; None where no error was measured.
+        """
+        return None if self.error is None else interval(self.error, rate, self.doublings)
+
+    def sentences(self) -> list[str]:
+        """What a reader must know: everything outside the fit, the farthest first.
+
+        Returns:
+            Sentences without a full stop; empty inside the fit.
+        """
+        if not self.fitted:
+            return [f"no evidence of a fit in the job file of '{self.job}': no interval is known"]
+        found = [f"beyond the fit: {one.sentence}" for one in self.beyond]
+        if self.error is None:
+            found.append("no error was measured on what the fit left out: no interval is known")
+        return found
+
+    def to_json(self, rate: float | None = None) -> dict[str, object]:
+        """Plain values; with a rate, its interval.
+
+        Returns:
+            Keys `fitted`, `doublings`, `beyond`, `sentences` and `interval`.
+        """
+        ends = None if rate is None else self.interval(rate)
+        return {
+            "fitted": self.fitted,
+            "doublings": self.doublings,
+            "beyond": [
+                {
+                    "quantity": one.quantity,
+                    "vertex": one.vertex,
+                    "asked": one.asked,
+                    "fitted": [one.low, one.high],
+                    "doublings": one.doublings,
+                }
+                for one in self.beyond
+            ],
+            "sentences": self.sentences(),
+            "interval": None
+            if ends is None
+            else {"level": LEVEL, "low_per_s": ends[0], "high_per_s": ends[1]},
+        }
+
+
+def distances(
+    spec: JobSpec, parallelism: Ints, level: Ints, rate_per_s: Floats | None = None
+) -> Distances:
+    """Distances of configurations from what the job was fitted to.
+
+    Args:
+        spec: the job.
+        parallelism: (N, V) tasks, vertices in topological order.
+        level: (N, V) memory levels, -1 for none.
+        rate_per_s: (N,) records/s over all sources; None: not asked.
+
+    Returns:
+        (N, Q) for the quantities that the job file's section `fitted` names; none without one.
+        Rates and skew count above their range only.
+    """
+    seen = spec.fitted
+    order = spec.topological_order()
+    column = {vertex.name: v for v, vertex in enumerate(order)}
+    names: list[tuple[str, str | None]] = []
+    asked: list[Floats] = []
+    ranges: list[tuple[float, float]] = []
+
+    def add(quantity: str, vertex: str | None, values: Floats, span: tuple[float, float]) -> None:
+        names.append((quantity, vertex))
+        asked.append(np.asarray(values, np.float64))
+        ranges.append(span)
+
+    if seen is not None:
+        if seen.slots is not None:
+            add("slots", None, slots_in_use(spec, parallelism), seen.slots)
+        for name, span in seen.parallelism.items():
+            add("parallelism", name, parallelism[:, column[name]].astype(float), span)
+        stateful = [v for v, vertex in enumerate(order) if vertex.state is not None]
+        if seen.managed_memory_mib is not None and stateful:
+            mib = _managed_mib(spec, level[:, stateful])
+            add("managed_memory_mib", None, _farthest(mib, seen), seen.managed_memory_mib)
+        if seen.rate_per_s is not None and rate_per_s is not None:
+            add("rate_per_s", None, rate_per_s, seen.rate_per_s)
+        for name, span in seen.skew.items():
+            p = parallelism[:, column[name]]
+            hot = np.asarray(hottest_share(spec.vertex(name), np.arange(1, int(p.max()) + 1)))
+            add("skew", name, hot[p - 1], span)
+    low = np.array([span[0] for span in ranges])
+    high = np.array([span[1] for span in ranges])
+    values = np.stack(asked, axis=1) if asked else np.zeros((len(parallelism), 0))
+    two_sided = np.array([quantity not in ONE_SIDED for quantity, _ in names], np.bool_)
+    with np.errstate(divide="ignore"):  # a rate of 0
+        above, below = np.log2(values / high), np.log2(low / values)
+    found = np.maximum(above, np.where(two_sided, below, 0.0))
+    return Distances(tuple(names), values, low, high, np.where(found > ROUNDING, found, 0.0))
+
+
+def validity_of(
+    spec: JobSpec,
+    parallelism: Mapping[str, int] | None = None,
+    levels: Mapping[str, int] | None = None,
+    rate_per_s: float | None = None,
+) -> Validity:
+    """What a prediction for one configuration and rate rests on.
+
+    Args:
+        spec: the job.
+        parallelism: tasks by vertex name; vertices left out keep the job file's.
+        levels: memory level by vertex name; vertices left out keep the job file's.
+        rate_per_s: records/s over all sources; None: not asked.
+
+    Returns:
+        Everything outside the fit, and the error that was measured.
+    """
+    start_p, start_level = starting_configuration(spec)
+    order = [vertex.name for vertex in spec.topological_order()]
+    p, level = start_p | dict(parallelism or {}), start_level | dict(levels or {})
+    found = distances(
+        spec,
+        np.array([[p[name] for name in order]]),
+        np.array([[level[name] for name in order]]),
+        None if rate_per_s is None else np.array([rate_per_s]),
+    )
+    error = None if spec.fitted is None else spec.fitted.error
+    return Validity(spec.job, spec.fitted is not None, found.beyond(0), error)
+
+
+def slots_in_use(spec: JobSpec, parallelism: Ints) -> Floats:
+    """Task slots of configurations, sources left out.
+
+    Args:
+        spec: the job.
+        parallelism: (N, V) tasks, vertices in topological order.
+
+    Returns:
+        (N,) the sum over vertices, or the largest where they share slots.
+    """
+    counted = [v for v, one in enumerate(spec.topological_order()) if one.kind != "source"]
+    tasks = parallelism[:, counted].astype(float)
+    return np.asarray(tasks.max(axis=1) if spec.slot_sharing else tasks.sum(axis=1))
+
+
+def half_width(error: FitError, doublings: Floats) -> Floats:
+    """Half of the 90 % interval of a rate, natural logarithm.
+
+    Returns:
+        Of the shape of `doublings`; it never falls with the distance.
+    """
+    return np.asarray(error.within + error.per_doubling * doublings)
+
+
+def interval(error: FitError, rate: float, doublings: float = 0.0) -> tuple[float, float]:
+    """The 90 % interval of a rate predicted at a distance.
+
+    Returns:
+        Its two ends, in the unit of the rate.
+
+    >>> error = FitError(left_out="runs", predictions=9, median=0, p90=0, within=math.log(2))
+    >>> low, high = interval(error, 100.0)
+    >>> round(low), round(high)
+    (50, 200)
+    """
+    factor = math.exp(float(half_width(error, np.array(doublings))))
+    return rate / factor, rate * factor
+
+
+def _managed_mib(spec: JobSpec, level: Ints) -> Floats:
+    """Managed memory by level, MiB."""
+    sizes = [level_mib(spec.memory.base_mib, x) for x in range(-1, spec.memory.levels)]
+    return np.asarray(np.maximum(np.array(sizes)[level + 1], LEAST_MIB))
+
+
+def _farthest(mib: Floats, seen: Evidence) -> Floats:
+    """Of the memories (N, S) of a configuration the one farthest outside, (N,)."""
+    assert seen.managed_memory_mib is not None
+    low, high = seen.managed_memory_mib
+    outside = np.maximum(np.log2(mib / high), np.log2(low / mib))
+    return np.asarray(mib[np.arange(len(mib)), outside.argmax(axis=1)])
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f} times" if value < 2 else f"{value:,.1f} times"
