@@ -6,11 +6,12 @@
     ├── LoadError              a load or its trace cannot be used
     ├── PolicyError            a policy, or its folder, cannot be used
     ├── MetricsError           a metrics snapshot contradicts itself
-    ├── FlinkError             a Flink cluster, its job or its metrics cannot be reached, or refuse
+    ├── ApiError               an interface around a job cannot be reached, or refuses
+    │   ├── FlinkError         a Flink cluster, its job or its metrics
+    │   └── KubernetesError    an API server
     ├── SchemaError            a document has a version or shape this release does not read
     ├── MissingExtraError      an optional dependency is not installed
     ├── DatasetError           a dataset, one of its sources or its build cannot be used
-    ├── KubernetesError        an API server cannot be reached, or refuses
     ├── RegistryError          a model registry has no such name, or cannot be reached
     └── StorageError           a file or folder cannot be written or read
 
@@ -23,9 +24,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 __all__ = [
+    "Api",
+    "ApiError",
+    "ApiReason",
     "ConfigError",
     "DatasetError",
     "DspGymError",
@@ -41,6 +45,25 @@ __all__ = [
     "StorageError",
     "did_you_mean",
 ]
+
+
+Api = Literal["flink", "prometheus", "kubernetes"]
+"""Interfaces that a job is seen and scaled through."""
+
+ApiReason = Literal[
+    "Unreachable",
+    "Timeout",
+    "NoMetrics",
+    "NotFound",
+    "Conflict",
+    "Forbidden",
+    "Unauthorized",
+    "Gone",
+    "Invalid",
+    "Unsupported",
+    "Other",
+]
+"""Kinds of failure of an interface: code branches on them, and metrics count by them."""
 
 
 class _Where(TypedDict, total=False):
@@ -121,8 +144,43 @@ class MetricsError(DspGymError):
     """A metrics snapshot contradicts itself."""
 
 
-class FlinkError(DspGymError):
-    """A Flink cluster, one of its jobs, or its metrics cannot be reached, or refuse."""
+class ApiError(DspGymError):
+    """An interface that a job is seen or scaled through cannot be reached, or refuses.
+
+    Args:
+        message: As for every error.
+        api: The interface that failed.
+        reason: How it failed; what code branches on and metrics count by.
+        **where: `file`, `key`, `value`, `remedy`, as for every error.
+    """
+
+    def __init__(
+        self, message: str, *, api: Api, reason: ApiReason = "Other", **where: Unpack[_Where]
+    ) -> None:
+        super().__init__(message, **where)
+        self.api: Api = api
+        self.reason: ApiReason = reason
+
+
+class FlinkError(ApiError):
+    """A Flink cluster, one of its jobs, or its metrics cannot be reached, or refuse.
+
+    Args:
+        message: As for every error.
+        api: The interface that failed: Flink's own, or the Prometheus that scrapes it.
+        reason: As for every interface.
+        **where: `file`, `key`, `value`, `remedy`, as for every error.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        api: Api = "flink",
+        reason: ApiReason = "Other",
+        **where: Unpack[_Where],
+    ) -> None:
+        super().__init__(message, api=api, reason=reason, **where)
 
 
 class SchemaError(DspGymError):
@@ -133,13 +191,12 @@ class DatasetError(DspGymError):
     """A dataset, one of its sources or its build cannot be used; nothing was published."""
 
 
-class KubernetesError(DspGymError):
+class KubernetesError(ApiError):
     """An API server cannot be reached, or refuses.
 
     Args:
         message: As for every error.
-        reason: Unreachable, Timeout, Conflict, Forbidden, Unauthorized, NotFound, Gone, Invalid,
-            Unsupported or Other; what code branches on and metrics count by.
+        reason: As for every interface.
         may_have_acted: Whether the server may have made the change despite the error; then read
             before asking again.
         **where: `file`, `key`, `value`, `remedy`, as for every error.
@@ -149,12 +206,11 @@ class KubernetesError(DspGymError):
         self,
         message: str,
         *,
-        reason: str = "Other",
+        reason: ApiReason = "Other",
         may_have_acted: bool = False,
         **where: Unpack[_Where],
     ) -> None:
-        super().__init__(message, **where)
-        self.reason = reason
+        super().__init__(message, api="kubernetes", reason=reason, **where)
         self.may_have_acted = may_have_acted
 
 

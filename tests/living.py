@@ -33,7 +33,7 @@ class Living(FlinkCollector):
         self.taken_back: list[str] = []
         self.refuses: str | None = None
         self.status_shown: Status | None = None
-        self.shown_trouble: str | None = None
+        self.shown_trouble: FlinkError | None = None
         clock = Clock(self.clock, self.sleep)
         super().__init__(self.spec, None, self, WindowConfig(), clock)
         self.backend = FlinkBackend(self, self, clock)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from dsp_gym.arrays import Ints
+from dsp_gym.errors import DspGymError, FlinkError
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import PENDING
@@ -77,7 +78,7 @@ class Collector(Protocol):
         """The jobs."""
 
     @property
-    def trouble(self) -> str | None:
+    def trouble(self) -> DspGymError | None:
         """Why the last snapshot lacks metrics; None if it has them."""
 
     @property
@@ -251,7 +252,7 @@ class SelfContained(Backend):
     """A backend that is its own collector and actuator, such as a model of the jobs."""
 
     topology: Topology
-    trouble: str | None = None
+    trouble: DspGymError | None = None
     age_s: float = 0.0
     arrivals: Sequence[tuple[float, float]] = ()
 
@@ -293,7 +294,7 @@ class SelfContained(Backend):
         """Nothing is held outside this process."""
 
 
-def reason_to_hold(backend: Backend, seen: MetricsSnapshot) -> str | None:
+def reason_to_hold(backend: Backend, seen: MetricsSnapshot) -> DspGymError | None:
     """Why nothing may be asked of the only job of a backend, after a look at it.
 
     Args:
@@ -301,16 +302,18 @@ def reason_to_hold(backend: Backend, seen: MetricsSnapshot) -> str | None:
         seen: its last snapshot.
 
     Returns:
-        A sentence while the job is down for a reason of its own, or its metrics are unknown; None
+        An error while the job is down for a reason of its own, or its metrics are unknown; None
         while it may be scaled.
     """
     if backend.collector.trouble is not None:
         return backend.collector.trouble
     status, actuator = Status(int(seen.status[0])), backend.actuator
     if status == Status.FAILED:
-        return "the job has failed, or is gone"
+        return FlinkError("the job has failed, or is gone", reason="NotFound")
     is_rescaling = actuator is not None and actuator.status()[0] == PENDING
-    return None if status == Status.RUNNING or is_rescaling else f"the job is {status.name}"
+    if status == Status.RUNNING or is_rescaling:
+        return None
+    return FlinkError(f"the job is {status.name}")
 
 
 @dataclass(frozen=True, slots=True)

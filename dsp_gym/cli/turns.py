@@ -176,7 +176,7 @@ def document(turn: Turn) -> dict[str, object]:
         "enacted": turn.changes and turn.applied and turn.held is None,
         "held": turn.held,
         "policies": {one.policy: _judged(turn, one) for one in turn.judgements},
-        "failures": [{"stage": stage, "reason": reason} for stage, reason in turn.failures],
+        "failures": [failed.document() for failed in turn.failures],
         "outcome": None if turn.outcome is None else outcome_to_json(turn.outcome),
     }
     plained: dict[str, object] = plain(found)

@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dsp_gym.backends.base import Backend, OnEvent, ignored, reason_to_hold
+from dsp_gym.control.failures import TurnFailure, words
 from dsp_gym.control.modes import INCUMBENT, WRITING
 from dsp_gym.control.notes import Notes, outcome_to_json
 from dsp_gym.control.permission import Held, Permission, RollBack
 from dsp_gym.control.seat import Judgement, Seat
-from dsp_gym.errors import DspGymError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 
-__all__ = ["Hooks", "LiveRun", "Notes", "Turn", "outcome_to_json"]
+__all__ = ["Hooks", "LiveRun", "Notes", "Turn", "TurnFailure", "outcome_to_json"]
 
 GAP_INTERVALS = 3.0
 """Intervals since the last decision above which a decision follows a gap."""
@@ -44,7 +44,7 @@ class Turn:
     applied: bool  # False: the mode enacts nothing
     outcome: Outcome | None
     judgements: tuple[Judgement, ...] = ()  # of every policy, in order
-    failures: tuple[tuple[str, str], ...] = ()  # stage and reason of everything that went wrong
+    failures: tuple[TurnFailure, ...] = ()  # everything that went wrong
     seconds: float = 0.0  # from the snapshot to the decision
     held_code: str | None = None  # the same as `held` in a word
     asked: bool = False  # whether a change was asked of the job
@@ -114,7 +114,7 @@ class LiveRun:
         """Held while policies are asked: of several loops in a process one decides at a time."""
         self._seeds = np.array([seed], np.int64)
         self._hooks = hooks or Hooks()
-        self._failures: list[tuple[str, str]] = []
+        self._failures: list[TurnFailure] = []
         self._has_asked = False
         self._due: tuple[GuardedDecision, str] | None = None  # a roll-back
         self._last_s = -math.inf
@@ -161,7 +161,7 @@ class LiveRun:
         seen = self._seen()
         held: Held | None
         if seen is None:
-            held = Held("collector", self._failures[-1][1])
+            held = Held("collector", self._failures[-1].reason)
             turn = self._turn(began_s, None, (), held, 0.0)
         else:
             with self.one_at_a_time:
@@ -195,12 +195,13 @@ class LiveRun:
         """What is seen now; None, and why among the failures, where the job cannot be looked at."""
         try:
             seen = self.backend.collector.snapshot()
-            self.held = reason_to_hold(self.backend, seen)
+            trouble = reason_to_hold(self.backend, seen)
         except Exception as error:  # a server may answer anything
-            self._fail("collector", _words(error))
+            self._fail(TurnFailure.of_api("collector", error))
             return None
-        if self.held is not None:
-            self._fail("collector", self.held, noted=False)
+        self.held = None if trouble is None else words(trouble)
+        if trouble is not None:
+            self._fail(TurnFailure.of_api("collector", trouble), noted=False)
         self._look_at_clock(float(seen.t_s[0]))
         return seen
 
@@ -209,11 +210,12 @@ class LiveRun:
         ahead_s = t_s - self._last_s
         if ahead_s <= 0:
             reason = f"the clock went back by {-ahead_s:.0f} s; policies and guardrails start anew"
-            self._fail("clock", reason, noted=False)
+            self._fail(TurnFailure("clock", reason), noted=False)
             self.held = reason
             self._reset()
         elif math.isfinite(ahead_s) and ahead_s > GAP_INTERVALS * self.interval_s:
-            self._fail("clock", f"{ahead_s:.0f} s went by since the last decision", noted=False)
+            said = f"{ahead_s:.0f} s went by since the last decision"
+            self._fail(TurnFailure("clock", said), noted=False)
         self._last_s = t_s
 
     def _judged(self, seen: MetricsSnapshot) -> tuple[Judgement, ...]:
@@ -223,7 +225,7 @@ class LiveRun:
         self, seen: MetricsSnapshot, judged: Sequence[Judgement]
     ) -> tuple[Held | None, bool]:
         """What holds the acting policy's decision, and whether it is asked of the job."""
-        held = None if self.held is None else Held(self._failures[0][0], self.held)
+        held = None if self.held is None else Held(self._failures[0].stage, self.held)
         self._due = None
         one = self._acting(judged)
         if one is None:
@@ -246,13 +248,12 @@ class LiveRun:
         job, key = seen.job(0), self.notes.job
         with self.notes.decision():
             self.notes("snapshot", snapshot_to_json(job, key), float(seen.t_s[0]))
-            for stage, reason in self._failures:
-                self.notes("error", {"stage": stage, "reason": reason})
+            for failed in self._failures:
+                self.notes("error", failed.document())
             for one in judged:
                 if (failure := one.failure) is not None:
                     self._fail(
-                        "policy",
-                        failure.reason,
+                        TurnFailure("policy", failure.reason),
                         one.policy,
                         cause=failure.cause,
                         replaced_by=failure.replaced_by,
@@ -294,8 +295,8 @@ class LiveRun:
         try:
             self._apply(guarded)
         except Exception as error:
-            self._fail("actuator", _words(error))
-            return Held("actuator", _words(error))
+            self._fail(TurnFailure.of_api("actuator", error))
+            return Held("actuator", words(error))
         self._has_asked = True
         self.roll_back.asked(seen, guarded)
         return None
@@ -311,13 +312,13 @@ class LiveRun:
             if self.backend.actuator is not None:
                 self.backend.actuator.roll_back(before, reason)
         except Exception as error:
-            self._fail("actuator", _words(error))
+            self._fail(TurnFailure.of_api("actuator", error))
 
     def _advance(self) -> Outcome | None:
         try:
             outcome = self.backend.advance(self.interval_s)
         except Exception as error:
-            self._fail("outcome", _words(error))
+            self._fail(TurnFailure.of_api("outcome", error))
             return None
         collector = self.backend.collector
         age_s = collector.age_s  # until then it was counted
@@ -340,20 +341,19 @@ class LiveRun:
         try:
             self.backend.platform.tell(seen, guarded, enacted=turn.asked, mode=mode)
         except Exception as error:
-            self._fail("report", _words(error))
+            self._fail(TurnFailure("report", words(error)))
 
     def _fail(
         self,
-        stage: str,
-        reason: str,
+        failed: TurnFailure,
         policy: str | None = None,
         *,
         noted: bool = True,
         **more: str | None,
     ) -> None:
-        self._failures.append((stage, reason))
+        self._failures.append(failed)
         if noted:
-            self.notes("error", {"stage": stage, "reason": reason, **more}, policy=policy)
+            self.notes("error", {**failed.document(), **more}, policy=policy)
 
     def _turn(
         self,
@@ -383,8 +383,3 @@ class LiveRun:
 def _differs(seen: MetricsSnapshot, guarded: GuardedDecision) -> bool:
     asked = ScalingDecision(guarded.parallelism, guarded.memory_level, ("",))
     return bool(asked.changes(seen.parallelism, seen.memory_level, seen.topology.mask)[0])
-
-
-def _words(error: Exception) -> str:
-    """An error of ours says everything; of another the type matters."""
-    return str(error) if isinstance(error, DspGymError) else f"{type(error).__name__}: {error}"

@@ -156,7 +156,9 @@ class Fetch:
                 job_name, since_s, until_s
             )
         except (RequestException, PrometheusApiClientException, ValueError, KeyError) as error:
-            raise FlinkError(f"Prometheus did not answer as it should: {_line(error)}") from error
+            raise FlinkError(
+                f"Prometheus did not answer as it should: {_line(error)}", api="prometheus"
+            ) from error
         parts = []
         for job_id in ids:
             self._wait(2)  # tasks, then TaskManagers

@@ -41,7 +41,7 @@ class Troubled(Backend):
         self.met: dict[str, int] = dict.fromkeys(TROUBLES, 0)
         self._now: str | None = None
         self._shift_s = 0.0
-        self.trouble: str | None = None
+        self.trouble: FlinkError | None = None
 
     @property
     def collector(self) -> Collector:
@@ -74,9 +74,9 @@ class Troubled(Backend):
             self.met[self._now] += 1
         match self._now:
             case "prometheus is down":
-                raise FlinkError("http://p:9090: Prometheus did not answer as it should: refused")
+                raise FlinkError("no luck", api="prometheus", reason="Unreachable")
             case "prometheus is slow":
-                raise FlinkError("http://p:9090: Prometheus did not answer within 10 s")
+                raise FlinkError("no luck", api="prometheus", reason="Timeout")
             case "the api server is down":
                 raise KubernetesError("https://k: connection refused", reason="Unreachable")
             case "the api server answers nonsense":
@@ -93,7 +93,7 @@ class Troubled(Backend):
         }  # fmt: skip
         match self._now:
             case "metrics are stale":
-                self.trouble = "no fresh metrics: the newest are 300 s old"
+                self.trouble = FlinkError("too old", api="prometheus", reason="NoMetrics")
                 changes |= _everything(seen, np.nan) | {"window_fill": np.zeros(1)}
             case "metrics are partial":
                 changes["busy_ms_per_s"] = seen.busy_ms_per_s.copy()
@@ -114,7 +114,7 @@ class Troubled(Backend):
     def advance(self, seconds: int) -> Outcome:
         outcome = self._jobs.advance(seconds)
         if self._now == "the outcome cannot be had":
-            raise FlinkError("http://p:9090: Prometheus did not answer within 10 s")
+            raise FlinkError("no luck", api="prometheus", reason="Timeout")
         return outcome
 
 

@@ -163,7 +163,9 @@ def test_without_prometheus_nothing_old_is_shown_and_it_is_seen_again_when_back(
         assert down.status == Status.RUNNING
         assert is_empty(down)
         assert down.vertex("session", "records_in_total") is None
-        assert "Prometheus did not answer" in seen.by_prometheus.trouble
+        trouble = seen.by_prometheus.trouble
+        assert "Prometheus did not answer" in str(trouble)
+        assert (trouble.api, trouble.reason) == ("prometheus", "Unreachable")
         assert looked(seen.by_rest).get("window_fill") >= 0.5  # polled a few seconds ago
     finally:
         seen.cluster.start_prometheus()

@@ -94,7 +94,9 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(tmp_p
     errors = board.counts.api_errors
     assert errors["prometheus", "Unreachable"] == jobs.met["prometheus is down"]
     assert errors["prometheus", "Timeout"] >= jobs.met["prometheus is slow"]
-    assert errors["flink", "Unreachable"] == jobs.met["the api server is down"]
+    assert errors["prometheus", "NoMetrics"] == jobs.met["metrics are stale"]
+    assert errors["kubernetes", "Unreachable"] == jobs.met["the api server is down"]
+    assert errors["flink", "NotFound"] == jobs.met["the job has failed"]
     # The first two hours load what is loaded once.
     assert memory_mib[-1] - memory_mib[1] < 20, memory_mib
     size_mib = sum(f.stat().st_size for f in tmp_path.glob("*.jsonl")) / 2**20

@@ -68,7 +68,7 @@ class FlinkCollector:
     ) -> None:
         self.spec, self.source = spec, source
         self.topology = Topology.of([spec])
-        self.trouble: str | None = None
+        self.trouble: FlinkError | None = None
         self.age_s = float("nan")
         self.arrivals: list[tuple[float, float]] = []
         self.is_gone = False
@@ -153,7 +153,7 @@ class FlinkCollector:
                 samples = self.source.samples(from_s, observed.t_s)
             except FlinkError as error:
                 failure = error
-                self.trouble = str(error) if runs else self.trouble
+                self.trouble = error if runs else self.trouble
         recent = samples.between(window_s, observed.t_s) if runs else Samples.of([])
         self.age_s = _age_s(observed, recent) if len(recent) else float("nan")
         snapshot = snapshot_of(self.topology, [observed], [recent], self._window)
@@ -171,7 +171,7 @@ class FlinkCollector:
         self._history.append(observed_in(look.snapshot))
         return look
 
-    def _silence(self, observed: Observed, samples: Samples) -> str | None:
+    def _silence(self, observed: Observed, samples: Samples) -> FlinkError | None:
         """Why the window of a job that has run long enough is empty."""
         ran_s = observed.t_s - observed.running_since_s
         is_running = observed.status in (Status.RUNNING, Status.SAVEPOINTING)
@@ -181,11 +181,14 @@ class FlinkCollector:
         seen = {name: _subtasks(samples, name) for name in names}
         silent = [n for n in names if seen[n] < observed.parallelism[n]]
         if not silent:
-            return f"no fresh metrics: the newest are {_age_s(observed, samples):.0f} s old"
-        return (
+            said = f"no fresh metrics: the newest are {_age_s(observed, samples):.0f} s old"
+            return FlinkError(said, api="prometheus", reason="NoMetrics")
+        return FlinkError(
             f"no metrics from {observed.parallelism[silent[0]] - seen[silent[0]]} of "
             f"{observed.parallelism[silent[0]]} subtasks of vertex {silent[0]!r} in the last "
-            f"{self._window.window_s} s; is every TaskManager sampled?"
+            f"{self._window.window_s} s; is every TaskManager sampled?",
+            api="prometheus",
+            reason="NoMetrics",
         )
 
 

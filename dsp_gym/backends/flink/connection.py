@@ -141,6 +141,7 @@ def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) ->
     if place.prometheus_url is None:
         raise FlinkError(
             f"no Prometheus is known for {place.rest.url}",
+            api="prometheus",
             key="prometheus_url",
             remedy="Name one, start the cluster with one, or read metrics over REST: metrics: rest",
         )

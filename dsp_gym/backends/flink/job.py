@@ -71,7 +71,7 @@ class FlinkJob(RealJob):
         try:
             jobs = self.rest.jobs()
         except FlinkError as error:
-            self.trouble = str(error)
+            self.trouble = error
             return self._known(now_s, Status.RESTARTING)
         named = [job.id for job in jobs if job.name == self.name and job.state not in ENDED]
         if not named:
@@ -80,7 +80,7 @@ class FlinkJob(RealJob):
         try:
             return self._known(now_s, self._look(job_id, now_s))
         except FlinkError as error:
-            self.trouble = str(error)
+            self.trouble = error
             return self._known(now_s, Status.RESTARTING)
 
     def _known(self, now_s: float, status: Status) -> Observed:

@@ -84,6 +84,7 @@ class PrometheusSamples:
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise FlinkError(
                 f"{self.url}: the series there are not those of Flink's reporter: {error!r}",
+                api="prometheus",
                 remedy="Name the Prometheus that scrapes the cluster, with Flink's own labels.",
             ) from error
         return Samples.of_series(merged).between(since_s, until_s)
@@ -135,6 +136,7 @@ class PrometheusSamples:
         """Series as scraped; those that a selector names."""
         selector = f"{series}[{int(np.ceil((until_s - since_s) * 1000))}ms]"
         from prometheus_api_client.exceptions import PrometheusApiClientException
+        from requests import ConnectionError as NotConnected
         from requests import RequestException, Timeout
 
         remedy = "See whether it runs and answers there: open it, or dsp-gym flink status."
@@ -146,11 +148,15 @@ class PrometheusSamples:
         except Timeout as error:
             raise FlinkError(
                 f"{self.url}: Prometheus did not answer within {self._timeout_s:g} s",
+                api="prometheus",
+                reason="Timeout",
                 remedy=remedy,
             ) from error
         except (RequestException, PrometheusApiClientException, ValueError, KeyError) as error:
             raise FlinkError(
                 f"{self.url}: Prometheus did not answer as it should: {_first_line(error)}",
+                api="prometheus",
+                reason="Unreachable" if isinstance(error, NotConnected) else "Other",
                 remedy=remedy,
             ) from error
         return answer

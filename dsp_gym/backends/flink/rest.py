@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dsp_gym.backends.documents import Document, Json
 from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview
-from dsp_gym.errors import FlinkError
+from dsp_gym.errors import ApiReason, FlinkError
 
 __all__ = ["ENDED", "FlinkRest", "JobSummary", "SavepointStatus", "is_loopback", "root_cause"]
 
@@ -132,6 +132,7 @@ class FlinkRest:
         running = ", ".join(sorted({job.name for job in jobs})) or "none"
         raise FlinkError(
             f"{self.url}: no job named {name!r} runs; running: {running}",
+            reason="NotFound",
             remedy="Submit it: dsp-gym flink submit JOB",
         )
 
@@ -257,6 +258,7 @@ class FlinkRest:
             if time.monotonic() >= end:
                 raise FlinkError(
                     f"{self.url}: job {job_id} is still {state} after {timeout_s:g} s",
+                    reason="Timeout",
                     remedy=f"Look at {self.url}/#/job/running/{job_id}/overview",
                 )
             time.sleep(_POLL_S)
@@ -301,14 +303,17 @@ class FlinkRest:
             with error:
                 said = _first_error(error.read())
             raise FlinkError(
-                f"{method} {url} answered {error.code}: {said}", remedy=_REMEDIES.get(error.code)
+                f"{method} {url} answered {error.code}: {said}",
+                reason="NotFound" if error.code == 404 else "Other",
+                remedy=_REMEDIES.get(error.code),
             ) from error
         except TimeoutError as error:
-            raise self._unreachable(method, url, "no answer in time") from error
+            raise self._unreachable(method, url, "no answer in time", "Timeout") from error
         except urllib.error.URLError as error:
             raise self._unreachable(method, url, str(error.reason)) from error
         except (OSError, http.client.HTTPException) as error:  # broke off, or is no web server
-            raise self._unreachable(method, url, str(error) or repr(error)) from error
+            reason: ApiReason = "Unreachable" if isinstance(error, OSError) else "Other"
+            raise self._unreachable(method, url, str(error) or repr(error), reason) from error
         try:
             return json.loads(text) if text else {}
         except ValueError as error:
@@ -317,9 +322,12 @@ class FlinkRest:
                 remedy="Another program listens there; name the address of Flink's REST interface.",
             ) from error
 
-    def _unreachable(self, method: str, url: str, why: str) -> FlinkError:
+    def _unreachable(
+        self, method: str, url: str, why: str, reason: ApiReason = "Unreachable"
+    ) -> FlinkError:
         return FlinkError(
             f"{method} {url}: {why}",
+            reason=reason,
             remedy="Is the cluster up? dsp-gym flink status (start it: dsp-gym flink up)",
         )
 

@@ -39,6 +39,8 @@ def refuse_silence(
         raise FlinkError(
             f"{prometheus_url}: Prometheus has no metrics of job {job.name!r}, which has run "
             f"for {ran_s:.0f} s",
+            api="prometheus",
+            reason="NoMetrics",
             key="prometheus_url",
             remedy=f"Name the Prometheus that scrapes its TaskManagers{or_else}.",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Protocol, runtime_checkable
 
+from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed
@@ -24,7 +25,7 @@ class RealJob(ABC):
 
     def __init__(self, name: str, spec: JobSpec) -> None:
         self.name, self.spec = name, spec
-        self.trouble: str | None = None
+        self.trouble: FlinkError | None = None
         self._ids: list[str] = []
 
     @property

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 
-from dsp_gym.errors import KubernetesError
+from dsp_gym.errors import ApiReason, KubernetesError
 
 __all__ = ["refused", "unanswered", "unreadable"]
 
-_REASONS = {
+_REASONS: dict[int, ApiReason] = {
     400: "Invalid",
     401: "Unauthorized",
     403: "Forbidden",
@@ -75,7 +75,7 @@ def unanswered(method: str, url: str, error: Exception) -> KubernetesError:
     late = isinstance(cause, exceptions.TimeoutError | TimeoutError) and not refused_connection
     unsent = refused_connection or isinstance(cause, exceptions.ConnectTimeoutError)
     said = "no answer in time" if late else _first_line(cause)
-    reason = "Timeout" if late else "Unreachable"
+    reason: ApiReason = "Timeout" if late else "Unreachable"
     return KubernetesError(
         f"{method} {url}: {said}",
         reason=reason,

@@ -81,13 +81,19 @@ class KubernetesJob(RealJob):
         known = self._watcher.resources()
         age_s = self._watcher.age_s()
         if age_s > self._stale_s:
+            trouble = self._watcher.trouble
             raise FlinkError(
                 f"the API server was last heard of {age_s:.0f} s ago: "
-                f"{self._watcher.trouble or 'it has not answered yet'}"
+                f"{trouble or 'it has not answered yet'}",
+                api="kubernetes",
+                reason="Unreachable" if trouble is None else trouble.reason,
             )
         if self.name not in known:
             raise FlinkError(
-                f"there is no resource '{self.name}'", remedy=did_you_mean(self.name, known)
+                f"there is no resource '{self.name}'",
+                api="kubernetes",
+                reason="NotFound",
+                remedy=did_you_mean(self.name, known),
             )
         return known[self.name]
 
@@ -102,6 +108,7 @@ class KubernetesJob(RealJob):
         if resource.job_id is None:
             raise FlinkError(
                 f"{resource} has no job yet: its lifecycleState is {resource.lifecycle_state}",
+                reason="NotFound",
                 remedy=resource.error,
             )
         return self._remembered(resource.job_id)
@@ -116,7 +123,7 @@ class KubernetesJob(RealJob):
         try:
             resource, job_id = self.resource, self.job_id
         except FlinkError as error:
-            self.trouble = str(error)
+            self.trouble = error
             gone = self.name not in self._watcher.resources() and (
                 self._watcher.age_s() <= self._stale_s
             )
@@ -180,7 +187,7 @@ class KubernetesJob(RealJob):
         try:
             found = self._tasks_of(job_id, now_s)
         except FlinkError as error:
-            self.trouble = self.trouble or str(error)
+            self.trouble = self.trouble or error
             return self._known(now_s, Status.RUNNING, resource)
         self.trouble = None
         self._parallelism = {name: tasks for name, (_, tasks) in found.items()}
@@ -207,6 +214,8 @@ class KubernetesJob(RealJob):
         if not found:
             raise FlinkError(
                 f"{where}: there are none",
+                api="prometheus",
+                reason="NoMetrics",
                 remedy="Does that Prometheus scrape the TaskManagers of the job?",
             )
         if missing:
@@ -297,5 +306,5 @@ class _JobOfId(FlinkJob):
         try:
             return self._known(now_s, self._look(self._remembered(job_id), now_s))
         except FlinkError as error:
-            self.trouble = str(error)
+            self.trouble = error
             return self._known(now_s, Status.RESTARTING)

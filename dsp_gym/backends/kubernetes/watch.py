@@ -58,8 +58,8 @@ class Watcher:
         """How often something went wrong, by the reason of the error."""
         self.lists = 0
         """How often everything was listed."""
-        self.trouble: str | None = None
-        """What is wrong now, in words."""
+        self.trouble: KubernetesError | None = None
+        """What is wrong now."""
         self._lock = threading.Lock()
         self._resources: dict[str, FlinkResource] = {}
         self._heard_s = float("-inf")
@@ -127,7 +127,7 @@ class Watcher:
                     if self._closing.wait(random.uniform(0, self._least_wait_s)):
                         return
                     continue
-                self.trouble = str(error)
+                self.trouble = error
                 if self._closing.wait(wait_s * random.uniform(0.5, 1.0)):
                     return
                 wait_s = min(2 * wait_s, _MOST_WAIT_S)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dsp_gym.backends.base import Actuator, Backend, Collector
-from dsp_gym.errors import MetricsError
+from dsp_gym.errors import DspGymError, MetricsError
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
@@ -32,7 +32,7 @@ class ReplayJobs(Backend):
         start_s: seconds after the job ran at which the replay begins.
     """
 
-    trouble: str | None = None
+    trouble: DspGymError | None = None
     age_s: float = 0.0
     arrivals: Sequence[tuple[float, float]] = ()
 

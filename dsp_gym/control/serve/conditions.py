@@ -92,7 +92,7 @@ class Conditions:
 
 
 def _trouble(turn: Turn) -> str | None:
-    return next((reason for stage, reason in turn.failures if stage == "collector"), None)
+    return next((found.reason for found in turn.failures if found.stage == "collector"), None)
 
 
 def _ready(turn: Turn) -> Found:

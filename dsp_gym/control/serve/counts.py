@@ -52,9 +52,9 @@ class Counts:
                 self.trips[one.policy, guardrail] += 1
             if one.failure is not None:
                 self.failures[one.policy, one.failure.cause] += 1
-        for stage, reason in turn.failures:
-            if stage in ("collector", "outcome", "actuator"):
-                self.api_errors[api_of(reason), reason_of(reason)] += 1
+        for failed in turn.failures:
+            if failed.api is not None:
+                self.api_errors[failed.api, failed.kind or "Other"] += 1
         if turn.asked:
             self.writes["asked"] += 1
         elif turn.held_code == "actuator":
@@ -69,33 +69,3 @@ class Counts:
             Number of failed decisions since the start.
         """
         return sum(n for (name, _), n in self.failures.items() if name == policy)
-
-
-def api_of(reason: str) -> str:
-    """Whose failure a sentence is about: kubernetes, prometheus, or flink.
-
-    Returns:
-        "kubernetes", "prometheus" or "flink".
-    """
-    lowered = reason.lower()
-    if "prometheus" in lowered or "metrics" in lowered:
-        return "prometheus"
-    return "kubernetes" if "kubernetes" in lowered or "api server" in lowered else "flink"
-
-
-def reason_of(reason: str) -> str:
-    """What kind of failure a sentence is about, in a word.
-
-    Returns:
-        "Timeout", "NoMetrics", "Unreachable", "NotFound" or "Other".
-    """
-    lowered = reason.lower()
-    if "within" in lowered or "timed out" in lowered or "timeout" in lowered:
-        return "Timeout"
-    if "no metrics" in lowered or "no fresh metrics" in lowered:
-        return "NoMetrics"
-    if "refused" in lowered or "not reachable" in lowered or "cannot be reached" in lowered:
-        return "Unreachable"
-    if "failed, or is gone" in lowered or "no job" in lowered:
-        return "NotFound"
-    return "Other"

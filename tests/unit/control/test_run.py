@@ -11,7 +11,7 @@ from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.run import Hooks, LiveRun, Notes, Turn
 from dsp_gym.control.seat import Seat
-from dsp_gym.errors import StorageError
+from dsp_gym.errors import FlinkError, StorageError
 from dsp_gym.guardrails.chain import build
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.wire import decision_from_json, snapshot_from_json
@@ -127,9 +127,11 @@ def test_a_policy_that_raises_keeps_the_configuration_and_is_asked_again(living,
 
 def test_unknown_metrics_freeze_the_loop_and_it_goes_on_when_they_are_back(living, journal):
     run = started(living, Asks(3), journal)
-    living.shown_trouble = "Prometheus at http://127.0.0.1:9090 does not answer"
+    living.shown_trouble = FlinkError(
+        "Prometheus at http://127.0.0.1:9090 does not answer", api="prometheus", reason="Timeout"
+    )
     first = run.turn()
-    assert first.held == living.shown_trouble
+    assert first.held == str(living.shown_trouble)
     assert not living.asked
     living.shown_trouble = None
     living.sleep(2)  # the look that ended the interval is no longer new
@@ -140,6 +142,8 @@ def test_unknown_metrics_freeze_the_loop_and_it_goes_on_when_they_are_back(livin
     decided = [e.body for e in read(journal.folder) if e.kind == "actuation"]
     assert [body["asked"] for body in decided] == [False, True]
     assert decided[0]["held"].startswith("Prometheus")
+    errors = [e.body for e in read(journal.folder) if e.kind == "error"]
+    assert [(body["api"], body["kind"]) for body in errors] == [("prometheus", "Timeout")]
 
 
 def test_a_job_that_cannot_be_looked_at_is_waited_for(living, journal):
@@ -244,7 +248,7 @@ def test_time_that_was_slept_through_is_told_and_holds_nothing(living, journal):
     living.sleep(3600)
     turn = run.turn()
     assert turn.held is None
-    assert ("clock", "3660 s went by since the last decision") in turn.failures
+    assert turn.failures == (("clock", "3660 s went by since the last decision", None, None),)
 
 
 def test_what_nobody_expected_is_told_and_the_loop_goes_on(living, journal, monkeypatch):

@@ -53,8 +53,8 @@ def test_a_running_job_may_be_scaled(living):
 
 
 def test_while_metrics_are_unknown_the_job_is_left_alone_and_the_reason_is_kept(living):
-    living.shown_trouble = "Prometheus does not answer"
-    assert reason_to_hold(living.backend, living.snapshot()) == "Prometheus does not answer"
+    living.shown_trouble = FlinkError("Prometheus does not answer", api="prometheus")
+    assert reason_to_hold(living.backend, living.snapshot()) is living.shown_trouble
     living.shown_trouble = None
     assert reason_to_hold(living.backend, living.snapshot()) is None
 
@@ -63,7 +63,9 @@ def test_while_metrics_are_unknown_the_job_is_left_alone_and_the_reason_is_kept(
 def test_a_job_that_does_not_run_is_left_alone(living, status):
     living.status_shown = status
     held = reason_to_hold(living.backend, living.snapshot())
-    assert "failed" in held or status.name in held
+    assert "failed" in str(held) or status.name in str(held)
+    reason = "NotFound" if status == Status.FAILED else "Other"
+    assert (held.api, held.reason) == ("flink", reason)
 
 
 def test_a_job_that_is_being_rescaled_may_be_asked_again(living):
@@ -77,7 +79,7 @@ def test_a_backend_without_an_actuator_is_held_by_any_restart(living):
     watching = FlinkBackend(living, None, Clock(living.clock, living.sleep))
     living.backend.actuator.apply(more(living))
     living.status_shown = Status.RESTARTING
-    assert reason_to_hold(watching, living.snapshot()) == "the job is RESTARTING"
+    assert str(reason_to_hold(watching, living.snapshot())) == "the job is RESTARTING"
     assert watching.actuator is None
     assert watching.advance(20).rescales[0] == 0
 
@@ -188,4 +190,6 @@ def test_metrics_that_cannot_be_had_fail_the_interval_and_empty_the_next_snapsho
         seen = paid.backend.collector.snapshot()
         assert not cluster.asked
         assert seen.window_fill[0] == 0
-        assert "did not answer" in reason_to_hold(paid.backend, seen)
+        held = reason_to_hold(paid.backend, seen)
+        assert "did not answer" in str(held)
+        assert (held.api, held.reason) == ("prometheus", "Other")

@@ -72,7 +72,7 @@ def test_while_metrics_are_out_of_reach_the_window_is_empty_and_nothing_is_chang
     collector.snapshot()
     source.failure = FlinkError("http://prometheus: down")
     taken = collector.snapshot()
-    assert collector.trouble == "http://prometheus: down"
+    assert str(collector.trouble) == "http://prometheus: down"
     assert is_empty(taken)
     assert taken.status[0] == Status.RUNNING
     assert taken.parallelism.tolist() == [list(TASKS.values())]
@@ -87,7 +87,7 @@ def test_while_flink_is_out_of_reach_the_last_configuration_is_held(collector, c
     kept = dict(cluster.answers)
     cluster.answers["/jobs/overview"] = (500, "{}")
     taken = collector.snapshot()
-    assert "/jobs/overview answered 500" in collector.trouble
+    assert "/jobs/overview answered 500" in str(collector.trouble)
     assert is_empty(taken)
     assert taken.status[0] == Status.RESTARTING
     assert taken.parallelism.tolist() == [list(TASKS.values())]
@@ -117,13 +117,15 @@ def test_a_silent_subtask_is_named(collector, source):
     taken = collector.snapshot()
     assert is_held(taken)
     assert taken.window_fill[0] == 0
-    assert "no metrics from 1 of 3 subtasks of vertex 'map'" in collector.trouble
+    assert "no metrics from 1 of 3 subtasks of vertex 'map'" in str(collector.trouble)
+    assert (collector.trouble.api, collector.trouble.reason) == ("prometheus", "NoMetrics")
 
 
 def test_metrics_that_stopped_are_said_to_be_old(collector, source):
     source.until_s = source.now_s - 65.0
     assert is_empty(collector.snapshot())
-    assert "newest are 65 s old" in collector.trouble
+    assert "newest are 65 s old" in str(collector.trouble)
+    assert (collector.trouble.api, collector.trouble.reason) == ("prometheus", "NoMetrics")
 
 
 def test_a_young_job_without_samples_is_no_trouble(collector, source):

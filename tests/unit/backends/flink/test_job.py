@@ -128,7 +128,7 @@ def test_a_job_of_another_file_is_trouble(cluster, job):
     tell(cluster)
     cluster.answers["/jobs/a1"]["vertices"].pop()
     assert job.observe(1500.0).status == Status.RESTARTING
-    assert "no vertex 'sink', it has: Source: source, map" in job.trouble
+    assert "no vertex 'sink', it has: Source: source, map" in str(job.trouble)
 
 
 @pytest.mark.parametrize("broken", ["slow", "error", "nonsense", "half"])
@@ -145,7 +145,9 @@ def test_while_flink_does_not_answer_the_job_is_restarting_as_it_was_known(clust
         cluster.answers |= dict.fromkeys(kept, answer)
     seen = job.observe(1510.0)
     assert seen.status == Status.RESTARTING
-    assert cluster.url in job.trouble
+    assert cluster.url in str(job.trouble)
+    reason = "Timeout" if broken == "slow" else "Other"
+    assert (job.trouble.api, job.trouble.reason) == ("flink", reason)
     assert (seen.parallelism, seen.memory_level) == (known.parallelism, known.memory_level)
     cluster.late_s = 0.0
     cluster.answers |= kept

@@ -143,18 +143,22 @@ def test_a_prometheus_that_is_down_is_known_at_once(server):
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     job = FlinkJob(FlinkRest(server.url), "mine", line())
     began = time.monotonic()
-    with pytest.raises(FlinkError, match=rf"{url}: Prometheus did not answer.*dsp-gym flink"):
+    with pytest.raises(
+        FlinkError, match=rf"{url}: Prometheus did not answer.*dsp-gym flink"
+    ) as down:
         PrometheusSamples(url, job, line()).samples(0, 10)
     assert time.monotonic() - began < 4.0  # it has 5 s to answer
+    assert (down.value.api, down.value.reason) == ("prometheus", "Unreachable")
 
 
 def test_a_prometheus_that_is_slow_is_not_waited_for(server, source):
     _ = source.job.job_id
     server.late_s = 6.0
     began = time.monotonic()
-    with pytest.raises(FlinkError, match=r"did not answer within 0\.5 s"):
+    with pytest.raises(FlinkError, match=r"did not answer within 0\.5 s") as slow:
         source.samples(0, 10)
     assert time.monotonic() - began < 5.0
+    assert (slow.value.api, slow.value.reason) == ("prometheus", "Timeout")
     server.late_s = 0.0
     assert len(source.samples(0, 10)) == 0
 
@@ -174,8 +178,9 @@ def test_a_prometheus_that_is_slow_is_not_waited_for(server, source):
 )
 def test_a_wrong_answer_is_an_error_that_names_the_server(server, source, answer, said):
     server.answers[QUERY] = answer
-    with pytest.raises(FlinkError, match=rf"^{server.url}: .*{said}"):
+    with pytest.raises(FlinkError, match=rf"^{server.url}: .*{said}") as wrong:
         source.samples(0, 10)
+    assert (wrong.value.api, wrong.value.reason) == ("prometheus", "Other")
 
 
 def test_a_job_nobody_has_seen_is_an_error(server, source):

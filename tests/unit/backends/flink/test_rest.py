@@ -59,8 +59,9 @@ def test_the_one_job_that_has_not_ended_is_found_by_name(
     assert (found.id, found.state, found.start_s) == ("2", "RESTARTING", 1.5)
     with pytest.raises(FlinkError, match=r"2 jobs are named 'q8': 3, 4\. Stop all but one"):
         rest.find_job("q8")
-    with pytest.raises(FlinkError, match=r"no job named 'q1' runs; running: q5, q8"):
+    with pytest.raises(FlinkError, match=r"no job named 'q1' runs; running: q5, q8") as none:
         rest.find_job("q1")
+    assert none.value.reason == "NotFound"
 
 
 def test_an_error_names_address_status_and_root_cause(
@@ -83,10 +84,14 @@ def test_an_error_names_address_status_and_root_cause(
         r"not a number$",
     ):
         rest.get("/a")
-    with pytest.raises(FlinkError, match=r"404: NotFoundException: Job 12 not found\. Flink forg"):
+    with pytest.raises(
+        FlinkError, match=r"404: NotFoundException: Job 12 not found\. Flink forg"
+    ) as gone:
         rest.get("/b")
-    with pytest.raises(FlinkError, match="500: <html>oops"):
+    assert (gone.value.api, gone.value.reason) == ("flink", "NotFound")
+    with pytest.raises(FlinkError, match="500: <html>oops") as broken:
         rest.get("/c")
+    assert (broken.value.api, broken.value.reason) == ("flink", "Other")
     with pytest.raises(FlinkError, match=r"503: nothing\. The cluster is starting"):
         rest.get("/d")
 
@@ -99,15 +104,17 @@ def test_another_program_at_the_port_is_told(serve: Callable[[Answers], FlinkRes
 
 def test_nobody_at_the_port_is_told_with_the_next_step() -> None:
     rest = FlinkRest(f"http://127.0.0.1:{free_ports(1)[0]}")
-    with pytest.raises(FlinkError, match=r"Connection refused.*dsp-gym flink up"):
+    with pytest.raises(FlinkError, match=r"Connection refused.*dsp-gym flink up") as down:
         rest.overview()
+    assert (down.value.api, down.value.reason) == ("flink", "Unreachable")
 
 
 def test_a_server_that_says_nothing_or_no_http_does_not_hold_us_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(FlinkError, match="no answer in time"):
+        with pytest.raises(FlinkError, match="no answer in time") as silent:
             FlinkRest(url, timeout_s=0.1).overview()
+        assert silent.value.reason == "Timeout"
         server.accept()[0].close()
 
         def greet() -> None:
@@ -118,8 +125,9 @@ def test_a_server_that_says_nothing_or_no_http_does_not_hold_us_up() -> None:
 
         thread = threading.Thread(target=greet)
         thread.start()
-        with pytest.raises(FlinkError, match=r"220 mail\.example\.org"):
+        with pytest.raises(FlinkError, match=r"220 mail\.example\.org") as other:
             FlinkRest(url).overview()
+        assert other.value.reason == "Other"
         thread.join()
 
 

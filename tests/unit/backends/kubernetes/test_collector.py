@@ -11,7 +11,7 @@ from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
 from dsp_gym.backends.kubernetes.resources import FlinkResource
-from dsp_gym.errors import FlinkError
+from dsp_gym.errors import FlinkError, KubernetesError
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import WindowConfig
 from tests.answering import TASKS, answering, tell
@@ -147,13 +147,16 @@ def test_the_resource_tells_that_the_job_is_down(watched, by_metrics, change, st
 def test_a_resource_that_was_deleted_is_a_job_that_is_gone(watched, by_flink):
     watched.known = {}
     assert by_flink.observe(10.0).status == Status.FAILED
-    assert "no resource 'words'" in by_flink.trouble
+    assert "no resource 'words'" in str(by_flink.trouble)
+    assert (by_flink.trouble.api, by_flink.trouble.reason) == ("kubernetes", "NotFound")
 
 
 def test_an_api_server_that_is_silent_for_too_long_is_not_believed(watched, by_flink):
-    watched.age, watched.trouble = 130.0, "connection refused"
+    watched.age = 130.0
+    watched.trouble = KubernetesError("connection refused", reason="Unreachable")
     assert by_flink.observe(10.0).status == Status.RESTARTING
-    assert "last heard of 130 s ago: connection refused" in by_flink.trouble
+    assert "last heard of 130 s ago: connection refused" in str(by_flink.trouble)
+    assert (by_flink.trouble.api, by_flink.trouble.reason) == ("kubernetes", "Unreachable")
     watched.age = 10.0
     assert by_flink.observe(20.0).status == Status.RUNNING
     assert by_flink.trouble is None
@@ -203,5 +206,5 @@ def test_a_collector_holds_while_the_api_server_is_silent(watched, server, by_me
     )  # fmt: skip
     watched.age = 1e9
     snapshot = collector.snapshot()
-    assert "API server" in collector.trouble
+    assert "API server" in str(collector.trouble)
     assert snapshot.window_fill[0] == 0

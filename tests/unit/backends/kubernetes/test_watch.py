@@ -146,7 +146,7 @@ def test_rights_that_are_taken_away_and_given_back(fake, watch):
     rights = fake.accounts["reader"]
     fake.accounts["reader"] = {}
     until(lambda: watcher.errors["Forbidden"] >= 1)
-    assert "cannot watch" in watcher.trouble
+    assert "cannot watch" in str(watcher.trouble)
     fake.accounts["reader"] = rights
     fake.put(deployment(overrides={MAP: 7}))
     until(lambda: overridden(watcher) == {MAP: 7})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dsp_gym.errors import FlinkError
+from dsp_gym.errors import FlinkError, KubernetesError
 from tests.unit.control.serve.conftest import ask
 
 NAMES = {
@@ -93,7 +94,7 @@ def test_recommendations_are_absent_until_the_window_is_full_and_while_nothing_i
     assert "recommended_parallelism" in scraped(session)
 
     def refuses():
-        raise FlinkError("http://prometheus: Prometheus did not answer within 5 s")
+        raise FlinkError("not today", api="prometheus", reason="Timeout")
 
     monkeypatch.setattr(session.run.backend.collector, "snapshot", refuses)
     session.run.turn()
@@ -103,6 +104,36 @@ def test_recommendations_are_absent_until_the_window_is_full_and_while_nothing_i
     assert value(families, "api_errors", api="prometheus", reason="Timeout") == 1
     assert value(families, "held", reason="collector") == 1
     assert value(families, "condition", condition="Ready") == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "api", "reason"),
+    [
+        (FlinkError("not today"), "flink", "Other"),
+        (FlinkError("the job has gone home", reason="NotFound"), "flink", "NotFound"),
+        (FlinkError("{}", api="prometheus", reason="Timeout"), "prometheus", "Timeout"),
+        (FlinkError("{}", api="prometheus", reason="NoMetrics"), "prometheus", "NoMetrics"),
+        (KubernetesError("{}", reason="Unreachable"), "kubernetes", "Unreachable"),
+        (FlinkError("no metrics of Prometheus within 5 s, refused"), "flink", "Other"),
+        (TimeoutError("kubernetes"), "flink", "Timeout"),
+        (ConnectionRefusedError("prometheus"), "flink", "Unreachable"),
+        (KeyError("prometheus"), "flink", "Other"),
+    ],
+)
+def test_failures_are_counted_by_what_the_error_carries_whatever_it_says(
+    serving, monkeypatch, error, api, reason
+):
+    session = serving()
+
+    def refuses(*given):
+        raise error
+
+    monkeypatch.setattr(session.run.backend.collector, "snapshot", refuses)
+    session.run.turn()
+    counted = {
+        (s.labels["api"], s.labels["reason"]): s.value for s in scraped(session)["api_errors"]
+    }
+    assert counted == {(api, reason): 1}
 
 
 def test_a_failing_policy_is_counted_by_cause(serving, monkeypatch):
