@@ -6,6 +6,7 @@ one line is the column's name, type, axes, unit and meaning. Everything else fol
 
 from __future__ import annotations
 
+import functools
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
@@ -86,6 +87,7 @@ class Field(NamedTuple):
     column: Column
 
 
+@functools.cache
 def columns_of(table: type) -> tuple[Field, ...]:
     """The columns of a table in the order of its fields.
 
@@ -115,9 +117,10 @@ def filled(table: type[_Table], sizes: Mapping[str, int]) -> _Table:
     Returns:
         The table; each column is an array of its type and shape that holds its first value.
     """
+    hashable: type = table
     arrays = {
         name: np.full([sizes[axis] for axis in column.axes.split()], column.first, dtype)
-        for name, dtype, column in columns_of(table)
+        for name, dtype, column in columns_of(hashable)
     }
     return cast(Callable[..., _Table], table)(**arrays)
 
