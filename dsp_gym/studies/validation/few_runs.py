@@ -1,0 +1,202 @@
+"""How far a fit to a few runs of a job predicts its other runs: the figures by job.
+
+    python -m dsp_gym.studies.validation.few_runs --data ../shared/data [--runs 3] [--seeds 8]
+    python -m dsp_gym.studies.validation.few_runs --calibration flink-micro-update --json
+
+For each seed, some of the job's saturated runs are drawn at random, the job is fitted to them and
+predicts all others. Errors are pooled over the seeds of one job, never over jobs. The noise beside
+them is the job's own: the spread of repeats, or of the halves of runs where none was repeated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.errors import Compared, Errors, compare, errors_of
+from dsp_gym.calibration.fit import fit
+from dsp_gym.calibration.noise import noise
+from dsp_gym.calibration.observations import SteadyPart, observe_all
+from dsp_gym.calibration.recordings import measured_runs
+from dsp_gym.config.files import load_model
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+
+__all__ = ["BARS", "Drawn", "few_runs", "holds"]
+
+JOBS = ("read", "update", "direct-read", "direct-update")
+BARS = {"rate_median": 0.08, "rate_p90": 0.20, "busy_mean": 0.05, "hit_mean": 0.05}
+NOISE_FACTOR = 1.5
+"""A rate's bar is this multiple of the job's own repeat noise where that is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The errors on the runs that were not fitted, over all draws of one job."""
+
+    job: str
+    runs: int  # fitted in each draw
+    draws: tuple[tuple[str, ...], ...]
+    errors: Errors  # pooled over the draws
+    worst_median: float | None  # largest median error of the rate in one draw
+    repeat_cv: float | None  # the job's own noise
+
+    @property
+    def bars(self) -> dict[str, float]:
+        """The bounds of this job: larger ones where repeats of a run differ by more."""
+        loose = NOISE_FACTOR * (self.repeat_cv or 0.0)
+        return {
+            name: max(bar, loose) if name.startswith("rate") else bar for name, bar in BARS.items()
+        }
+
+
+def holds(drawn: Drawn) -> dict[str, bool]:
+    """Compares the errors with the bars.
+
+    Returns:
+        A flag per bar whose quantity was measured.
+    """
+    found = asdict_errors(drawn.errors)
+    return {name: found[name] <= bar for name, bar in drawn.bars.items() if name in found}
+
+
+def asdict_errors(errors: Errors) -> dict[str, float]:
+    """The errors that have a bar.
+
+    Returns:
+        Errors by name; those that nothing measured are left out.
+    """
+    values = dataclasses.asdict(errors)
+    return {name: values[name] for name in BARS if values[name] is not None}
+
+
+def few_runs(
+    spec: JobSpec, seen: Sequence[SteadyPart], runs: int = 3, seeds: int = 8, job: str | None = None
+) -> Drawn:
+    """Draws runs, fits the job to them and predicts the others, once per seed.
+
+    Args:
+        spec: the job, with its priors.
+        seen: the steady parts of all its runs.
+        runs: how many saturated runs are fitted.
+        seeds: how many draws; each is another set of runs.
+        job: name for the table; default: the job's own.
+
+    Returns:
+        The errors over all draws.
+    """
+    names = sorted({o.run for o in seen if o.saturated})
+    draws = _draws(names, min(runs, len(names) - 1), seeds)
+    compared: list[Compared] = []
+    medians = []
+    for chosen in draws:
+        found = fit(spec, [o for o in seen if o.run in chosen])
+        left = [o for o in seen if o.run not in chosen]
+        compared += compare(found.model(), left, frozenset())
+        one = errors_of(spec, compared[-len(left) :]).rate_median
+        if one is not None:
+            medians.append(one)
+    return Drawn(
+        job or spec.job,
+        runs,
+        draws,
+        errors_of(spec, compared),
+        max(medians, default=None),
+        noise(seen).repeat_cv,
+    )
+
+
+def _draws(names: Sequence[str], runs: int, seeds: int) -> tuple[tuple[str, ...], ...]:
+    """Different sets of runs, one per seed; fewer where there are fewer."""
+    found: dict[tuple[str, ...], None] = {}
+    for seed in range(50 * seeds):
+        if len(found) < seeds:
+            found.setdefault(tuple(sorted(random.Random(seed).sample(names, runs))))
+    return tuple(found)
+
+
+def measured(config: CalibrationConfig) -> tuple[JobSpec, list[SteadyPart]]:
+    """The job of a calibration and the steady parts of its runs.
+
+    Returns:
+        The job with its priors, and the parts.
+    """
+    spec = load_job(config.job)
+    return spec, observe_all(measured_runs(spec, config))
+
+
+def table(found: Sequence[Drawn]) -> str:
+    """The figures as a table.
+
+    Returns:
+        Markdown.
+    """
+    lines = [
+        "| job | draws | rates | rate, median | rate, p90 | busyness | hit rate | own noise | "
+        "misses |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for one in found:
+        e, missed = one.errors, [name for name, held in holds(one).items() if not held]
+        lines.append(
+            f"| `{one.job}` | {len(one.draws)} | {e.rate_count} | {_percent(e.rate_median)} | "
+            f"{_percent(e.rate_p90)} | {_share(e.busy_mean)} | {_share(e.hit_mean)} | "
+            f"{_percent(one.repeat_cv)} | {', '.join(missed).replace('_', ' ') or 'none'} |"
+        )
+    return "\n".join(lines)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def main(
+    data: Annotated[Path | None, typer.Option(help="Folder that holds flink_runs/.")] = None,
+    calibration: Annotated[
+        list[str] | None, typer.Option(help="Calibrations, by name or path, in place of --data.")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs fitted in each draw.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Draws per job.")] = 8,
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
+) -> None:
+    """Fit each job to a few of its runs, drawn at random, and predict the rest."""
+    configs = [load_model(CalibrationConfig, "calibrations", name) for name in calibration or ()]
+    if data is not None:
+        configs += [
+            load_model(CalibrationConfig, "calibrations", f"flink-runs-{name}").model_copy(
+                update={"recordings": (str(data / "flink_runs"),)}
+            )
+            for name in JOBS
+        ]
+    found = []
+    for config in configs:
+        spec, seen = measured(config)
+        found.append(few_runs(spec, seen, runs, seeds))
+    if as_json:
+        documents = [
+            dataclasses.asdict(one) | {"bars": one.bars, "holds": holds(one)} for one in found
+        ]
+        typer.echo(json.dumps(documents, indent=1, default=_plain))
+        return
+    typer.echo(table(found))
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else str(value)
+
+
+if __name__ == "__main__":
+    typer.run(main)
