@@ -103,5 +103,5 @@ def _tasks(c: Compared) -> int:
     return sum(c.seen.parallelism.values())
 
 
-def _memory(c: Compared) -> int:
-    return sum(c.seen.level.values())
+def _memory(c: Compared) -> float:
+    return c.seen.memory

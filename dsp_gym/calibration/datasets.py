@@ -9,6 +9,7 @@ Spread within 5 s, and the fullest subtask, are not in windows.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -128,6 +129,9 @@ def measured_dataset(
         for number, part in enumerate(_parts(windows, window_s)):
             label = name if number == 0 else f"{name}+{number}"
             found = _observation(spec, label, part, latency)
+            if spec.job in dataset.specs:
+                base = dataset.specs[spec.job].memory.base_mib
+                found = dataclasses.replace(found, base_mib=base)
             seen.append(found)
             measured.append(
                 MeasuredRun(

@@ -12,7 +12,7 @@ from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.capacity import mst_per_s, read_shares, slots_in_use, vertex_capacity
 from dsp_gym.job.service import ticker_ratio
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.job.tables import compile_jobs
+from dsp_gym.job.tables import JobTables, compile_jobs
 
 __all__ = ["JobModel", "Prediction", "mixture_median"]
 
@@ -44,8 +44,19 @@ class JobModel:
         """
         self.spec = spec
         self.tables = compile_jobs([spec])
+        self._by_base: dict[float, JobTables] = {}
         self.order = spec.topological_order()
         self.read_spread = dict(read_spread or {})
+
+    def _tables_of(self, base_mib: float | None) -> JobTables:
+        """The job with its levels above another size of level 0, as a run was measured with."""
+        memory = self.spec.memory
+        if base_mib is None or math.isclose(base_mib, memory.base_mib, rel_tol=1e-6):
+            return self.tables
+        if base_mib not in self._by_base:
+            other = memory.model_copy(update={"base_mib": base_mib})
+            self._by_base[base_mib] = compile_jobs([self.spec.model_copy(update={"memory": other})])
+        return self._by_base[base_mib]
 
     def predict(self, seen: SteadyPart) -> Prediction:
         """Predicts the steady state of a part's configuration under its offered load.
@@ -53,7 +64,7 @@ class JobModel:
         Returns:
             Rate in records/s, and by vertex busyness, hit rate and read latency.
         """
-        tables = self.tables
+        tables = self._tables_of(seen.base_mib)
         p = np.array([seen.parallelism.get(v.name, v.parallelism) for v in self.order])
         level = np.array([seen.level.get(v.name, -1) for v in self.order])
         rate = min(float(mst_per_s(tables, 0, p, level)), seen.offered_per_s)

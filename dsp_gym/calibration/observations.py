@@ -22,7 +22,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import increase
 
-__all__ = ["Latency", "MeasuredRun", "SteadyPart", "observe", "observe_all"]
+__all__ = ["Latency", "MeasuredRun", "SteadyPart", "memory_of", "observe", "observe_all"]
 
 Latency = Literal["median", "mean"]
 """A histogram's p50 of a real job; the mean that a simulation knows."""
@@ -76,6 +76,26 @@ class SteadyPart:
     selectivity: Mapping[str, float] = field(default_factory=dict)
     hottest: Mapping[str, float] = field(default_factory=dict)  # fullest subtask over the mean
     latency: Latency = "median"  # what read_us is
+    base_mib: float | None = None  # managed memory of level 0 when measured; None: the job file's
+
+    @property
+    def memory(self) -> float:
+        """Managed memory as a number that grows with it: log2 of MiB over vertices, -1 for none."""
+        return memory_of(self.level, self.base_mib)
+
+
+def memory_of(level: Mapping[str, int], base_mib: float | None) -> float:
+    """Managed memory over all vertices, on a log2 scale.
+
+    Args:
+        level: memory level by vertex, -1: none.
+        base_mib: MiB of level 0; None: counts as 1.
+
+    Returns:
+        The sum of log2 of each vertex's MiB; one without managed memory counts as -1.
+    """
+    base = np.log2(base_mib or 1.0)
+    return float(sum(x + base if x >= 0 else -1.0 for x in level.values()))
 
 
 def observe_all(runs: Sequence[MeasuredRun]) -> list[SteadyPart]:
@@ -138,6 +158,7 @@ def _part(run: MeasuredRun, start: float, end: float, offered: float) -> SteadyP
         selectivity,
         hottest,
         run.latency,
+        run.spec.memory.base_mib,
     )
 
 

@@ -52,8 +52,8 @@ def read_flink_runs(folder: Path, spec: JobSpec) -> list[Run]:
 
     Args:
         folder: holds runs.csv and samples.csv.gz.
-        spec: a job with the vertices source, split, state and sink, whose `memory.base_mib` is the
-            managed memory of level 0.
+        spec: a job with the vertices source, split, state and sink. A run whose managed memory is
+            none of its levels gets a copy whose level 0 is such that one of them is.
 
     Returns:
         The runs, each with its samples.
@@ -106,7 +106,11 @@ def _run(line: dict[str, str], spec: JobSpec, samples: Samples) -> Run:
             f"run {line.get('run')!r} of runs.csv has no usable {error}",
             remedy="Expected the columns of the measured runs.",
         ) from error
-    level = round(math.log2(managed_mib / spec.memory.base_mib))
+    level = -1
+    if managed_mib > 0:
+        nearest = round(math.log2(managed_mib / spec.memory.base_mib))
+        level = min(max(nearest, 0), spec.memory.levels - 1)
+        spec = _with_base(spec, managed_mib / 2**level)
     end_s = float(samples.t_s[-1]) if len(samples) else 0.0
     return Run(
         name=name,
@@ -126,6 +130,14 @@ def _run(line: dict[str, str], spec: JobSpec, samples: Samples) -> Run:
         cause=None if len(samples) else "no samples",
         given=samples,
     )
+
+
+def _with_base(spec: JobSpec, base_mib: float) -> JobSpec:
+    """The job whose levels hold the run's memory as it was: 24 MiB is no level of 16 and 32."""
+    if math.isclose(base_mib, spec.memory.base_mib, rel_tol=1e-6):
+        return spec
+    memory = spec.memory.model_copy(update={"base_mib": base_mib})
+    return spec.model_copy(update={"memory": memory})
 
 
 def _steps(schedule: str) -> tuple[tuple[float, float], ...]:
