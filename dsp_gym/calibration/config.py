@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from dsp_gym.config.files import find, load_model
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["CalibrationConfig"]
+__all__ = ["CalibrationConfig", "load_calibration"]
+
+RunNames = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 
 
 class CalibrationConfig(ConfigModel):
@@ -18,7 +21,8 @@ class CalibrationConfig(ConfigModel):
 
     job: str = Field(
         min_length=1,
-        description="job file, by name or path: its graph is kept, its numbers are the priors",
+        description="job file, by name or path; a path counts from the folder of this file, else "
+        "from the working folder. Its graph is kept, its numbers are the priors",
     )
     recordings: tuple[str, ...] = Field(
         (),
@@ -31,11 +35,12 @@ class CalibrationConfig(ConfigModel):
     runs: tuple[str, ...] = Field(
         ("*",), min_length=1, description="names of the runs that belong to the job, as globs"
     )
-    fit: Literal["all", "third", "parallelism"] = Field(
+    fit: Literal["all", "third", "parallelism"] | RunNames = Field(
         "all",
         description="which runs are fitted, the others are held out; third: spread over "
         "parallelism and memory (see dsp_gym.calibration.selection); parallelism: those with at "
-        "most max_parallelism subtasks at every operator that is scaled",
+        "most max_parallelism subtasks at every operator that is scaled; or a list of runs' names, "
+        "as globs",
     )
     max_parallelism: int | None = Field(
         None, ge=1, description="fit: parallelism only; largest parallelism in the fit"
@@ -68,6 +73,24 @@ class CalibrationConfig(ConfigModel):
             Folders in the configured order.
         """
         return tuple(_folder(name) for name in self.datasets)
+
+
+def load_calibration(name: str | Path) -> CalibrationConfig:
+    """Reads a calibration; the path of its job counts from the calibration's folder.
+
+    Args:
+        name: a shipped name, or a path.
+
+    Returns:
+        The calibration, `job` a shipped name or a path that holds in the working folder.
+    """
+    config = load_model(CalibrationConfig, "calibrations", name)
+    job = Path(config.job)
+    beside = find("calibrations", name).parent / job
+    is_path = job.suffix in {".yaml", ".yml"} or len(job.parts) > 1
+    return (
+        config.model_copy(update={"job": str(beside)}) if is_path and beside.is_file() else config
+    )
 
 
 def _folder(name: str) -> Path:

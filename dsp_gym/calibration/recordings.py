@@ -16,11 +16,10 @@ from dsp_gym.calibration.observations import Latency, MeasuredRun, observe_all
 from dsp_gym.calibration.parts import parts_of
 from dsp_gym.calibration.report import CalibrationReport
 from dsp_gym.calibration.rescale import rescale_times, with_rescale
-from dsp_gym.calibration.selection import fitted_runs
+from dsp_gym.calibration.selection import check_names, fitted_runs
 from dsp_gym.calibration.skew import skew
 from dsp_gym.calibration.write import job_yaml
 from dsp_gym.config.files import write_atomic
-from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.flink_runs import is_flink_runs, read_flink_runs
@@ -61,7 +60,8 @@ def calibrate(
         for folder in config.dataset_folders()
         if opened is not None
     ]
-    tell(f"fitting {spec.job} to {config.fit} of {len(runs)} runs")
+    which = config.fit if isinstance(config.fit, str) else ", ".join(config.fit)
+    tell(f"fitting {spec.job} to {which} of {len(runs)} runs")
     report = calibrate_runs(config, spec, runs, stored)
     if out is not None:
         write_atomic(out, report.job_yaml)
@@ -75,18 +75,13 @@ def measured_runs(spec: JobSpec, config: CalibrationConfig) -> list[MeasuredRun]
         The runs, aborted ones included.
     """
     found = [named for folder in config.folders() for named in _runs_of(folder, spec)]
+    if not config.datasets:  # else the name may be that of a dataset's run
+        check_names("runs", config.runs, [run.name for run, _ in found])
     wanted = [
         (run, latency)
         for run, latency in found
         if any(fnmatch.fnmatchcase(run.name, glob) for glob in config.runs)
     ]
-    if not wanted:
-        raise ConfigError(
-            "no recorded run has such a name",
-            key="runs",
-            value=list(config.runs),
-            remedy=did_you_mean(config.runs[0], [run.name for run, _ in found]),
-        )
     return [part for run, latency in wanted for part in parts_of(run, latency)]
 
 
@@ -123,7 +118,8 @@ def calibrate_runs(
     ranks = None
     if any(c.in_fit and c.seen.saturated for c in compared):
         ranks = agreement([compared], scatter.repeat_cv or 0.0, [linear_model(compared)])
-    script = f"dsp-gym calibrate, job: {config.job}, fit: {config.fit}"
+    which = config.fit if isinstance(config.fit, str) else ", ".join(sorted(names))
+    script = f"dsp-gym calibrate, job: {config.job}, fit: {which}"
     return CalibrationReport(
         config=config,
         spec=calibrated,

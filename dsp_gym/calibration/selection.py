@@ -11,12 +11,14 @@ capacity and are all held out.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 from dsp_gym.calibration.config import CalibrationConfig
-from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
+from dsp_gym.calibration.observations import MeasuredRun, SteadyPart, memory_of
+from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = ["fitted_runs"]
+__all__ = ["check_names", "fitted_runs"]
 
 GridPoint = tuple[float, float]
 
@@ -28,10 +30,17 @@ def fitted_runs(
 
     Returns:
         Their names.
+
+    Raises:
+        ConfigError: `fit` names a run that there is not.
     """
     whole = [run for run in runs if run.complete]
+    names = frozenset(run.name for run in whole)
     if config.fit == "all":
-        return frozenset(run.name for run in whole)
+        return names
+    if not isinstance(config.fit, str):
+        check_names("fit", config.fit, names)
+        return frozenset(n for n in names if any(fnmatchcase(n, glob) for glob in config.fit))
     scaled = _scaled(whole)
     if config.max_parallelism is not None:
         bound = config.max_parallelism
@@ -39,8 +48,31 @@ def fitted_runs(
             run.name for run in whole if all(run.parallelism[name] <= bound for name in scaled)
         )
     saturated = {o.run for o in seen if o.saturated and _steps(o.run, whole) == 1}
-    points = {run.name: _point(run, scaled) for run in whole if run.name in saturated}
+    base = whole[0].spec.memory.base_mib if whole else 1.0
+    points = {run.name: _point(run, scaled, base) for run in whole if run.name in saturated}
     return frozenset(_spread(points, max(2, round(len(whole) / 3))))
+
+
+def check_names(key: str, globs: Iterable[str], names: Iterable[str]) -> None:
+    """Refuses a name that no run has, rather than fit to the others in silence.
+
+    Args:
+        key: key of the calibration that holds the names.
+        globs: names of runs, as globs.
+        names: the runs there are.
+
+    Raises:
+        ConfigError: A glob matches no run; the error offers the nearest name.
+    """
+    known = sorted(names)
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in known):
+            raise ConfigError(
+                "no recorded run has such a name",
+                key=key,
+                value=glob,
+                remedy=did_you_mean(glob, known),
+            )
 
 
 def _steps(name: str, runs: Sequence[MeasuredRun]) -> int:
@@ -54,9 +86,9 @@ def _scaled(runs: Sequence[MeasuredRun]) -> list[str]:
     return [name for name in names if len({run.parallelism[name] for run in runs}) > 1]
 
 
-def _point(run: MeasuredRun, scaled: Sequence[str]) -> GridPoint:
+def _point(run: MeasuredRun, scaled: Sequence[str], base_mib: float) -> GridPoint:
     tasks = sum(run.parallelism[name] for name in scaled) or 1
-    return math.log2(tasks), float(sum(run.level.values()))
+    return math.log2(tasks), memory_of(run.level, run.spec.memory.base_mib / base_mib)
 
 
 def _spread(points: dict[str, GridPoint], count: int) -> list[str]:

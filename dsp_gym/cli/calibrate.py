@@ -179,11 +179,11 @@ def _from_series(found: SeriesReport, out: Path | None, report: Path | None, as_
 def _from_recordings(config: Path, out: Path | None, report: Path | None, as_json: bool) -> None:
     from rich.console import Console
 
-    from dsp_gym.calibration.config import CalibrationConfig
+    from dsp_gym.calibration.config import load_calibration
     from dsp_gym.calibration.recordings import calibrate as fit
-    from dsp_gym.config.files import load_model, write_atomic
+    from dsp_gym.config.files import write_atomic
 
-    chosen = load_model(CalibrationConfig, "calibrations", config)
+    chosen = load_calibration(config)
     opened = None
     if chosen.datasets:
         from dsp_gym.datasets.reader import Dataset

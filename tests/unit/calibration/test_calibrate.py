@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dsp_gym.calibration.agreement import agreement, linear_model
-from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.config import CalibrationConfig, load_calibration
 from dsp_gym.calibration.errors import Compared, compare, errors_of
 from dsp_gym.calibration.model import JobModel, Prediction, mixture_median
 from dsp_gym.calibration.noise import noise
 from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
-from dsp_gym.calibration.recordings import calibrate
+from dsp_gym.calibration.recordings import calibrate, measured_runs
 from dsp_gym.calibration.rescale import rescale_times
 from dsp_gym.calibration.skew import skew
 from dsp_gym.config.files import load_model
@@ -21,6 +24,7 @@ from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import load_job
+from dsp_gym.job.memory import level_mib
 from dsp_gym.metrics.samples import Samples
 
 SPEC = load_job("flink-runs-direct-read")
@@ -199,9 +203,53 @@ def test_the_report_is_valid_json_and_one_page_without_outside_references(folder
     assert len(report.facts()[0]) == 3
 
 
-def test_a_name_no_run_has_is_an_error_that_offers_one(folder):
-    with pytest.raises(ConfigError, match="no recorded run has such a name"):
-        calibrate(config(folder, runs=("p3-sat",)))
+@pytest.mark.parametrize("runs", [("p3-sat",), ("p1-sat", "p3-sat")])
+def test_a_name_no_run_has_is_an_error_that_offers_one(folder, runs):
+    with pytest.raises(ConfigError, match=r"no recorded run has such a name.*'p1-sat'") as error:
+        calibrate(config(folder, runs=runs))
+    assert "p3-sat" in str(error.value)
+
+
+def test_a_job_beside_its_calibration_is_found_from_any_folder(tmp_path, monkeypatch):
+    (tmp_path / "mine" / "jobs").mkdir(parents=True)
+    (tmp_path / "mine" / "jobs" / "own.yaml").write_text("job: own\n")
+    file = tmp_path / "mine" / "calibration.yaml"
+    file.write_text("job: jobs/own.yaml\nrecordings: [x]\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert Path(load_calibration(file).job) == tmp_path / "mine" / "jobs" / "own.yaml"
+
+
+def test_a_job_given_from_the_working_folder_is_still_found(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    file = tmp_path / "mine" / "calibration.yaml"
+    file.write_text("job: jobs/own.yaml\nrecordings: [x]\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_calibration(file).job == "jobs/own.yaml"
+    assert load_calibration("flink-q1").job == "flink-q1"
+
+
+def test_memory_between_two_levels_stays_what_it_was(folder, tmp_path):
+    text = (
+        (folder / "runs.csv")
+        .read_text()
+        .replace("p2-r500,read,1,2,2,16,", "p2-r500,read,1,2,2,24,")
+    )
+    (tmp_path / "runs.csv").write_text(text)
+    shutil.copy(folder / "samples.csv.gz", tmp_path)
+    runs = measured_runs(SPEC, config(tmp_path))
+    found = {run.name: level_mib(run.spec.memory.base_mib, run.level["state"]) for run in runs}
+    assert found == {"p1-sat": 128.0, "p2-r500": 24.0}
+
+
+def test_the_model_predicts_memory_between_two_levels():
+    of = {
+        mib: JobModel(SPEC).predict(dataclasses.replace(seen(1, 0, 1.0), base_mib=mib)).hit["state"]
+        for mib in (16.0, 24.0, 32.0)
+    }
+    assert of[16.0] < of[24.0] < of[32.0]
+    assert of[24.0] == pytest.approx(0.5 * (of[16.0] + of[32.0]))  # uniform: in proportion
+    assert of[32.0] == JobModel(SPEC).predict(seen(1, 1, 1.0)).hit["state"]
 
 
 def test_the_data_folder_is_filled_in(monkeypatch, tmp_path):

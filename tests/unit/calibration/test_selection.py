@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from dsp_gym.calibration.config import CalibrationConfig
 from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
 from dsp_gym.calibration.selection import fitted_runs
+from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.samples import Samples
 
@@ -64,3 +65,19 @@ def test_a_bound_without_its_rule_is_refused():
         config(fit="third", max_parallelism=2)
     with pytest.raises(ValidationError, match="max_parallelism"):
         config(fit="parallelism")
+
+
+def test_a_list_of_names_is_fitted_and_the_rest_is_predicted():
+    assert fitted_runs(config(fit=["p1-l0", "p4-*"]), *grid()) == {
+        "p1-l0", "p4-l0", "p4-l1", "p4-l2", "p4-l3",
+    }  # fmt: skip
+
+
+def test_a_misspelt_name_to_fit_is_an_error_that_offers_the_nearest():
+    with pytest.raises(ConfigError, match=r"fit.*x1-l0.*Did you mean 'p1-l0'"):
+        fitted_runs(config(fit=["p1-l3", "x1-l0"]), *grid())
+
+
+def test_an_empty_list_to_fit_is_refused():
+    with pytest.raises(ValidationError):
+        config(fit=[])
