@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,6 +45,8 @@ def show(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Show a trained policy: network, jobs, seeds, versions, figures."""
+    import tempfile
+
     # By name: the library stands below the agents.
     folder_module: Any = importlib.import_module("agents.folder")
     with tempfile.TemporaryDirectory() as aside:

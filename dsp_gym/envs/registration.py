@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-import gymnasium
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 NAMESPACE = "dsp_gym"
 IDS = {
@@ -15,8 +22,22 @@ FROM_CONFIG = f"{NAMESPACE}/Autoscale-v0"
 """Id of the environment built from a config."""
 
 
+def register_with_gymnasium() -> None:
+    """Makes the ids known to Gymnasium, now or as soon as it is imported.
+
+    Gymnasium brings NumPy and takes a fifth of a second to import, and it has no hook for plugins
+    (it dropped the entry points `gymnasium.envs`). So a finder waits for its import.
+    """
+    if not any(isinstance(finder, _GymnasiumFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _GymnasiumFinder())
+    if "gymnasium" in sys.modules:
+        register_all()
+
+
 def register_all() -> None:
-    """Make the ids known to Gymnasium; nothing heavy is imported."""
+    """Make the ids known to Gymnasium; nothing else that is heavy is imported."""
+    import gymnasium
+
     for name, job in [*IDS.items(), (FROM_CONFIG, None)]:
         if name not in gymnasium.registry:
             gymnasium.register(
@@ -25,3 +46,36 @@ def register_all() -> None:
                 vector_entry_point="dsp_gym.envs.vector:AutoscaleVectorEnv",
                 kwargs={} if job is None else {"job": job},
             )
+
+
+class _GymnasiumFinder:
+    """Finds Gymnasium where the finders after it do, and registers the ids once it is loaded."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "gymnasium":
+            return None
+        others = (finder for finder in sys.meta_path if not isinstance(finder, _GymnasiumFinder))
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _RegisteringLoader(spec.loader)  # type: ignore[assignment]  # the class `Loader` is costly to import, and its two methods are all that is asked for
+        return spec
+
+
+class _RegisteringLoader:
+    """Loads a module as its own loader does, hands it back to that loader, registers the ids."""
+
+    def __init__(self, own: Loader) -> None:
+        self._own = own
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._own.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._own
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._own
+        self._own.exec_module(module)
+        register_all()
