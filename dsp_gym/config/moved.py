@@ -1,8 +1,12 @@
-"""Modules of earlier releases and where they are now, for code of others that imports them."""
+"""Modules of earlier releases and where they are now, for code of others that imports them.
+
+A module that an earlier release documented, as a command or to be imported, has a file at its old
+place, which raises what `refused` returns and has nothing else. Nothing works under two names.
+"""
 
 from __future__ import annotations
 
-__all__ = ["MOVED", "new_name"]
+__all__ = ["MOVED", "new_name", "refused"]
 
 MOVED = {
     "agents.bench": "agents.studies.bench",
@@ -83,3 +87,29 @@ def new_name(module: str) -> str | None:
         if package is not None:
             return ".".join([package, *parts[length:]])
     return None
+
+
+def refused(module: str, run_as: str) -> BaseException:
+    """What a module that has moved raises.
+
+    Args:
+        module: its dotted name in the earlier release.
+        run_as: its `__name__` now; `__main__` where it is run as a command.
+
+    Returns:
+        An error that names the new place, to be raised: an end with a message for a command, a
+        failed import for code.
+
+    >>> str(refused("agents.claim", "agents.claim"))
+    "'agents.claim' is now 'agents.studies.claim'"
+    """
+    new = new_name(module)
+    if run_as == "__main__":
+        return SystemExit(f"python -m {module} is now: python -m {new}")
+    apart = [
+        f"'{old}' is now '{place}'"
+        for old, place in MOVED.items()
+        if old.startswith(f"{module}.") and place != f"{new}{old.removeprefix(module)}"
+    ]
+    said = "; ".join([f"'{module}' is now '{new}'", *apart])
+    return ModuleNotFoundError(said, name=module)

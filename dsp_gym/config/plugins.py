@@ -20,7 +20,7 @@ from pydantic import ValidatorFunctionWrapHandler
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.config.moved import new_name
+from dsp_gym.config.moved import MOVED, new_name
 from dsp_gym.errors import ConfigError, DspGymError, did_you_mean
 
 __all__ = ["Plugins"]
@@ -156,7 +156,7 @@ def _moved_import(error: BaseException) -> str | None:
     trace, line = error.__traceback__, ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if "importlib" not in file:
+        if "importlib" not in file and trace.tb_frame.f_globals.get("__name__") not in MOVED:
             line = linecache.getline(file, trace.tb_lineno)
         trace = trace.tb_next
     written = re.search(rf"\b{re.escape(error.name)}(\.\w+)*", line)

@@ -1,0 +1,5 @@
+"""Moved to `agents.studies.claim`; an import is refused with the new name."""
+
+from dsp_gym.config.moved import refused
+
+raise refused("agents.claim", __name__)

@@ -1,0 +1,5 @@
+"""Moved to `spark_pipelines.studies.scale`; an import is refused with the new name."""
+
+from dsp_gym.config.moved import refused
+
+raise refused("spark_pipelines.scale", __name__)
