@@ -27,6 +27,7 @@ from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.guardrails.out_of_distribution import quantile_box
 from dsp_gym.job.catalog import load_job
+from dsp_gym.job.identity import job_hash
 from dsp_gym.loads.spec import TraceLoad, nodes
 from dsp_gym.loads.traces import TraceLibrary
 
@@ -92,9 +93,7 @@ def job_hashes(config: ExperimentConfig) -> dict[str, str]:
     Returns:
         The hash of each job by name.
     """
-    return {
-        spec.job: _short_hash(spec.behaviour_json().encode()) for spec in map(load_job, config.jobs)
-    }
+    return {spec.job: job_hash(spec) for spec in map(load_job, config.jobs)}
 
 
 def data_hashes(config: ExperimentConfig, base_dir: str | Path | None = None) -> dict[str, str]:

@@ -13,10 +13,10 @@ from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.errors import DatasetError
+from dsp_gym.job.identity import job_hash
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.records.hashes import bytes_sha256
 
-__all__ = ["Encoding", "EncodingConfig", "job_hash"]
+__all__ = ["Encoding", "EncodingConfig"]
 
 
 class EncodingConfig(ConfigModel):
@@ -145,20 +145,6 @@ class Encoding(ConfigModel):
                     key=f"encoding.jobs.{spec.job}",
                     remedy="Make the dataset anew with the job file as it is now.",
                 )
-
-
-def job_hash(spec: JobSpec) -> str:
-    """Hash of everything a job file says but the evidence of its fit.
-
-    The module that fitted a shipped job has moved to the studies; the hash names it as the first
-    release did, so that datasets of that release stay those of the same job.
-
-    Returns:
-        16 hexadecimal digits.
-    """
-    text = spec.behaviour_json()
-    first = text.replace("python -m dsp_gym.studies.", "python -m dsp_gym.")
-    return bytes_sha256(first.encode())[:16]
 
 
 def _difference(found: Sequence[str], expected: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ policy, so that differences are the policies' own.
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.scorecard import RunTimeline, Scorecard, ScorecardCell, score
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
+from dsp_gym.job.identity import job_hash
 from dsp_gym.job.sizing import sized
 from dsp_gym.job.spec import JobSpec, Prices, Slo
 from dsp_gym.job.tables import SOURCE
@@ -403,7 +403,4 @@ def _versions(specs: tuple[JobSpec, ...]) -> dict[str, str]:
     """What the numbers depend on beside the config."""
     found = {"dsp-gym": __version__, "python": platform.python_version()}
     found |= {package: version(package) for package in ("numba", "numpy")}
-    for spec in specs:
-        content = spec.behaviour_json().encode()
-        found[f"job {spec.job}"] = hashlib.sha256(content).hexdigest()[:16]
-    return found
+    return found | {f"job {spec.job}": job_hash(spec) for spec in specs}

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from agents.export import job_hashes
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
-from dsp_gym.datasets.encoding import job_hash
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.run import _versions
 from dsp_gym.job.evidence import Evidence, FitError
+from dsp_gym.job.identity import job_hash
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.validity import distances, half_width, interval, validity_of
 

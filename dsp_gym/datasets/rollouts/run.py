@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from dsp_gym import __version__
 from dsp_gym.config.files import write_atomic
-from dsp_gym.datasets.encoding import job_hash
 from dsp_gym.datasets.rollouts.config import RolloutConfig
 from dsp_gym.datasets.rollouts.format import (
     MANIFEST,
@@ -22,6 +21,7 @@ from dsp_gym.datasets.rollouts.format import (
 from dsp_gym.datasets.rollouts.plan import Batch, Cell, batches, cells_of, players_of
 from dsp_gym.datasets.rollouts.play import play
 from dsp_gym.errors import SchemaError, StorageError
+from dsp_gym.job.identity import job_hash
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.hashes import bytes_sha256
 
