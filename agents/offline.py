@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
 from agents.cloning import Demonstrations
 from dsp_gym.arrays import Bools, Floats32
+from dsp_gym.compiling import njit
 from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.datasets.transitions import Transitions

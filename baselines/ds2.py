@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numba import njit
 from pydantic import Field, model_validator
 
 from baselines import reasons
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision

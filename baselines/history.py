@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays

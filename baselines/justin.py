@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from pydantic import Field
 
 from baselines import reasons
 from baselines.ds2 import Ds2, Ds2Config
 from baselines.history import ConfigurationHistory, Previous, access_ms
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.loop.decision import ScalingDecision

@@ -12,10 +12,10 @@ import math
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from numba import njit
 from pydantic import AfterValidator, Field, model_validator
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory

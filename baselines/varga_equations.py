@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from baselines.replicas import NOTHING, recommend
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
 
 __all__ = [
     "desired_replicas",

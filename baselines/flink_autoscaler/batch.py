@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from baselines.flink_autoscaler.evaluator import E_TPR, EVALUATED, evaluate
 from baselines.flink_autoscaler.numbers import round3
@@ -33,6 +32,7 @@ from baselines.flink_autoscaler.state import (
 )
 from baselines.flink_autoscaler.window import append, average, observed_rate, restarted
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.compiling import njit
 
 __all__ = ["BALANCED", "DUE", "FAILED", "WAITING", "Seen", "Wanted", "apply", "run_batch"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from baselines.flink_autoscaler.numbers import round3, round_half_up
 from baselines.flink_autoscaler.settings import Settings
@@ -22,6 +21,7 @@ from baselines.flink_autoscaler.state import (
 )
 from baselines.flink_autoscaler.window import average, rate
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
 
 __all__ = [
     "EVALUATED",

@@ -9,7 +9,8 @@ quotient decides without any text.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dsp_gym.compiling import njit
 
 __all__ = ["INT_MAX", "ceil2", "ceiling_text", "round3", "round_half_up"]
 

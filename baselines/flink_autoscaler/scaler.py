@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from baselines.flink_autoscaler.evaluator import (
     E_CATCH_UP,
@@ -29,6 +28,7 @@ from baselines.flink_autoscaler.state import (
     History,
 )
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.compiling import njit
 
 __all__ = [
     "EXPECTING",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from baselines.flink_autoscaler.state import (
     Window,
 )
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
 
 __all__ = ["append", "average", "observed_rate", "rate", "restarted"]
 

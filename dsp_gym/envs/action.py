@@ -8,9 +8,9 @@ and everything but holding while the job is not running or nothing has been meas
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
-from numba import config, njit
+from numba import config
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import ColumnIndex, Floats, Floats32, Ints, indices
+from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SINK, SOURCE
 from dsp_gym.loop.rates import Ds2Rates
 from dsp_gym.loop.snapshot import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dsp_gym.arrays import Bools, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.loop.decision import GuardedDecision, Intervention, InterventionKind, ScalingDecision
 from dsp_gym.loop.protocols import Guardrail, Mask, State
 from dsp_gym.loop.row_memory import RowMemory

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeVar, cast
-
-import numba
+from typing import TypeVar
 
 from dsp_gym.arrays import Floats
+from dsp_gym.compiling import njit
 
 __all__ = [
     "compiled",
@@ -33,7 +32,7 @@ def compiled(function: _F) -> _F:
     Returns:
         The compiled function, called as the original.
     """
-    return cast(_F, numba.njit(cache=True, nogil=True)(function))
+    return njit(cache=True, nogil=True)(function)
 
 
 @compiled

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.job.service import (
     entries,
     hit_rate,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.job.tables import NO_WINDOW, SESSION, SOURCE, TUMBLING
 from dsp_gym.simulation.state import C, X
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from numba import njit
-
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dsp_gym.arrays import Ints
+from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.snapshot import (
     JOB,

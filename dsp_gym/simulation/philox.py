@@ -7,7 +7,8 @@ mechanism): a job's seed is its own, so its place in the batch does not matter.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dsp_gym.compiling import njit
 
 NOISE, LOSS, OUTAGE, FAULT = 1, 2, 3, 4
 """Mechanisms; each has its own stream."""

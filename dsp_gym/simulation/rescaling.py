@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.protocols import IDLE, PENDING, REFUSED
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING

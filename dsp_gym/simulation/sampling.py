@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
 from dsp_gym.arrays import Floats
+from dsp_gym.compiling import njit
 from dsp_gym.job.tables import NO_WINDOW
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation import philox as rng

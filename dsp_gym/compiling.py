@@ -1,0 +1,119 @@
+"""Compiled functions whose machine code is kept on disk, and is never out of date there.
+
+Numba by itself notices a change of a function's own file only. Here a function is compiled anew as
+well when a compiled function it calls has changed, or a constant it reads; and a cache that an
+older state of the code wrote in a way that can no longer be read counts as empty.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Literal, TypeVar, cast
+
+import numba
+import numpy as np
+from numba.core.caching import FunctionCache
+from numba.core.dispatcher import Dispatcher
+
+__all__ = ["njit"]
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+
+def njit(
+    *,
+    cache: bool = False,
+    nogil: bool = False,
+    inline: Literal["never", "always"] = "never",
+    error_model: Literal["python", "numpy"] = "python",
+) -> Callable[[_F], _F]:
+    """Compiles a function on its first call, as `numba.njit` does; the options are numba's.
+
+    Args:
+        cache: Keep the machine code on disk.
+        nogil: Let other threads run meanwhile.
+        inline: Whether callers take the function in before they are compiled.
+        error_model: Division by zero: an error, or infinity.
+
+    Returns:
+        A decorator; the compiled function is called as the original.
+    """
+
+    def compiled(function: _F) -> _F:
+        made = numba.njit(nogil=nogil, inline=inline, error_model=error_model)(function)  # noqa: TID251  # the one place
+        if cache and isinstance(made, Dispatcher):  # it is the function where numba is switched off
+            made._cache = _Cache(function)  # type: ignore[attr-defined, no-untyped-call]  # numba's own, as `enable_caching` sets it
+        return cast(_F, made)
+
+    return compiled
+
+
+class _Cache(FunctionCache):
+    """Numba's cache of one function, which knows what the function calls."""
+
+    _complete = False
+
+    def load_overload(self, sig: object, target_context: object) -> object:
+        """Reads machine code, or finds none.
+
+        Returns:
+            What numba compiled for these argument types; None where nothing was kept, or where an
+            older state of the code kept it.
+        """
+        index = self._cache_file
+        if not self._complete:  # late, as a function may be written above the ones it calls
+            index._source_stamp = (index._source_stamp, *_stamps(self._py_func))
+            self._complete = True
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]  # numba's
+        except OSError:
+            raise
+        except Exception:
+            # Numba reads the argument types before it compares stamps. Their classes may be gone,
+            # and reading them may then end in any error.
+            self.flush()  # type: ignore[no-untyped-call]  # numba's
+            return None
+
+
+def _stamps(function: FunctionType) -> list[object]:
+    """What machine code depends on beside the function's own file, in an order of its own."""
+    seen: dict[FunctionType, None] = {}
+    found: set[object] = set()
+    queue = [function]
+    while queue:
+        caller = queue.pop()
+        if caller not in seen:
+            seen[caller] = None
+            called, stamps = _direct_stamps(caller)
+            queue += called
+            found |= stamps
+    return sorted(found, key=repr)
+
+
+@functools.cache
+def _direct_stamps(caller: FunctionType) -> tuple[list[FunctionType], set[object]]:
+    """The compiled functions a function calls; its constants, and its file or else its code."""
+    known = inspect.getclosurevars(caller)
+    values = {**known.globals, **known.nonlocals}
+    for module in [value for value in values.values() if isinstance(value, ModuleType)]:
+        values |= {name: getattr(module, name, None) for name in known.unbound}
+    called = [value.py_func for value in values.values() if isinstance(value, Dispatcher)]
+    stamps: set[object] = {(name, repr(v)) for name, v in values.items() if _is_constant(v)}
+    code = caller.__code__
+    try:
+        at = os.stat(code.co_filename)
+    except OSError:  # written by code, as the list of features is
+        stamps.add((code.co_name, code.co_code, code.co_names))
+    else:
+        stamps.add((caller.__module__, at.st_mtime, at.st_size))
+    return called, stamps
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    return isinstance(value, bool | int | float | str | np.generic)

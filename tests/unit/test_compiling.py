@@ -1,0 +1,99 @@
+"""Machine code on disk is used while it is what the sources say, and no longer."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+CALLER = """
+from typing import NamedTuple
+from {numba} import njit
+import limits
+from rates import rate
+
+LIMIT = limits.LIMIT
+
+class {inputs}(NamedTuple):
+    load: float
+
+@njit(cache=True, nogil=True)
+def capped(inputs):
+    return min(rate(inputs.load), LIMIT)
+
+def run():
+    return capped({inputs}(2.0)), sum(capped.stats.cache_hits.values())
+"""
+CALLED = """
+from dsp_gym.compiling import njit
+
+@njit(nogil=True)
+def rate(load):
+    return {factor} * load
+"""
+
+Run = Callable[..., tuple[float, int]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Writes three modules as one state of the code has them, and runs the first.
+
+    Answers what the compiled function returns, and how often its machine code was on disk.
+    """
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def write(name: str, text: str) -> None:
+        file = tmp_path / f"{name}.py"
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def state(
+        inputs: str = "Inputs",
+        factor: float = 3.0,
+        limit: float = 10.0,
+        numba: str = "dsp_gym.compiling",
+    ) -> tuple[float, int]:
+        write("limits", f"LIMIT = {limit}\n")
+        write("rates", CALLED.format(factor=factor))
+        write("caller", CALLER.format(inputs=inputs, numba=numba))
+        importlib.invalidate_caches()
+        answer: tuple[float, int] = importlib.import_module("caller").run()
+        return answer
+
+    return state
+
+
+def test_what_is_unchanged_is_not_compiled_again(run: Run) -> None:
+    assert run() == (6.0, 0)
+    assert run() == (6.0, 1)
+
+
+@pytest.mark.parametrize("numba", ["numba", "dsp_gym.compiling"])
+def test_a_cache_that_names_a_class_which_is_gone_counts_as_empty(run: Run, numba: str) -> None:
+    """An update in place, whether numba itself wrote the cache or we did."""
+    assert run(inputs="Inputs", numba=numba) == (6.0, 0)
+    assert run(inputs="Load") == (6.0, 0)
+    assert run(inputs="Load") == (6.0, 1)
+
+
+def test_a_cache_that_was_cut_short_counts_as_empty(run: Run, tmp_path: Path) -> None:
+    run()
+    (index,) = tmp_path.rglob("*.nbi")
+    index.write_bytes(index.read_bytes()[:-9])
+    assert run() == (6.0, 0)
+
+
+def test_a_change_of_a_called_function_in_another_file_is_seen(run: Run) -> None:
+    assert run(factor=3.0) == (6.0, 0)
+    assert run(factor=4.0) == (8.0, 0)
+
+
+def test_a_change_of_a_constant_in_another_file_is_seen(run: Run) -> None:
+    assert run(limit=10.0) == (6.0, 0)
+    assert run(limit=5.0) == (5.0, 0)
