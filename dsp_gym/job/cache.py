@@ -1,46 +1,157 @@
-"""Hit rate of the block cache, and what a small MemTable costs a write."""
+"""Hit rate of the block cache, and what a small MemTable costs a write.
+
+RocksDB caches blocks, and keys lie in them at random as far as their popularity goes. Che's
+approximation (Che, Tung, Wang, 2002) of an LRU cache says: a block of access rate r is cached with
+probability 1 - exp(-r T), where the characteristic time T follows from the cache's size. With n
+random keys to a block the sum over blocks has a closed form: their Laplace transform is the n-th
+power of a key's, so
+
+    occupied(T) = 1 - phi(T)^n                        share of the blocks that are cached
+    hit(T)      = 1 - phi(T)^(n-1) psi(T) / psi(0)    share of the lookups that hit
+
+with phi(T) = E exp(-wT) and psi(T) = E w exp(-wT) over the popularity w of a key.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.job.memory import FULL_MEMTABLE_MIB
-from dsp_gym.job.spec import Popularity
+from dsp_gym.job.spec import Popularity, State
 
-GRID = 65
-"""Points of a hit curve over cache / working set in [0, 1]."""
+__all__ = ["CURVE_X", "GRID", "Blocks", "LruCurve", "hit_curve", "lru_curve", "write_factor"]
+
+HALF_GRID = 64
+"""Points of a hit curve until cache / working set is 1."""
+GRID = 2 * HALF_GRID + 1
+"""Points of a hit curve, dense where the cache is small, until 4 working sets."""
+CURVE_X = (np.arange(GRID) / HALF_GRID) ** 2
+"""(GRID,) cache / working set at the points of a hit curve."""
+
+KEY_CLASSES = 256
+"""Classes of keys of about one popularity."""
+TIMES = 384
+"""Characteristic times between which a curve is linear."""
 
 
-def hit_curve(popularity: Popularity, keys: float) -> Floats:
-    """Hit rate of an LRU cache that holds the fraction x of the working set, x on GRID points.
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """What a cache of blocks holds, and how it is looked up.
 
-    Uniform keys: x itself. Zipf: Che's approximation (Che, Tung, Wang, 2002) over at most 4,096
-    classes of keys; the characteristic time solves sum(1 - exp(-p_i t)) = x * keys.
+    The state is a log-structured merge tree: a read looks into its upper levels, which are small,
+    before it finds its key in the last one. Without Bloom filters (Flink's default) each level
+    costs a block; every data block is found through an index block.
+    """
+
+    popularity: Popularity
+    keys: float  # distinct, for the law of popularity
+    keys_per_block: float = 1.0
+    upper_lookups: float = 0.0  # data blocks of upper levels beside each one of the last level
+    level_ratio: float = 10.0  # bytes of the last level over those of all above
+    index_lookups: float = 0.0  # index and filter blocks beside each data block
+    index_share: float = 0.0  # their bytes over those of the data
+    cold: float = 0.0  # share of lookups of blocks that were never read: flushed, compacted
+
+    @classmethod
+    def of_state(cls, state: State) -> Blocks:
+        """Blocks of a vertex's state as its job file describes them.
+
+        Returns:
+            Keys per block from the entry's size, the tree's form, and the churn.
+        """
+        return cls(
+            state.popularity,
+            state.keys,
+            max(1.0, state.block_bytes / (state.value_bytes * state.space_factor)),
+            state.upper_lookups,
+            state.level_ratio,
+            state.index_hits,
+            state.index_share,
+            state.churn,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LruCurve:
+    """Hit rates of an LRU cache over its size."""
+
+    size: Floats  # (T,) cache / working set of data blocks, rising from 0
+    data: Floats  # (T,) share of data block lookups that hit, cold ones included
+    index: Floats  # (T,) share of index block lookups that hit
+
+    def overall(self, blocks: Blocks) -> Floats:
+        """The hit rate over data and index blocks, as RocksDB's tickers count it.
+
+        Returns:
+            (T,) hit rates.
+        """
+        i = blocks.index_lookups
+        return (self.data + i * self.index) / (1.0 + i)
+
+
+def hit_curve(blocks: Blocks) -> Floats:
+    """Hit rate of data blocks on the points `CURVE_X`, of the lookups that are not cold.
 
     Returns:
         (GRID,) hit rates, 0..1, rising.
 
-    >>> hit_curve(Popularity(), 1e6)[32]
-    np.float64(0.5)
+    >>> bool(hit_curve(Blocks(Popularity(), 1e6))[32] == 0.25)  # uniform: the cached share
+    True
     """
-    x = np.linspace(0.0, 1.0, GRID)
-    if popularity.form == "uniform" or popularity.exponent == 0:
-        return x
-    edges = np.unique(np.round(np.geomspace(1, keys + 1, 4096)))
+    plain = blocks.popularity.form == "uniform" or blocks.popularity.exponent == 0
+    if plain and not (blocks.upper_lookups or blocks.index_share or blocks.cold):
+        return np.minimum(CURVE_X, 1.0)
+    found = lru_curve(blocks)
+    curve = np.interp(CURVE_X, found.size, found.data) / (1.0 - blocks.cold)
+    curve[0], curve[-1] = 0.0, 1.0
+    return np.asarray(np.maximum.accumulate(np.minimum(curve, 1.0)))
+
+
+def lru_curve(blocks: Blocks) -> LruCurve:
+    """Che's approximation over the levels of a tree, its index blocks and its cold blocks.
+
+    Cold blocks are read once and take their space until they are the oldest. Index blocks are
+    uniform. A level's popularity is that of its keys.
+
+    Returns:
+        Hit rates at rising characteristic times; the first is 0.
+    """
+    share, weight = _keys(blocks)
+    n = blocks.keys_per_block
+    upper = blocks.upper_lookups / (1.0 + blocks.upper_lookups)
+    small = 1.0 / (1.0 + blocks.level_ratio)
+    levels = [(1.0, 1.0)] if upper == 0 else [(1.0 - upper, 1.0 - small), (upper, small)]
+    # Time in data lookups over data blocks: a block of mean popularity is looked up once in 1.
+    t = np.geomspace(1e-4 / float(weight.max()), 1e4 / min(1.0, float(weight.min())), TIMES)
+    occupied, hit = blocks.cold * t, np.zeros(TIMES)
+    for lookups, size in levels:
+        warm = lookups * (1.0 - blocks.cold)
+        decay = np.exp(-np.outer(t * warm / size / n, weight))
+        phi, psi = decay @ share, decay @ (share * weight)
+        occupied += size * (1.0 - phi**n)
+        hit += warm * (1.0 - phi ** (n - 1.0) * psi)
+    index = np.ones(TIMES)
+    if blocks.index_share > 0:
+        index = -np.expm1(-t * blocks.index_lookups / blocks.index_share)
+        occupied += blocks.index_share * index
+    return LruCurve(np.r_[0.0, occupied], np.r_[0.0, hit], np.r_[0.0, index])
+
+
+def _keys(blocks: Blocks) -> tuple[Floats, Floats]:
+    """Classes of keys: share of the keys, and popularity over the mean."""
+    law = blocks.popularity
+    if law.form == "uniform" or law.exponent == 0:
+        return np.ones(1), np.ones(1)
+    edges = np.unique(np.round(np.geomspace(1, blocks.keys + 1, KEY_CLASSES)))
     count = np.diff(edges)
     middle = np.sqrt(edges[:-1] * np.maximum(edges[1:] - 1, edges[:-1]))
-    p = middle**-popularity.exponent
-    p /= np.sum(p * count)
-    log_t = np.linspace(-2, np.log(keys / p[-1] / keys) + 8, 2000)
-    miss = np.exp(-np.outer(np.exp(log_t), p))
-    held = ((1 - miss) @ count) / np.sum(count)
-    hits = (1 - miss) @ (p * count)
-    curve = np.interp(x, held, hits)
-    curve[0], curve[-1] = 0.0, 1.0
-    return np.asarray(np.maximum.accumulate(curve))
+    weight = middle**-law.exponent
+    share = count / np.sum(count)
+    return share, weight / np.sum(share * weight)
 
 
 def write_factor(memtable_mib: float, penalty: float) -> float:

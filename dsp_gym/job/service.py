@@ -59,18 +59,22 @@ def entries(keys: float, content: float, panes: float, prefilled: bool) -> float
 def hit_rate(hit_curve_row: Floats, cache_mib: float, working_set_mib: float) -> float:
     """Share of reads served from the block cache, linear between the points of the hit curve.
 
+    The points lie at cache / working set = (i / half)^2 (`cache.CURVE_X`), dense where it is small.
+
     Returns:
         0..1.
     """
-    if working_set_mib <= cache_mib:
-        return 1.0
     if cache_mib <= 0.0:
         return 0.0
     last = hit_curve_row.shape[0] - 1
-    position = cache_mib / working_set_mib * last
-    left = min(int(position), last - 1)
-    right_share = position - left
-    return float(hit_curve_row[left] * (1.0 - right_share) + hit_curve_row[left + 1] * right_share)
+    half = last // 2
+    if cache_mib >= 4.0 * working_set_mib:
+        return float(hit_curve_row[last])
+    x = cache_mib / working_set_mib
+    left = min(int(half * math.sqrt(x)), last - 1)
+    below, above = left / half, (left + 1) / half
+    share = (x - below * below) / (above * above - below * below)
+    return float(hit_curve_row[left] * (1.0 - share) + hit_curve_row[left + 1] * share)
 
 
 @compiled

@@ -135,6 +135,35 @@ class State(ConfigModel):
         le=2,
         description="relative extra cost of a miss per further subtask: they share a disk",
     )
+    block_bytes: Number = Field(
+        4096.0,
+        gt=0,
+        exclude_if=lambda value: value == 4096.0,
+        description="RocksDB's block_size: a block mixes the popularity of the keys in it",
+    )
+    upper_lookups: Number = Field(
+        0.0,
+        ge=0,
+        le=8,
+        exclude_if=lambda value: value == 0.0,
+        description="data blocks of the tree's upper levels a read looks up beside the last "
+        "level's: without Bloom filters about one per level; 0: one level",
+    )
+    level_ratio: Number = Field(
+        10.0,
+        ge=1,
+        exclude_if=lambda value: value == 10.0,
+        description="bytes of the last level over those of all above: RocksDB's "
+        "max_bytes_for_level_multiplier",
+    )
+    index_share: Number = Field(
+        0.0,
+        ge=0,
+        le=0.5,
+        exclude_if=lambda value: value == 0.0,
+        description="bytes of index and filter blocks over bytes of data blocks; they share "
+        "the cache with them",
+    )
     small_memtable_penalty: Number = Field(
         0.03,
         ge=0,

@@ -100,7 +100,7 @@ class JobTables(NamedTuple):
         Floats, Column("K V P+1", ">= 1", "load of the hottest subtask over the mean", 1)
     ]
     hit: Annotated[
-        Floats, Column("K V grid", "0..1", "hit rate over cache / working set on cache.GRID", 1)
+        Floats, Column("K V grid", "0..1", "hit rate at cache / working set of cache.CURVE_X", 1)
     ]
     cache_mib: Annotated[
         Floats, Column("K V L+1", "MiB", "block cache by level, column 0 = no managed memory")
@@ -259,13 +259,14 @@ def _fill_state(
     tables.panes[k, v] = panes
     tables.reads[k, v], tables.writes[k, v] = state.reads * panes, state.writes * panes
     tables.read_hit_s[k, v] = state.read_hit_us * 1e-6
-    tables.read_miss_s[k, v] = state.read_miss_us * 1e-6 if on.cache else 0.0
+    looked_up = 1.0 + state.upper_lookups
+    tables.read_miss_s[k, v] = state.read_miss_us * 1e-6 * looked_up if on.cache else 0.0
     tables.write_s[k, v] = state.write_us * 1e-6
     tables.keys[k, v] = state.keys
     tables.entry_mib[k, v] = state.value_bytes * state.space_factor / MIB
     tables.unshared_mib[k, v] = state.unshared_mib
     tables.prefilled[k, v] = state.prefilled and window is None
-    tables.hit[k, v] = cache.hit_curve(state.popularity, state.keys)
+    tables.hit[k, v] = cache.hit_curve(cache.Blocks.of_state(state))
     tables.churn[k, v], tables.index_hits[k, v] = state.churn, state.index_hits
     others = np.arange(tables.miss_factor.shape[2] - 1)
     tables.miss_factor[k, v, 1:] = 1.0 + state.miss_contention * others

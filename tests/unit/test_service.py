@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from dsp_gym.job.cache import CURVE_X
 from dsp_gym.job.service import entries, hit_rate, service_s, working_set_mib
 
-UNIFORM = np.linspace(0.0, 1.0, 65)
+UNIFORM = np.minimum(CURVE_X, 1.0)
 
 
 def test_prefilled_state_holds_every_key_whatever_arrived():
@@ -38,9 +39,9 @@ def test_hit_rate_at_its_ends(cache, working_set, hit):
 
 
 def test_hit_rate_follows_the_curve_between_its_points():
-    curve = np.zeros(65)
-    curve[33:] = 1.0
-    assert hit_rate(curve, 32.5, 64.0) == pytest.approx(0.5)
+    curve = np.zeros(129)
+    curve[65:] = 1.0  # the points on both sides: 1 and (65 / 64)^2 working sets
+    assert hit_rate(curve, 32.0 * (64**2 + 65**2), 64.0**3) == pytest.approx(0.5)
 
 
 def test_working_set_shares_entries_but_not_the_unshared_part():

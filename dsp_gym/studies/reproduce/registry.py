@@ -59,6 +59,10 @@ STUDIES: dict[str, tuple[str, str]] = {
         "baselines.studies.autoscaler_checks:flink_autoscaler",
         "Flink's autoscaler 1.15.0: facts of its unit tests, decisions and traces of its classes",
     ),
+    "rocksdb-curves": (
+        "dsp_gym.studies.reproduce.rocksdb_curves:rocksdb_curves",
+        "RocksDB's miss ratios over the size of its block cache, each curve left out",
+    ),
     "flink-runs": (
         "dsp_gym.studies.reproduce.flink_runs:flink_runs",
         "a real Flink's runs: calibrated on a third of them, the rest predicted",
