@@ -51,6 +51,7 @@ def rocksdb_curves(data: Path | None) -> list[Check]:
             f"is {CHOSEN.name}",
             best == CHOSEN.name,
             "shared numbers from the other curves, own ones from the curve left out",
+            used_in_fit=True,
         )
     )
     return checks + [_of_form(name, found) for name, found in left_out.items()]
