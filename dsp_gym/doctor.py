@@ -5,6 +5,7 @@ Nothing heavy is imported: what is installed is read from its metadata.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -82,6 +83,7 @@ def has_problems(findings: list[Finding]) -> bool:
     return any(finding.status == "problem" for finding in findings)
 
 
+@functools.cache
 def installed_version(distribution: str) -> str | None:
     """Look up a distribution's version.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import json
 import os
 import random
@@ -19,6 +21,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import hypothesis
 import numpy as np
 import pytest
+import typer.testing
 
 from tests.spark_session import spark  # noqa: F401  # a fixture
 
@@ -33,10 +36,9 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
-hypothesis.settings.register_profile(
-    "quick", hypothesis.settings.get_profile("repeatable"), max_examples=20
-)
-"""A fifth of the examples, where slow tests are left out."""
+
+QUICK_EXAMPLES = 10
+"""Most examples of a property where slow tests are left out; elsewhere the test says how many."""
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "golden"
@@ -84,11 +86,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if _without_slow(config):
-        hypothesis.settings.load_profile("quick")
-
-
 def _without_slow(config: pytest.Config) -> bool:
     return "not slow" in config.option.markexpr
 
@@ -114,14 +111,38 @@ def _in_slow_folder(file: Path) -> bool:
     return any(file.is_relative_to(ROOT / "tests" / folder) for folder in SLOW_FOLDERS)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first, so that no worker is left with one in the end."""
     for item in items:
+        if _without_slow(config):
+            _try_fewer_examples(item)
         if _in_slow_folder(item.path):
             item.add_marker(pytest.mark.slow)
     rank = {f"tests/{file}": number for number, file in enumerate(FIRST)}
     assert all((ROOT / file).is_file() for file in rank), "FIRST names a file that is gone"
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    """Imported modules and collected tests stay, so garbage collection may pass them over."""
+    gc.freeze()
+
+
+def _try_fewer_examples(item: pytest.Item) -> None:
+    test = getattr(item, "obj", None)
+    test = getattr(test, "__func__", test)
+    own = getattr(test, "_hypothesis_internal_use_settings", None)  # where Hypothesis keeps them
+    if own is not None:
+        fewer = hypothesis.settings(own, max_examples=min(own.max_examples, QUICK_EXAMPLES))
+        vars(test)["_hypothesis_internal_use_settings"] = fewer
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _command_line_built_once() -> Iterator[None]:
+    """Typer reads the options of 40 commands in a tenth of a second, and would for each call."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ Only what they use is understood; anything else is refused, so that nothing is s
 from __future__ import annotations
 
 import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ _KNOWN = {"apiVersion", "kind", "resources", "components", "patches", "configMap
 
 def render(folder: Path) -> list[Resource]:
     """The resources of a kustomization."""
+    return copy.deepcopy(_rendered(folder))
+
+
+@functools.cache
+def _rendered(folder: Path) -> list[Resource]:
     document = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
     unknown = set(document) - _KNOWN
     assert not unknown, f"{folder}: this renderer does not know {unknown}"

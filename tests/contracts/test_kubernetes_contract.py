@@ -32,6 +32,9 @@ from tests.real_kubernetes import (
 
 KIND = "FlinkDeployment"
 
+WATCH_SECOND_S = 0.2
+"""How long a second of a watch lasts in the fake; watches last whole seconds."""
+
 Document = dict[str, Any]
 
 
@@ -67,6 +70,10 @@ class Server:
     def remembers_s(self) -> float:
         """How long a token may be let in after it was taken back: real ones keep what was good."""
         return 0.0 if isinstance(self._host, FakeKubernetes) else 30.0
+
+    @property
+    def watch_second_s(self) -> float:
+        return WATCH_SECOND_S if isinstance(self._host, FakeKubernetes) else 1.0
 
     def rotate(self, token: str) -> str:
         return self._host.rotate(token)
@@ -105,6 +112,7 @@ def real(tmp_path_factory) -> Iterator[tuple[Path, OwnServer | None]]:
 def server(request, tmp_path) -> Iterator[Server]:
     if request.param == "fake":
         with served_kubernetes() as fake:
+            fake.watch_second_s = WATCH_SECOND_S
             api = connect(fake.kubeconfig(tmp_path / "admin.yaml", fake.admin), 5.0)
             yield Server(api, "jobs", fake)
             api.close()
@@ -350,7 +358,7 @@ class TestWatches:
         stream = server.api.watch(KIND, namespace=namespace, since=since, timeout_s=4, name="words")
         other = server.create("other")
         events = list(stream)
-        assert 3.5 < time.monotonic() - began < 8
+        assert 3.5 < (time.monotonic() - began) / server.watch_second_s < 8
         assert {kind for kind, _ in events} == {"BOOKMARK"}
         assert int(version(events[-1][1])) >= int(version(other))
 
@@ -390,7 +398,7 @@ class TestWatches:
         assert "too old resource version" in str(error)
 
     def test_a_quiet_stream_tells_a_bookmark_now_and_then(self, server):
-        server.fake.bookmark_s = 0.3
+        server.fake.bookmark_s = 0.3 * server.watch_second_s
         _, since = server.api.list(KIND, namespace=server.namespace)
         assert len(self.watch(server, since)) >= 3
 
@@ -494,7 +502,8 @@ class TestFaults:
 
     def test_a_frozen_server_costs_one_time_limit_and_no_more(self, server, tmp_path):
         token = server.account("actuator", [*READS, "patch"])
-        made, hasty = server.create(), server.seen_by(token, tmp_path, timeout_s=2.0)
+        limit_s = max(2.0 * server.watch_second_s, 0.8)
+        made, hasty = server.create(), server.seen_by(token, tmp_path, timeout_s=limit_s)
         server.breakable.freeze()
         try:
             for call in (
@@ -503,7 +512,7 @@ class TestFaults:
             ):
                 began = time.monotonic()
                 error = refusal(call, "Timeout")
-                assert time.monotonic() - began < 3.9  # a hidden retry would take as long again
+                assert time.monotonic() - began < 1.95 * limit_s  # a retry takes as long again
             assert error.may_have_acted
         finally:
             server.breakable.thaw()

@@ -99,6 +99,11 @@ def decisions(policy: Policy, taken, seed: int = 0, rows=slice(None)):
     return [policy.decide(snapshot) for snapshot in taken]
 
 
+each_seed = pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))]
+)
+
+
 def test_it_is_a_policy(name):
     assert isinstance(made(name), Policy)
 
@@ -117,7 +122,7 @@ def test_a_batch_gives_what_its_jobs_give_alone(name, seed):
             assert whole.reasons[job] == one.reasons[0]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_seed
 def test_its_state_as_json_continues_where_it_stopped(name, seed):
     taken = list(snapshots(seed, 4))
     first = made(name)
@@ -149,7 +154,7 @@ def test_reset_of_some_rows_starts_those_anew(name):
     np.testing.assert_array_equal(decision.parallelism[~mask], kept.parallelism[~mask])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_seed
 def test_it_keeps_the_bounds_of_the_job(name, seed):
     for snapshot, decision in zip(
         snapshots(seed, 6), decisions(made(name), snapshots(seed, 6)), strict=True

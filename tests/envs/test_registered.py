@@ -41,6 +41,7 @@ def test_gymnasium_finds_nothing_wrong(name):
         check_env(env.unwrapped)
 
 
+@pytest.mark.slow  # importing torch takes seconds
 @pytest.mark.parametrize("name", IDS)
 def test_stable_baselines_finds_nothing_wrong(name):
     checker = pytest.importorskip("stable_baselines3.common.env_checker")

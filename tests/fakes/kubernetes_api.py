@@ -68,6 +68,7 @@ class FakeKubernetes:
         self.admission: list[Admission] = []
         self.requests: list[Request] = []
         self.bookmark_s = 60.0
+        self.watch_second_s = 1.0  # a second of a watch lasts so long, as watches take whole ones
         self.delay_s = 0.0
         self.status_writes = 0  # before so many patches somebody else writes the status
         self.lost_answers = 0  # so many writes are made and not answered

@@ -209,7 +209,8 @@ class Handler(BaseHTTPRequestHandler):
         if given and not given.isdecimal():
             message = f'Invalid value: "{given}": strconv.ParseUint: invalid syntax'
             raise Refused(500, "InternalError", message)
-        end = time.monotonic() + float(self.query.get("timeoutSeconds") or 1800)
+        lasts_s = float(self.query.get("timeoutSeconds") or 1800) * self.fake.watch_second_s
+        end = time.monotonic() + lasts_s
         selects = matcher(self.query)
         self._begin_stream()
         if given in ("", "0"):
@@ -236,7 +237,7 @@ class Handler(BaseHTTPRequestHandler):
                 events = list(store.after(resource, namespace, version, self.query))
                 newest = max(version, store.version)
                 if not events and time.monotonic() < end:
-                    store.changed.wait(min(0.2, max(0.0, end - time.monotonic())))
+                    store.changed.wait(min(0.2, fake.bookmark_s, max(0.0, end - time.monotonic())))
                     if newest == store.version and time.monotonic() - spoke < fake.bookmark_s:
                         continue
             if fake.stopping.is_set() or not fake.thawed.is_set():

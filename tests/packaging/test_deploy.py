@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -130,12 +131,20 @@ def test_liveness_asks_only_the_process_itself() -> None:
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
+@functools.cache
+def compiled(expression: str) -> Any:
+    """A CEL expression, parsed; it keeps nothing of what it is evaluated with."""
+    import celpy
+
+    environment = celpy.Environment()
+    return environment.program(environment.compile(expression))
+
+
 def fence_says(before: dict[str, Any], after: dict[str, Any], user: str) -> list[str]:
     """Messages of the fence's rules that refuse a change, by evaluating its CEL."""
     import celpy
 
     (policy,) = of_kind("overlays/active", "ValidatingAdmissionPolicy")
-    environment = celpy.Environment()
     known = {
         name: celpy.json_to_cel(value)
         for name, value in (
@@ -144,7 +153,7 @@ def fence_says(before: dict[str, Any], after: dict[str, Any], user: str) -> list
     }  # fmt: skip
 
     def value(expression: str) -> Any:
-        return environment.program(environment.compile(expression)).evaluate(known)
+        return compiled(expression).evaluate(known)
 
     def holds(expression: str) -> bool:
         try:

@@ -16,6 +16,8 @@ from agents.extractor import network_class
 from agents.network import NetworkShape, logits
 from dsp_gym.envs.action import LOGITS, MOVES
 
+pytestmark = pytest.mark.slow  # importing torch takes seconds
+
 FEATURES, JOB_FEATURES = 5, 3
 
 

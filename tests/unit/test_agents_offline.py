@@ -21,6 +21,8 @@ from dsp_gym.envs.reward import TERMS
 from dsp_gym.envs.single import action_space, observation_space
 from dsp_gym.evaluation.experiment import ExperimentConfig, OfflineConfig, WarmStartConfig
 
+pytestmark = pytest.mark.slow  # importing torch takes seconds
+
 torch.set_num_threads(1)  # two threads collapse when anything else runs
 
 SIZE = ObservationLayout(1).size

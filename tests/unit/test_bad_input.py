@@ -107,6 +107,7 @@ def test_a_wrong_trace_is_refused(text, expected, tmp_path):
     assert_refused(run("evaluate", str(file), "--no-track", "--json"), "bad", *expected)
 
 
+@pytest.mark.slow  # importing torch takes seconds
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [

@@ -22,8 +22,8 @@ __all__ = ["RestSamples"]
 _URL_CHARACTERS = 3000
 """Of the metric names of one request; Flink's server takes a first line of 4096 bytes."""
 
-_PAUSE_S, _PATIENCE = 0.1, 10
-"""How long a poll waits before it asks again, and how often: a fetch takes tens of milliseconds."""
+_PATIENCE = 10
+"""How often a poll asks again: Flink's fetch takes tens of milliseconds."""
 
 _Row = tuple[float, str, int, str, float]
 _OF_TASKMANAGERS = tuple(
@@ -47,6 +47,7 @@ class RestSamples:
         spec: Its job file.
         keep_s: How long polls are kept; at least the metrics window.
         clock: Unix seconds now.
+        pause_s: How long a poll waits before it asks again for what Flink did not fetch yet.
     """
 
     def __init__(
@@ -56,9 +57,10 @@ class RestSamples:
         spec: JobSpec,
         keep_s: float = 600.0,
         clock: Callable[[], float] = time.time,
+        pause_s: float = 0.1,
     ) -> None:
         self._rest, self._job, self._spec, self._clock = rest, job, spec, clock
-        self._keep_s = keep_s
+        self._keep_s, self._pause_s = keep_s, pause_s
         self._polls: deque[tuple[float, list[_Row]]] = deque()
         self._answers: dict[str, dict[str, str]] = {}  # the last, by what was asked
         self._numbers: dict[str, int] = {}  # of TaskManagers
@@ -125,7 +127,7 @@ class RestSamples:
                 return {}
             before = values  # the first answer may be hours old
             self._patience -= 1
-            time.sleep(_PAUSE_S)
+            time.sleep(self._pause_s)
 
 
 @lru_cache(maxsize=4096)

@@ -37,7 +37,7 @@ def old_flink() -> Iterator[int]:
             return
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
     yield server.server_port
     server.shutdown()
     server.server_close()
@@ -58,6 +58,7 @@ def test_a_flink_that_is_not_ours_is_named_with_its_version(old_flink: int, tmp_
     assert nothing_is_left(tmp_path)
 
 
+@pytest.mark.slow  # it is asked twice, a second each
 def test_a_port_taken_by_another_program_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

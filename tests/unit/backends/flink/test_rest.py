@@ -34,7 +34,7 @@ def serve() -> Iterator[Callable[[Answers], FlinkRest]]:
                 return
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
         servers.append(server)
         return FlinkRest(f"http://127.0.0.1:{server.server_port}/")
 

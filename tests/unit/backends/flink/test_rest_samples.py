@@ -31,7 +31,7 @@ class Cluster:
         told.answers["/taskmanagers/127.0.0.1%3A1-x/metrics"] = self.taskmanager
         rest = FlinkRest(told.url, timeout_s=2.0)
         job = FlinkJob(rest, "mine", line())
-        self.source = RestSamples(rest, job, line(), keep_s=60.0, clock=lambda: self.now_s)
+        self.source = RestSamples(rest, job, line(), 60.0, lambda: self.now_s, pause_s=0.01)
 
     def metrics(self, name, asked):
         if "get" not in asked:

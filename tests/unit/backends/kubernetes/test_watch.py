@@ -99,6 +99,7 @@ def test_every_change_is_told_once(fake, watch):
 
 
 def test_watches_end_and_go_on_without_listing_anew(fake, watch):
+    fake.watch_second_s = 0.2
     watcher = watch()
     until(lambda: sum(r.query.get("watch") == "true" for r in fake.requests) >= 3)
     assert watcher.lists == 1
