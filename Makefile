@@ -21,7 +21,7 @@ FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
 # Compiled modules and rewritten assertions are kept from run to run, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: flink-jobs help install quickstart check test docs wheel golden bench reproduce leaderboard validate validate-flink validate-spark clean
+.PHONY: flink-jobs help install quickstart check types layers test docs wheel golden bench reproduce leaderboard validate validate-flink validate-spark clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,12 +41,17 @@ quickstart: $(STAMP)  ## Train a small agent on Nexmark Q11 and compare it with 
 	$(BIN)/dsp-gym train $(EXPERIMENT)
 	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --policy runs/$(basename $(notdir $(EXPERIMENT)))/policy
 
-check: $(STAMP)  ## Format, lint, types, import layers, fast tests (a minute; more with cold caches).
+check: $(STAMP)  ## Format, lint, types, import layers, small tests: no torch, Spark, Flink (a minute).
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory --jobs 2 types layers
 	$(BIN)/python -m pytest -m 'not slow and not validate' -x -n 2 -q --dist worksteal
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+layers: $(STAMP)
+	$(BIN)/lint-imports
 
 # Checkov pins half the world, so it has an environment of its own.
 .venv-checkov: constraints.txt
