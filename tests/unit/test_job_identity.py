@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.export import job_hashes
 from dsp_gym.evaluation.run import _versions
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.identity import job_hash
@@ -28,7 +27,10 @@ def test_a_dataset_of_the_first_release_is_of_the_same_job(job):
     assert job_hash(load_job(job)) == FIRST_RELEASE[job]
 
 
+@pytest.mark.slow  # importing torch takes seconds
 def test_a_policy_of_the_first_release_was_trained_on_the_same_jobs():
+    from agents.export import job_hashes
+
     assert job_hashes(SimpleNamespace(jobs=tuple(FIRST_RELEASE))) == FIRST_RELEASE
 
 

@@ -47,6 +47,9 @@ GRACE_S = 120.0
 """A loop that has begun no decision for its interval and so long counts as dead: every call it
 makes has a shorter time limit."""
 
+POLL_S = 0.1
+"""How often the server looks whether it is to end, s."""
+
 SHORTEST_TOKEN = 16
 
 LINGER_S, MOST_LINGERED = 1.0, 2**24
@@ -127,7 +130,7 @@ class StatusServer:
             ) from None
         self._thread = threading.Thread(
             target=self._http.serve_forever,
-            kwargs={"poll_interval": 0.1},
+            kwargs={"poll_interval": POLL_S},
             name="dsp-gym http",
             daemon=True,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ import pytest
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.places import Elsewhere
+from dsp_gym.control.serve import server
 from dsp_gym.control.serve.session import Session, session
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -85,3 +87,10 @@ def serving(tmp_path) -> Iterator[Callable[..., Session]]:
         yield lambda load="flash-crowd", **given: stack.enter_context(
             session_of(tmp_path, load, **given)
         )
+    # A session gives up its own freeze; the next would look through all that pytest has imported.
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _servers_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "POLL_S", 0.01)
