@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from baselines import reasons
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
@@ -235,15 +236,15 @@ class Ds2:
         Returns:
             Parallelism to run, (J, V); where a rescale is due now, (J,); and the rates behind it.
         """
-        memory = self._memory.arrays(Remembered)
         rates, plan = self.planned(snapshot)
         wanted = plan.copy()
         due = np.zeros(len(snapshot), dtype=bool)
         evaluated = np.zeros(len(snapshot), dtype=bool)
-        facts, arrays = snapshot.topology.facts, snapshot.arrays
-        _manage(facts, arrays, self._triggers, memory, wanted, due, evaluated)
+        facts, memory = snapshot.topology.handle, self._memory.handle(Remembered)
+        _manage(facts, snapshot.arrays, self._triggers, memory, wanted, due, evaluated)
         if self.config.roll_back:
-            self._roll_back(snapshot, memory, wanted, due, evaluated)
+            remembered = self._memory.arrays(Remembered)
+            self._roll_back(snapshot, remembered, wanted, due, evaluated)
         return wanted, due, rates
 
     def planned(self, snapshot: MetricsSnapshot) -> tuple[Ds2Rates, Ints]:
@@ -257,8 +258,9 @@ class Ds2:
         if self._planned is not None and self._planned[0] is snapshot:
             return self._planned[1], self._planned[2]
         rates = ds2_rates(snapshot, self.config.source_rate)
-        planned = np.empty(snapshot.parallelism.shape, dtype=np.int64)
-        _round_up(snapshot.topology.facts, snapshot.arrays, rates, self._sizing, planned)
+        seen = snapshot.arrays
+        planned = np.empty_like(seen.parallelism)
+        _round_up(snapshot.topology.handle, seen, rates, self._sizing, planned)
         self._planned = snapshot, rates, planned
         return rates, planned
 
@@ -308,12 +310,20 @@ def achieved_share(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Floats
     return np.asarray(np.minimum(1.0, achieved / target))
 
 
+@direct
 @njit(cache=True, nogil=True)
-def _round_up(t: JobFacts, seen: SnapshotArrays, rates: Ds2Rates, c: Sizing, planned: Ints) -> None:
+def _round_up(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    rates: Ds2Rates,
+    c: Sizing,
+    planned: Ints,
+) -> None:
     """Equation 7 with head-room, rounded up, inside the bounds, (J, V).
 
     j is a job's row, k its job file, v a vertex, p its running parallelism.
     """
+    t = facts.arrays
     records_in = seen.vertex[VERTEX.records_in_per_s]
     jobs, vertices = planned.shape
     for j in range(jobs):
@@ -346,12 +356,13 @@ def _round_up(t: JobFacts, seen: SnapshotArrays, rates: Ds2Rates, c: Sizing, pla
                 break
 
 
+@direct
 @njit(cache=True, nogil=True)
 def _manage(
-    t: JobFacts,
+    facts: Handle[JobFacts],
     seen: SnapshotArrays,
     c: Triggers,
-    m: Remembered,
+    memory: Handle[Remembered],
     wanted: Ints,
     due: Bools,
     evaluated: Bools,
@@ -361,14 +372,15 @@ def _manage(
     j is a job's row, k its job file, v a vertex.
 
     Args:
-        t: The jobs.
+        facts: The jobs.
         seen: The snapshot.
         c: When a plan is applied.
-        m: Memory, changed in place.
+        memory: Changed in place.
         wanted: (J, V) the plan; becomes the running configuration where no rescale is due.
         due: (J,) set where a rescale is due.
         evaluated: (J,) set where the interval has passed.
     """
+    t, m = facts.arrays, memory.arrays
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     fill, busy = seen.job[JOB.window_fill], seen.vertex[VERTEX.busy_ms_per_s]
     running = seen.parallelism

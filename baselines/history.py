@@ -12,24 +12,25 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 
-__all__ = ["ConfigurationHistory", "Previous", "access_ms"]
+__all__ = ["ConfigurationHistory", "Remembered", "access_ms", "previous"]
 
 
 class Previous(NamedTuple):
-    """The configuration before the running one, and the metrics seen under it."""
+    """The configuration of one job before the running one, and the metrics seen under it."""
 
-    exists: Bools  # (J,)
-    parallelism: Ints  # (J, V)
-    level: Ints  # (J, V)
-    hit: Floats  # (J, V) cache hit rate, 0..1
-    latency: Floats  # (J, V) state access, ms
-    rate: Floats  # (J, V) true processing rate of the vertex, records/s
+    exists: bool
+    parallelism: Ints  # (V,)
+    level: Ints  # (V,)
+    hit: Floats  # (V,) cache hit rate, 0..1
+    latency: Floats  # (V,) state access, ms
+    rate: Floats  # (V,) true processing rate of the vertex, records/s
 
 
 class Remembered(NamedTuple):
@@ -82,37 +83,13 @@ class ConfigurationHistory:
             snapshot: The metrics.
             rate_per_task: (J, V) true rate of one task, records/s.
         """
-        memory = self._memory.arrays(Remembered)
-        _observe(snapshot.topology.facts, snapshot.arrays, rate_per_task, memory)
+        memory = self._memory.handle(Remembered)
+        _observe(snapshot.topology.handle, snapshot.arrays, rate_per_task, memory)
 
-    def previous(self, snapshot: MetricsSnapshot) -> Previous:
-        """Looks up the configuration before the snapshot's, whether that was observed or not.
-
-        Returns:
-            Configuration and metrics of every job, (J, V).
-        """
-        m = self._memory.arrays(Remembered)
-        moved = np.zeros(len(snapshot), dtype=bool)
-        some = _moved(snapshot.topology.facts, snapshot.arrays, m, moved)
-        then = Previous(
-            m.exists,
-            m.previous_parallelism,
-            m.previous_level,
-            m.previous_hit,
-            m.previous_latency,
-            m.previous_rate,
-        )
-        if not some:
-            return then
-        rows = moved[:, None]
-        return Previous(
-            m.exists | moved,
-            np.where(rows, m.parallelism, then.parallelism),
-            np.where(rows, m.level, then.level),
-            np.where(rows, m.hit, then.hit),
-            np.where(rows, m.latency, then.latency),
-            np.where(rows, m.rate, then.rate),
-        )
+    @property
+    def memory(self) -> Handle[Remembered]:
+        """What `previous` looks up, for compiled code."""
+        return self._memory.handle(Remembered)
 
 
 @njit(cache=True, nogil=True)
@@ -128,26 +105,41 @@ def access_ms(read: float, write: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _moved(t: JobFacts, seen: SnapshotArrays, m: Remembered, moved: Bools) -> bool:
-    """Marks the jobs (row j) that run another configuration than was seen; True if there is one.
+def previous(t: JobFacts, seen: SnapshotArrays, m: Remembered, j: int) -> Previous:
+    """Looks up the configuration before the one that runs, whether that was observed or not.
 
-    v is a vertex; `moved` is (J,).
+    Returns:
+        Configuration and metrics of row j, (V,).
     """
-    some = False
-    for j in range(len(moved)):
-        if m.seen[j] and seen.status[j] == RUNNING:
-            for v in range(t.n[t.row[j]]):
-                if (
-                    m.parallelism[j, v] != seen.parallelism[j, v]
-                    or m.level[j, v] != seen.memory_level[j, v]
-                ):
-                    moved[j] = some = True
-    return some
+    if m.seen[j] and seen.status[j] == RUNNING:
+        for v in range(t.n[t.row[j]]):
+            if (
+                m.parallelism[j, v] != seen.parallelism[j, v]
+                or m.level[j, v] != seen.memory_level[j, v]
+            ):
+                return Previous(
+                    True, m.parallelism[j], m.level[j], m.hit[j], m.latency[j], m.rate[j]
+                )
+    return Previous(
+        m.exists[j],
+        m.previous_parallelism[j],
+        m.previous_level[j],
+        m.previous_hit[j],
+        m.previous_latency[j],
+        m.previous_rate[j],
+    )
 
 
+@direct
 @njit(cache=True, nogil=True)
-def _observe(t: JobFacts, seen: SnapshotArrays, rate_per_task: Floats, m: Remembered) -> None:
+def _observe(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    rate_per_task: Floats,
+    memory: Handle[Remembered],
+) -> None:
     """Remembers configuration and metrics of every running job (row j, job file k, vertex v)."""
+    t, m = facts.arrays, memory.arrays
     p, level = seen.parallelism, seen.memory_level
     hit = seen.vertex[VERTEX.cache_hit_rate]
     read = seen.vertex[VERTEX.state_read_latency_ms]

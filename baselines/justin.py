@@ -13,8 +13,9 @@ from pydantic import Field
 
 from baselines import reasons
 from baselines.ds2 import Ds2, Ds2Config
-from baselines.history import ConfigurationHistory, Previous, access_ms
+from baselines.history import ConfigurationHistory, Remembered, access_ms, previous
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.memory import NO_MEMORY
@@ -195,12 +196,12 @@ class JustinPaper(_Justin):
     def _arbitrate(
         self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
     ) -> tuple[Ints, Ints]:
-        parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
+        parallelism, level = horizontal.copy(), snapshot.arrays.memory_level.copy()
         _algorithm_1(
-            snapshot.topology.facts,
+            snapshot.topology.handle,
             snapshot.arrays,
             due,
-            self._history.previous(snapshot),
+            self._history.memory,
             self._thresholds,
             parallelism,
             level,
@@ -228,13 +229,13 @@ class JustinArtifact(_Justin):
     def _arbitrate(
         self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
     ) -> tuple[Ints, Ints]:
-        parallelism, level = horizontal.copy(), snapshot.memory_level.copy()
+        parallelism, level = horizontal.copy(), snapshot.arrays.memory_level.copy()
         _released_code(
-            snapshot.topology.facts,
+            snapshot.topology.handle,
             snapshot.arrays,
             due,
             rates.true_rate_per_task * snapshot.parallelism,
-            self._history.previous(snapshot),
+            self._history.memory,
             self._thresholds,
             parallelism,
             level,
@@ -242,12 +243,13 @@ class JustinArtifact(_Justin):
         return parallelism, level
 
 
+@direct
 @njit(cache=True, nogil=True)
 def _algorithm_1(
-    t: JobFacts,
+    facts: Handle[JobFacts],
     seen: SnapshotArrays,
     due: Bools,
-    then: Previous,
+    memory: Handle[Remembered],
     c: PaperThresholds,
     p: Ints,
     m: Ints,
@@ -256,6 +258,7 @@ def _algorithm_1(
 
     j is a job's row, k its job file, v a vertex. Numbers in comments are lines of Algorithm 1.
     """
+    t, remembered = facts.arrays, memory.arrays
     hit = seen.vertex[VERTEX.cache_hit_rate]
     read = seen.vertex[VERTEX.state_read_latency_ms]
     write = seen.vertex[VERTEX.state_write_latency_ms]
@@ -265,6 +268,7 @@ def _algorithm_1(
             continue
         k = t.row[j]
         top = min(c.max_level, t.levels[k])
+        then = previous(t, seen, remembered, j)
         for v in range(vertices):
             if t.kind[k, v] < 0:
                 continue
@@ -276,9 +280,9 @@ def _algorithm_1(
                 continue
             can_scale_up = m[j, v] + 1 < top  # 9, 16
             latency = access_ms(read[j, v], write[j, v])
-            if then.exists[j] and m[j, v] > then.level[j, v]:  # 7: vertical scaling used last time
-                better = hit[j, v] > then.hit[j, v] * (1 + c.improvement) or latency < (
-                    then.latency[j, v] * (1 - c.improvement)
+            if then.exists and m[j, v] > then.level[v]:  # 7: vertical scaling used last time
+                better = hit[j, v] > then.hit[v] * (1 + c.improvement) or latency < (
+                    then.latency[v] * (1 - c.improvement)
                 )
                 if not better:  # 12: roll back, with DS2's parallelism
                     m[j, v] = max(0, m[j, v] - 1)
@@ -290,13 +294,14 @@ def _algorithm_1(
                 m[j, v] += 1
 
 
+@direct
 @njit(cache=True, nogil=True)
 def _released_code(
-    t: JobFacts,
+    facts: Handle[JobFacts],
     seen: SnapshotArrays,
     due: Bools,
     rate: Floats,
-    then: Previous,
+    memory: Handle[Remembered],
     c: ArtifactThresholds,
     p: Ints,
     m: Ints,
@@ -307,6 +312,7 @@ def _released_code(
     DS2's parallelism p and the running level m become Justin's; `rate` is the vertex's true rate,
     records/s. j is a job's row, k its job file, v a vertex.
     """
+    t, remembered = facts.arrays, memory.arrays
     hits = seen.vertex[VERTEX.cache_hit_rate]
     jobs, vertices = p.shape
     for j in range(jobs):
@@ -314,6 +320,7 @@ def _released_code(
             continue
         k = t.row[j]
         top = min(c.max_level, t.levels[k])
+        then = previous(t, seen, remembered, j)
         for v in range(vertices):
             if t.kind[k, v] < 0:
                 continue
@@ -323,7 +330,7 @@ def _released_code(
                 continue
             level = m[j, v]
             can_scale_up = level + 1 < top
-            if not then.exists[j]:
+            if not then.exists:
                 # The first decision assumes a start with one task.
                 scalable = t.min_parallelism[k, v] < t.max_parallelism[k, v]
                 if p[j, v] != 1 and hit < c.hit and top > 1 and scalable:
@@ -333,9 +340,9 @@ def _released_code(
             elif p[j, v] == running:
                 # Nothing is set, so the level falls back to the constructor's.
                 m[j, v] = 0
-            elif level > then.level[j, v]:
-                gained = rate[j, v] > c.rate_gain * then.rate[j, v]
-                if not hit - then.hit[j, v] > c.hit_gain:
+            elif level > then.level[v]:
+                gained = rate[j, v] > c.rate_gain * then.rate[v]
+                if not hit - then.hit[v] > c.hit_gain:
                     m[j, v] = max(0, level - 1)
                 elif gained and hit < c.hit_enough and can_scale_up:
                     p[j, v] = running

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
-from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
 HOLD, MINUS_QUARTER, MINUS_ONE, PLUS_ONE, PLUS_QUARTER, DOUBLE, DS2 = range(7)
@@ -27,23 +28,32 @@ MEMORY_NAMES = ("keep", "-1", "+1")
 def targets(
     snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates | None = None
 ) -> tuple[Ints, Ints]:
-    """Compute the configuration after every move.
+    """Compute the configuration after every move, once for each snapshot.
 
     Args:
         snapshot: the snapshot decided on.
         ds2_utilization: target utilization of the move "what DS2 says".
-        rates: DS2's rates of this snapshot, where they are at hand.
+        rates: DS2's rates of this snapshot, where they are not `ds2_rates(snapshot)`.
 
     Returns:
         Parallelism after each move, (J, V, 7), and level after each memory move, (J, V, 3); an
-        invalid move leads where holding does.
+        invalid move leads where holding does. Do not write into them.
     """
-    shape = snapshot.parallelism.shape
+    if rates is not None:
+        return _led(snapshot, ds2_utilization, rates)
+    return snapshot.once(
+        ("targets", ds2_utilization),
+        lambda: _led(snapshot, ds2_utilization, ds2_rates(snapshot)),
+    )
+
+
+def _led(snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates) -> tuple[Ints, Ints]:
+    seen = snapshot.arrays
+    shape = seen.parallelism.shape
     parallelism = np.empty((*shape, MOVES), np.int64)
     level = np.empty((*shape, MEMORY_MOVES), np.int64)
-    optimal = (rates or ds2_rates(snapshot)).optimal / ds2_utilization
-    free = snapshot.running & (snapshot.window_fill > 0)
-    _targets(snapshot.topology.facts, snapshot.arrays, optimal, free, parallelism, level)
+    optimal = np.ascontiguousarray(rates.optimal)
+    _targets(snapshot.topology.handle, seen, optimal, ds2_utilization, parallelism, level)
     return parallelism, level
 
 
@@ -54,11 +64,9 @@ def masks(parallelism: Ints, level: Ints) -> Bools:
         (J, V * 10) flags: for each vertex 7 moves, then 3 of memory.
     """
     jobs, vertices, _ = parallelism.shape
-    valid = np.empty((jobs, vertices, LOGITS), dtype=bool)
-    valid[..., :MOVES] = parallelism != parallelism[..., :1]
-    valid[..., MOVES:] = level != level[..., :1]
-    valid[..., HOLD] = valid[..., MOVES] = True
-    return valid.reshape(jobs, vertices * LOGITS)
+    valid = np.empty((jobs, vertices * LOGITS), dtype=bool)
+    _mark(parallelism, level, valid)
+    return valid
 
 
 def decode(actions: Ints, parallelism: Ints, level: Ints) -> ScalingDecision:
@@ -72,7 +80,7 @@ def decode(actions: Ints, parallelism: Ints, level: Ints) -> ScalingDecision:
         raise ValueError(f"actions have shape {actions.shape}, expected ({jobs}, {2 * vertices})")
     wanted = np.empty((jobs, vertices), np.int64)
     memory = np.empty((jobs, vertices), np.int64)
-    _pick(np.ascontiguousarray(actions), parallelism, level, wanted, memory)
+    _pick(np.ascontiguousarray(actions, dtype=np.int64), parallelism, level, wanted, memory)
     return ScalingDecision(wanted, memory, ("",) * jobs)
 
 
@@ -89,19 +97,27 @@ def encode(decision: ScalingDecision, parallelism: Ints, level: Ints) -> Ints:
     return pairs.reshape(len(decision), -1)
 
 
+@direct
 @njit(cache=True, nogil=True)
 def _targets(
-    t: JobFacts, seen: SnapshotArrays, optimal: Floats, free: Bools, parallelism: Ints, level: Ints
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    optimal: Floats,
+    utilization: float,
+    parallelism: Ints,
+    level: Ints,
 ) -> None:
     """Fill in where the moves of job j (job file k) at vertex v lead: `to` tasks, `up` levels."""
+    t = facts.arrays
     hits = seen.vertex[VERTEX.cache_hits_total]
-    for j in range(free.shape[0]):
+    for j in range(optimal.shape[0]):
         k = t.row[j]
+        free = seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] > 0.0
         for v in range(t.kind.shape[1]):
             p, x = seen.parallelism[j, v], seen.memory_level[j, v]
             to, up = parallelism[j, v], level[j, v]
             to[:], up[:] = p, x
-            if t.kind[k, v] < 1 or not free[j]:  # padding and sources hold
+            if t.kind[k, v] < 1 or not free:  # padding and sources hold
                 continue
             low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
             if low < high:
@@ -110,8 +126,9 @@ def _targets(
                 to[PLUS_ONE] = p + 1
                 to[PLUS_QUARTER] = max(p + 1, int(np.ceil(p * 1.25)))
                 to[DOUBLE] = 2 * p
-                if not np.isnan(optimal[j, v]):
-                    to[DS2] = int(np.ceil(min(optimal[j, v], 1e6) - 1e-9))
+                ds2 = optimal[j, v] / utilization
+                if not np.isnan(ds2):
+                    to[DS2] = int(np.ceil(min(ds2, 1e6) - 1e-9))
                 for m in range(MOVES):
                     to[m] = min(max(to[m], low), high)
             if np.isnan(hits[j, v]):  # no RocksDB: memory is of no use
@@ -122,6 +139,20 @@ def _targets(
                 up[LEVEL_UP] = min(x + 1, t.levels[k] - 1)
 
 
+@direct
+@njit(cache=True, nogil=True)
+def _mark(parallelism: Ints, level: Ints, valid: Bools) -> None:
+    """A move of vertex v of job j is valid where it leads elsewhere than holding does."""
+    for j in range(parallelism.shape[0]):
+        for v in range(parallelism.shape[1]):
+            own = valid[j, v * LOGITS : (v + 1) * LOGITS]
+            for m in range(MOVES):
+                own[m] = m == HOLD or parallelism[j, v, m] != parallelism[j, v, HOLD]
+            for m in range(MEMORY_MOVES):
+                own[MOVES + m] = m == KEEP or level[j, v, m] != level[j, v, KEEP]
+
+
+@direct
 @njit(cache=True, nogil=True)
 def _pick(actions: Ints, parallelism: Ints, level: Ints, wanted: Ints, memory: Ints) -> None:
     for j in range(wanted.shape[0]):

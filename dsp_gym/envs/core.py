@@ -97,7 +97,6 @@ class EnvCore:
         self.load_labels: list[str] = [""] * len(self)
         self._observation = np.zeros((len(self), self.encoder.layout.size), np.float32)
         self._snapshot: MetricsSnapshot | None = None
-        self._targets: tuple[Ints, Ints] | None = None
 
     def __len__(self) -> int:
         return len(self.topology)
@@ -177,9 +176,15 @@ class EnvCore:
         Returns:
             (J, V * 10) flags: for each vertex 7 moves, then 3 of memory.
         """
-        if self._targets is None:
-            raise RuntimeError("reset() comes first")
-        valid = action.masks(*self._targets)
+        return self.masks_of(self.snapshot)
+
+    def masks_of(self, snapshot: MetricsSnapshot) -> Bools:
+        """Mark the moves that are valid on a snapshot of these jobs.
+
+        Returns:
+            (J, V * 10) flags, as `action_masks`.
+        """
+        valid = action.masks(*action.targets(snapshot, self.config.ds2_utilization))
         missing = self.vertices - self.topology.max_vertices
         if missing:
             padding = np.zeros((len(self), missing, action.LOGITS), dtype=bool)
@@ -193,10 +198,9 @@ class EnvCore:
         Returns:
             Parallelism and memory levels, (J, V) each.
         """
-        if self._targets is None:
-            raise RuntimeError("reset() comes first")
         size = self.topology.max_vertices * 2
-        return action.decode(actions[:, :size], *self._targets)
+        targets = action.targets(self.snapshot, self.config.ds2_utilization)
+        return action.decode(actions[:, :size], *targets)
 
     def encode_decision(self, decision: ScalingDecision) -> Ints:
         """Find the valid action nearest to a decision.
@@ -204,9 +208,8 @@ class EnvCore:
         Returns:
             Actions (J, V * 2).
         """
-        if self._targets is None:
-            raise RuntimeError("reset() comes first")
-        nearest = action.encode(decision, *self._targets)
+        targets = action.targets(self.snapshot, self.config.ds2_utilization)
+        nearest = action.encode(decision, *targets)
         missing = self.vertices - self.topology.max_vertices
         return np.pad(nearest, ((0, 0), (0, 2 * missing)))
 
@@ -259,4 +262,3 @@ class EnvCore:
 
     def _look(self) -> None:
         self._snapshot = self.backend.collector.snapshot()
-        self._targets = action.targets(self._snapshot, self.config.ds2_utilization)

@@ -16,6 +16,7 @@ from numba import config
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import ColumnIndex, Floats, Floats32, Ints, indices
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SINK, SOURCE
 from dsp_gym.loop.rates import Ds2Rates
@@ -147,6 +148,9 @@ class Encoding(NamedTuple):
     vertex: NDArray[np.void]  # (1,)
     job_values: Floats  # (len(JOB_VALUES),)
     job: NDArray[np.void]  # (1,)
+
+    def __reduce__(self) -> tuple[Callable[[Floats, Floats], Encoding], tuple[Floats, Floats]]:
+        return encoding, (self.vertex_memory, self.job_memory)  # a copy has views of its own room
 
 
 def encoding(vertex_memory: Floats, job_memory: Floats) -> Encoding:
@@ -533,14 +537,15 @@ FV, FJ = len(VERTEX_FEATURES), len(JOB_FEATURES)
 """Number of features of a vertex and of a job."""
 
 
+@direct
 @njit(cache=True, nogil=True)
 def encode_rows(
     rows: Ints,
-    t: JobFacts,
+    facts: Handle[JobFacts],
     hot: Floats,
     seen: SnapshotArrays,
     rates: Ds2Rates,
-    own: Encoding,
+    memory: Handle[Encoding],
     job_at: int,
     out: Floats32,
 ) -> None:
@@ -548,14 +553,15 @@ def encode_rows(
 
     Args:
         rows: jobs to encode, indices into J.
-        t: facts of the J jobs.
+        facts: facts of the J jobs.
         hot: (K, V, P + 1) key groups on the fullest subtask over the mean, by parallelism.
         seen: the snapshot.
         rates: DS2's rates of the snapshot.
-        own: memory of the encoder and room to work in, both changed in place.
+        memory: memory of the encoder and room to work in, both changed in place.
         job_at: column of `out` at which the job's features begin.
         out: (J, size) observations, changed in place.
     """
+    t, own = facts.arrays, memory.arrays
     vertex, job = own.vertex[0], own.job[0]
     for j in rows:
         k = t.row[j]  # the job file

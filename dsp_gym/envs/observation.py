@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Floats, Floats32, Ints
+from dsp_gym.calling import Handle, Handles, handle
 from dsp_gym.envs.features import (
     FJ,
     FV,
@@ -22,6 +23,7 @@ from dsp_gym.envs.features import (
     LIMIT,
     VERTEX_FEATURES,
     VERTEX_MEMORY_COLUMNS,
+    Encoding,
     encode_rows,
     encoding,
 )
@@ -88,8 +90,10 @@ class ObservationEncoder:
             np.full((jobs, topology.max_vertices, len(VERTEX_MEMORY_COLUMNS)), np.nan),
             np.full((jobs, len(JOB_MEMORY_COLUMNS)), np.nan),
         )
+        self._job_at = self.layout.job.start
         self._fixed = _fixed_part(topology, self.layout)
         self._every = np.arange(jobs)
+        self._handles = Handles()
 
     def reset(self, mask: Mask | None = None) -> None:
         """Clear the memory of all jobs, or of those where the mask is True."""
@@ -118,15 +122,21 @@ class ObservationEncoder:
         out = self._fixed.copy()
         encode_rows(
             rows,
-            self.topology.facts,
+            self.topology.handle,
             self.topology.tables.hot,
             snapshot.arrays,
             rates or ds2_rates(snapshot),
-            self._own,
-            self.layout.job.start,
+            self._held(),
+            self._job_at,
             out,
         )
         return out if every else out[rows]
+
+    def _held(self) -> Handle[Encoding]:
+        """The memory for compiled code."""
+        if not self._handles:
+            self._handles["own"] = handle(self._own)
+        return cast("Handle[Encoding]", self._handles["own"])
 
     def state(self) -> State:
         """The memory as JSON values (NaN as None), as `restore` takes it.
@@ -138,6 +148,7 @@ class ObservationEncoder:
 
     def restore(self, state: State) -> None:
         """Continue from `state()`."""
+        self._handles = Handles()
         self._own = encoding(
             np.array(state["vertex"], dtype=np.float64), np.array(state["job"], dtype=np.float64)
         )
@@ -155,6 +166,7 @@ class ObservationEncoder:
 
     def load(self, saved: Mapping[str, NDArray[np.generic]]) -> None:
         """Continue from `save()`."""
+        self._handles = Handles()
         self._own = encoding(
             np.array(saved["encoder_vertex"], dtype=np.float64),
             np.array(saved["encoder_job"], dtype=np.float64),

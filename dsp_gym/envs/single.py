@@ -16,6 +16,7 @@ from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs import action
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.core import EnvCore
+from dsp_gym.envs.info import LazyInfo
 from dsp_gym.envs.observation import LIMIT
 from dsp_gym.envs.scenarios import decided_by, scenario
 from dsp_gym.errors import ConfigError
@@ -115,14 +116,19 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             chain order; `slo_s`, `down_s` and `cost` of the interval; `pending_s` at its end;
             `action_mask`.
         """
-        step = self.batch.step(np.asarray(action, dtype=np.int64)[None, :])
-        info = self.batch.info(step, 0) | {"action_mask": self.action_masks()}
+        batch = self.batch
+        step = batch.step(np.asarray(action, dtype=np.int64)[None, :])
+        seen = batch.snapshot
+
+        def info() -> dict[str, object]:
+            return batch.info(step, 0) | {"action_mask": batch.masks_of(seen)[0]}
+
         return (
             step.observation[0],
             float(step.reward[0]),
             bool(step.terminated[0]),
             bool(step.truncated[0]),
-            info,
+            LazyInfo(info),
         )
 
     def action_masks(self) -> Bools:

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dsp_gym.arrays import Bools, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
@@ -55,17 +56,17 @@ class BoundsAndQuota(Restriction):
         super().__init__()
         self.config = c = config or BoundsAndQuotaConfig()
         self.coupled = c.cores is not None or c.memory_mib is not None
-
-    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        c, work = self.config, working(parallelism, level)
-        bounds = _Bounds(
+        self._bounds = _Bounds(
             c.min_parallelism,
             c.max_parallelism or int(np.iinfo(np.int64).max),
             8 if c.max_memory_level is None else c.max_memory_level,
             np.inf if c.cores is None else c.cores,
             np.inf if c.memory_mib is None else c.memory_mib,
         )
-        _bound(snapshot.topology.facts, snapshot.arrays, bounds, work)
+
+    def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
+        work = working(parallelism, level)
+        _bound(snapshot.topology.handle, snapshot.arrays, self._bounds, work)
         return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -84,12 +85,14 @@ class _Bounds(NamedTuple):
     mib: float
 
 
+@direct
 @njit(cache=True, nogil=True)
-def _bound(t: JobFacts, seen: SnapshotArrays, bounds: _Bounds, work: Working) -> None:
+def _bound(facts: Handle[JobFacts], seen: SnapshotArrays, bounds: _Bounds, work: Working) -> None:
     """Move every vertex v of every job j (job file k) into its bounds, then the job into its quota.
 
     `p` and `level` are the decision, `running` and `running_level` what is observed.
     """
+    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     running, running_level = seen.parallelism, seen.memory_level
     jobs, vertices = p.shape

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
@@ -65,17 +66,17 @@ class CapacityFloor(Restriction):
     ) -> None:
         super().__init__()
         self.config = c = config or CapacityFloorConfig()
+        self._floor = _Floor(1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill)
         self._shadow: ShadowPolicy = (shadows or Shadows()).of(c.policy, self.name, model=True)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._shadow.reset(jobs, seeds, mask)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        c, work = self.config, working(parallelism, level)
+        work = working(parallelism, level)
         required = self._shadow.required(snapshot)
         assert required is not None  # the shadow was asked for with a model
-        floor = _Floor(1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill)
-        _raise(snapshot.topology.facts, snapshot.arrays, required, floor, work)
+        _raise(snapshot.topology.handle, snapshot.arrays, required, self._floor, work)
         return work.trips
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
@@ -109,11 +110,17 @@ class _Floor(NamedTuple):
     min_fill: float
 
 
+@direct
 @njit(cache=True, nogil=True)
 def _raise(
-    t: JobFacts, seen: SnapshotArrays, required: Requirement, floor: _Floor, work: Working
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    required: Requirement,
+    floor: _Floor,
+    work: Working,
 ) -> None:
     """Raise every vertex v of every running job j (job file k) to what is required."""
+    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     fill, hit = seen.job[JOB.window_fill], seen.vertex[VERTEX.cache_hit_rate]
     jobs, vertices = p.shape

@@ -29,7 +29,7 @@ from dsp_gym.guardrails.out_of_distribution import (
     OutOfDistribution,
     OutOfDistributionConfig,
 )
-from dsp_gym.guardrails.restriction import Restriction, is_coupled
+from dsp_gym.guardrails.restriction import Restriction, copied, is_coupled
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimitConfig
@@ -73,7 +73,17 @@ class Chain:
         self.names = tuple(guardrail.name for guardrail in self.guardrails)
         self.explain = explain
         """Whether `allow` says in words what it changed; a large batch does without."""
-        self._passes = PASSES if any(is_coupled(g) for g in self.guardrails) else 1
+        self._coupled = frozenset(p for p, g in enumerate(self.guardrails) if is_coupled(g))
+        self._passes = PASSES if self._coupled else 1
+        self._replacing = tuple(
+            (guardrail, guardrail.replacement)
+            for guardrail in self.guardrails
+            if isinstance(guardrail, Restriction) and guardrail.replacement is not None
+        )
+        self._trained = next(
+            (g for g in self.guardrails if isinstance(g, OutOfDistribution) and g.config.bounds),
+            None,
+        )
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         for guardrail in self.guardrails:
@@ -112,21 +122,25 @@ class Chain:
     def _run(
         self, snapshot: MetricsSnapshot, decision: ScalingDecision, explain: bool
     ) -> GuardedDecision:
-        parallelism, level = decision.parallelism.copy(), decision.memory_level.copy()
-        trips = np.zeros((len(decision), len(self.guardrails)), dtype=bool)
+        parallelism, level = copied(decision)
+        changes = np.zeros((len(self.guardrails), len(decision)), dtype=bool)
         at_work: Bools | None = None  # None: every job
         for _ in range(self._passes):
-            undone = np.zeros(len(decision), dtype=bool)
+            undone: Bools | None = None  # None: nowhere
             for position, guardrail in enumerate(self.guardrails):
                 changed = _restrict(guardrail, snapshot, decision, parallelism, level)
                 # A job at rest comes out of another pass as it went in; what happens to it on the
                 # way is no intervention, and must not depend on its neighbours in the batch.
-                trips[:, position] |= changed if at_work is None else changed & at_work
-                if is_coupled(guardrail):
-                    undone |= changed
-            if not undone.any():
+                if at_work is None:
+                    changes[position] = changed
+                else:
+                    changes[position] |= changed & at_work
+                if position in self._coupled:
+                    undone = changed if undone is None else undone | changed
+            if undone is None or not undone.any():
                 break
             at_work = undone if at_work is None else undone & at_work
+        trips = changes.T
         found = self._interventions(snapshot, trips, explain)
         if not explain:
             return GuardedDecision(parallelism, level, decision, trips, found)
@@ -145,7 +159,7 @@ class Chain:
     ) -> tuple[Intervention, ...]:
         """One entry per job and guardrail that changed its decision; with a reason if asked."""
         found = []
-        for job, position in np.argwhere(trips).tolist():
+        for job, position in zip(*(at.tolist() for at in trips.nonzero()), strict=True):
             guardrail = self.guardrails[position]
             found.append(
                 guardrail.intervention(snapshot, job, explain=explain)
@@ -157,18 +171,16 @@ class Chain:
     def _replaced_by(self, snapshot: MetricsSnapshot) -> tuple[str | None, ...]:
         """The policy that decides instead, (J,); of several, the last guardrail's."""
         names: list[str | None] = [None] * len(snapshot)
-        for guardrail in self.guardrails:
-            if isinstance(guardrail, Restriction) and guardrail.replacement is not None:
-                for job in np.flatnonzero(guardrail.replaces(snapshot)).tolist():
-                    names[job] = guardrail.replacement
+        for guardrail, replacement in self._replacing:
+            for job in np.flatnonzero(guardrail.replaces(snapshot)).tolist():
+                names[job] = replacement
         return tuple(names)
 
     def _unfamiliar(self, snapshot: MetricsSnapshot) -> tuple[tuple[str, ...] | None, ...]:
         """Features outside the range of the training, (J,); None without a training."""
-        for guardrail in self.guardrails:
-            if isinstance(guardrail, OutOfDistribution) and guardrail.config.bounds:
-                return tuple(guardrail.unfamiliar(snapshot, job) for job in range(len(snapshot)))
-        return (None,) * len(snapshot)
+        if self._trained is None:
+            return (None,) * len(snapshot)
+        return tuple(self._trained.unfamiliar(snapshot, job) for job in range(len(snapshot)))
 
 
 def _restrict(

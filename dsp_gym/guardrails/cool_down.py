@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
@@ -72,20 +73,17 @@ class CoolDown(Restriction):
                 }
             )
         )
-        self.config = config or CoolDownConfig()
+        self.config = c = config or CoolDownConfig()
+        self._rests = _Rests(c.scale_up_s, c.scale_down_s, c.reversal_s)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        c, work = self.config, working(parallelism, level)
-        rests = _Rests(c.scale_up_s, c.scale_down_s, c.reversal_s)
-        _rest(snapshot.topology.facts, snapshot.arrays, rests, self._moves, work)
+        work = working(parallelism, level)
+        moves = self._memory.handle(_Moves)
+        _rest(snapshot.topology.handle, snapshot.arrays, self._rests, moves, work)
         return work.trips
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        _remember(snapshot.topology.facts, snapshot.arrays, self._moves)
-
-    @property
-    def _moves(self) -> _Moves:
-        return _Moves(*(self._memory[name] for name in _Moves._fields))
+        _remember(snapshot.topology.handle, snapshot.arrays, self._memory.handle(_Moves))
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         age = snapshot.t_s[job] - snapshot.running_since_s[job]
@@ -104,9 +102,17 @@ def _direction(p: int, level: int, p_before: int, level_before: int) -> int:
     return int(tasks + memory if tasks == 0 or memory == 0 else tasks)
 
 
+@direct
 @njit(cache=True, nogil=True)
-def _rest(t: JobFacts, seen: SnapshotArrays, rests: _Rests, moves: _Moves, work: Working) -> None:
+def _rest(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    rests: _Rests,
+    memory: Handle[_Moves],
+    work: Working,
+) -> None:
     """Hold back moves of vertices v of jobs j that come too soon; `last` is -1, 0 or 1."""
+    t, moves = facts.arrays, memory.arrays
     p, level = work.parallelism, work.memory_level
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     for j in range(p.shape[0]):
@@ -129,9 +135,11 @@ def _rest(t: JobFacts, seen: SnapshotArrays, rests: _Rests, moves: _Moves, work:
                 work.trips[j] = True
 
 
+@direct
 @njit(cache=True, nogil=True)
-def _remember(t: JobFacts, seen: SnapshotArrays, moves: _Moves) -> None:
+def _remember(facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[_Moves]) -> None:
     """Keep configuration and last move of every vertex v of every running job j."""
+    t, moves = facts.arrays, memory.arrays
     since = seen.job[JOB.running_since_s]
     for j in range(since.shape[0]):
         if seen.status[j] != RUNNING:

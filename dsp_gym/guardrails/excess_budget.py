@@ -13,9 +13,10 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.guardrails.restriction import Restriction, replace
+from dsp_gym.guardrails.restriction import Restriction, copied, replace
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import GuardedDecision
@@ -56,18 +57,28 @@ class ExcessBudgetConfig(ConfigModel):
     )
 
 
-class _Ledger(NamedTuple):
-    """Budget and memory for compiled code: J jobs, BUCKETS parts of the window."""
+class _Budget(NamedTuple):
+    """The configuration for compiled code."""
 
     window_s: float
     cost_share: float
     outage_share: float
     rescale_s: float  # seconds counted for one rescale; NaN: as observed
+
+
+class _Fallen(NamedTuple):
+    """What the fallback would run, and since when it is counted; J jobs of V vertices."""
+
     started: Bools  # (J,)
     counted_s: Floats  # (J,) time of the last count
     credited_s: Floats  # (J,) time of the fallback's last rescale, had it decided
     parallelism: Ints  # (J, V) of the fallback
     level: Ints  # (J, V) of the fallback
+
+
+class _Counts(NamedTuple):
+    """The excess of J jobs in BUCKETS parts of the window."""
+
     part: Ints  # (J, BUCKETS) which part of time is counted there
     cost: Floats  # (J, BUCKETS) money above the fallback's
     outage_s: Floats  # (J, BUCKETS) seconds above the fallback's
@@ -89,6 +100,7 @@ class _Spent(NamedTuple):
 
     cost: Floats
     outage: Floats
+    over: Bools  # one of them is used up
 
 
 class ExcessBudget(Restriction):
@@ -116,7 +128,8 @@ class ExcessBudget(Restriction):
                 }
             )
         )
-        self.config = config or ExcessBudgetConfig()
+        self.config = c = config or ExcessBudgetConfig()
+        self._budget = _Budget(c.window_s, c.cost_share, c.outage_share, c.outage_s or np.nan)
         self._shadow = (shadows or Shadows()).of(self.config.policy, self.name)
         self._known: tuple[MetricsSnapshot, Bools] | None = None
         self._counts = RowMemory(
@@ -137,10 +150,8 @@ class ExcessBudget(Restriction):
         Returns:
             Cost and outage as shares of their budgets, 1 for one that is used up.
         """
-        spent = _Spent(np.empty(len(snapshot)), np.empty(len(snapshot)))
-        medians = snapshot.topology.tables.outage_s
-        _spent(snapshot.topology.facts, medians, snapshot.arrays, self._ledger, spent)
-        return spent
+        spent = self._spent(snapshot)
+        return spent.cost, spent.outage
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         over = self.replaces(snapshot)
@@ -153,16 +164,12 @@ class ExcessBudget(Restriction):
         over = self.replaces(snapshot)
         wanted = self._shadow.decided(snapshot)
         required = self._shadow.required(snapshot)
+        needed = snapshot.parallelism if required is None else required.parallelism
         asked = _Asked(
-            guarded.parallelism,
-            guarded.memory_level,
-            wanted.parallelism,
-            wanted.memory_level,
-            snapshot.parallelism if required is None else required.parallelism,
-            over,
+            *copied(guarded), *copied(wanted), np.ascontiguousarray(needed, dtype=np.int64), over
         )
-        medians = snapshot.topology.tables.outage_s
-        _count(snapshot.topology.facts, medians, snapshot.arrays, asked, self._ledger)
+        fallen, counts = self._memory.handle(_Fallen), self._counts.handle(_Counts)
+        _count(snapshot.topology.handle, snapshot.arrays, asked, self._budget, fallen, counts)
         self._known = None
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -189,23 +196,12 @@ class ExcessBudget(Restriction):
     def replacement(self) -> str:
         return self._shadow.name
 
-    @property
-    def _ledger(self) -> _Ledger:
-        c, m, n = self.config, self._memory, self._counts
-        return _Ledger(
-            c.window_s,
-            c.cost_share,
-            c.outage_share,
-            c.outage_s or np.nan,
-            m["started"],
-            m["counted_s"],
-            m["credited_s"],
-            m["parallelism"],
-            m["level"],
-            n["part"],
-            n["cost"],
-            n["outage_s"],
-        )
+    def _spent(self, snapshot: MetricsSnapshot) -> _Spent:
+        jobs = len(snapshot)
+        spent = _Spent(np.empty(jobs), np.empty(jobs), np.empty(jobs, bool))
+        fallen, counts = self._memory.handle(_Fallen), self._counts.handle(_Counts)
+        _add_up(snapshot.topology.handle, snapshot.arrays, self._budget, fallen, counts, spent)
+        return spent
 
     def replaces(self, snapshot: MetricsSnapshot) -> Bools:
         """True for the jobs whose budget is spent, (J,); kept until the next `commit`.
@@ -214,8 +210,7 @@ class ExcessBudget(Restriction):
             Flags by job; the same array for a repeated question about one snapshot.
         """
         if self._known is None or self._known[0] is not snapshot:
-            cost, outage = self.spent(snapshot)
-            self._known = snapshot, (cost >= 1) | (outage >= 1)
+            self._known = snapshot, self._spent(snapshot).over
         return self._known[1]
 
 
@@ -238,13 +233,20 @@ def _rescale_s(given: float, seen: float, median: float) -> float:
     return seen if seen > 0.0 else median
 
 
+@direct
 @njit(cache=True, nogil=True)
-def _spent(
-    t: JobFacts, outages: Floats, seen: SnapshotArrays, ledger: _Ledger, spent: _Spent
+def _add_up(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    budget: _Budget,
+    fallen: Handle[_Fallen],
+    counts: Handle[_Counts],
+    spent: _Spent,
 ) -> None:
     """Add up the parts b of the window of every job j (job file k)."""
+    t, own, counted = facts.arrays, fallen.arrays, counts.arrays
     t_s, outage_seen = seen.job[JOB.t_s], seen.job[JOB.outage_s]
-    window, part = ledger.window_s, ledger.part
+    window, part = budget.window_s, counted.part
     size = part.shape[1]
     for j in range(t_s.shape[0]):
         k = t.row[j]
@@ -252,50 +254,58 @@ def _spent(
         more, seconds = 0.0, 0.0
         for b in range(size):
             if newest - size < part[j, b] <= newest:
-                more += ledger.cost[j, b]
-                seconds += ledger.outage_s[j, b]
+                more += counted.cost[j, b]
+                seconds += counted.outage_s[j, b]
         now = _money_per_s(t, j, seen.parallelism, seen.memory_level)
-        own = now
-        if ledger.started[j]:  # and what has run since the last count
-            own = _money_per_s(t, j, ledger.parallelism, ledger.level)
-            more += (now - own) * max(0.0, t_s[j] - ledger.counted_s[j])
-        budget = ledger.cost_share * own * window
-        spent.cost[j] = more / budget if budget > 0.0 else (1.0 if more > 0.0 else 0.0)
-        rescale = _rescale_s(ledger.rescale_s, outage_seen[j], outages[k, 1])
-        allowed = ledger.outage_share * window - rescale
+        fallback = now
+        if own.started[j]:  # and what has run since the last count
+            fallback = _money_per_s(t, j, own.parallelism, own.level)
+            more += (now - fallback) * max(0.0, t_s[j] - own.counted_s[j])
+        money = budget.cost_share * fallback * window
+        spent.cost[j] = more / money if money > 0.0 else (1.0 if more > 0.0 else 0.0)
+        rescale = _rescale_s(budget.rescale_s, outage_seen[j], t.outage_s[k, 1])
+        allowed = budget.outage_share * window - rescale
         # A share of the budget less one whole rescale; a budget below one rescale is spent.
         spent.outage[j] = max(0.0, seconds) / allowed if allowed > 0.0 else 1.0
+        spent.over[j] = spent.cost[j] >= 1.0 or spent.outage[j] >= 1.0
 
 
+@direct
 @njit(cache=True, nogil=True)
 def _count(
-    t: JobFacts, outages: Floats, seen: SnapshotArrays, asked: _Asked, ledger: _Ledger
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    asked: _Asked,
+    budget: _Budget,
+    fallen: Handle[_Fallen],
+    counts: Handle[_Counts],
 ) -> None:
     """Count what job j (job file k) costs above its fallback into the newest part b of the window.
 
     p and level are the running configuration of vertex v, `own` that of the fallback.
     """
+    t, own, counted = facts.arrays, fallen.arrays, counts.arrays
     t_s, latency = seen.job[JOB.t_s], seen.job[JOB.latency_p95_s]
     outage_seen, fill = seen.job[JOB.outage_s], seen.job[JOB.window_fill]
     running, running_level = seen.parallelism, seen.memory_level
-    own_p, own_level = ledger.parallelism, ledger.level
+    own_p, own_level = own.parallelism, own.level
     wanted, wanted_level = asked.wanted, asked.wanted_level
-    part, late = ledger.part, ledger.outage_s
+    part, late = counted.part, counted.outage_s
     size = part.shape[1]
     for j in range(running.shape[0]):
         k = t.row[j]
-        if not ledger.started[j]:
-            ledger.started[j] = True
-            ledger.counted_s[j] = t_s[j]
+        if not own.started[j]:
+            own.started[j] = True
+            own.counted_s[j] = t_s[j]
             for v in range(running.shape[1]):
                 own_p[j, v], own_level[j, v] = running[j, v], running_level[j, v]
-        seconds = max(0.0, t_s[j] - ledger.counted_s[j])
-        ledger.counted_s[j] = t_s[j]
-        newest = int(t_s[j] * size / ledger.window_s)
+        seconds = max(0.0, t_s[j] - own.counted_s[j])
+        own.counted_s[j] = t_s[j]
+        newest = int(t_s[j] * size / budget.window_s)
         b = newest % size
         if part[j, b] != newest:
-            part[j, b], ledger.cost[j, b], late[j, b] = newest, 0.0, 0.0
-        ledger.cost[j, b] += seconds * (
+            part[j, b], counted.cost[j, b], late[j, b] = newest, 0.0, 0.0
+        counted.cost[j, b] += seconds * (
             _money_per_s(t, j, running, running_level) - _money_per_s(t, j, own_p, own_level)
         )
         differs = acts = asks = anew = False
@@ -308,15 +318,15 @@ def _count(
         # Late in a configuration that is not the fallback's: counted like an outage.
         if differs and seen.status[j] == RUNNING and latency[j] > t.slo_s[k]:
             late[j, b] += seconds
-        rescale = _rescale_s(ledger.rescale_s, outage_seen[j], outages[k, 1])
+        rescale = _rescale_s(budget.rescale_s, outage_seen[j], t.outage_s[k, 1])
         if acts:
             late[j, b] += rescale
         # The fallback could not rescale again before its metrics window had filled anew.
         rested = rescale + seen.job[JOB.window_s, j]
-        may = asked.over[j] or t_s[j] - ledger.credited_s[j] >= rested
+        may = asked.over[j] or t_s[j] - own.credited_s[j] >= rested
         if asks and anew and may:
             late[j, b] -= rescale
-            ledger.credited_s[j] = t_s[j]
+            own.credited_s[j] = t_s[j]
         for v in range(t.n[k]):
             if asked.over[j] or (asks and may):
                 own_p[j, v], own_level[j, v] = wanted[j, v], wanted_level[j, v]

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, hold
@@ -38,12 +39,12 @@ class Freeze(Restriction):
 
     def __init__(self, config: FreezeConfig | None = None) -> None:
         super().__init__()
-        self.config = config or FreezeConfig()
+        self.config = c = config or FreezeConfig()
+        self._limit_s = np.inf if c.catching_up_s is None else c.catching_up_s
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         frozen = np.zeros(len(parallelism), dtype=bool)
-        limit_s = np.inf if self.config.catching_up_s is None else self.config.catching_up_s
-        _frozen(snapshot.topology.facts, snapshot.arrays, limit_s, frozen)
+        _frozen(snapshot.topology.handle, snapshot.arrays, self._limit_s, frozen)
         return hold(snapshot, frozen, parallelism, level)
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -53,9 +54,11 @@ class Freeze(Restriction):
         return f"the job works off a backlog of more than {self.config.catching_up_s:g} s"
 
 
+@direct
 @njit(cache=True, nogil=True)
-def _frozen(t: JobFacts, seen: SnapshotArrays, limit_s: float, frozen: Bools) -> None:
+def _frozen(facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, frozen: Bools) -> None:
     """Set True where job j is down, or works off more than `limit_s` of arrivals at its sources."""
+    t = facts.arrays
     pending = seen.vertex[VERTEX.pending_records]
     growth = seen.vertex[VERTEX.pending_growth_per_s]
     records_in = seen.vertex[VERTEX.records_in_per_s]

@@ -12,14 +12,16 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
+from dsp_gym.loop.configuration import Configured
 from dsp_gym.loop.decision import GuardedDecision, Intervention, InterventionKind, ScalingDecision
 from dsp_gym.loop.protocols import Guardrail, Mask, State
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
 
-__all__ = ["Restriction", "Working", "hold", "is_coupled", "replace", "working"]
+__all__ = ["Restriction", "Working", "copied", "hold", "is_coupled", "replace", "working"]
 
 
 class Restriction:
@@ -79,7 +81,7 @@ class Restriction:
         return Intervention(job, self.name, reason, self.kind, self.replacement)
 
     def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
-        parallelism, level = decision.parallelism.copy(), decision.memory_level.copy()
+        parallelism, level = copied(decision)
         trips = self.restrict(snapshot, parallelism, level)
         said = tuple(self.intervention(snapshot, job) for job in np.flatnonzero(trips).tolist())
         return GuardedDecision(parallelism, level, decision, trips[:, None], said)
@@ -100,6 +102,18 @@ class Working(NamedTuple):
     parallelism: Ints  # (J, V)
     memory_level: Ints  # (J, V)
     trips: Bools  # (J,) True where it was changed
+
+
+def copied(decision: Configured) -> tuple[Ints, Ints]:
+    """Copies of a decision for guardrails to change.
+
+    Returns:
+        Parallelism and memory level, (J, V) each, as compiled code takes them.
+    """
+    return (
+        np.array(decision.parallelism, dtype=np.int64, order="C"),
+        np.array(decision.memory_level, dtype=np.int64, order="C"),
+    )
 
 
 def working(parallelism: Ints, level: Ints) -> Working:
@@ -143,15 +157,23 @@ def replace(
         (J,) flags, True where that changes something.
     """
     work = working(parallelism, level)
-    _replace(snapshot.topology.facts, rows, wanted_parallelism, wanted_level, work)
+    wanted = np.ascontiguousarray(wanted_parallelism, dtype=np.int64)
+    wanted_memory = np.ascontiguousarray(wanted_level, dtype=np.int64)
+    _replace(snapshot.topology.handle, rows, wanted, wanted_memory, work)
     return work.trips
 
 
+@direct
 @njit(cache=True, nogil=True)
 def _replace(
-    t: JobFacts, rows: Bools, wanted_parallelism: Ints, wanted_level: Ints, work: Working
+    facts: Handle[JobFacts],
+    rows: Bools,
+    wanted_parallelism: Ints,
+    wanted_level: Ints,
+    work: Working,
 ) -> None:
     """In the given rows j, take what is wanted at every vertex v."""
+    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
         if not rows[j]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dsp_gym.arrays import Ints
 from dsp_gym.errors import ConfigError
 from dsp_gym.loop.decision import ScalingDecision
@@ -58,7 +60,8 @@ class ShadowPolicy:
         if self.model is None:
             return None
         if self._needed is None or self._needed_for is not snapshot:
-            self._needed = self.model.required(snapshot)
+            needed = self.model.required(snapshot)
+            self._needed = Requirement(*(np.ascontiguousarray(a, np.int64) for a in needed))
             self._needed_for = snapshot
         return self._needed
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, field_validator
 
-from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.arrays import Bools, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.guardrails.restriction import Restriction, hold
-from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
+from dsp_gym.loop.snapshot import (
+    JOB,
+    JOB_FLOATS,
+    PER_JOB,
+    PER_VERTEX,
+    VERTEX_FLOATS,
+    MetricsSnapshot,
+    SnapshotArrays,
+)
+from dsp_gym.loop.topology import JobFacts
 
 __all__ = ["StaleMetrics", "StaleMetricsConfig"]
 
@@ -42,6 +52,14 @@ class StaleMetricsConfig(ConfigModel):
         return needed
 
 
+class _Needed(NamedTuple):
+    """The configuration for compiled code; metrics are rows of the snapshot's blocks."""
+
+    fill: float  # share of the metrics window
+    of_job: Ints
+    of_vertex: Ints
+
+
 class StaleMetrics(Restriction):
     """Holds while the metrics window is not filled or a needed metric is unknown."""
 
@@ -50,7 +68,12 @@ class StaleMetrics(Restriction):
 
     def __init__(self, config: StaleMetricsConfig | None = None) -> None:
         super().__init__()
-        self.config = config or StaleMetricsConfig()
+        self.config = c = config or StaleMetricsConfig()
+        self._needed = _Needed(
+            c.min_window_fill,
+            np.array([JOB_FLOATS.index(n) for n in c.needed if n in JOB_FLOATS], np.int64),
+            np.array([VERTEX_FLOATS.index(n) for n in c.needed if n in VERTEX_FLOATS], np.int64),
+        )
 
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
         """True where the metrics cannot be relied on, (J,).
@@ -58,16 +81,9 @@ class StaleMetrics(Restriction):
         Returns:
             Flags by job; an unfilled window or a missing needed metric sets them.
         """
-        # Written so that an unknown fill counts as none.
-        stale = ~(snapshot.window_fill >= self.config.min_window_fill - 1e-9)
-        for name in self.config.needed:
-            values = getattr(snapshot, name)
-            if values.ndim == 1:
-                stale |= np.isnan(values)
-            else:
-                topology = snapshot.topology
-                _unknown(topology.row, topology.tables.n, np.ascontiguousarray(values), stale)
-        return np.asarray(stale)
+        stale = np.empty(len(snapshot), dtype=bool)
+        _stale(snapshot.topology.handle, snapshot.arrays, self._needed, stale)
+        return stale
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         if self.config.action == "fallback":  # the fallback asks `demands` itself
@@ -87,8 +103,15 @@ class StaleMetrics(Restriction):
         return f"unknown: {', '.join(unknown)}"
 
 
+@direct
 @njit(cache=True, nogil=True)
-def _unknown(row: Ints, n: Ints, values: Floats, stale: Bools) -> None:
-    for j in range(values.shape[0]):
-        for v in range(n[row[j]]):
-            stale[j] = stale[j] or np.isnan(values[j, v])
+def _stale(facts: Handle[JobFacts], seen: SnapshotArrays, needed: _Needed, stale: Bools) -> None:
+    """Set True where the window of job j is not filled, or a needed metric is unknown."""
+    t, fill = facts.arrays, seen.job[JOB.window_fill]
+    for j in range(stale.shape[0]):
+        stale[j] = not fill[j] >= needed.fill - 1e-9  # an unknown fill counts as none
+        for m in needed.of_job:
+            stale[j] = stale[j] or np.isnan(seen.job[m, j])
+        for m in needed.of_vertex:
+            for v in range(t.n[t.row[j]]):
+                stale[j] = stale[j] or np.isnan(seen.vertex[m, j, v])

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
@@ -40,12 +41,12 @@ class StepLimit(Restriction):
 
     def __init__(self, config: StepLimitConfig | None = None) -> None:
         super().__init__()
-        self.config = config or StepLimitConfig()
+        self.config = c = config or StepLimitConfig()
+        self._limits = _Limits(c.up_factor, c.down_factor, c.tasks, c.levels)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        c, work = self.config, working(parallelism, level)
-        limits = _Limits(c.up_factor, c.down_factor, c.tasks, c.levels)
-        _limit(snapshot.topology.facts, snapshot.arrays, limits, work)
+        work = working(parallelism, level)
+        _limit(snapshot.topology.handle, snapshot.arrays, self._limits, work)
         return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -65,9 +66,11 @@ class _Limits(NamedTuple):
     levels: int
 
 
+@direct
 @njit(cache=True, nogil=True)
-def _limit(t: JobFacts, seen: SnapshotArrays, limits: _Limits, work: Working) -> None:
+def _limit(facts: Handle[JobFacts], seen: SnapshotArrays, limits: _Limits, work: Working) -> None:
     """Move every vertex v of every job j to within a step of its running configuration."""
+    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
         for v in range(t.n[t.row[j]]):

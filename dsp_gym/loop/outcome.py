@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -13,8 +13,26 @@ from dsp_gym.arrays import Column, Floats, columns_of
 __all__ = ["OUTCOME_FIELDS", "Outcome"]
 
 
+class _Block:
+    """The block of an outcome that was made of one."""
+
+    __slots__ = ("_columns",)
+
+    if TYPE_CHECKING:
+        _columns: Floats
+    else:
+
+        def __getattr__(self, name):
+            """A quantity of a block is a view, made when it is first read."""
+            if name not in _PLACES:
+                raise AttributeError(name)
+            view = self._columns[:, _PLACES[name]]
+            object.__setattr__(self, name, view)
+            return view
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class Outcome(_Block):
     """Truth over an interval; each field is one row of the table of quantities."""
 
     seconds: Annotated[Floats, Column("J", "s", "length of the interval")]
@@ -41,6 +59,20 @@ class Outcome:
     failures: Annotated[Floats, Column("J", "", "task failures in this interval")]
 
     @classmethod
+    def of_columns(cls, columns: Floats) -> Outcome:
+        """The outcome in a block.
+
+        Args:
+            columns: (J, quantities), in the order of the table; the outcome keeps them.
+
+        Returns:
+            The same by name, each (J,).
+        """
+        outcome = object.__new__(cls)
+        object.__setattr__(outcome, "_columns", columns)
+        return outcome
+
+    @classmethod
     def joined(cls, parts: Sequence[Outcome]) -> Outcome:
         """One outcome of several in a row.
 
@@ -54,3 +86,5 @@ class Outcome:
 
 OUTCOME_FIELDS = tuple(name for name, _, _ in columns_of(Outcome))
 """Names of the quantities in the order of the fields."""
+
+_PLACES = {name: place for place, name in enumerate(OUTCOME_FIELDS)}

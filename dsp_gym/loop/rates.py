@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
@@ -55,18 +56,22 @@ def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
     Returns:
         The model's quantities, of this caller alone.
     """
-    shape = snapshot.parallelism.shape
-    rates = Ds2Rates(np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape))
-    _traverse(snapshot.topology.facts, snapshot.arrays, source_rate == "offered", rates)
+    seen = snapshot.arrays
+    rates = Ds2Rates(*np.empty((4, *seen.parallelism.shape)))
+    _traverse(snapshot.topology.handle, seen, source_rate == "offered", rates)
     return rates
 
 
+@direct
 @njit(cache=True, nogil=True)
-def _traverse(t: JobFacts, seen: SnapshotArrays, offered: bool, rates: Ds2Rates) -> None:
+def _traverse(
+    facts: Handle[JobFacts], seen: SnapshotArrays, offered: bool, rates: Ds2Rates
+) -> None:
     """Fill the rates, walking each job (row j, job file k) along its vertices v from the sources.
 
     `emitted` is what a vertex would put out if nothing held it back, records/s; u is an input of v.
     """
+    t = facts.arrays
     jobs, vertices = seen.parallelism.shape
     records_in, records_out = (
         seen.vertex[VERTEX.records_in_per_s],

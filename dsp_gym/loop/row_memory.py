@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dsp_gym.calling import Handle, Handles, handle
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.topology import Topology
@@ -35,6 +36,7 @@ class RowMemory:
         self._depth = depth
         self._arrays: dict[str, NDArray[Any]] = {}
         self._tables: dict[object, object] = {}
+        self._handles = Handles()
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self._arrays[name]
@@ -52,15 +54,30 @@ class RowMemory:
             self._tables[table] = table(**self._arrays)
         return cast(T, self._tables[table])
 
+    def handle(self, table: Callable[..., T]) -> Handle[T]:
+        """The arrays as one argument of compiled code.
+
+        Args:
+            table: As `arrays` takes it.
+
+        Returns:
+            The handle of `arrays(table)`, as long as that stays the same.
+        """
+        if table not in self._handles:
+            self._handles[table] = handle(self.arrays(table))
+        return cast("Handle[T]", self._handles[table])
+
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
         """Starts anew; with a mask only the rows where it is True."""
-        self._tables = {}
         shapes = {"job": (len(jobs),), "vertex": (len(jobs), jobs.max_vertices)}
         for name, (per, first) in self._fields.items():
             shape = shapes[per] if self._depth == 1 else (*shapes[per], self._depth)
             old = self._arrays.get(name)
-            if mask is None or old is None or old.shape != shape:
+            if old is None or old.shape != shape:
                 self._arrays[name] = np.full(shape, first, _DTYPES[type(first)])
+                self._forget()
+            elif mask is None:
+                old[:] = first
             else:
                 old[mask] = first
 
@@ -84,13 +101,16 @@ class RowMemory:
                 f"the saved state holds {unknown}, which this release does not keep",
                 remedy="Restore it with the release that wrote it, or start anew.",
             )
-        self._tables = {}
+        self._forget()
         for name, values in state.items():
             dtype = _DTYPES[type(self._fields[name][1])]
             filled = np.array(values, dtype=object)
             if dtype is np.float64:
                 filled[filled == None] = np.nan  # noqa: E711  # element by element
             self._arrays[name] = filled.astype(dtype)
+
+    def _forget(self) -> None:
+        self._tables, self._handles = {}, Handles()
 
 
 def _listed(array: NDArray[np.generic]) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated, NamedTuple, SupportsFloat, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, NamedTuple, SupportsFloat, TypeVar, cast
 
 import numpy as np
 
@@ -33,11 +33,36 @@ RUNNING, SAVEPOINTING, RESTARTING, FAILED = (int(status) for status in Status)
 T = TypeVar("T")
 
 
+class SnapshotArrays(NamedTuple):
+    """A snapshot as compiled code takes it: few arrays, for each costs time at every call.
+
+    All are C-contiguous and writeable, so a function that takes a snapshot is compiled once.
+    """
+
+    status: Ints  # (J,)
+    parallelism: Ints  # (J, V)
+    memory_level: Ints  # (J, V)
+    job: Floats  # (len(JOB_FLOATS), J), rows as in JOB
+    vertex: Floats  # (len(VERTEX_FLOATS), J, V), rows as in VERTEX
+
+
 class _Memo:
     """Room for what follows from a snapshot; a copy with other values starts with none."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("_arrays", "_found")
     _found: dict[object, object]
+
+    if TYPE_CHECKING:
+        _arrays: SnapshotArrays
+    else:
+
+        def __getattr__(self, name):
+            """The metrics of a snapshot of blocks are views, each made when it is first read."""
+            if name in _Memo.__slots__:
+                raise AttributeError(name)
+            view = _viewed(self._arrays, name)
+            object.__setattr__(self, name, view)
+            return view
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,7 +196,11 @@ class MetricsSnapshot(_Memo):
     @property
     def arrays(self) -> SnapshotArrays:
         """The snapshot for compiled code, made once."""
-        return self.once("arrays", lambda: _packed(self))
+        try:
+            return self._arrays
+        except AttributeError:
+            object.__setattr__(self, "_arrays", _packed(self))
+            return self._arrays
 
     def job(self, job: int) -> JobSnapshot:
         """One job with named access.
@@ -209,18 +238,8 @@ JOB: ColumnIndex = indices("JOB", JOB_FLOATS)
 VERTEX: ColumnIndex = indices("VERTEX", VERTEX_FLOATS)
 """Place of each metric in `SnapshotArrays.vertex`: `seen.vertex[VERTEX.state_mib]` is (J, V)."""
 
-
-class SnapshotArrays(NamedTuple):
-    """A snapshot as compiled code takes it: few arrays, for each costs time at every call.
-
-    All are C-contiguous and writeable, so a function that takes a snapshot is compiled once.
-    """
-
-    status: Ints  # (J,)
-    parallelism: Ints  # (J, V)
-    memory_level: Ints  # (J, V)
-    job: Floats  # (len(JOB_FLOATS), J), rows as in JOB
-    vertex: Floats  # (len(VERTEX_FLOATS), J, V), rows as in VERTEX
+_IN_JOB = {name: place for place, name in enumerate(JOB_FLOATS)}
+_IN_VERTEX = {name: place for place, name in enumerate(VERTEX_FLOATS)}
 
 
 def snapshot_of_arrays(topology: Topology, arrays: SnapshotArrays) -> MetricsSnapshot:
@@ -233,16 +252,25 @@ def snapshot_of_arrays(topology: Topology, arrays: SnapshotArrays) -> MetricsSna
     Returns:
         The snapshot; its `arrays` are those given.
     """
-    snapshot = MetricsSnapshot(
-        topology=topology,
-        status=arrays.status,
-        parallelism=arrays.parallelism,
-        memory_level=arrays.memory_level,
-        **dict(zip(JOB_FLOATS, arrays.job, strict=True)),
-        **dict(zip(VERTEX_FLOATS, arrays.vertex, strict=True)),
-    )
-    snapshot.once("arrays", lambda: arrays)
+    snapshot = object.__new__(MetricsSnapshot)
+    object.__setattr__(snapshot, "topology", topology)
+    object.__setattr__(snapshot, "_arrays", arrays)
+    object.__setattr__(snapshot, "_found", {})
     return snapshot
+
+
+def _viewed(arrays: SnapshotArrays, name: str) -> Ints | Floats:
+    """One metric of the blocks, (J,) or (J, V)."""
+    found: Ints | Floats
+    if (place := _IN_VERTEX.get(name)) is not None:
+        found = arrays.vertex[place]
+    elif (place := _IN_JOB.get(name)) is not None:
+        found = arrays.job[place]
+    elif name in INTEGERS:
+        found = getattr(arrays, name)
+    else:
+        raise AttributeError(f"a snapshot has no {name!r}")
+    return found
 
 
 def unknown_snapshot(topology: Topology) -> MetricsSnapshot:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, handle
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
 
@@ -16,8 +17,7 @@ from dsp_gym.job.tables import JobTables, compile_jobs
 class JobFacts(NamedTuple):
     """The fixed facts a policy or guardrail reads, for compiled code.
 
-    J rows, K distinct jobs, V vertices, L memory levels. A small part of `JobTables`, for each
-    array costs time at every call.
+    J rows, K distinct jobs, V vertices, L memory levels. A small part of `JobTables`.
     """
 
     row: Ints  # (J,) which of the K jobs each row is
@@ -31,6 +31,7 @@ class JobFacts(NamedTuple):
     levels: Ints  # (K,)
     subtask_mib: Floats  # (K, L + 1) heap + network + managed by level + 1
     has_log: Ints  # (K,)
+    outage_s: Floats  # (K, 3) p10, p50, p90 of a rescale
     slo_s: Floats  # (K,)
     core_hour: Floats  # (K,) money
     gib_hour: Floats  # (K,) money
@@ -47,13 +48,19 @@ class Topology:
     tables: JobTables
     row: Ints  # (J,)
     facts: JobFacts = field(init=False, repr=False)
+    handle: Handle[JobFacts] = field(init=False, repr=False)
     _names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         names = tuple(tuple(v.name for v in spec.topological_order()) for spec in self.specs)
         object.__setattr__(self, "_names", names)
-        facts = {name: getattr(self.tables, name) for name in JobFacts._fields[1:]}
-        object.__setattr__(self, "facts", JobFacts(row=np.ascontiguousarray(self.row), **facts))
+        columns = {name: getattr(self.tables, name) for name in JobFacts._fields[1:]}
+        facts = JobFacts(row=np.ascontiguousarray(self.row), **columns)
+        object.__setattr__(self, "facts", facts)
+        object.__setattr__(self, "handle", handle(facts))
+
+    def __reduce__(self) -> tuple[type[Topology], tuple[tuple[JobSpec, ...], JobTables, Ints]]:
+        return Topology, (self.specs, self.tables, self.row)
 
     @classmethod
     def of(cls, specs: Sequence[JobSpec], row: Sequence[int] | None = None) -> Topology:

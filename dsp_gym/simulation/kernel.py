@@ -8,36 +8,25 @@ of the metrics is kept. No Python per vertex, no allocation per second.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from dsp_gym.arrays import Floats, Ints
+from dsp_gym.arrays import Floats
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
-from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.capacity import renew, renew_capacity, slowed
 from dsp_gym.simulation.flow import flow, stand_still
-from dsp_gym.simulation.options import Parameters
 from dsp_gym.simulation.rescaling import begin_outage, draw_faults, restart
 from dsp_gym.simulation.sampling import count_latency, is_known, keep_sample, note
-from dsp_gym.simulation.state import OUTCOME, TRACE, SimulationState
+from dsp_gym.simulation.state import OUTCOME, TRACE, Model, SimulationState
 
 Row = Floats
 
 
-class Model(NamedTuple):
-    """What does not change while a batch of jobs is simulated."""
-
-    t: JobTables
-    row: Ints  # (J,) row of the tables of each job
-    fixed: Floats  # (K, V, len(C)) columns C of each vertex
-    par: Parameters
-
-
+@direct
 @njit(cache=True, nogil=True)
 def advance(
-    model: Model,
-    s: SimulationState,
+    model: Handle[Model],
+    state: Handle[SimulationState],
     rates: Row,
     seconds: int,
     low: int,
@@ -52,7 +41,7 @@ def advance(
 
     Args:
         model: What is fixed.
-        s: Changed in place.
+        state: Changed in place.
         rates: (J, T) records/s offered in each second since reset; the last one stays.
         seconds: How far.
         low: First job.
@@ -60,7 +49,8 @@ def advance(
         outcome: (J, len(OUTCOME)), the truth of the interval is added.
         trace: (J, seconds, len(TRACE)), filled where it has room.
     """
-    t, row, fixed, par = model
+    t, row, fixed, par = model.arrays
+    s = state.arrays
     last = rates.shape[1] - 1
     ring = s.samples.shape[1]
     faulty = par.failures_per_hour + par.slow_per_hour + par.gaps_per_hour > 0

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
-from dsp_gym.job.tables import SOURCE, JobTables
+from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import (
     JOB,
     JOB_FLOATS,
@@ -20,9 +20,9 @@ from dsp_gym.loop.snapshot import (
 )
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import SAMPLE_S
-from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.simulation.options import Measurement
 from dsp_gym.simulation.rows import over_rows
-from dsp_gym.simulation.state import SUMMED_COLUMNS, S, SimulationState, X
+from dsp_gym.simulation.state import SUMMED_COLUMNS, Model, S, SimulationState, X
 
 HEAP_BASE_SHARE, HEAP_PER_BUSY = 0.35, 0.35
 """Heap in use: a third at rest, up to 70 % when every slot is busy (G1 defaults, a plain JVM)."""
@@ -41,12 +41,21 @@ class View(NamedTuple):
     stabilization_s: int  # left out after a restart
     delay_s: int  # age of the newest sample that has arrived
 
+    @classmethod
+    def of(cls, measured: Measurement) -> View:
+        """The view of a measurement's options.
 
+        Returns:
+            Numbers for compiled code.
+        """
+        return cls(measured.window_s, measured.stabilization_s, measured.delay_s)
+
+
+@direct
 @njit(cache=True, nogil=True)
 def observe(
-    t: JobTables,
-    row: Ints,
-    s: SimulationState,
+    model: Handle[Model],
+    state: Handle[SimulationState],
     view: View,
     low: int,
     high: int,
@@ -56,11 +65,16 @@ def observe(
 
     j is a job of the batch, k its row of the tables t, v a vertex of p subtasks; s is the state.
     """
+    t, row, s = model.arrays.t, model.arrays.row, state.arrays
     window, delay = view.window_s // SAMPLE_S, view.delay_s // SAMPLE_S
     ring = s.samples.shape[1]
     total = np.zeros(SUMMED_COLUMNS)
     for j in range(low, high):
         k = row[j]
+        seen.status[j] = s.status[j]
+        seen.parallelism[j], seen.memory_level[j] = s.parallelism[j], s.level[j]
+        seen.job[:, j] = np.nan
+        seen.vertex[:, j] = np.nan
         newest = s.samples_taken[j] - delay  # samples since the restart that have arrived
         settled = newest - view.stabilization_s // SAMPLE_S
         count = min(window, max(0, settled))
@@ -83,7 +97,6 @@ def observe(
         for v in range(t.n[k]):
             p = s.parallelism[j, v]
             out, x = seen.vertex[:, j, v], s.vertex[j, v]
-            out[:] = np.nan
             stateful = t.stateful[k, v] == 1
             is_source = t.kind[k, v] == SOURCE
             out[VERTEX.records_in_total] = x[X.records_in]
@@ -153,31 +166,35 @@ def observe(
 
 
 def snapshot(
-    topology: Topology, state: SimulationState, options: SimulationOptions
+    topology: Topology,
+    model: Handle[Model],
+    state: Handle[SimulationState],
+    view: View,
+    threads: int,
 ) -> MetricsSnapshot:
     """The snapshot of a batch of simulated jobs as of now.
+
+    Args:
+        topology: J jobs.
+        model: The same jobs, compiled.
+        state: Their state.
+        view: Over which samples means are taken.
+        threads: How many the jobs are split over.
 
     Returns:
         Metrics of J jobs; NaN where nothing is known.
     """
     jobs, size_v = len(topology), topology.max_vertices
     seen = SnapshotArrays(
-        state.status.copy(),
-        state.parallelism.copy(),
-        state.level.copy(),
-        np.full((len(JOB_FLOATS), jobs), np.nan),
-        np.full((len(VERTEX_FLOATS), jobs, size_v), np.nan),
-    )
-    measured = options.measurement
-    arguments = (
-        topology.tables,
-        topology.row,
-        state,
-        View(measured.window_s, measured.stabilization_s, measured.delay_s),
+        np.empty(jobs, np.int64),
+        np.empty((jobs, size_v), np.int64),
+        np.empty((jobs, size_v), np.int64),
+        np.empty((len(JOB_FLOATS), jobs)),
+        np.empty((len(VERTEX_FLOATS), jobs, size_v)),
     )
 
     def work(low: int, high: int) -> None:
-        observe(*arguments, low, high, seen)
+        observe(model, state, view, low, high, seen)
 
-    over_rows(work, jobs, options.thread_count(jobs))
+    over_rows(work, jobs, threads)
     return snapshot_of_arrays(topology, seen)

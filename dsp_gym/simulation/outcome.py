@@ -10,16 +10,13 @@ from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S,
 
 
 def simulated_outcome(columns: Floats) -> Outcome:
-    """The outcome in the kernel's columns, (J, len(OUTCOME)).
+    """The outcome in the kernel's columns, (J, len(OUTCOME)), which it keeps.
 
     Returns:
         The same as named quantities, each (J,).
     """
-    values = list(columns.T)
-    values[OUTCOME.latency_p95_s] = values[OUTCOME.latency_p95_s] / np.maximum(
-        values[OUTCOME.seconds], 1.0
-    )
-    return Outcome(*values)
+    columns[:, OUTCOME.latency_p95_s] /= np.maximum(columns[:, OUTCOME.seconds], 1.0)
+    return Outcome.of_columns(columns)
 
 
 def histogram_quantile(histogram: Floats, q: float) -> Floats:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
-from dsp_gym.loop.protocols import IDLE, PENDING, REFUSED
+from dsp_gym.loop.protocols import PENDING, REFUSED
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation import philox as rng
 from dsp_gym.simulation.capacity import configure, renew
 from dsp_gym.simulation.options import Parameters
-from dsp_gym.simulation.state import SimulationState, X
+from dsp_gym.simulation.state import OUTCOME, Model, SimulationState, X
 
 Row = Floats
 
@@ -90,30 +91,29 @@ def keep_configuration(t: JobTables, s: SimulationState, k: int, j: int) -> None
         s.next_level[j, v] = s.level[j, v]
 
 
+@direct
 @njit(cache=True, nogil=True)
 def ask(
-    t: JobTables,
-    row: Ints,
-    s: SimulationState,
-    par: Parameters,
+    model: Handle[Model],
+    state: Handle[SimulationState],
     parallelism: Ints,
     level: Ints,
     answer: Ints,
-    started: Row,
+    outcome: Row,
 ) -> None:
     """Start rescaling every running job whose wanted configuration differs from its own.
 
     Args:
-        t: Compiled jobs; k is the row of job j.
-        row: (J,) which row each job is.
-        s: The state, changed in place.
-        par: The simulation's parameters.
+        model: Compiled jobs; k is the row of job j.
+        state: Changed in place.
         parallelism: (J, V) wanted.
         level: (J, V) wanted.
-        answer: (J,) becomes IDLE where nothing was asked, PENDING where a rescale started, REFUSED
-            where the job was not running.
-        started: (J,) rescales asked for, counted up.
+        answer: (J,) becomes PENDING where a rescale started, REFUSED where the job was not
+            running; it stays where nothing was asked.
+        outcome: (J, len(OUTCOME)), rescales are counted.
     """
+    t, row, _, par = model.arrays
+    s = state.arrays
     for j in range(row.shape[0]):
         k = row[j]
         differs = False
@@ -122,7 +122,6 @@ def ask(
             x = min(max(level[j, v], -1), t.levels[k] - 1)
             if p != s.parallelism[j, v] or x != s.level[j, v]:
                 differs = True
-        answer[j] = IDLE
         if not differs:
             continue
         if s.status[j] != RUNNING:
@@ -139,7 +138,7 @@ def ask(
             state_mib += x[X.state]
             drain += x[X.queue] / max(x[X.capacity], 1e-9)
         s.rescales[j] += 1
-        started[j] += 1.0
+        outcome[j, OUTCOME.rescales] += 1.0
         if par.rescale == 0:
             s.outage_begun[j] = s.tick[j]
             restart(t, s, k, j)

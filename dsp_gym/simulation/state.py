@@ -15,7 +15,7 @@ from dsp_gym.arrays import Column, Floats, Ints, Row, filled, indices, numbered
 from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.outcome import OUTCOME_FIELDS
 from dsp_gym.metrics.samples import SAMPLE_S
-from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.simulation.options import Parameters, SimulationOptions
 
 LATENCY_BINS = 64
 LATENCY_MIN_S, LATENCY_MAX_S = 1e-3, 1e5
@@ -138,6 +138,15 @@ TRACE = numbered(_Trace)
 
 OUTCOME = indices("OUTCOME", OUTCOME_FIELDS)
 """Columns of an outcome, (J, len(OUTCOME)): the fields of `loop.outcome.Outcome`."""
+
+
+class Model(NamedTuple):
+    """What does not change while a batch of jobs is simulated."""
+
+    t: JobTables
+    row: Ints  # (J,) row of the tables of each job
+    fixed: Floats  # (K, V, len(C)) columns C of each vertex
+    par: Parameters
 
 
 class SimulationState(NamedTuple):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.base import SelfContained
+from dsp_gym.calling import Handle, Handles, handle
 from dsp_gym.errors import MetricsError
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
@@ -17,7 +20,14 @@ from dsp_gym.simulation import kernel, measure, rescaling
 from dsp_gym.simulation.options import Parameters, SimulationOptions, simulated_topology
 from dsp_gym.simulation.outcome import simulated_outcome
 from dsp_gym.simulation.rows import over_rows
-from dsp_gym.simulation.state import OUTCOME, TRACE, SimulationState, allocate, fixed_columns
+from dsp_gym.simulation.state import (
+    OUTCOME,
+    TRACE,
+    Model,
+    SimulationState,
+    allocate,
+    fixed_columns,
+)
 
 
 class SimulatedJobs(SelfContained):
@@ -38,6 +48,9 @@ class SimulatedJobs(SelfContained):
         self.trace: Floats = np.zeros((len(topology), 0, len(TRACE)))
         self._outcome: Floats = np.zeros((len(topology), len(OUTCOME)))
         self._asked: Ints = np.zeros(len(topology), np.int64)
+        self._view = measure.View.of(options.measurement)
+        self._threads = options.thread_count(len(topology))
+        self._handles = Handles()
 
     def __len__(self) -> int:
         return len(self.topology)
@@ -70,7 +83,7 @@ class SimulatedJobs(SelfContained):
         if not np.all(np.isfinite(offered)) or offered.min(initial=0.0) < 0:
             raise MetricsError("rates must be finite and not negative")
         if mask is None:
-            self.rates = np.array(rates, dtype=np.float64)
+            self.rates = np.array(rates, dtype=np.float64, order="C")
         else:
             longest = max(self.rates.shape[1], rates.shape[1])
             self.rates = _held(self.rates, longest)
@@ -102,12 +115,12 @@ class SimulatedJobs(SelfContained):
             What happened since the last call, each value (J,).
         """
         columns, self._outcome = self._outcome, np.zeros((len(self), len(OUTCOME)))
-        model = kernel.Model(self.topology.tables, self.topology.row, self._fixed, self.parameters)
+        model, state = self._held()
 
         def work(low: int, high: int) -> None:
-            kernel.advance(model, self.state, self.rates, seconds, low, high, columns, self.trace)
+            kernel.advance(model, state, self.rates, seconds, low, high, columns, self.trace)
 
-        over_rows(work, len(self), self.options.thread_count(len(self)))
+        over_rows(work, len(self), self._threads)
         return simulated_outcome(columns)
 
     def snapshot(self) -> MetricsSnapshot:
@@ -116,28 +129,17 @@ class SimulatedJobs(SelfContained):
         Returns:
             Metrics and running configurations, (J,) and (J, V).
         """
-        return measure.snapshot(self.topology, self.state, self.options)
+        return measure.snapshot(self.topology, *self._held(), self._view, self._threads)
 
     def apply(self, guarded: GuardedDecision) -> None:
         """Start rescaling the jobs whose configuration should change; returns at once."""
-        running = self.state
-        if np.array_equal(guarded.parallelism, running.parallelism) and np.array_equal(
-            guarded.memory_level, running.level
-        ):
-            return  # most decisions ask for nothing
-        started = self._outcome[:, OUTCOME.rescales]
-        answer = np.zeros(len(self), np.int64)
         rescaling.ask(
-            self.topology.tables,
-            self.topology.row,
-            self.state,
-            self.parameters,
-            guarded.parallelism,
-            guarded.memory_level,
-            answer,
-            started,
+            *self._held(),
+            np.ascontiguousarray(guarded.parallelism, dtype=np.int64),
+            np.ascontiguousarray(guarded.memory_level, dtype=np.int64),
+            self._asked,
+            self._outcome,
         )
-        self._asked = np.where(answer != 0, answer, self._asked)
 
     def status(self) -> Ints:
         """State of the last request of each job.
@@ -171,10 +173,19 @@ class SimulatedJobs(SelfContained):
     def load(self, saved: dict[str, NDArray[np.generic]]) -> None:
         """Go on from `save()`."""
         self.state = SimulationState._make(saved[name].copy() for name in self.state._fields)
+        self._handles = Handles()
         self.rates = np.array(saved["rates"], dtype=np.float64)
         self.trace = np.array(saved["trace"], dtype=np.float64)
         self._outcome = np.array(saved["outcome"], dtype=np.float64)
         self._asked = np.array(saved["asked"], dtype=np.int64)
+
+    def _held(self) -> tuple[Handle[Model], Handle[SimulationState]]:
+        """Model and state for compiled code."""
+        if not self._handles:
+            row = np.ascontiguousarray(self.topology.row)
+            model = Model(self.topology.tables, row, self._fixed, self.parameters)
+            self._handles["jobs"] = handle(model), handle(self.state)
+        return cast("tuple[Handle[Model], Handle[SimulationState]]", self._handles["jobs"])
 
 
 def _held(rates: Floats, seconds: int) -> Floats:

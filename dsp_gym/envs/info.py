@@ -1,0 +1,53 @@
+"""The `info` of a step, made when somebody looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["LazyInfo"]
+
+
+class LazyInfo(dict[str, object]):
+    """A dict whose items are made at the first look at any of them.
+
+    Most steps of a training end without a look at `info`.
+
+    Args:
+        make: gives the items; called once at most.
+    """
+
+    def __init__(self, make: Callable[[], dict[str, object]]) -> None:
+        super().__init__()
+        self._make: Callable[[], dict[str, object]] | None = make
+
+    def fill(self) -> None:
+        """Make the items, unless they are there."""
+        if self._make is not None:
+            make, self._make = self._make, None
+            dict.update(self, make())
+
+    def __reduce__(self) -> tuple[type[dict[str, object]], tuple[dict[str, object]]]:
+        return dict, (dict(self),)
+
+
+def _filled(name: str) -> Callable[..., object]:
+    """The method of a dict, called after the items are made."""
+    method: Callable[..., object] = getattr(dict, name)
+
+    def call(self: LazyInfo, *arguments: object, **more: object) -> object:
+        self.fill()
+        return method(self, *arguments, **more)
+
+    return call
+
+
+LOOKS = (
+    *("__contains__", "__delitem__", "__eq__", "__getitem__", "__ior__", "__iter__", "__len__"),
+    *("__ne__", "__or__", "__repr__", "__reversed__", "__ror__", "__setitem__"),
+    *("clear", "copy", "get", "items", "keys", "pop", "popitem", "setdefault"),
+    *("update", "values"),
+)
+"""Methods of a dict that look at its items."""
+
+for _name in LOOKS:
+    setattr(LazyInfo, _name, _filled(_name))
