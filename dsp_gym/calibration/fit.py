@@ -1,8 +1,10 @@
 """The fit of the model to the measurements, with a prior on every number.
 
 Nonlinear least squares on residuals in units of their expected size, rates and latencies as
-logarithms, under a soft loss so that one bad run cannot drag the rest. Priors are residuals too, so
-that a number the runs cannot fix stays where the job file has it, and is reported as such.
+logarithms, under a soft loss so that one bad run cannot drag the rest. A run that drifted or
+scattered counts by its uncertainty, one that never became steady for next to nothing. Priors are
+residuals too, so that a number the runs cannot fix stays where the job file has it, and is reported
+as such.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,12 +30,14 @@ from dsp_gym.calibration.parameters import (
 from dsp_gym.errors import MetricsError, MissingExtraError
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["Fit", "Fitted", "fit"]
+__all__ = ["Fit", "Fitted", "Point", "doubt", "fit", "residuals_of"]
 
 RATE_SD, LATENCY_SD, BUSY_SD, HIT_SD = 0.04, 0.35, 0.05, 0.04
 """Expected residuals: relative for rates, logarithmic for latencies, absolute for shares."""
 SOFT = 2.0
 """Residual, in units of its size, from which it counts linearly."""
+DISTRUST = 1.0
+"""What a part's uncertainty is multiplied by where it never became steady."""
 IDENTIFIED = 0.7
 """A number is identified where the data narrow its prior to less than this."""
 OUTLIER, OUTLIER_LOG = 6.0, 0.3
@@ -54,6 +58,16 @@ class Fitted:
     identified: bool  # false: the runs cannot fix it, it keeps its prior
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """Where the search with everything free ended."""
+
+    parameters: tuple[Parameter, ...]  # P
+    x: Floats  # (P,) on the scale of the fit
+    covariance: Floats  # (P, P), priors included
+    form: EfficiencyForm
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A calibrated job."""
@@ -63,6 +77,7 @@ class Fit:
     form: EfficiencyForm
     parameters: tuple[Fitted, ...]
     outliers: tuple[str, ...]  # runs the fit left out
+    point: Point | None = field(default=None, compare=False, repr=False)
 
     def model(self) -> JobModel:
         """The model of the fitted job.
@@ -115,20 +130,23 @@ def _fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
         (_everything(spec, form, seen) for form in EFFICIENCY_FORMS),
         key=lambda one: float(one[2].cost) + sum(p.field == "efficiency.a" for p in one[1]),
     )
-    deviation = dict(zip(free, _deviation(first.jac, first.fun[: -len(free)]), strict=True))
+    covariance = _covariance(first.jac, first.fun[: -len(free)])
+    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    deviation = dict(zip(free, (float(one) for one in spread), strict=True))
     reached = dict(zip(free, (float(x) for x in first.x), strict=True))
     known = [p for p in free if deviation[p] < IDENTIFIED * p.sd]
     values = {p: p.prior for p in free if p not in known}
     if known:
         second = _solve(spec, form, seen, known, values, [reached[p] for p in known])
         values |= {p: p.decode(float(x)) for p, x in zip(known, second.x, strict=True)}
-    fitted_spec, spread = with_parameters(spec, values, form)
+    fitted_spec, read_spread = with_parameters(spec, values, form)
     return Fit(
         fitted_spec,
-        spread,
+        read_spread,
         form if any(p.field == "efficiency.a" for p in known) else "linear",
         tuple(_fitted(p, values[p], deviation[p], p in known) for p in free),
         (),
+        Point(tuple(free), np.array([p.encode(values[p]) for p in free]), covariance, form),
     )
 
 
@@ -161,7 +179,7 @@ def _solve(
     def residuals(x: Floats) -> Floats:
         values = fixed | {p: p.decode(float(value)) for p, value in zip(free, x, strict=True)}
         model = JobModel(*with_parameters(spec, values, form))
-        data = [r for o in seen for r in _residuals(model, o)]
+        data = [r for o in seen for r in residuals_of(model, o)]
         return np.concatenate([np.array(data), (x - prior) / sd])
 
     return least_squares(
@@ -175,9 +193,23 @@ def _solve(
     )
 
 
-def _residuals(model: JobModel, o: SteadyPart) -> list[float]:
-    """Seen less predicted, in units of the expected size."""
-    said = model.predict(o)
+def doubt(o: SteadyPart) -> float:
+    """How much wider than usual the errors of a part are expected, from its drift and spread.
+
+    Returns:
+        1 for a steady part; its weight in the fit is the inverse square.
+    """
+    off = o.uncertainty * (DISTRUST if o.is_unsteady else 1.0)
+    return math.hypot(RATE_SD, off) / RATE_SD
+
+
+def residuals_of(model: JobModel, o: SteadyPart) -> list[float]:
+    """Seen less predicted, in units of the expected size.
+
+    Returns:
+        The rate's, then those of busyness, hit rates and latencies that were measured.
+    """
+    said, wide = model.predict(o), doubt(o)
     found = [math.log(o.rate_per_s / said.rate_per_s) / RATE_SD]
     found += [(value - said.busy[v]) / BUSY_SD for v, value in o.busy.items() if v in said.busy]
     found += [(value - said.hit[v]) / HIT_SD for v, value in o.hit.items() if v in said.hit]
@@ -185,14 +217,15 @@ def _residuals(model: JobModel, o: SteadyPart) -> list[float]:
         found += [
             math.log(us / model_us[v]) / LATENCY_SD for v, us in seen.items() if v in model_us
         ]
-    return found
+    # A drifting rate drags all along with it only where the run never became steady.
+    rest = wide if o.is_unsteady else 1.0
+    return [found[0] / wide, *(one / rest for one in found[1:])]
 
 
-def _deviation(jacobian: Floats, data: Floats) -> Floats:
-    """Standard deviations from curvature; wider where the residuals are larger than expected."""
-    covariance = np.linalg.pinv(jacobian.T @ jacobian)
+def _covariance(jacobian: Floats, data: Floats) -> Floats:
+    """From curvature; wider where the residuals are larger than expected."""
     scale = max(1.0, float(np.median(np.abs(data))) / 0.6745)
-    return np.asarray(np.sqrt(np.maximum(np.diag(covariance), 0.0)) * scale)
+    return np.asarray(np.linalg.pinv(jacobian.T @ jacobian) * scale**2)
 
 
 def _fitted(p: Parameter, value: float, deviation: float, known: bool) -> Fitted:
@@ -204,7 +237,7 @@ def _fitted(p: Parameter, value: float, deviation: float, known: bool) -> Fitted
 def _outliers(found: Fit, seen: Sequence[SteadyPart]) -> tuple[str, ...]:
     """Runs far from a fit that the others agree with; none where there are too few to tell."""
     model = found.model()
-    off = {o.run: math.log(o.rate_per_s / model.predict(o).rate_per_s) for o in seen}
+    off = {o.run: math.log(o.rate_per_s / model.predict(o).rate_per_s) / doubt(o) for o in seen}
     if len(off) < 4:
         return ()
     typical = max(RATE_SD, float(np.median(np.abs(list(off.values())))) / 0.6745)

@@ -11,6 +11,7 @@ shorter, from its last sample, which holds the least of the start.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -35,6 +36,10 @@ SATURATED = 0.9
 """A job that emits less than this share of what is offered is at its capacity."""
 LEAST_STEADY_S = 10.0
 """Shortest settled part of a run that shows a rate."""
+UNSTEADY = 0.15
+"""Relative error of a rate, as a steady one, from which a part counts as never steady."""
+LEAST_FOR_THIRDS = 9
+"""Steps between samples from which thirds of a part are compared."""
 LEAST_LOOKUPS = 200.0
 """Cache lookups below which a hit ratio means nothing."""
 
@@ -77,6 +82,25 @@ class SteadyPart:
     hottest: Mapping[str, float] = field(default_factory=dict)  # fullest subtask over the mean
     latency: Latency = "median"  # what read_us is
     base_mib: float | None = None  # managed memory of level 0 when measured; None: the job file's
+    wander: float = 0.0  # half the log range of the rate over thirds; 0: too short to tell
+    capped: bool = False  # its source emitted less than asked, though nothing held it back
+
+    @property
+    def uncertainty(self) -> float:
+        """Relative error of the rate, taken for a steady one.
+
+        Half of what it drifted, or wandered where that is more, and the scatter of its samples
+        over their number's square root; what was not measured counts as none.
+        """
+        moved = np.nan_to_num([abs(self.drift) / 2.0, self.wander]).max()
+        samples = max(1.0, (self.end_s - self.start_s - SETTLED_S) / SAMPLE_S)
+        scatter = np.nan_to_num(self.spread) / np.sqrt(samples)
+        return float(np.hypot(moved, scatter))
+
+    @property
+    def is_unsteady(self) -> bool:
+        """It never became steady: its rate says little about its configuration."""
+        return self.uncertainty > UNSTEADY
 
     @property
     def memory(self) -> float:
@@ -129,7 +153,7 @@ def observe(run: MeasuredRun) -> list[SteadyPart]:
 def _part(run: MeasuredRun, start: float, end: float, offered: float) -> SteadyPart | None:
     # Half a sample more on the left: the increase counts from the sample at the bound itself.
     settled = run.samples.between(start + SETTLED_S - 0.5 * SAMPLE_S, end)
-    rate, spread, drift = _rate(run.spec, settled)
+    rate, spread, drift, wander = _rate(run.spec, settled)
     if end - start - SETTLED_S < LEAST_STEADY_S or not rate > 0:
         return None
     saturated = rate < SATURATED * offered
@@ -139,6 +163,9 @@ def _part(run: MeasuredRun, start: float, end: float, offered: float) -> SteadyP
     if saturated and end <= gauges_from:
         gauges_from = end
     gauges = run.samples.between(gauges_from - 0.5 * SAMPLE_S, end)
+    busy = _busy(settled) or (_busy_gauges(gauges) if end >= gauges_from else {})
+    capped = saturated and _is_capped(run.spec, gauges, busy)
+    saturated = saturated and not capped
     selectivity, hottest = _flow(run.spec, settled)
     return SteadyPart(
         run.name,
@@ -146,12 +173,12 @@ def _part(run: MeasuredRun, start: float, end: float, offered: float) -> SteadyP
         end,
         dict(run.parallelism),
         dict(run.level),
-        np.inf if saturated else offered,
+        np.inf if saturated else (rate if capped else offered),
         rate,
         spread,
         drift,
         saturated,
-        _busy(settled) or (_busy_gauges(gauges) if end >= gauges_from else {}),
+        busy,
         _hit_ratios(settled),
         _medians(settled, "state_read_latency_p50_ms", 1e3),
         _medians(settled, "state_write_latency_p50_ms", 1e3),
@@ -159,18 +186,33 @@ def _part(run: MeasuredRun, start: float, end: float, offered: float) -> SteadyP
         hottest,
         run.latency,
         run.spec.memory.base_mib,
+        wander,
+        capped,
     )
 
 
-def _rate(spec: JobSpec, samples: Samples) -> tuple[float, float, float]:
-    """Records/s over all sources, their spread between samples, and their drift."""
-    total, steps, halves = 0.0, np.zeros(0), np.zeros(2)
+def _is_capped(spec: JobSpec, gauges: Samples, busy: Mapping[str, float]) -> bool:
+    """Nothing holds the sources back, and no vertex is busy: they cannot emit more themselves."""
+    blocked = []
+    for vertex in spec.vertices:
+        if vertex.kind == "source":
+            _, _, values = gauges.grid(vertex.name, "backpressured_ms_per_s")
+            blocked += values[-1:][np.isfinite(values[-1:])].tolist()
+    if not blocked or not busy:  # not measured
+        return False
+    return max(blocked) * 1e-3 < 1.0 - SATURATED and max(busy.values()) < SATURATED
+
+
+def _rate(spec: JobSpec, samples: Samples) -> tuple[float, float, float, float]:
+    """Records/s over all sources, their spread between samples, their drift and wander."""
+    nothing = (float("nan"),) * 4
+    total, steps, halves, thirds = 0.0, np.zeros(0), np.zeros(2), np.zeros(3)
     for vertex in spec.vertices:
         if vertex.kind != "source":
             continue
         times, values = _counter(samples, vertex.name, "emitted_records_total", "records_out_total")
         if len(times) < 3:
-            return float("nan"), float("nan"), float("nan")
+            return nothing
         total += _per_s(times, values)
         each = np.diff(np.nansum(values, axis=1)) / np.diff(times)
         steps = each if steps.size == 0 else steps[: len(each)] + each[: len(steps)]
@@ -179,12 +221,22 @@ def _rate(spec: JobSpec, samples: Samples) -> tuple[float, float, float]:
             _per_s(times[: middle + 1], values[: middle + 1]),
             _per_s(times[middle:], values[middle:]),
         ]
+        third = len(times) // 3
+        cuts = [0, third, len(times) - 1 - third, len(times) - 1]
+        thirds += [
+            _per_s(times[a : b + 1], values[a : b + 1]) if b > a else np.nan
+            for a, b in itertools.pairwise(cuts)
+        ]
     if not total > 0:
-        return float("nan"), float("nan"), float("nan")
+        return nothing
     # Median absolute deviation: one lost scrape must not count as noise.
     spread = 1.4826 * float(np.median(np.abs(steps - np.median(steps)))) / total
     drift = float(np.log(halves[1] / halves[0])) if np.all(halves > 0) else float("nan")
-    return total, spread, drift
+    # Of thirds of one or two samples each, scatter alone makes a range.
+    wander = 0.0
+    if len(steps) >= LEAST_FOR_THIRDS and np.all(thirds > 0):
+        wander = 0.5 * float(np.log(thirds.max() / thirds.min()))
+    return total, spread, drift, wander
 
 
 def _counter(samples: Samples, vertex: str, *metrics: str) -> tuple[Floats, Floats]:

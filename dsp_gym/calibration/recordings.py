@@ -6,11 +6,14 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dsp_gym.calibration.advice import advice
 from dsp_gym.calibration.agreement import agreement, linear_model
+from dsp_gym.calibration.checks import cleaned, problems_of, repeated
 from dsp_gym.calibration.config import CalibrationConfig
 from dsp_gym.calibration.datasets import MeasuredDataset, Tables, measured_dataset
 from dsp_gym.calibration.errors import compare, errors_of
 from dsp_gym.calibration.fit import fit
+from dsp_gym.calibration.left_out import EACH_RUN, HELD_OUT, left_out
 from dsp_gym.calibration.noise import noise
 from dsp_gym.calibration.observations import Latency, MeasuredRun, observe_all
 from dsp_gym.calibration.parts import parts_of
@@ -104,7 +107,11 @@ def calibrate_runs(
     Returns:
         The fitted job with its errors.
     """
+    checked = [cleaned(run) for run in runs]
+    runs = [run for run, _ in checked]
     seen = [*observe_all(runs), *(o for dataset in stored for o in dataset.seen)]
+    problems = [problem for _, problem in checked if problem is not None]
+    problems += problems_of(spec, runs, seen)
     runs = [*runs, *(run for dataset in stored for run in dataset.runs)]
     names = fitted_runs(config, runs, seen)
     training = [o for o in seen if o.run in names]
@@ -114,6 +121,8 @@ def calibrate_runs(
         times = stored[0].rescale
     calibrated = with_rescale(found.spec, times)
     compared = compare(found.model(), seen, names)
+    held_out = [c for c in compared if not c.in_fit]
+    unseen, how = (held_out, HELD_OUT) if held_out else (left_out(spec, training), EACH_RUN)
     scatter = noise(seen)
     ranks = None
     if any(c.in_fit and c.seen.saturated for c in compared):
@@ -128,7 +137,11 @@ def calibrate_runs(
         aborted=tuple(run.name for run in runs if not run.complete),
         compared=tuple(compared),
         fitted_errors=errors_of(spec, [c for c in compared if c.in_fit]),
-        held_out_errors=errors_of(spec, [c for c in compared if not c.in_fit]),
+        held_out_errors=errors_of(spec, held_out),
+        left_out_errors=errors_of(spec, unseen),
+        left_out=how if unseen else None,
+        problems=(*problems, *repeated(training)),
+        advice=tuple(advice(found, training)),
         rescale=times,
         noise=scatter,
         skew=tuple(skew(calibrated, seen)),

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import SupportsFloat, cast
 
+from dsp_gym.calibration.advice import Advice
 from dsp_gym.calibration.agreement import Agreement
+from dsp_gym.calibration.checks import Problem
 from dsp_gym.calibration.config import CalibrationConfig
 from dsp_gym.calibration.errors import Compared, Errors
 from dsp_gym.calibration.fit import Fit, Fitted
@@ -15,7 +17,7 @@ from dsp_gym.calibration.noise import Noise
 from dsp_gym.calibration.rescale import RescaleTimes
 from dsp_gym.calibration.skew import Skew
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.pages import code, details, page, section, table
+from dsp_gym.pages import code, details, note, page, section, table
 
 __all__ = ["SCHEMA", "CalibrationReport"]
 
@@ -34,6 +36,10 @@ class CalibrationReport:
     compared: tuple[Compared, ...]  # every steady part of every run
     fitted_errors: Errors
     held_out_errors: Errors
+    left_out_errors: Errors  # of predictions of runs that their fit had not seen
+    left_out: str | None  # which those are; None: there is a single run
+    problems: tuple[Problem, ...]
+    advice: tuple[Advice, ...]
     rescale: RescaleTimes
     noise: Noise
     skew: tuple[Skew, ...]
@@ -60,7 +66,13 @@ class CalibrationReport:
                 "errors": {
                     "fitted": asdict(self.fitted_errors),
                     "held_out": asdict(self.held_out_errors),
+                    "left_out": asdict(self.left_out_errors),
                 },
+                "headline": self.headline,
+                "left_out": self.left_out,
+                "problems": [asdict(one) for one in self.problems],
+                "unsteady": self.unsteady,
+                "advice": [asdict(one) | {"sentence": one.sentence} for one in self.advice],
                 "rescale": asdict(self.rescale),
                 "noise": asdict(self.noise),
                 "skew": [asdict(one) for one in self.skew],
@@ -72,21 +84,48 @@ class CalibrationReport:
             }
         )
 
+    @property
+    def headline(self) -> str:
+        """The error on runs that the fit had not seen, in one sentence."""
+        e, how = self.left_out_errors, self.left_out
+        if how is None:
+            return "error on runs the fit has not seen: not known, there is a single run"
+        said = [
+            f"{name} {text}"
+            for name, value, text in (
+                (
+                    "rate median",
+                    e.rate_median,
+                    f"{_percent(e.rate_median)}, p90 {_percent(e.rate_p90)}",
+                ),
+                ("busyness", e.busy_mean, _text(e.busy_mean)),
+                ("hit rate", e.hit_mean, _text(e.hit_mean)),
+            )
+            if value is not None
+        ]
+        return f"error on runs the fit has not seen ({how}): {', '.join(said) or 'not measured'}"
+
+    @property
+    def unsteady(self) -> list[str]:
+        """Runs that never became steady."""
+        return [name for one in self.problems if one.kind == "unsteady" for name in one.runs]
+
     def facts(self) -> list[list[str]]:
-        """Lists the errors on fitted and on held-out runs.
+        """Lists the errors on runs that a fit had not seen, and on fitted ones.
 
         Returns:
             Rows of three columns.
         """
-        rows = (_error_row("fitted", self.fitted_errors), _error_row("", self.held_out_errors))
+        rows = (_error_row("", self.left_out_errors), _error_row("", self.fitted_errors))
         return [list(row) for row in zip(_ERROR_COLUMNS, *rows, strict=True)][1:]
 
     def notes(self) -> list[str]:
         """Sentences that a reader must know before using the job file.
 
         Returns:
-            One sentence each: runs left out, parameters that kept their prior, keys skewed
-            otherwise than modelled. Empty where there is nothing to say.
+            One sentence each: runs left out, parameters that kept their prior and the run that
+            would fix them, keys skewed otherwise than modelled, what is wrong with runs, and last
+            the headline.
         """
         found = [f"left out as aborted: {name}" for name in (*self.aborted, *self.fit.outliers)]
         kept = [p.name for p in self.fit.parameters if not p.identified]
@@ -98,7 +137,9 @@ class CalibrationReport:
             for one in self.skew
             if one.is_off
         ]
-        return found
+        found += [one.sentence for one in self.advice]
+        found += [one.sentence for one in self.problems]
+        return [*found, self.headline]
 
     def render_html(self) -> str:
         """The report as one page.
@@ -112,13 +153,16 @@ class CalibrationReport:
         from dsp_gym.calibration import plots
 
         errors = [
+            _error_row(self.left_out or "left out", self.left_out_errors),
             _error_row("fitted", self.fitted_errors),
-            _error_row("held out", self.held_out_errors),
         ]
         parts = [row for c in self.compared for row in _part_rows(c)]
         return page(
             f"Calibration of {self.spec.job}",
+            self.headline[0].upper() + self.headline[1:] + ".",
             self._lead(),
+            *(note(one.sentence) for one in self.problems),
+            *(note(one.sentence) for one in self.advice),
             section("Errors", table(_ERROR_COLUMNS, errors), plots.figures(self.compared)),
             section(
                 "Fitted numbers",

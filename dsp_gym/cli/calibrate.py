@@ -196,7 +196,7 @@ def _from_recordings(config: Path, out: Path | None, report: Path | None, as_jso
     if as_json:
         print_json(found.to_json())
         return
-    print_table(["", "fitted runs", "held-out runs"], found.facts())
+    print_table(["", found.left_out or "left out", "fitted runs"], found.facts())
     _say(tuple(found.notes()), out, report)
 
 

@@ -12,6 +12,11 @@ import math
 FULL_MEMTABLE_MIB = 64.0
 """Largest MemTable RocksDB uses here (Justin, section 3: one first-level SSTable)."""
 
+LEAST_ROCKSDB_MIB = 3 * 8 * 8 / 7
+"""Managed memory of a subtask from which MemTables are not flushed all the time: an arena block of
+an eighth of 64 MiB in seven eighths of the third that MemTables get (Flink 2.1,
+RocksDBMemoryControllerUtils.validateArenaBlockSize, which warns below it)."""
+
 NO_MEMORY = -1
 """Memory level of a subtask without managed memory (the papers' bottom)."""
 
