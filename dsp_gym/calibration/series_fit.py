@@ -23,11 +23,18 @@ from dsp_gym.arrays import Floats
 from dsp_gym.calibration.series_tables import MeasuredSeries, Profile, RecordedOutage
 from dsp_gym.errors import ConfigError, MissingExtraError
 
-__all__ = ["SeriesFit", "WarmUp", "catch_up_s", "fit_series", "fit_warm_up_after_rescales"]
+__all__ = [
+    "SeriesFit",
+    "WarmUp",
+    "catch_up_s",
+    "fit_series",
+    "fit_warm_up_after_rescales",
+    "load_factor",
+]
 
 
-LOAD_FACTOR = 1.08
-"""Measured rate in steady state over the offered one (the data's own finding)."""
+FEW_OUTAGES = 10
+"""Outages below which their quantiles are little more than the smallest and the largest."""
 SATURATED_S = 5.0
 """Latency above which a profile was saturated: keeping up takes about a second."""
 ENOUGH_PROFILES = 8
@@ -59,6 +66,7 @@ class SeriesFit:
     outage_s: tuple[float, float, float] | None
     reference_rate_per_s: float
     warnings: tuple[str, ...]
+    load_factor: float = 1.0  # records read over records offered, see `load_factor`
 
     def capacity_at(self, slots: Floats | float) -> Floats:
         """Warm capacity of a number of slots, records/s.
@@ -77,19 +85,36 @@ def fit_series(series: MeasuredSeries, profiles: Sequence[Profile]) -> SeriesFit
     """
     slots = int(np.nanmax(np.round(series.slots)))
     warnings: list[str] = []
+    factor = load_factor(series)
     loss = _loss(profiles, warnings)
     lag_s = series.lag_records * slots / series.throughput_per_s  # one partition per slot
     return SeriesFit(
         slots,
         float(np.nanmax(series.throughput_per_s)),
         loss,
-        _warm_up(series, slots, warnings),
+        _warm_up(series, factor, slots, warnings),
         float(np.nanmedian(series.latency_s)),
         float(np.nanmedian(lag_s)),
         None,
-        float(np.nanmedian(series.offered_per_s)) * LOAD_FACTOR,
+        float(np.nanmedian(series.offered_per_s)) * factor,
         tuple(warnings),
+        factor,
     )
+
+
+def load_factor(series: MeasuredSeries) -> float:
+    """Records read over records offered, over the whole series.
+
+    The two need not be one: an offered load may be counted before it is duplicated or filtered.
+    What an outage held up is read later, so totals are blind to outages and to catching up.
+
+    Returns:
+        The ratio, to a hundredth: offered and read are aligned no better; 1 where neither is known.
+    """
+    known = np.isfinite(series.offered_per_s)
+    offered = float(np.sum(series.offered_per_s[known])) * series.step_s
+    read = float(np.nansum((series.throughput_per_s * series.samples)[known]))
+    return round(read / offered, 2) if offered > 0 and read > 0 else 1.0
 
 
 def fit_warm_up_after_rescales(
@@ -120,6 +145,12 @@ def fit_warm_up_after_rescales(
     quantiles = np.quantile([o.outage_s for o in rescales], [0.1, 0.5, 0.9])
     if not caught:
         why = "No rescale was caught up before the next: the warm-up is the series' own."
+        fit = replace(fit, warnings=(*fit.warnings, why))
+    if len(rescales) < FEW_OUTAGES:
+        why = (
+            f"{len(rescales)} rescale{'' if len(rescales) == 1 else 's'} of {policy}: p10 and p90 "
+            f"of the outage are the extremes of so few; record {FEW_OUTAGES} or more."
+        )
         fit = replace(fit, warnings=(*fit.warnings, why))
     return replace(
         fit,
@@ -175,9 +206,9 @@ def _loss(profiles: Sequence[Profile], warnings: list[str]) -> float:
     return min(max(1 - exponent, 0.0), 0.5)
 
 
-def _warm_up(series: MeasuredSeries, slots: int, warnings: list[str]) -> WarmUp:
+def _warm_up(series: MeasuredSeries, factor: float, slots: int, warnings: list[str]) -> WarmUp:
     """Cost of a record in the first rows over the steady job's; the load is known in each."""
-    load = series.offered_per_s * LOAD_FACTOR
+    load = series.offered_per_s * factor
     cost = series.cpu_load * series.slots / load
     steady = np.nanmedian(cost[STEADY_ROWS]) if len(cost) > STEADY_ROWS.start else np.nan
     first = cost[:START_ROWS] / steady
@@ -194,7 +225,7 @@ def _warm_up(series: MeasuredSeries, slots: int, warnings: list[str]) -> WarmUp:
 
 
 def _warm_up_of_catching_up(fit: SeriesFit, caught: Sequence[RecordedOutage]) -> WarmUp:
-    load = np.array([o.offered_per_s for o in caught]) * LOAD_FACTOR
+    load = np.array([o.offered_per_s for o in caught]) * fit.load_factor
     outage = np.array([float(o.outage_s) for o in caught])
     slots = np.array([float(o.slots_after) for o in caught])
     recorded = np.log([o.catchup_s for o in caught])

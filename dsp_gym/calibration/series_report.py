@@ -52,6 +52,7 @@ class SeriesReport:
             ("records of a subtask until warm (1/e)", f"{fit.warm_up.records:,.0f}"),
             ("latency while nothing queues, s", f"{fit.base_latency_s:.2f}"),
             ("load that is always on the way, s", f"{fit.base_lag_s:.2f}"),
+            ("records read over records offered", f"{fit.load_factor:.3f}"),
         ]
         if fit.outage_s is not None:
             text = " / ".join(f"{q:g}" for q in fit.outage_s)

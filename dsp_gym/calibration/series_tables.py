@@ -141,6 +141,26 @@ def read_series(file: Path) -> MeasuredSeries:
             key="t_s",
             remedy="Sort the rows by t_s and keep each time once.",
         )
+    for column, values, what in (
+        ("offered_events_per_s", series.offered_per_s, "no load"),
+        ("throughput_events_per_s", series.throughput_per_s, "no throughput"),
+    ):
+        if np.any(values < 0):
+            row = int(np.argmax(values < 0))
+            raise ConfigError(
+                f"row {row + 1} is below 0",
+                file=file,
+                key=column,
+                value=float(values[row]),
+                remedy="Leave the field empty where nothing was measured.",
+            )
+        if not np.any(values > 0):
+            raise ConfigError(
+                f"shows {what}: the column is 0 or empty in every row",
+                file=file,
+                key=column,
+                remedy="Give a series of a job under load, an hour of it or more.",
+            )
     return series
 
 

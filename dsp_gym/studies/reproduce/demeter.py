@@ -18,7 +18,6 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.calibration.mst_job import job_spec
 from dsp_gym.calibration.series_fit import (
-    LOAD_FACTOR,
     SeriesFit,
     fit_series,
     fit_warm_up_after_rescales,
@@ -114,7 +113,9 @@ def compare(
     """
     recorded = read_series(data / f"demeter_cars_{policy}.csv")
     own = [o for o in outages if o.policy == policy and o.run == CHECKED_RUN]
-    replayed = _replay(recorded, policy, fit, own, injected_reread_s(outages, fit.slots))
+    replayed = _replay(
+        recorded, policy, fit, own, injected_reread_s(outages, fit.slots, fit.load_factor)
+    )
     step = recorded.step_s
     age_s = row_means(replayed.age_s, step) + fit.base_latency_s
     simulated_late = np.isnan(age_s) | (age_s > END_TO_END_SLO_S)
@@ -130,7 +131,9 @@ def compare(
     )
 
 
-def injected_reread_s(outages: Sequence[RecordedOutage], partitions: int) -> float:
+def injected_reread_s(
+    outages: Sequence[RecordedOutage], partitions: int, load_factor: float
+) -> float:
     """Seconds of load that are read again after an injected failure, from the static run.
 
     The peak of the lag is what came during the outage and since the last checkpoint, which the
@@ -140,7 +143,7 @@ def injected_reread_s(outages: Sequence[RecordedOutage], partitions: int) -> flo
         Seconds of load; the median over the failures.
     """
     return statistics.median(
-        o.peak_lag_records * partitions / (o.offered_per_s * LOAD_FACTOR) - o.outage_s
+        o.peak_lag_records * partitions / (o.offered_per_s * load_factor) - o.outage_s
         for o in outages
         if o.policy == STATIC and o.failure_injected and not math.isnan(o.peak_lag_records)
     )
@@ -173,7 +176,7 @@ def _replay(
     start = round(float(recorded.slots[0]))
     unlisted = [] if policy == OPERATOR else _unlisted(recorded, listed, start)
     spec = job_spec(job_text(fit, "cars", ["demeter_cars_static24.csv"], 4096.0), "cars.yaml")
-    offered = recorded.every_second(LOAD_FACTOR)
+    offered = recorded.every_second(fit.load_factor)
     return replay(spec, offered, start, merge_outages([*listed, *unlisted]))
 
 

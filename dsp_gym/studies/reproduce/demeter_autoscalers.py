@@ -16,7 +16,7 @@ import numpy as np
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.base import SelfContained
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.calibration.series_fit import LOAD_FACTOR
+from dsp_gym.calibration.series_fit import load_factor
 from dsp_gym.calibration.series_job import END_TO_END_SLO_S
 from dsp_gym.calibration.series_tables import (
     MeasuredSeries,
@@ -208,7 +208,8 @@ def simulate(
     outages = read_outages(data / "demeter_cars_outages.csv")
     recorded = read_series(data / f"demeter_cars_{setup.recorded}.csv")
     spec = load_job(setup.job)
-    offered = recorded.every_second(LOAD_FACTOR)
+    factor = load_factor(read_series(data / "demeter_cars_static24.csv"))
+    offered = recorded.every_second(factor)
     jobs = SimulatedJobs(
         Topology.of([spec]), SimulationOptions(trace=True, measurement=setup.measurement)
     )
@@ -216,7 +217,7 @@ def simulate(
     failing = FailingJobs(
         jobs,
         [(o.t_s, o.outage_s) for o in _injected(outages)],
-        injected_reread_s(outages, spec.max_parallelism_per_vertex),
+        injected_reread_s(outages, spec.max_parallelism_per_vertex, factor),
         CHECKPOINT_S / 2 if setup.from_checkpoint else 0.0,
     )
     loop = ControlLoop(failing, make(policy or setup.policy), None, setup.interval_s)

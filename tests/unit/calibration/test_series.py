@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from dsp_gym.calibration.mst_job import job_spec
 from dsp_gym.calibration.series_fit import (
-    LOAD_FACTOR,
     WarmUp,
     catch_up_s,
     fit_series,
@@ -33,6 +32,7 @@ from dsp_gym.studies.reproduce.replay import ReplayedOutage, merge_outages, repl
 
 SLOTS, LOAD, CAPACITY, EXTRA, WARM_S = 8, 8000.0, 40_000.0, 2.0, 60.0
 LOSS = 0.1
+READ_OVER_OFFERED = 1.25
 
 
 def _write(path, columns, rows):
@@ -49,12 +49,12 @@ def _series(folder):
     for i in range(120):
         t = 30 * i
         cost = (1 + EXTRA * math.exp(-(t + 15) / WARM_S)) * SLOTS / CAPACITY
-        throughput = CAPACITY if i == 100 else LOAD * LOAD_FACTOR
+        throughput = CAPACITY if i == 100 else LOAD * READ_OVER_OFFERED
         down = i == 99
         rows.append(
             (
                 t, LOAD, "" if down else throughput, 0 if down else 30, "" if down else 500,
-                "" if down else 1000, cost * LOAD * LOAD_FACTOR / SLOTS, SLOTS,
+                "" if down else 1000, cost * LOAD * READ_OVER_OFFERED / SLOTS, SLOTS,
             )
         )  # fmt: skip
     return _write(folder / "series.csv", SERIES_COLUMNS, rows)
@@ -88,6 +88,31 @@ def test_a_series_is_read_with_its_gaps(tmp_path):
     assert series.every_second(2.0) == pytest.approx(np.full(3600, 2 * LOAD))
 
 
+def test_the_load_factor_is_the_series_own(fit):
+    # One row of 120 catches up more than was offered.
+    assert fit.load_factor == pytest.approx(READ_OVER_OFFERED, rel=0.02)
+    assert fit.reference_rate_per_s == pytest.approx(LOAD * fit.load_factor)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("offered_events_per_s", 0, "shows no load: the column is 0 or empty in every row"),
+        ("offered_events_per_s", "", "shows no load"),
+        ("throughput_events_per_s", "nan", "shows no throughput"),
+        ("throughput_events_per_s", -1, "row 1 is below 0"),
+    ],
+)
+def test_a_series_without_load_is_refused_with_what_to_do(tmp_path, column, value, message):
+    path = _series(tmp_path)
+    with path.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    _write(path, SERIES_COLUMNS, [(row | {column: value}).values() for row in rows])
+    with pytest.raises(ConfigError, match=message) as error:
+        read_series(path)
+    assert column in str(error.value)
+
+
 def test_a_series_without_a_column_is_refused(tmp_path):
     path = _write(tmp_path / "bad.csv", SERIES_COLUMNS[:-1], [])
     with pytest.raises(ConfigError, match="no column 'task_slots'"):
@@ -99,7 +124,7 @@ def test_capacity_loss_and_warm_up_are_found(fit):
     assert fit.capacity_per_s == CAPACITY
     assert fit.loss == pytest.approx(LOSS, abs=1e-6)
     assert fit.warm_up.extra == pytest.approx(EXTRA, rel=0.05)
-    assert fit.warm_up.records == pytest.approx(WARM_S * LOAD * LOAD_FACTOR / SLOTS, rel=0.05)
+    assert fit.warm_up.records == pytest.approx(WARM_S * LOAD * READ_OVER_OFFERED / SLOTS, rel=0.05)
     assert fit.base_latency_s == 1.0
 
 
@@ -160,15 +185,18 @@ def test_what_a_redeploy_costs_follows_from_the_time_to_catch_up(fit):
     loads = np.array([5000.0, 8000.0, 12_000.0, 15_000.0])
     outage = np.full(4, 60.0)
     slots = np.array([8.0, 8.0, 8.0, 6.0])
-    caught = catch_up_s(fit, truth, loads * LOAD_FACTOR, outage, slots)
+    caught = catch_up_s(fit, truth, loads * READ_OVER_OFFERED, outage, slots)
     recorded = [
         RecordedOutage("mine", 1, 3000 * i, 60, 8, int(slots[i]), loads[i], 0, caught[i], False)
         for i in range(4)
     ]
     found = fit_warm_up_after_rescales(fit, recorded, "mine")
-    again = catch_up_s(fit, found.warm_up, loads * LOAD_FACTOR, outage, slots)
+    again = catch_up_s(fit, found.warm_up, loads * READ_OVER_OFFERED, outage, slots)
     assert again == pytest.approx(caught, rel=0.15)
     assert found.outage_s == (60, 60, 60)
+    assert any("4 rescales of mine" in text for text in found.warnings)
+    many = fit_warm_up_after_rescales(fit, recorded * 3, "mine")
+    assert not any("rescales of mine" in text for text in many.warnings)
     with pytest.raises(ConfigError, match="no outages of that policy"):
         fit_warm_up_after_rescales(fit, recorded, "other")
 
