@@ -141,6 +141,14 @@ def test_the_installed_wheel_is_imported_from_elsewhere(installed: Path, tmp_pat
     assert int(jobs) == len(list(ROOT.glob("configs/jobs/*.yaml")))
 
 
+@pytest.mark.parametrize("imports", ["dsp_gym, gymnasium", "gymnasium, dsp_gym"])
+def test_the_installed_wheel_registers_its_environments(
+    installed: Path, tmp_path: Path, imports: str
+) -> None:
+    code = f"import {imports}\nprint([name for name in gymnasium.registry if 'dsp_gym' in name])"
+    assert "dsp_gym/Autoscale-v0" in python(installed, code, tmp_path)
+
+
 @pytest.mark.parametrize(
     "line", [["--help"], ["jobs", "--json"], ["policies", "--json"], ["envs", "--json"]]
 )
