@@ -37,6 +37,13 @@ class ClusterSettings(ConfigModel):
         ge=16,
         description="network buffers of all slots, MiB; enough for 16 subtasks all to all",
     )
+    network_segment_kib: int = Field(
+        32,
+        ge=4,
+        le=1024,
+        description="size of one network buffer, KiB; small ones let a job show what it does "
+        "when buffers are full (Flink: 32)",
+    )
     jobmanager_heap_mib: int = Field(
         512, ge=128, description="Java heap of the JobManager, MiB; Flink wants 128 for itself"
     )
@@ -149,6 +156,7 @@ def _memory(settings: ClusterSettings) -> Mapping[str, object]:
         "taskmanager.memory.task.off-heap.size": "0m",
         "taskmanager.memory.network.min": network,
         "taskmanager.memory.network.max": network,
+        "taskmanager.memory.segment-size": f"{settings.network_segment_kib}kb",
         "taskmanager.memory.managed.size": f"{settings.managed_mib}m",
         "taskmanager.memory.jvm-metaspace.size": f"{METASPACE_MIB}m",
         "taskmanager.memory.jvm-overhead.min": f"{OVERHEAD_MIB}m",
