@@ -15,7 +15,9 @@ from pydantic import Field, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import MetricsError
+from dsp_gym.job.bursts import period_s
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import compile_jobs
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
@@ -27,8 +29,12 @@ __all__ = [
     "Testbed",
     "VertexRates",
     "estimate",
+    "in_whole_periods",
     "observation_of",
 ]
+
+LONGEST_PERIOD_S = 300
+"""Common period of windows up to which probes are lengthened to whole periods, s."""
 
 MOST_PROBES = 40
 """Most probes of a search; by then it has halved its first rate to 1e-12 of it."""
@@ -131,6 +137,9 @@ def estimate(
 ) -> Estimate:
     """Finds the MST of a configuration.
 
+    Probes are observed over whole periods of the job's windows, so that bursts count as they do for
+    ever (`dsp-gym mst` counts them the same).
+
     The first target is the rate achieved at the end of the warm-up. A warm-up that achieves nothing
     is repeated; after the time limit the job file's rate is the first target. The search ends when
     the next target is close to the last, or when time is up; but not before a rate was sustained.
@@ -141,7 +150,7 @@ def estimate(
     Raises:
         MetricsError: No rate was sustained, however low.
     """
-    c = config or EstimatorConfig()
+    c = in_whole_periods(config or EstimatorConfig(), testbed.spec)
     testbed.deploy(configuration)
     sources = sum(v.parallelism for v in testbed.spec.vertices if v.kind == "source")
     cooldown = (c.cooldown_rate_per_source_per_s * sources, c.cooldown_s)
@@ -177,6 +186,30 @@ def estimate(
             remedy="Look whether the job takes records at all: dsp-gym mst, or Flink's page.",
         )
     return Estimate(best.rate_per_s, best, tuple(probes), elapsed_s)
+
+
+def in_whole_periods(config: EstimatorConfig, spec: JobSpec) -> EstimatorConfig:
+    """Lengthens observations to whole periods of the job's windows, and injections with them.
+
+    Returns:
+        The configuration; as it is where the job has no window that fires, or where all of them
+        fire together less often than every `LONGEST_PERIOD_S`.
+    """
+    period = int(period_s(compile_jobs([spec]), 0))
+    if period == 0 or period > LONGEST_PERIOD_S:
+        return config
+    observed = period * math.ceil(config.observation_s / period)
+    settling = period * math.ceil((config.injection_s - config.observation_s) / period)
+    timeout = config.timeout_s
+    if observed + settling > config.injection_s:  # as many probes as without
+        timeout += MOST_PROBES // 4 * (observed + settling - config.injection_s)
+    return config.model_copy(
+        update={
+            "observation_s": observed,
+            "injection_s": observed + settling,
+            "timeout_s": timeout,
+        }
+    )
 
 
 def observation_of(snapshot: MetricsSnapshot, *, read: bool = False) -> Observation:

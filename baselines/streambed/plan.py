@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
 
 from baselines.streambed.bids2 import Operator, bids2, slot_range
+from baselines.streambed.checked import Held, held, mst_of, slot_cost, source_notes, unreachable
 from baselines.streambed.estimator import EstimatorConfig, Testbed
 from baselines.streambed.explorer import Exploration, ExplorerConfig, SearchSpace, explore
 from baselines.streambed.models import Surface
@@ -53,6 +55,11 @@ class PlannerConfig(ConfigModel):
         1.1, ge=1, description="head-room: planned rate over the rate asked for (section 6: 110 %)"
     )
     seed: int = Field(42, ge=0, description="of the simulated testbed")
+    check: bool = Field(
+        True,
+        description="hold a plan on the simulator against what the job file carries (dsp-gym mst); "
+        "off: the slots that the model fitted to the trials asks for, as StreamBed",
+    )
 
 
 class VertexRate(ConfigModel):
@@ -228,7 +235,7 @@ def profile_plan(
     cost = None
     if slots is not None:
         # Slots are alike: their cost does not depend on the vertices in them.
-        cost = slots * (spec.prices.core_hour + memory_mib / 1024 * spec.prices.gib_hour)
+        cost = slots * slot_cost(spec, memory_level)
     return ProfilePlan(memory_level, managed, memory_mib, slots, cost)
 
 
@@ -236,6 +243,9 @@ def answer(
     learned: Learned, spec: JobSpec, rate_per_s: float, config: PlannerConfig
 ) -> CapacityPlan:
     """Plans for a rate with the cheapest profile.
+
+    On the simulator the plan's slots carry the rate by the job file's own throughput, with at most
+    the head-room to spare (`check`).
 
     Returns:
         Slots, configuration, cost, and the effort of learning.
@@ -247,13 +257,30 @@ def answer(
     profiles = [
         profile_plan(model, spec, planned, level, rate_per_s) for level in model.memory_levels
     ]
+    checks: dict[int, Held] = {}
+    if config.check and model.backend == "simulated":
+        for i, profile in enumerate(profiles):
+            level = profile.memory_level
+            known = model.operators(spec, level)
+            holds = held(spec, known, level, (rate_per_s, planned), profile.slots)
+            slots = None if holds is None else holds.slots
+            if holds is not None:
+                checks[level] = holds
+            cost = None if slots is None else slots * slot_cost(spec, level)
+            profiles[i] = replace(profile, slots=slots, cost_per_hour=cost)
+        if not checks:
+            raise unreachable(spec, model.memory_levels, rate_per_s)
     feasible = [p for p in profiles if p.slots is not None and p.cost_per_hour is not None]
     if not feasible:
         _raise_unreachable(model, spec, rate_per_s, planned)
     chosen = min(feasible, key=lambda p: p.cost_per_hour or 0.0)
     assert chosen.slots is not None  # as filtered
-    placed = bids2(model.operators(spec, chosen.memory_level), chosen.slots)
-    wanted = configuration(spec, placed.parallelism, chosen.memory_level)
+    checked = checks.get(chosen.memory_level)
+    if checked is None:
+        tasks = bids2(model.operators(spec, chosen.memory_level), chosen.slots).parallelism
+    else:
+        tasks = dict(checked.parallelism)
+    wanted = configuration(spec, tasks, chosen.memory_level)
     cost = requested(spec, wanted.parallelism, wanted.memory_level).money_per_hour(spec)
     found, optimizer = learned.exploration, learned.optimizer
     return CapacityPlan(
@@ -289,6 +316,9 @@ def answer(
             "ce_calls": optimizer.ce_calls,
             "testbed_s": optimizer.seconds,
         },
+        mst_per_s=mst_of(spec, wanted.parallelism, chosen.memory_level),
+        changed=None if checked is None else checked.changed,
+        notes=source_notes(spec, rate_per_s),
     )
 
 
@@ -310,8 +340,8 @@ def _raise_unreachable(
             f"'{best.name}' may have {best.most} tasks, which carry {carries:,.4g}/s",
             key="rate",
             value=rate_per_s,
-            remedy="Plan for a lower rate, or let the vertex have more: scalable, max_parallelism "
-            "and max_parallelism_per_vertex in the job file.",
+            remedy="Plan for a lower rate, or let the vertex have more: --max-slots (the quota "
+            "max_parallelism_per_vertex and max_parallelism of the job file), or scalable: true.",
         )
     _, high = slot_range(operators(spec, None))
     sustained = max(
@@ -324,6 +354,6 @@ def _raise_unreachable(
         f"{model.surface.form} model",
         key="rate",
         value=planned_per_s,
-        remedy="Plan for a lower rate, or raise max_parallelism_per_vertex and the vertices' "
-        "max_parallelism.",
+        remedy="Plan for a lower rate, or lift the quota (max_parallelism_per_vertex of the job "
+        "file, and the vertices' max_parallelism): --max-slots.",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from baselines.streambed.plan import CapacityModel, Learned, PlannerConfig, answ
 from baselines.streambed.simulated import SimulatedTestbed
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import ConfigError
+from dsp_gym.job.placement import with_quota
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
@@ -150,6 +152,8 @@ class Streambed:
         }
         given = {key: value for key, value in changes.items() if value is not None}
         config = self.config.model_copy(update=given)
+        if request.max_slots is not None:
+            request = replace(request, spec=with_quota(request.spec, request.max_slots))
         learned = self._learned(request, config)
         if request.save is not None:
             learned.model.save(request.save)
@@ -217,8 +221,9 @@ class Streambed:
 
 
 def _planner_json(config: PlannerConfig) -> str:
-    """The configuration of an exploration, without the head-room, which counts in plans only."""
-    return config.model_dump_json(include=set(PlannerConfig.model_fields) - {"overprovisioning"})
+    """The configuration of an exploration, without what counts in plans only."""
+    counted = set(PlannerConfig.model_fields) - {"overprovisioning", "check"}
+    return config.model_dump_json(include=counted)
 
 
 @lru_cache(maxsize=64)

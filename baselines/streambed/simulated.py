@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from baselines.streambed.estimator import Observation, observation_of
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.job.capacity import mst_per_s
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
-from dsp_gym.simulation.options import Measurement, MechanismSwitches, SimulationOptions
+from dsp_gym.simulation.options import Measurement, SimulationOptions
+from dsp_gym.simulation.state import X
 
-__all__ = ["SimulatedTestbed"]
+__all__ = ["SimulatedTestbed", "forget_backlog", "with_unlimited_sources"]
+
+MOST_OFFERED = 2.0
+"""Rate offered at most, over what the configuration carries."""
 
 SOURCE_US = 1e-4
 """CPU time per record of a source that is never the limit, microseconds."""
@@ -21,7 +29,10 @@ class SimulatedTestbed:
     """Runs the job of a file on the simulator, under rates set while it runs.
 
     Its sources are rate-limited generators on machines of their own: they are never the limit
-    (section 8.1), and what backpressure kept them from emitting is lost.
+    (section 8.1). What backpressure keeps them from emitting is emitted later in the same probe, so
+    that a window that waits for room costs what it costs over a period, and is lost with its end.
+    No more is offered than twice what the configuration carries: windows follow the records, and
+    far above capacity none would fire.
 
     Args:
         spec: the job.
@@ -32,10 +43,11 @@ class SimulatedTestbed:
         self.spec = spec
         self._seed = seed
         self._deployed = 0
-        self._topology = Topology.of([_with_unlimited_sources(spec)])
+        self._topology = Topology.of([with_unlimited_sources(spec)])
         self._jobs: dict[int, SimulatedJobs] = {}
         self._configuration = Configuration.of_spec(spec)
         self._current: SimulatedJobs | None = None
+        self._most_per_s = math.inf
 
     def deploy(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -44,9 +56,10 @@ class SimulatedTestbed:
 
     def probe(self, phases: list[tuple[float, int]], observation_s: int) -> Observation:
         jobs = self._current or self._started(observation_s)
+        forget_backlog(jobs)
         for rate_per_s, seconds in phases:
             if seconds > 0:
-                jobs.rates = np.array([[rate_per_s]])
+                jobs.rates = np.array([[min(rate_per_s, self._most_per_s)]])
                 jobs.advance(seconds)
         return observation_of(jobs.snapshot())
 
@@ -56,11 +69,15 @@ class SimulatedTestbed:
         if window_s not in self._jobs:
             self._jobs[window_s] = SimulatedJobs(self._topology, _options(window_s))
         jobs, names = self._jobs[window_s], self._topology.names(0)
+        parallelism = np.array([[self._configuration.parallelism[n] for n in names]])
+        level = np.array([[self._configuration.memory_level[n] for n in names]])
+        carried = mst_per_s(jobs.topology.tables, 0, parallelism[0], level[0])
+        self._most_per_s = MOST_OFFERED * carried
         jobs.reset(
             np.array([self._seed * 1_000_003 + self._deployed]),
             np.zeros((1, 1)),
-            parallelism=np.array([[self._configuration.parallelism[n] for n in names]]),
-            memory_level=np.array([[self._configuration.memory_level[n] for n in names]]),
+            parallelism=parallelism,
+            memory_level=level,
         )
         self._current = jobs
         return jobs
@@ -70,14 +87,35 @@ def _options(window_s: int) -> SimulationOptions:
     return SimulationOptions(
         # Busy time counts for the observation alone: a 5 s gauge (Flink 1.14), or counted (2.1).
         measurement=Measurement(window_s=window_s, stabilization_s=0, delay_s=0, gauge_s=5),
-        mechanisms=MechanismSwitches(backlog=False),
         threads=1,
     )
 
 
-def _with_unlimited_sources(spec: JobSpec) -> JobSpec:
+def forget_backlog(jobs: SimulatedJobs) -> None:
+    """Drops what the sources owe, and what windows wait for because of it."""
+    tables, row = jobs.topology.tables, jobs.topology.row
+    for j, x in enumerate(jobs.state.vertex):
+        k = row[j]
+        dropped = np.zeros(tables.n[k])
+        for v in range(tables.n[k]):
+            if tables.kind[k, v] == SOURCE:
+                dropped[v], x[v, X.pending] = x[v, X.pending], 0.0
+                continue
+            inputs = [u for u in tables.upstream[k, v].tolist() if u >= 0]
+            dropped[v] = sum(dropped[u] * tables.selectivity[k, u] for u in inputs)
+            x[v, X.behind] = max(0.0, x[v, X.behind] - dropped[v])
+            x[v, X.missing] = min(x[v, X.missing], x[v, X.behind])
+
+
+def with_unlimited_sources(spec: JobSpec) -> JobSpec:
+    """The job with sources that are never the limit and read a log.
+
+    Returns:
+        A copy of the job file.
+    """
     vertices = tuple(
         v.model_copy(update={"cpu_us_per_record": SOURCE_US}) if v.kind == "source" else v
         for v in spec.vertices
     )
-    return spec.model_copy(update={"vertices": vertices})
+    source = spec.source.model_copy(update={"log": True})
+    return spec.model_copy(update={"vertices": vertices, "source": source})

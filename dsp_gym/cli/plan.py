@@ -24,6 +24,8 @@ Examples:
 
   dsp-gym plan nexmark-q11 --rate 100000 --save q11-capacity.json --json
 
+  dsp-gym plan nexmark-q11 --rate 1e6 --max-slots 256
+
   dsp-gym plan flink-q11 --rate 4000 --backend flink --policy streambed-local
 """
 
@@ -46,6 +48,14 @@ def plan(
     testbed_slots: Annotated[
         int | None,
         typer.Option(min=1, help="Largest budget to try, sources left out.", show_default="48"),
+    ] = None,
+    max_slots: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=2048,
+            help="Tasks a vertex may have, above the job file's quota and key groups.",
+        ),
     ] = None,
     backend: Annotated[
         str, typer.Option(help="Where budgets are tried: simulated, or flink (a local cluster).")
@@ -81,6 +91,7 @@ def plan(
         rate,
         _levels(memory),
         testbed_slots,
+        max_slots,
         "flink" if backend == "flink" else "simulated",
         home,
         save,
@@ -136,8 +147,13 @@ def _print(found: CapacityPlan) -> None:
         f"\nAsked for {found.planned_per_s:,.6g}/s; {found.slots} slots sustain "
         f"{found.predicted_per_s:,.6g}/s by the {found.model['form']} model, learned from "
         f"{counted(len(found.measured), 'trial')} with {low} to {high} slots "
-        f"({found.effort['testbed_s'] / 60:.0f} min of the testbed)."
+        f"({found.effort['testbed_s'] / 60:.0f} min of the testbed), and "
+        f"{found.mst_per_s:,.6g}/s by the job file."
     )
+    if found.changed is not None:
+        typer.echo(f"{found.slots} slots: {found.changed}.")
+    for note in found.notes:
+        typer.echo(f"Note: {note}.")
 
 
 def _profile(profile: ProfilePlan) -> str:

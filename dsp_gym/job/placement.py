@@ -22,7 +22,21 @@ from dsp_gym.job.service import compiled
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE, JobTables, compile_jobs
 
-__all__ = ["Placement", "needed_parallelism", "place", "slots_of", "with_slot_memory"]
+__all__ = [
+    "Placement",
+    "needed_parallelism",
+    "place",
+    "slots_of",
+    "smallest",
+    "with_quota",
+    "with_slot_memory",
+]
+
+_GROWTH = 1.02
+"""By how much the asked load grows while windows that wait leave less than asked for."""
+
+_MOST_GROWTHS = 120
+"""Growths tried: to ten times the load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +157,56 @@ def place(spec: JobSpec, slots: int, level: int | None = None) -> Placement:
     p = {vertex.name: int(needed[v]) for v, vertex in enumerate(order)}
     used = sum(p[vertex.name] for vertex in order if vertex.kind != "source")
     return Placement(used, mst(spec, p, {vertex.name: level for vertex in order}, tables))
+
+
+def smallest(
+    spec: JobSpec, rate_per_s: float, level: int, tables: JobTables | None = None
+) -> MstResult | None:
+    """The fewest tasks that carry a load for ever, with full TaskManagers.
+
+    Each vertex takes the fewest tasks that carry its share. Where windows wait for their results to
+    leave (`dsp_gym.job.bursts`), all are sized for a higher load until the job carries this one.
+
+    Args:
+        spec: the job.
+        rate_per_s: load, records/s over all sources.
+        level: memory level of every vertex.
+        tables: the compiled job, if at hand (its only row).
+
+    Returns:
+        The configuration and what it carries; None where the bounds allow none.
+    """
+    tables = compile_jobs([spec]) if tables is None else tables
+    order = spec.topological_order()
+    levels = np.full(len(order), level)
+    crowd = 1.0 - float(tables.contention[0]) * (int(tables.slots[0]) - 1)
+    asked = rate_per_s
+    for _ in range(_MOST_GROWTHS):
+        needed = needed_parallelism(tables, 0, levels, asked, crowd)
+        if not needed.all():
+            return None
+        p = {vertex.name: int(needed[v]) for v, vertex in enumerate(order)}
+        found = mst(spec, p, {vertex.name: level for vertex in order}, tables)
+        if found.rate_per_s >= rate_per_s * (1 - 1e-9):
+            return found
+        asked *= _GROWTH
+    return None
+
+
+def with_quota(spec: JobSpec, slots: int) -> JobSpec:
+    """The job with a higher quota: every vertex that scales may have so many tasks.
+
+    Returns:
+        A copy of the job file; bounds that are higher stay.
+    """
+    vertices = tuple(
+        v.model_copy(update={"max_parallelism": max(v.max_parallelism, slots)})
+        if v.scalable and v.kind != "source"
+        else v
+        for v in spec.vertices
+    )
+    quota = max(spec.max_parallelism_per_vertex, slots)
+    return spec.model_copy(update={"vertices": vertices, "max_parallelism_per_vertex": quota})
 
 
 def with_slot_memory(spec: JobSpec, slot_memory_mib: float) -> JobSpec:

@@ -22,6 +22,7 @@ class PlanRequest:
     rate_per_s: float  # over all sources
     memory_levels: tuple[int, ...] | None = None  # profiles to consider; None: all of the job file
     testbed_slots: int | None = None  # largest budget that may be tried; None: the planner's
+    max_slots: int | None = None  # tasks a vertex may have, above the job file's quota; None: that
     backend: Backend = "simulated"
     home: Path | None = None  # of the local cluster, for `flink`; None: the default one
     save: Path | None = None  # where the learned model is written
@@ -57,6 +58,9 @@ class CapacityPlan:
     model: Mapping[str, Any]
     measured: Sequence[Mapping[str, Any]]  # budgets that were tried, in order
     effort: Mapping[str, float]  # calls, and seconds of the testbed
+    mst_per_s: float  # what the job file says the configuration carries, sources never the limit
+    changed: str | None = None  # why the slots differ from the model's answer; None: they do not
+    notes: Sequence[str] = ()  # what still keeps the job from the rate
 
 
 @runtime_checkable
