@@ -43,7 +43,7 @@ def scenarios() -> dict[str, str]:
 
 
 def file_of(name: str) -> str:
-    """The file of an environment's page: `dsp_gym/Nexmark-Q11-v0` has `nexmark-q11.md`."""
+    """The file of an environment's page: `dsp_gym/Nexmark-Q11-v1` has `nexmark-q11.md`."""
     return re.sub(r"^\w+/|-v\d+$", "", name).lower() + ".md"
 
 

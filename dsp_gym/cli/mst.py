@@ -67,7 +67,7 @@ def mst(
     """Show the maximal sustainable throughput (MST) of a configuration of a job."""
     from dsp_gym.job.capacity import mst as compute
     from dsp_gym.job.catalog import load_job
-    from dsp_gym.job.placement import place, with_slot_memory
+    from dsp_gym.job.placement import place, slots_of, with_slot_memory
 
     spec = load_job(job)
     if slot_memory_mib is not None:
@@ -82,11 +82,23 @@ def mst(
         )
     else:
         result = place(spec, slots).result
+    tasks = {v.name: v.parallelism for v in result.vertices if _counts(spec.vertex(v.name).kind)}
+    used = slots_of(tasks, shared=spec.slot_sharing)
     if as_json:
-        used = sum(v.parallelism for v in result.vertices if _counts(spec.vertex(v.name).kind))
-        print_json({"job": spec.job, "slots": used, "mst": result})
+        print_json({"job": spec.job, "slots": used, "slots_asked": slots, "mst": result})
         return
     _print(spec.job, result)
+    if slots is not None and used < slots:
+        typer.echo(
+            f"\n{used:,} of {slots:,} slots are used: more carry no more while '{result.bottleneck}' "
+            "is the limit."
+        )
+    waiting = [v for v in result.vertices if v.blocked >= 0.01]
+    for v in waiting:
+        typer.echo(
+            f"\n'{v.name}' takes nothing in for {v.blocked:.0%} of the time: the results of its "
+            "window find no room in the buffers after it."
+        )
 
 
 def assignments(option: str, text: str | None) -> dict[str, int]:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 NAMESPACE = "dsp_gym"
 IDS = {
-    f"{NAMESPACE}/Nexmark-{query.upper()}-v0": f"nexmark-{query}"
+    f"{NAMESPACE}/Nexmark-{query.upper()}-v1": f"nexmark-{query}"
     for query in ("q1", "q2", "q3", "q5", "q8", "q11")
 }
 """Id of each scenario that is one shipped job."""
 
-FROM_CONFIG = f"{NAMESPACE}/Autoscale-v0"
+FROM_CONFIG = f"{NAMESPACE}/Autoscale-v1"
 """Id of the environment built from a config."""
 
 

@@ -8,6 +8,10 @@ subtasks carries
 records/s, where "slots in use" are those of the fullest TaskManager. Service time depends on the
 cache hit rate, and the working set of a windowed state grows with the load, so the MST is the
 largest load that every vertex can carry, found by bisection. Windows are taken at their fullest.
+
+A window whose results do not fit into the buffers after it is blocked while they leave, so the job
+carries less than its weakest vertex: then the MST is the largest load whose backlog does not grow
+over whole periods of the windows (`dsp_gym.job.bursts`).
 """
 
 from __future__ import annotations
@@ -18,8 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsp_gym.arrays import Ints
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.job.bursts import carried, is_blocked
 from dsp_gym.job.service import (
     compiled,
     entries,
@@ -46,6 +51,9 @@ __all__ = [
 _RATE_STEPS = 60
 """Halvings of the load interval: below 1e-15 of its width."""
 
+_BURST_STEPS = 16
+"""The same where windows are blocked: to 2e-5 of the load that the weakest vertex carries."""
+
 _JUST_BELOW = 1.0 - 1e-12
 """Leaves room for rounding where a load is exactly what can be carried."""
 
@@ -58,8 +66,9 @@ class VertexLoad:
     parallelism: int
     memory_level: int
     capacity_per_s: float  # records/s it could process at that load
-    utilization: float  # input rate / capacity, 1 at the bottleneck
+    utilization: float  # input rate / capacity; with `blocked` 1 at the bottleneck
     hit_rate: float | None  # None: stateless
+    blocked: float  # 0..1 of the time a window takes nothing in, its results not yet gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +164,7 @@ def slots_in_use(tables: JobTables, k: int, parallelism: Ints) -> int:
 
 
 @compiled
-def _carried(
+def _carries(
     tables: JobTables,
     k: int,
     parallelism: Ints,
@@ -174,12 +183,8 @@ def _carried(
 
 
 @compiled
-def mst_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> float:
-    """Largest load, records/s over all sources, that every vertex can carry.
-
-    Returns:
-        Records/s.
-    """
+def _vertices_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> float:
+    """Largest load that every vertex can carry, bursts left out."""
     crowd = 1.0 - tables.contention[k] * (slots_in_use(tables, k, parallelism) - 1)
     low, high = 0.0, math.inf
     for v in range(tables.n[k]):  # an empty window is the best case
@@ -188,15 +193,72 @@ def mst_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> flo
             factor = 1.0 if tables.kind[k, v] == SOURCE else crowd
             free, _ = vertex_capacity(tables, k, v, parallelism[v], levels[v], 0.0)
             high = min(high, free * factor / ratio)
-    if _carried(tables, k, parallelism, levels, crowd, high * _JUST_BELOW):
+    if _carries(tables, k, parallelism, levels, crowd, high * _JUST_BELOW):
         return high  # no state grows with the load: the best case is the case
     for _ in range(_RATE_STEPS):
         rate = 0.5 * (low + high)
-        if _carried(tables, k, parallelism, levels, crowd, rate):
+        if _carries(tables, k, parallelism, levels, crowd, rate):
             low = rate
         else:
             high = rate
     return 0.5 * (low + high)
+
+
+@compiled
+def _carries_bursts(
+    tables: JobTables, k: int, parallelism: Ints, levels: Ints, rate: float, blocked: Floats
+) -> bool:
+    """Whether no backlog grows from period to period of the job's windows."""
+    n = tables.n[k]
+    crowd = 1.0 - tables.contention[k] * (slots_in_use(tables, k, parallelism) - 1)
+    capacity, buffer = np.zeros(n), np.zeros(n)
+    for v in range(n):
+        free, _ = vertex_capacity(
+            tables, k, v, parallelism[v], levels[v], rate * tables.ratio[k, v]
+        )
+        capacity[v] = free * (1.0 if tables.kind[k, v] == SOURCE else crowd)
+        buffer[v] = tables.buffer_records[k, v] * parallelism[v]
+    blocked[:] = 0.0
+    if not is_blocked(tables, k, buffer, rate):
+        return True
+    return carried(tables, k, capacity, buffer, rate, blocked)
+
+
+@compiled
+def _mst(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> tuple[float, Floats]:
+    """The MST, and the share of the time each window is blocked at it, (V,)."""
+    blocked = np.zeros(tables.n[k])
+    high = _vertices_per_s(tables, k, parallelism, levels)
+    if not 0.0 < high < math.inf or _carries_bursts(
+        tables, k, parallelism, levels, high * _JUST_BELOW, blocked
+    ):
+        return high, blocked
+    low = 0.0
+    for _ in range(_BURST_STEPS):
+        rate = 0.5 * (low + high)
+        if _carries_bursts(tables, k, parallelism, levels, rate, blocked):
+            low = rate
+        else:
+            high = rate
+    _carries_bursts(tables, k, parallelism, levels, low, blocked)
+    return low, blocked
+
+
+@compiled
+def mst_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> float:
+    """Largest load, records/s over all sources, that the configuration carries for ever.
+
+    Args:
+        tables: compiled jobs.
+        k: row of the job.
+        parallelism: (V,) subtasks.
+        levels: (V,) memory levels, -1 for none.
+
+    Returns:
+        Records/s.
+    """
+    rate, _ = _mst(tables, k, parallelism, levels)
+    return rate
 
 
 def starting_configuration(spec: JobSpec) -> tuple[dict[str, int], dict[str, int]]:
@@ -238,7 +300,7 @@ def mst(
     tables = compile_jobs([spec]) if tables is None else tables
     p = np.array([p_of[vertex.name] for vertex in order])
     level = np.array([level_of[vertex.name] for vertex in order])
-    rate = mst_per_s(tables, 0, p, level)
+    rate, blocked = _mst(tables, 0, p, level)
     crowd = 1.0 - tables.contention[0] * (slots_in_use(tables, 0, p) - 1)
     loads = []
     for v, vertex in enumerate(order):
@@ -253,9 +315,10 @@ def mst(
                 float(capacity),
                 float(needed / capacity),
                 float(hit) if vertex.state is not None else None,
+                float(blocked[v]),
             )
         )
-    bottleneck = max(loads, key=lambda load: load.utilization)
+    bottleneck = max(loads, key=lambda load: load.utilization + load.blocked)
     return MstResult(float(rate), bottleneck.name, tuple(loads))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
+from dsp_gym.job.bursts import blocked_share, fired_share
 from dsp_gym.job.tables import NO_WINDOW, SESSION, SOURCE, TUMBLING
 from dsp_gym.simulation.state import C, X
 
@@ -26,8 +27,9 @@ def flow(
     """One second of records through a running job.
 
     Backwards, what each vertex may process: its capacity, and what the vertices after it can take
-    (capacity and free buffer, shared over their inputs as their flows are). Forwards, what it
-    does process.
+    (capacity and free buffer, shared over their inputs as their flows are). A window whose results
+    find no room is blocked for that share of the second (`dsp_gym.job.bursts`). Forwards, what each
+    vertex does process.
 
     Args:
         n: Vertices v of the job, in topological order.
@@ -44,24 +46,28 @@ def flow(
     inputs = upstream.shape[1]
     for v in range(n):
         x[v, X.allowed] = 1e300  # what the vertex may put out
+        x[v, X.blocked] = 0.0
     for v in range(n - 1, -1, -1):
         room_out = x[v, X.allowed]
         take = x[v, X.capacity]
         window = c[v, C.window]
         if window != NO_WINDOW and window != SESSION:
             x[v, X.emit] = min(x[v, X.outbox], room_out)
-            if x[v, X.outbox] > x[v, X.emit]:
-                take = 0.0  # blocked on its own results
+            take *= 1.0 - x[v, X.blocked]
         elif c[v, C.selectivity] > 0.0:
             take = min(take, room_out / c[v, C.selectivity])
         x[v, X.allowed] = take
         if c[v, C.kind] != SOURCE:
-            room = take + max(0.0, x[v, X.buffer] - x[v, X.queue])
+            free = max(0.0, x[v, X.buffer] - x[v, X.queue])
             for i in range(inputs):
                 u = upstream[v, i]
                 if u < 0:
                     break
-                x[u, X.allowed] = min(x[u, X.allowed], room * in_share[v, i])
+                part = in_share[v, i]
+                x[u, X.allowed] = min(x[u, X.allowed], (take + free) * part)
+                if x[u, X.outbox] > free * part:
+                    waits = blocked_share(x[u, X.outbox], free * part, take * part)
+                    x[u, X.blocked] = max(x[u, X.blocked], waits)
     taken = backlog = latest = 0.0
     for v in range(n):
         capacity = x[v, X.capacity]
@@ -71,6 +77,7 @@ def flow(
             if c[v, C.has_log] == 0.0:  # a generator that is held back emits less
                 offered = min(offered, x[v, X.allowed])
             x[v, X.arrived] += offered
+            x[v, X.offer] = offered * c[v, C.selectivity]
             have = x[v, X.pending] + offered
             done = min(have, x[v, X.allowed])
             left = have - done
@@ -79,15 +86,19 @@ def flow(
             backlog += left
         else:
             have = x[v, X.queue]
+            due = 0.0
             for i in range(inputs):
                 u = upstream[v, i]
                 if u < 0:
                     break
                 have += x[u, X.now]
+                due += x[u, X.offer]
                 before = max(before, x[u, X.wait_s])
             done = min(have, x[v, X.allowed])
             left = have - done
             x[v, X.queue] = left
+            x[v, X.behind] += due - done
+            x[v, X.offer] = due * c[v, C.selectivity]
         load = min(done * x[v, X.load_per], MAX_LOAD)
         delay = HOP_S + BURSTINESS * x[v, X.service_s] * load / (1.0 - load)
         if left > 0.0:
@@ -102,6 +113,8 @@ def flow(
         x[v, X.records_out] += out
         if left > 0.0 and x[v, X.allowed] < capacity * 0.999999:
             x[v, X.sample_back] += max(0.0, 1.0 - done * x[v, X.busy_per])
+        elif x[v, X.blocked] > 0.0:  # nothing waits, yet it takes nothing in meanwhile
+            x[v, X.sample_back] += max(0.0, min(x[v, X.blocked], 1.0 - done * x[v, X.busy_per]))
     return taken, backlog, latest
 
 
@@ -128,19 +141,39 @@ def hold(c: Row, x: Row, v: int, done: float, results: float, tick: int) -> floa
         return results
     x[v, X.outbox] -= x[v, X.emit]
     x[v, X.pane] += results
-    if (tick + 1) % max(1, int(c[v, C.slide_s])) == 0:
-        x[v, X.outbox] += x[v, X.pane]
-        x[v, X.pane] = 0.0
+    x[v, X.since] += done
+    x[v, X.missing] -= done
+    end_period(c, x, v, tick)
+    while x[v, X.periods] > 0.0:
+        share = fired_share(x[v, X.since], x[v, X.missing], x[v, X.periods])
+        if share < 0.0:
+            break
+        x[v, X.outbox] += x[v, X.pane] * share
+        x[v, X.pane] *= 1.0 - share
+        x[v, X.since] *= 1.0 - share
+        x[v, X.periods] -= 1.0
         if c[v, C.window] == TUMBLING:
-            x[v, X.content] = 0.0
+            x[v, X.content] *= 1.0 - share
     return float(x[v, X.emit])
 
 
-@njit(cache=True, nogil=True)
-def stand_still(n: int, c: Row, x: Row, rate: float) -> float:
-    """One second of a job that is down: its log grows.
+@njit(cache=True, nogil=True, inline="always")
+def end_period(c: Row, x: Row, v: int, tick: int) -> None:
+    """Notes the end of a window's period, which fires when all that belongs to it has come in.
 
-    n vertices v with fixed columns c (V, len(C)) and state x (V, len(X)); `rate` records arrive.
+    c (V, len(C)) and x (V, len(X)) of vertex v, as in `hold`; `tick` is the second that ends.
+    """
+    if (tick + 1) % max(1, int(c[v, C.slide_s])) == 0:
+        x[v, X.periods] += 1.0
+        x[v, X.missing] = x[v, X.behind]
+
+
+@njit(cache=True, nogil=True)
+def stand_still(n: int, c: Row, upstream: Ints, x: Row, rate: float, tick: int) -> float:
+    """One second of a job that is down: its log grows, and with it what its windows wait for.
+
+    n vertices v with fixed columns c (V, len(C)), inputs upstream (V, inputs) and state x
+    (V, len(X)); `rate` records arrive in second `tick`.
 
     Returns:
         The backlog, records.
@@ -151,4 +184,15 @@ def stand_still(n: int, c: Row, x: Row, rate: float) -> float:
         x[v, X.arrived] += arrived
         x[v, X.pending] += arrived
         backlog += x[v, X.pending]
+        due = arrived
+        for i in range(upstream.shape[1]):
+            u = upstream[v, i]
+            if u < 0:
+                break
+            due += x[u, X.offer]
+        x[v, X.offer] = due * c[v, C.selectivity]
+        if c[v, C.kind] != SOURCE:
+            x[v, X.behind] += due
+        if c[v, C.window] != NO_WINDOW and c[v, C.window] != SESSION:
+            end_period(c, x, v, tick)
     return backlog

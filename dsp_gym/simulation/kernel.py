@@ -78,7 +78,7 @@ def advance(
             o[OUTCOME.mib_s] += mib * span
             o[OUTCOME.tm_s] += s.tm_count[j] * span
             if status >= RESTARTING:
-                backlog = stand_still(n, c, x, load[min(tick, last)])
+                backlog = stand_still(n, c, upstream, x, load[min(tick, last)], tick)
                 offered += load[min(tick, last)]
                 latency += 1.0
                 latencies += latency

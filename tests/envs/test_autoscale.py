@@ -360,7 +360,7 @@ def sized_start(batch: AutoscaleBatch, seeds, rates) -> np.ndarray:
 
 
 def test_making_an_environment_twice_shares_nothing():
-    one, other = (gymnasium.make("dsp_gym/Nexmark-Q3-v0") for _ in range(2))
+    one, other = (gymnasium.make("dsp_gym/Nexmark-Q3-v1") for _ in range(2))
     first, _ = one.reset(seed=1)
     other.reset(seed=2)
     other.step(other.action_space.sample())

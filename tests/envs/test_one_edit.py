@@ -42,7 +42,7 @@ from generator.environment import action_and_reward, observation
 from dsp_gym.datasets.rollouts.format import TERMS
 from dsp_gym.envs.observation import FV, JOB_FEATURES, VERTEX_FEATURES
 
-env = gymnasium.make("dsp_gym/Nexmark-Q11-v0")
+env = gymnasium.make("dsp_gym/Nexmark-Q11-v1")
 batch = env.unwrapped.batch
 layout = batch.encoder.layout
 first, _ = env.reset(seed=0)
@@ -52,7 +52,7 @@ for _ in range(3):
 move = hold.copy()
 move[2 * batch.topology.names(0).index("session")] = 5
 seen, reward, _, _, info = env.step(move)
-many = gymnasium.make_vec("dsp_gym/Nexmark-Q11-v0", num_envs=2)
+many = gymnasium.make_vec("dsp_gym/Nexmark-Q11-v1", num_envs=2)
 many.reset(seed=0)
 *_, infos = many.step(np.stack([hold, hold]))
 snapshot = batch.snapshot

@@ -67,21 +67,21 @@ def test_the_vector_environment_is_the_native_one(name):
 def test_there_are_ids_for_every_query_and_one_from_a_config():
     assert registration.FROM_CONFIG in IDS
     assert len(IDS) == 7
-    assert all(name.endswith("-v0") for name in IDS)
+    assert all(name.endswith("-v1") for name in IDS)
 
 
 def test_the_module_can_be_named_in_the_id():
-    env = gymnasium.make("dsp_gym:dsp_gym/Nexmark-Q1-v0")
+    env = gymnasium.make("dsp_gym:dsp_gym/Nexmark-Q1-v1")
     assert env.reset(seed=0)[0].dtype == np.float32
 
 
 def test_a_backend_that_is_not_there_is_refused_through_make():
     with pytest.raises(ConfigError, match="kubernetes"):
-        gymnasium.make("dsp_gym/Nexmark-Q1-v0", backend="kubernetes")
+        gymnasium.make("dsp_gym/Nexmark-Q1-v1", backend="kubernetes")
 
 
 def test_text_is_rendered():
-    env = gymnasium.make("dsp_gym/Nexmark-Q11-v0", render_mode="ansi")
+    env = gymnasium.make("dsp_gym/Nexmark-Q11-v1", render_mode="ansi")
     env.reset(seed=0)
     env.step(env.action_space.sample())
     text = env.render()
@@ -90,7 +90,7 @@ def test_text_is_rendered():
 
 
 def test_a_registered_environment_steps_within_its_space():
-    env = gymnasium.make("dsp_gym/Nexmark-Q11-v0")
+    env = gymnasium.make("dsp_gym/Nexmark-Q11-v1")
     env.reset(seed=0)
     env.action_space.seed(0)
     for _ in range(20):

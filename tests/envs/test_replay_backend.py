@@ -48,7 +48,7 @@ def recording(tmp_path_factory) -> Path:
 
 def env_of(recording: Path, **where) -> gymnasium.Env:
     return gymnasium.make(
-        "dsp_gym/Autoscale-v0",
+        "dsp_gym/Autoscale-v1",
         config=CONFIG,
         backend="replay",
         where={"recording": str(recording), **where},
@@ -141,25 +141,25 @@ def test_decisions_are_journaled_and_never_enacted(recording, tmp_path):
 
 
 def test_the_folder_alone_is_enough(recording):
-    env = gymnasium.make("dsp_gym/Autoscale-v0", backend="replay", where=str(recording))
+    env = gymnasium.make("dsp_gym/Autoscale-v1", backend="replay", where=str(recording))
     assert env.reset(seed=0)[0] in env.observation_space
 
 
 def test_a_recording_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="needs a recording"):
-        gymnasium.make("dsp_gym/Autoscale-v0", backend="replay")
+        gymnasium.make("dsp_gym/Autoscale-v1", backend="replay")
     with pytest.raises(StorageError, match="no recording"):
-        gymnasium.make("dsp_gym/Autoscale-v0", backend="replay", where=str(tmp_path))
+        gymnasium.make("dsp_gym/Autoscale-v1", backend="replay", where=str(tmp_path))
 
 
 def test_there_is_no_batch_of_one_recording(recording):
     with pytest.raises(ConfigError, match="one job"):
-        gymnasium.make_vec("dsp_gym/Autoscale-v0", num_envs=2, backend="replay")
+        gymnasium.make_vec("dsp_gym/Autoscale-v1", num_envs=2, backend="replay")
 
 
 def test_a_place_means_nothing_to_a_simulated_job(recording):
     with pytest.raises(ConfigError, match="where"):
-        gymnasium.make("dsp_gym/Nexmark-Q1-v0", where=str(recording))
+        gymnasium.make("dsp_gym/Nexmark-Q1-v1", where=str(recording))
 
 
 def test_what_if_questions_are_for_simulated_jobs(recording):

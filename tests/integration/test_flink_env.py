@@ -58,7 +58,7 @@ def make(cluster) -> Iterator[Callable[[dict[str, Any]], gymnasium.Env]]:
     made = []
 
     def make_one(config: dict[str, Any]) -> gymnasium.Env:
-        env = gymnasium.make("dsp_gym/Autoscale-v0", config=config, backend="flink", where=where)
+        env = gymnasium.make("dsp_gym/Autoscale-v1", config=config, backend="flink", where=where)
         made.append(env.unwrapped)
         return env
 
@@ -135,7 +135,7 @@ def test_neither_the_start_nor_a_decision_takes_more_than_the_free_slots(cluster
 
 def test_an_environment_that_is_forgotten_gives_its_slots_back(cluster, config):
     where = {"home": str(cluster.home.folder)}
-    env = gymnasium.make("dsp_gym/Autoscale-v0", config=config, backend="flink", where=where)
+    env = gymnasium.make("dsp_gym/Autoscale-v1", config=config, backend="flink", where=where)
     env.reset(seed=0)
     assert len(alive(cluster)) == 1
     del env
@@ -150,4 +150,4 @@ def test_a_job_that_can_only_be_simulated_is_refused(cluster, config, make):
 
 def test_a_cluster_that_is_not_there_is_named(config, tmp_path: Path):
     with pytest.raises(FlinkError, match="dsp-gym flink up"):
-        gymnasium.make("dsp_gym/Autoscale-v0", config=config, backend="flink", where=str(tmp_path))
+        gymnasium.make("dsp_gym/Autoscale-v1", config=config, backend="flink", where=str(tmp_path))

@@ -85,7 +85,7 @@ def make(cluster, fake, job_file, tmp_path) -> Iterator[Callable[..., gymnasium.
             },
         }
         env = gymnasium.make(
-            "dsp_gym/Autoscale-v0", config=config, backend="kubernetes", where=where
+            "dsp_gym/Autoscale-v1", config=config, backend="kubernetes", where=where
         )
         made.append(env.unwrapped)
         return env

@@ -209,7 +209,7 @@ def test_minari_reads_back_what_was_exported(dataset, tmp_path, monkeypatch):
 
 def test_padding_of_larger_jobs_is_taken_off_again():
     topology = Topology.of([load_job("nexmark-q11")])
-    env = gymnasium.make("dsp_gym/Nexmark-Q11-v0")
+    env = gymnasium.make("dsp_gym/Nexmark-Q11-v1")
     env.reset(seed=1)
     snapshot = env.unwrapped.batch.snapshot
     plain, padded = (ObservationEncoder(topology, v).encode(snapshot) for v in (3, 7))

@@ -99,7 +99,7 @@ def test_a_policy_under_guardrails_gives_what_the_batched_environment_gave(spark
 
 
 def test_random_actions_come_back_as_the_single_environment_took_them(spark):
-    made_env = gymnasium.make("dsp_gym/Nexmark-Q5-v0")
+    made_env = gymnasium.make("dsp_gym/Nexmark-Q5-v1")
     env = made_env.unwrapped
     env.action_space.seed(3)
     env.reset(seed=3)

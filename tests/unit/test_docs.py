@@ -81,7 +81,7 @@ def test_no_generated_page_is_left_over(pages):
 
 
 def test_the_information_of_a_step_is_what_the_pages_say():
-    env = gymnasium.make("dsp_gym/Nexmark-Q1-v0")
+    env = gymnasium.make("dsp_gym/Nexmark-Q1-v1")
     env.reset(seed=0)
     *_, info = env.step(np.zeros(env.action_space.shape, np.int64))
     said = importlib.import_module("generator.scenarios").INFO

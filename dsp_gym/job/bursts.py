@@ -1,0 +1,219 @@
+"""What a firing window does to throughput: the rule, and loads carried over whole periods of it.
+
+A window puts out the results of a period at once. They go into the buffers of the vertices after it
+as fast as those read; until the last one has left, the window is blocked and takes nothing in
+(Flink: results are emitted in the task's own thread, which waits for a free network buffer). Over a
+period the window's own work and the time it is blocked add up. With C the window's capacity, s its
+selectivity, D what the vertex after it reads, b that vertex's buffers and T the period, one window
+before one slow vertex carries
+
+    min(C, D / s, (1 + b / (D T)) / (1 / C + s / D))
+
+records/s. Graphs with several windows have no such formula: `carried` advances queues and results
+second by second, by the rule of the simulation (`dsp_gym.simulation.flow`), at fixed capacities.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dsp_gym.arrays import Floats
+from dsp_gym.job.service import compiled
+from dsp_gym.job.tables import NO_WINDOW, SESSION, SOURCE, JobTables
+
+__all__ = ["blocked_share", "carried", "fired_share", "is_blocked", "period_s"]
+
+LONGEST_S = 7200
+"""Seconds to which a common period of several windows is cut."""
+
+SETTLING = 6
+"""Periods before backlogs are compared: queues and windows have found their rhythm by then."""
+
+COMPARED = 4
+"""Periods over which a backlog must not grow."""
+
+LEAST_S = 120
+"""Seconds that settling and comparing take at least, each."""
+
+GROWTH = 1e-4
+"""Growth of a backlog over arrivals that counts as rounding."""
+
+
+@compiled
+def blocked_share(results: float, free: float, taken_per_s: float) -> float:
+    """Share of the coming second in which a window waits to be rid of its results.
+
+    Args:
+        results: records it has to put out.
+        free: records that fit into buffers at once.
+        taken_per_s: records/s that leave those buffers meanwhile.
+
+    Returns:
+        0..1; 1 where they are not gone by the end of the second.
+    """
+    waiting = results - free
+    if waiting <= 0.0:
+        return 0.0
+    if waiting >= taken_per_s:
+        return 1.0
+    return waiting / taken_per_s
+
+
+@compiled
+def fired_share(since: float, missing: float, periods: float) -> float:
+    """Share of what a window holds that fires now, if any.
+
+    A period fires when all records offered in it have come in: on time where the job keeps up,
+    later with a backlog (Flink: the watermark follows the records). Of several periods that have
+    ended, each counts for as many records.
+
+    Args:
+        since: records taken in since it last fired.
+        missing: records still to come in before all ended periods have fired; below 0 where
+            records of the open period came in, too.
+        periods: that have ended and not fired, at least 1.
+
+    Returns:
+        0..1; -1 where nothing fires.
+    """
+    of_one = (since + missing) / periods
+    if since < of_one - (1e-6 * since + 1e-9):
+        return -1.0
+    return 1.0 if of_one >= since else max(0.0, of_one / since)
+
+
+@compiled
+def _fires(tables: JobTables, k: int, v: int) -> bool:
+    window = tables.window[k, v]
+    return bool(window != NO_WINDOW and window != SESSION and tables.selectivity[k, v] > 0.0)
+
+
+@compiled
+def period_s(tables: JobTables, k: int) -> int:
+    """Seconds after which all windows of a job fire together again.
+
+    Returns:
+        The least common multiple of their slides, cut to `LONGEST_S`; 0 without such a window.
+    """
+    period = 0
+    for v in range(tables.n[k]):
+        if _fires(tables, k, v):
+            slide = max(1, int(tables.slide_s[k, v]))
+            a, b = max(period, 1), slide
+            while b > 0:
+                a, b = b, a % b
+            period = max(period, 1) // a * slide
+            if period > LONGEST_S:
+                return LONGEST_S
+    return period
+
+
+@compiled
+def is_blocked(tables: JobTables, k: int, buffer: Floats, rate_per_s: float) -> bool:
+    """Whether any window has more results at once than the buffers after it hold.
+
+    Args:
+        tables: compiled jobs.
+        k: row of the job.
+        buffer: (V,) records in the input buffers of all subtasks.
+        rate_per_s: load of the job.
+
+    Returns:
+        False where the job carries what each of its vertices carries.
+    """
+    for v in range(tables.n[k]):
+        for i in range(tables.upstream.shape[2]):
+            u = tables.upstream[k, v, i]
+            if u < 0:
+                break
+            if not _fires(tables, k, u):
+                continue
+            into = rate_per_s * tables.ratio[k, u] * tables.selectivity[k, u]
+            if into * tables.slide_s[k, u] > buffer[v] * tables.in_share[k, v, i]:
+                return True
+    return False
+
+
+@compiled
+def carried(
+    tables: JobTables, k: int, capacity: Floats, buffer: Floats, rate_per_s: float, blocked: Floats
+) -> bool:
+    """Whether the sources' backlog stays bounded under a constant load.
+
+    Args:
+        tables: compiled jobs.
+        k: row of the job.
+        capacity: (V,) records/s each vertex processes.
+        buffer: (V,) records in the input buffers of all subtasks.
+        rate_per_s: load of the job.
+        blocked: (V,) share of the time each window waited, 0..1; filled.
+
+    Returns:
+        True where no backlog grows from period to period.
+    """
+    n, inputs = tables.n[k], tables.upstream.shape[2]
+    period = max(1, period_s(tables, k))
+    settling = period * max(SETTLING, math.ceil(LEAST_S / period))
+    compared = period * max(COMPARED, math.ceil(LEAST_S / period))
+    queue, outbox, pane, now = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+    allowed, emit, share = np.zeros(n), np.zeros(n), np.zeros(n)
+    since, missing, behind, periods = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+    before = 0.0
+    for tick in range(settling + compared):
+        if tick == settling:
+            before = queue.sum() + outbox.sum()
+            blocked[:] = 0.0
+        allowed[:] = 1e300
+        share[:] = 0.0
+        for v in range(n - 1, -1, -1):
+            take = capacity[v]
+            if _fires(tables, k, v):
+                emit[v] = min(outbox[v], allowed[v])
+                take *= 1.0 - share[v]
+                blocked[v] += share[v]
+            elif tables.selectivity[k, v] > 0.0:
+                take = min(take, allowed[v] / tables.selectivity[k, v])
+            allowed[v] = take
+            free = max(0.0, buffer[v] - queue[v])
+            for i in range(inputs):
+                u = tables.upstream[k, v, i]
+                if u < 0:
+                    break
+                part = tables.in_share[k, v, i]
+                allowed[u] = min(allowed[u], (take + free) * part)
+                share[u] = max(share[u], blocked_share(outbox[u], free * part, take * part))
+        for v in range(n):
+            have = queue[v]
+            if tables.kind[k, v] == SOURCE:
+                have += rate_per_s * tables.source_share[k, v]
+            for i in range(inputs):
+                u = tables.upstream[k, v, i]
+                if u < 0:
+                    break
+                have += now[u]
+            done = min(have, allowed[v])
+            queue[v] = have - done
+            now[v] = done * tables.selectivity[k, v]
+            if _fires(tables, k, v):
+                outbox[v] -= emit[v]
+                pane[v] += now[v]
+                now[v] = emit[v]
+                since[v] += done
+                missing[v] -= done
+                behind[v] += rate_per_s * tables.ratio[k, v] - done
+                if (tick + 1) % max(1, int(tables.slide_s[k, v])) == 0:
+                    periods[v] += 1.0
+                    missing[v] = behind[v]
+                while periods[v] > 0.0:
+                    fired = fired_share(since[v], missing[v], periods[v])
+                    if fired < 0.0:
+                        break
+                    outbox[v] += pane[v] * fired
+                    pane[v] *= 1.0 - fired
+                    since[v] *= 1.0 - fired
+                    periods[v] -= 1.0
+    blocked /= compared
+    grown = queue.sum() + outbox.sum() - before
+    return bool(grown <= GROWTH * rate_per_s * compared)
