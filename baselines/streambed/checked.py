@@ -128,7 +128,7 @@ def unreachable(spec: JobSpec, levels: tuple[int, ...], rate_per_s: float) -> Co
     most = {o.name: o.most for o in operators(spec, None)}
     tried = []
     for level in levels:
-        at = {name: level for name in most}
+        at = dict.fromkeys(most, level)
         tried.append(mst(free, most, at))
     best = max(tried, key=lambda result: result.rate_per_s)
     vertex = spec.vertex(best.bottleneck)

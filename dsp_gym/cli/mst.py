@@ -90,8 +90,8 @@ def mst(
     _print(spec.job, result)
     if slots is not None and used < slots:
         typer.echo(
-            f"\n{used:,} of {slots:,} slots are used: more carry no more while '{result.bottleneck}' "
-            "is the limit."
+            f"\n{used:,} of {slots:,} slots are used: more carry no more while "
+            f"'{result.bottleneck}' is the limit."
         )
     waiting = [v for v in result.vertices if v.blocked >= 0.01]
     for v in waiting:

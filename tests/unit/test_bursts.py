@@ -15,7 +15,7 @@ from tests.strategies import spec_of
 
 
 def joined(sink_us: float = 1000.0, buffer: float = 2000.0, **window: object):
-    """A window of 5,000 records/s that puts out 0.2 each; the sink takes 1e6 / sink_us results/s."""
+    """A window of 5,000 records/s with 0.2 results each; the sink takes 1e6 / sink_us of them."""
     return spec_of(
         "joined",
         {"name": "source", "kind": "source", "cpu_us_per_record": 1.0},
@@ -124,5 +124,7 @@ def test_a_window_waits_as_backpressured_time_even_where_nothing_waits_before_it
 
 
 def test_windows_fire_together_after_the_least_common_multiple_of_their_slides():
-    tables = Topology.of([joined(), joined(kind="sliding", slide_s=2), joined(kind="session")]).tables
+    tables = Topology.of(
+        [joined(), joined(kind="sliding", slide_s=2), joined(kind="session")]
+    ).tables
     assert [period_s(tables, k) for k in range(3)] == [10, 2, 0]

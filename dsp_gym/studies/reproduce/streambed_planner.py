@@ -103,7 +103,9 @@ def extrapolated(query: str) -> tuple[int, int, float, CapacityPlan]:
     """
     params, levels, _, _ = QUERIES[query]
     spec = large_job(query)
-    config = PolicyConfig(policy="streambed", params={**params, "overprovisioning": 1.0, "check": False})
+    config = PolicyConfig(
+        policy="streambed", params={**params, "overprovisioning": 1.0, "check": False}
+    )
     planner = make(config)
     assert isinstance(planner, Planner)  # what the name stands for
 

@@ -154,7 +154,9 @@ def replays(query: str) -> tuple[Replay, ...]:
 
 def _plan(query: str, rate_per_s: float) -> CapacityPlan:
     long = query in ("q5", "q8")
-    planner = make(PolicyConfig(policy="streambed", params=(LONG if long else {}) | {"check": False}))
+    planner = make(
+        PolicyConfig(policy="streambed", params=(LONG if long else {}) | {"check": False})
+    )
     assert isinstance(planner, Planner)  # what the name stands for
     levels = tuple(i for i, slots in enumerate(TABLES[query].slots) if slots is not None)
     return planner.plan(PlanRequest(large_job(query), rate_per_s, levels, TESTBED_SLOTS))
