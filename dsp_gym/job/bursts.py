@@ -28,14 +28,15 @@ __all__ = ["blocked_share", "carried", "fired_share", "is_blocked", "period_s"]
 LONGEST_S = 7200
 """Seconds to which a common period of several windows is cut."""
 
-SETTLING = 6
-"""Periods before backlogs are compared: queues and windows have found their rhythm by then."""
+PERIODS, FEWEST_PERIODS = 16, 4
+"""Periods over which a mean backlog is taken, as far as they fit into `LONGEST_S`, and at least.
 
-COMPARED = 4
-"""Periods over which a backlog must not grow."""
+The mean over the third so many is compared with the fourth: by then queues and windows have found
+their rhythm, and over many periods a rhythm that drifts against the clock shows its trend.
+"""
 
-LEAST_S = 120
-"""Seconds that settling and comparing take at least, each."""
+LEAST_S = 60
+"""Seconds over which a mean backlog is taken at least."""
 
 GROWTH = 1e-4
 """Growth of a backlog over arrivals that counts as rounding."""
@@ -155,16 +156,18 @@ def carried(
     """
     n, inputs = tables.n[k], tables.upstream.shape[2]
     period = max(1, period_s(tables, k))
-    settling = period * max(SETTLING, math.ceil(LEAST_S / period))
-    compared = period * max(COMPARED, math.ceil(LEAST_S / period))
+    periods_meant = max(FEWEST_PERIODS, min(PERIODS, LONGEST_S // period))
+    quarter = period * max(periods_meant, math.ceil(LEAST_S / period))
     queue, outbox, pane, now = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     allowed, emit, share = np.zeros(n), np.zeros(n), np.zeros(n)
     since, missing, behind, periods = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
-    before = 0.0
-    for tick in range(settling + compared):
-        if tick == settling:
-            before = queue.sum() + outbox.sum()
-            blocked[:] = 0.0
+    before = after = 0.0
+    blocked[:] = 0.0
+    for tick in range(4 * quarter):
+        if tick >= 3 * quarter:
+            after += queue.sum()
+        elif tick >= 2 * quarter:
+            before += queue.sum()
         allowed[:] = 1e300
         share[:] = 0.0
         for v in range(n - 1, -1, -1):
@@ -172,7 +175,8 @@ def carried(
             if _fires(tables, k, v):
                 emit[v] = min(outbox[v], allowed[v])
                 take *= 1.0 - share[v]
-                blocked[v] += share[v]
+                if tick >= 3 * quarter:
+                    blocked[v] += share[v] / quarter
             elif tables.selectivity[k, v] > 0.0:
                 take = min(take, allowed[v] / tables.selectivity[k, v])
             allowed[v] = take
@@ -214,6 +218,4 @@ def carried(
                     pane[v] *= 1.0 - fired
                     since[v] *= 1.0 - fired
                     periods[v] -= 1.0
-    blocked /= compared
-    grown = queue.sum() + outbox.sum() - before
-    return bool(grown <= GROWTH * rate_per_s * compared)
+    return bool((after - before) / quarter <= GROWTH * rate_per_s * quarter)

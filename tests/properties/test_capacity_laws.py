@@ -95,7 +95,8 @@ def _assert_one_answer(seed: int) -> None:
     rates = np.array([[0.97], [1.03]]) * limit
     jobs.reset(np.array([1, 1]), rates, parallelism=parallelism, memory_level=level)
     n, passed = tables.n[0], tables.ratio[0] > 0
-    held = (tables.buffer_records[0] * parallelism[0] / tables.ratio[0])[:n][passed[:n]].sum()
+    buffers = (tables.buffer_records[0] * parallelism[0])[:n][passed[:n]]
+    held = (buffers / tables.ratio[0, :n][passed[:n]]).sum()
     assume(held < 0.01 * limit * 100_000)  # buffers that take days to fill say nothing
     least_s = max(600.0, held / (0.01 * limit))
     seconds = period * int(np.ceil(least_s / period))
@@ -105,14 +106,14 @@ def _assert_one_answer(seed: int) -> None:
     assert taken[1] <= 0.995 * rates[1, 0] * seconds
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(SEEDS)
 def test_the_simulation_carries_the_throughput_of_jobs_with_windows(seed):
     _assert_one_answer(seed)
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(SEEDS)
 def test_the_simulation_carries_the_throughput_of_many_jobs_with_windows(seed):
     _assert_one_answer(seed)
