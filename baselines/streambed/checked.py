@@ -15,7 +15,7 @@ from baselines.streambed.bids2 import Operator, bids2
 from baselines.streambed.optimizer import operators, profile_mib
 from baselines.streambed.simulated import with_unlimited_sources
 from dsp_gym.errors import ConfigError
-from dsp_gym.job.capacity import mst
+from dsp_gym.job.capacity import MstResult, mst
 from dsp_gym.job.placement import place, smallest
 from dsp_gym.job.spec import JobSpec
 
@@ -77,19 +77,21 @@ def held(
     if fewest is None:
         return None
     wide = smallest(free, rates_per_s[1], level)
-    least = _slots(spec, {v.name: v.parallelism for v in fewest.vertices})
+    least = _slots(spec, _tasks(fewest))
     most = math.ceil(MORE_SLOTS * least)
-    if wide is not None:
-        most = min(most, _slots(spec, {v.name: v.parallelism for v in wide.vertices}))
+    found = fewest
+    if wide is not None and _slots(spec, _tasks(wide)) <= most:
+        most, found = _slots(spec, _tasks(wide)), wide
+    elif not spec.slot_sharing:
+        found = place(free, most, level).result
+    if found.rate_per_s < rates_per_s[0]:
+        found = fewest
     if surface_slots is not None and least <= surface_slots <= most:
         placed = bids2(known, surface_slots)
         carried = mst_of(spec, placed.parallelism, level)
         if carried >= rates_per_s[0]:
             return Held(surface_slots, placed.parallelism, carried, None)
-    found = place(free, max(least, most), level).result if not spec.slot_sharing else fewest
-    if found.rate_per_s < rates_per_s[0]:
-        found = fewest
-    tasks = {v.name: v.parallelism for v in found.vertices if spec.vertex(v.name).kind != "source"}
+    tasks = {name: p for name, p in _tasks(found).items() if spec.vertex(name).kind != "source"}
     slots = sum(tasks.values())
     asked = "more than the job file allows" if surface_slots is None else f"{surface_slots:,}"
     why = (
@@ -151,6 +153,10 @@ def _remedy(spec: JobSpec, name: str, most: int) -> str:
         else f"its key groups (max_parallelism of vertex '{name}' in the job file)"
     )
     return f"Lift {bound}: --max-slots {4 * most}, or plan for a lower rate."
+
+
+def _tasks(found: MstResult) -> dict[str, int]:
+    return {vertex.name: vertex.parallelism for vertex in found.vertices}
 
 
 def _slots(spec: JobSpec, parallelism: Mapping[str, int]) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from dsp_gym.arrays import Ints
 from dsp_gym.errors import ConfigError
-from dsp_gym.job.capacity import MstResult, mst, vertex_capacity
+from dsp_gym.job.capacity import MstResult, mst, mst_per_s, slots_in_use, vertex_capacity
 from dsp_gym.job.memory import managed_mib_per_slot
 from dsp_gym.job.service import compiled
 from dsp_gym.job.spec import JobSpec
@@ -32,11 +32,8 @@ __all__ = [
     "with_slot_memory",
 ]
 
-_GROWTH = 1.02
-"""By how much the asked load grows while windows that wait leave less than asked for."""
-
-_MOST_GROWTHS = 120
-"""Growths tried: to ten times the load."""
+_GROWTH = 1.1
+"""By how much tasks grow while windows that wait leave less than asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +159,11 @@ def place(spec: JobSpec, slots: int, level: int | None = None) -> Placement:
 def smallest(
     spec: JobSpec, rate_per_s: float, level: int, tables: JobTables | None = None
 ) -> MstResult | None:
-    """The fewest tasks that carry a load for ever, with full TaskManagers.
+    """The fewest tasks that carry a load for ever.
 
     Each vertex takes the fewest tasks that carry its share. Where windows wait for their results to
-    leave (`dsp_gym.job.bursts`), all are sized for a higher load until the job carries this one.
+    leave (`dsp_gym.job.bursts`), all get more until the job carries the load, then each as few as
+    still do.
 
     Args:
         spec: the job.
@@ -178,19 +176,45 @@ def smallest(
     """
     tables = compile_jobs([spec]) if tables is None else tables
     order = spec.topological_order()
-    levels = np.full(len(order), level)
-    crowd = 1.0 - float(tables.contention[0]) * (int(tables.slots[0]) - 1)
-    asked = rate_per_s
-    for _ in range(_MOST_GROWTHS):
-        needed = needed_parallelism(tables, 0, levels, asked, crowd)
-        if not needed.all():
+    n = len(order)
+    levels = np.full(n, level)
+    enough = rate_per_s * (1 - 1e-9)
+    for crowded in range(1, int(tables.slots[0]) + 1):  # fewer slots in use run faster
+        crowd = 1.0 - float(tables.contention[0]) * (crowded - 1)
+        p = needed_parallelism(tables, 0, levels, rate_per_s, crowd)
+        if p.all() and slots_in_use(tables, 0, p) <= crowded:
+            break
+    if not p.all():
+        return None
+    if mst_per_s(tables, 0, p, levels) < enough:
+        wider = _widened(tables, p, levels, enough)
+        if wider is None:
             return None
-        p = {vertex.name: int(needed[v]) for v, vertex in enumerate(order)}
-        found = mst(spec, p, {vertex.name: level for vertex in order}, tables)
-        if found.rate_per_s >= rate_per_s * (1 - 1e-9):
-            return found
-        asked *= _GROWTH
-    return None
+        p = wider
+    tasks = {vertex.name: int(p[v]) for v, vertex in enumerate(order)}
+    return mst(spec, tasks, {vertex.name: level for vertex in order}, tables)
+
+
+def _widened(tables: JobTables, needed: Ints, levels: Ints, rate_per_s: float) -> Ints | None:
+    """More tasks than each vertex needs by itself, because windows wait; trimmed one by one."""
+    most = tables.max_parallelism[0, : len(needed)]
+    p, factor = needed, 1.0
+    while mst_per_s(tables, 0, p, levels) < rate_per_s:
+        if (p == most).all():
+            return None
+        factor *= _GROWTH
+        p = np.minimum(most, np.ceil(needed * factor - 1e-9).astype(np.int64))
+    for v in np.argsort(-p, kind="stable").tolist():
+        low, high = int(needed[v]), int(p[v])  # high carries the rate
+        while low < high:
+            tried = p.copy()
+            tried[v] = (low + high) // 2
+            if mst_per_s(tables, 0, tried, levels) >= rate_per_s:
+                high = int(tried[v])
+            else:
+                low = int(tried[v]) + 1
+        p[v] = high
+    return p
 
 
 def with_quota(spec: JobSpec, slots: int) -> JobSpec:

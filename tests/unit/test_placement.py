@@ -10,7 +10,7 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.memory import managed_mib_per_slot
-from dsp_gym.job.placement import place, with_slot_memory
+from dsp_gym.job.placement import place, smallest, with_quota, with_slot_memory
 
 
 def slots_of(spec, placement):
@@ -65,3 +65,24 @@ def test_with_slot_sharing_every_vertex_takes_all_slots_it_may():
     assert {load.name: load.parallelism for load in result.vertices} == {
         "auctions": 1, "persons": 1, "auction_filter": 5, "person_filter": 5, "join": 5, "sink": 1
     }  # fmt: skip
+
+
+def test_windows_that_wait_get_tasks_until_the_job_carries_the_load():
+    spec = load_job("bench-8")
+    found = smallest(spec, 40_000.0, 0)
+    assert found is not None
+    assert found.rate_per_s >= 40_000.0 * (1 - 1e-9)
+    tasks = {v.name: v.parallelism for v in found.vertices}
+    for vertex in found.vertices:  # none has a task to spare
+        if vertex.parallelism > 1 and spec.vertex(vertex.name).kind != "source":
+            fewer = tasks | {vertex.name: vertex.parallelism - 1}
+            levels = dict.fromkeys(tasks, 0)
+            assert mst(spec, fewer, levels).rate_per_s < 40_000.0
+    assert smallest(spec, 1e9, 0) is None
+
+
+def test_a_higher_quota_lifts_key_groups_and_keeps_fixed_vertices():
+    lifted = with_quota(load_job("nexmark-q11"), 512)
+    assert lifted.max_parallelism_per_vertex == 512
+    assert lifted.vertex("session").max_parallelism == 512
+    assert lifted.vertex("sink") == load_job("nexmark-q11").vertex("sink")
