@@ -127,8 +127,10 @@ class _Justin:
         self.explain = True
         self._ds2 = Ds2(ds2)
         self._history = ConfigurationHistory()
+        self._every: Bools = np.ones(0, dtype=bool)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
+        self._every = np.ones(len(jobs), dtype=bool)
         self._ds2.reset(jobs, seeds, mask)
         self._history.reset(jobs, mask)
 
@@ -145,8 +147,7 @@ class _Justin:
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement:
         rates, horizontal = self._ds2.planned(snapshot)
-        every = np.ones(len(snapshot), dtype=bool)
-        parallelism, level = self._arbitrate(snapshot, rates, horizontal, every)
+        parallelism, level = self._arbitrate(snapshot, rates, horizontal, self._every)
         return Requirement(parallelism, level, horizontal)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:

@@ -44,7 +44,8 @@ class Freeze(Restriction):
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         frozen = np.zeros(len(parallelism), dtype=bool)
-        _frozen(snapshot.topology.handle, snapshot.arrays, self._limit_s, frozen)
+        if not _frozen(snapshot.topology.handle, snapshot.arrays, self._limit_s, frozen):
+            return frozen
         return hold(snapshot, frozen, parallelism, level)
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -56,8 +57,13 @@ class Freeze(Restriction):
 
 @direct
 @njit(cache=True, nogil=True)
-def _frozen(facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, frozen: Bools) -> None:
-    """Set True where job j is down, or works off more than `limit_s` of arrivals at its sources."""
+def _frozen(facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, frozen: Bools) -> bool:
+    """Set True where job j is down, or works off more than `limit_s` of arrivals at its sources.
+
+    Returns:
+        Whether there is such a job.
+    """
+    some = False
     t = facts.arrays
     pending = seen.vertex[VERTEX.pending_records]
     growth = seen.vertex[VERTEX.pending_growth_per_s]
@@ -71,3 +77,5 @@ def _frozen(facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, froze
                 arriving += max(0.0, records_in[j, v] + growth[j, v])
         down = seen.status[j] != RUNNING
         frozen[j] = down or (growing < 0 and waiting > limit_s * arriving)
+        some = some or frozen[j]
+    return some

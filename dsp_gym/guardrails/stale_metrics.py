@@ -81,14 +81,20 @@ class StaleMetrics(Restriction):
         Returns:
             Flags by job; an unfilled window or a missing needed metric sets them.
         """
-        stale = np.empty(len(snapshot), dtype=bool)
-        _stale(snapshot.topology.handle, snapshot.arrays, self._needed, stale)
-        return stale
+        return self._demanded(snapshot)[1]
+
+    def _demanded(self, snapshot: MetricsSnapshot) -> tuple[bool, Bools]:
+        """Whether there is a job whose metrics cannot be relied on, and which."""
+        seen = snapshot.arrays
+        stale = np.empty(len(seen.status), dtype=bool)
+        some = _stale(snapshot.topology.handle, seen, self._needed, stale)
+        return some, stale
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         if self.config.action == "fallback":  # the fallback asks `demands` itself
             return np.zeros(len(parallelism), dtype=bool)
-        return hold(snapshot, self.demands(snapshot), parallelism, level)
+        some, stale = self._demanded(snapshot)
+        return hold(snapshot, stale, parallelism, level) if some else stale
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         fill = snapshot.window_fill[job]
@@ -105,8 +111,13 @@ class StaleMetrics(Restriction):
 
 @direct
 @njit(cache=True, nogil=True)
-def _stale(facts: Handle[JobFacts], seen: SnapshotArrays, needed: _Needed, stale: Bools) -> None:
-    """Set True where the window of job j is not filled, or a needed metric is unknown."""
+def _stale(facts: Handle[JobFacts], seen: SnapshotArrays, needed: _Needed, stale: Bools) -> bool:
+    """Set True where the window of job j is not filled, or a needed metric is unknown.
+
+    Returns:
+        Whether there is such a job.
+    """
+    some = False
     t, fill = facts.arrays, seen.job[JOB.window_fill]
     for j in range(stale.shape[0]):
         stale[j] = not fill[j] >= needed.fill - 1e-9  # an unknown fill counts as none
@@ -115,3 +126,5 @@ def _stale(facts: Handle[JobFacts], seen: SnapshotArrays, needed: _Needed, stale
         for m in needed.of_vertex:
             for v in range(t.n[t.row[j]]):
                 stale[j] = stale[j] or np.isnan(seen.vertex[m, j, v])
+        some = some or stale[j]
+    return some

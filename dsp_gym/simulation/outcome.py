@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.calling import direct
+from dsp_gym.compiling import njit
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S, OUTCOME
 
@@ -15,8 +17,16 @@ def simulated_outcome(columns: Floats) -> Outcome:
     Returns:
         The same as named quantities, each (J,).
     """
-    columns[:, OUTCOME.latency_p95_s] /= np.maximum(columns[:, OUTCOME.seconds], 1.0)
+    _average(columns)
     return Outcome.of_columns(columns)
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _average(o: Floats) -> None:
+    """Divide the sum of latencies of every job j by its seconds."""
+    for j in range(o.shape[0]):
+        o[j, OUTCOME.latency_p95_s] /= max(o[j, OUTCOME.seconds], 1.0)
 
 
 def histogram_quantile(histogram: Floats, q: float) -> Floats:
