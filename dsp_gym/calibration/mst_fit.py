@@ -29,7 +29,7 @@ from dsp_gym.calibration.mst_model import (
 from dsp_gym.calibration.mst_tables import Measurements, MstCell, MstRun, gather
 from dsp_gym.errors import ConfigError, MissingExtraError
 
-__all__ = ["Choice", "MstFit", "fit_measurements", "fit_model"]
+__all__ = ["Choice", "MstFit", "fit_measurements", "fit_model", "refit"]
 
 MODEL_ERROR, REPEAT_ERROR = 0.04, 0.06
 """Relative errors of a cell: of any model, and of one repeat (StreamBed: about 5.7 %)."""
@@ -105,6 +105,21 @@ def fit_measurements(measurements: Measurements, slots_per_taskmanager: int = 16
     if starved:
         model = _with_memory(measurements, model, enough)
     return MstFit(measurements, model, tuple(choices), enough)
+
+
+def refit(found: MstFit, runs: Sequence[MstRun]) -> MstModel:
+    """The model of a fit's form and its memory that is enough, fitted to some of its runs.
+
+    Returns:
+        The model; without an effect of memory where none of the runs has too little.
+    """
+    measurements = replace(found.measurements, runs=tuple(runs))
+    fed = [run for run in runs if run.memory_mib >= found.enough_mib]
+    slots = found.model.slots_per_taskmanager
+    model = fit_model(measurements, fed, found.model.form, slots)
+    if len(fed) == len(runs) or found.model.memory is None:
+        return model
+    return _with_memory(measurements, model, found.enough_mib)
 
 
 def fit_model(

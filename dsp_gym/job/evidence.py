@@ -28,6 +28,8 @@ def _rises(pair: tuple[float, float]) -> tuple[float, float]:
 
 Range = Annotated[tuple[float, float], AfterValidator(_rises)]
 """Smallest and largest value that the fit saw."""
+CountRange = Annotated[tuple[int, int], AfterValidator(_rises)]
+"""Smallest and largest count that the fit saw."""
 
 
 class FitError(ConfigModel):
@@ -48,7 +50,14 @@ class FitError(ConfigModel):
     per_doubling: float = Field(
         0.0,
         ge=0,
-        description="how much wider half of it is with each doubling beyond a range, logarithm",
+        description="how much wider half of it is with each doubling of slots, tasks, rate or skew "
+        "beyond its range (the farthest of them), logarithm",
+    )
+    per_memory_doubling: float = Field(
+        0.0,
+        ge=0,
+        description="how much wider with each doubling of managed memory beyond its range, "
+        "logarithm",
     )
 
     @model_validator(mode="after")
@@ -63,8 +72,8 @@ class Evidence(ConfigModel):
 
     command: str = Field(min_length=1, description="command that made the fit and this section")
     runs: int = Field(ge=1, description="measured runs that were fitted")
-    slots: Range | None = Field(None, description="task slots in use, sources left out")
-    parallelism: dict[str, Range] = Field(
+    slots: CountRange | None = Field(None, description="task slots in use, sources left out")
+    parallelism: dict[str, CountRange] = Field(
         default_factory=dict, description="tasks by vertex, sources left out"
     )
     managed_memory_mib: Range | None = Field(

@@ -1,23 +1,26 @@
 """How far a configuration and a rate lie outside what a job's model was fitted to.
 
 Distances are doublings (log2 of a ratio) beyond the fitted range, 0 inside it. The 90 % interval of
-a predicted rate widens with the largest of them, by the line that was measured on predictions of
-what the fit had not seen:
+a predicted rate widens with them, by the line that was measured on predictions of what the fit had
+not seen:
 
-    |ln(predicted / true)| <= within + per_doubling * doublings
+    |ln(predicted / true)| <= within + per_doubling * d + per_memory_doubling * d_memory
+
+where d is the largest distance of slots, tasks, rate and skew. Memory has a slope of its own: where
+a state no longer fits, throughput falls off a cliff.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.capacity import starting_configuration
-from dsp_gym.job.evidence import LEVEL, Evidence, FitError
+from dsp_gym.job.evidence import LEVEL, FitError
 from dsp_gym.job.memory import level_mib
 from dsp_gym.job.scaling import hottest_share
 from dsp_gym.job.spec import JobSpec
@@ -27,16 +30,18 @@ __all__ = [
     "Distances",
     "Validity",
     "distances",
+    "distances_at",
     "half_width",
-    "interval",
     "slots_in_use",
     "validity_of",
 ]
 
 LEAST_MIB = 1.0
 """Managed memory below which a level counts as this much, so that none at all has a distance."""
-ROUNDING = 1e-3
-"""Doublings that are rounding: job files keep four digits."""
+NEAR = float(np.log2(1.05))
+"""Doublings that are no distance: 5 % beyond a range is as good as its end."""
+MEMORY = "managed_memory_mib"
+"""Name of the quantity with a slope of its own."""
 ONE_SIDED = ("rate_per_s", "skew")
 """Quantities that are inside below their range: less load and less skew are easier."""
 
@@ -92,6 +97,20 @@ class Distances:
         """Largest distance of each configuration, (N,) doublings."""
         return np.asarray(self.doublings.max(axis=1, initial=0.0))
 
+    @property
+    def far(self) -> Floats:
+        """Largest distance of slots, tasks, rate and skew, (N,) doublings."""
+        return self._largest([name != MEMORY for name, _ in self.quantities])
+
+    @property
+    def memory(self) -> Floats:
+        """Distance of managed memory, (N,) doublings."""
+        return self._largest([name == MEMORY for name, _ in self.quantities])
+
+    def _largest(self, which: Sequence[bool]) -> Floats:
+        kept = self.doublings[:, np.array(which, np.bool_)]
+        return np.asarray(kept.max(axis=1, initial=0.0))
+
     def beyond(self, row: int) -> tuple[Beyond, ...]:
         """The quantities of one configuration that lie outside, the farthest first.
 
@@ -112,6 +131,22 @@ class Distances:
         ]
         return tuple(sorted(found, key=lambda one: -one.doublings))
 
+    def validity(self, spec: JobSpec, row: int) -> Validity:
+        """What a prediction for one configuration rests on.
+
+        Returns:
+            Everything outside the fit of the job, and the interval's width there.
+        """
+        error = None if spec.fitted is None else spec.fitted.error
+        width = None if error is None else half_width(error, self.far, self.memory)
+        return Validity(
+            spec.job,
+            spec.fitted is not None,
+            self.beyond(row),
+            error,
+            None if width is None else float(width[row]),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Validity:
@@ -121,6 +156,7 @@ class Validity:
     fitted: bool  # false: the job file says nothing about a fit
     beyond: tuple[Beyond, ...]  # the farthest first; empty: inside, or not known
     error: FitError | None
+    half_width: float | None  # of the 90 % interval of a rate, natural logarithm
 
     @property
     def doublings(self) -> float:
@@ -133,7 +169,10 @@ class Validity:
         Returns:
             Its ends in the unit of the rate; None where no error was measured.
         """
-        return None if self.error is None else interval(self.error, rate, self.doublings)
+        if self.half_width is None:
+            return None
+        factor = math.exp(self.half_width)
+        return rate / factor, rate * factor
 
     def sentences(self) -> list[str]:
         """What a reader must know: everything outside the fit, the farthest first.
@@ -187,6 +226,24 @@ def distances(
         rate_per_s: (N,) records/s over all sources; None: not asked.
 
     Returns:
+        As `distances_at`.
+    """
+    sizes = [level_mib(spec.memory.base_mib, x) for x in range(-1, spec.memory.levels)]
+    return distances_at(spec, parallelism, np.array(sizes)[level + 1], rate_per_s)
+
+
+def distances_at(
+    spec: JobSpec, parallelism: Ints, managed_mib: Floats, rate_per_s: Floats | None = None
+) -> Distances:
+    """Distances of configurations whose memory is given in MiB.
+
+    Args:
+        spec: the job.
+        parallelism: (N, V) tasks, vertices in topological order.
+        managed_mib: (N, V) managed memory of one task, 0 for none.
+        rate_per_s: (N,) records/s over all sources; None: not asked.
+
+    Returns:
         (N, Q) for the quantities that the job file's section `fitted` names; none without one.
         Rates and skew count above their range only.
     """
@@ -209,8 +266,8 @@ def distances(
             add("parallelism", name, parallelism[:, column[name]].astype(float), span)
         stateful = [v for v, vertex in enumerate(order) if vertex.state is not None]
         if seen.managed_memory_mib is not None and stateful:
-            mib = _managed_mib(spec, level[:, stateful])
-            add("managed_memory_mib", None, _farthest(mib, seen), seen.managed_memory_mib)
+            span = seen.managed_memory_mib
+            add(MEMORY, None, _farthest(managed_mib[:, stateful], span), span)
         if seen.rate_per_s is not None and rate_per_s is not None:
             add("rate_per_s", None, rate_per_s, seen.rate_per_s)
         for name, span in seen.skew.items():
@@ -224,7 +281,7 @@ def distances(
     with np.errstate(divide="ignore"):  # a rate of 0
         above, below = np.log2(values / high), np.log2(low / values)
     found = np.maximum(above, np.where(two_sided, below, 0.0))
-    return Distances(tuple(names), values, low, high, np.where(found > ROUNDING, found, 0.0))
+    return Distances(tuple(names), values, low, high, np.where(found > NEAR, found, 0.0))
 
 
 def validity_of(
@@ -253,8 +310,7 @@ def validity_of(
         np.array([[level[name] for name in order]]),
         None if rate_per_s is None else np.array([rate_per_s]),
     )
-    error = None if spec.fitted is None else spec.fitted.error
-    return Validity(spec.job, spec.fitted is not None, found.beyond(0), error)
+    return found.validity(spec, 0)
 
 
 def slots_in_use(spec: JobSpec, parallelism: Ints) -> Floats:
@@ -272,42 +328,26 @@ def slots_in_use(spec: JobSpec, parallelism: Ints) -> Floats:
     return np.asarray(tasks.max(axis=1) if spec.slot_sharing else tasks.sum(axis=1))
 
 
-def half_width(error: FitError, doublings: Floats) -> Floats:
+def half_width(error: FitError, far: Floats, memory: Floats) -> Floats:
     """Half of the 90 % interval of a rate, natural logarithm.
 
-    Returns:
-        Of the shape of `doublings`; it never falls with the distance.
-    """
-    return np.asarray(error.within + error.per_doubling * doublings)
-
-
-def interval(error: FitError, rate: float, doublings: float = 0.0) -> tuple[float, float]:
-    """The 90 % interval of a rate predicted at a distance.
+    Args:
+        error: the measured line.
+        far: (N,) doublings of slots, tasks, rate and skew.
+        memory: (N,) doublings of managed memory.
 
     Returns:
-        Its two ends, in the unit of the rate.
-
-    >>> error = FitError(left_out="runs", predictions=9, median=0, p90=0, within=math.log(2))
-    >>> low, high = interval(error, 100.0)
-    >>> round(low), round(high)
-    (50, 200)
+        (N,); it never falls with a distance.
     """
-    factor = math.exp(float(half_width(error, np.array(doublings))))
-    return rate / factor, rate * factor
+    line = error.within + error.per_doubling * far + error.per_memory_doubling * memory
+    return np.asarray(line)
 
 
-def _managed_mib(spec: JobSpec, level: Ints) -> Floats:
-    """Managed memory by level, MiB."""
-    sizes = [level_mib(spec.memory.base_mib, x) for x in range(-1, spec.memory.levels)]
-    return np.asarray(np.maximum(np.array(sizes)[level + 1], LEAST_MIB))
-
-
-def _farthest(mib: Floats, seen: Evidence) -> Floats:
-    """Of the memories (N, S) of a configuration the one farthest outside, (N,)."""
-    assert seen.managed_memory_mib is not None
-    low, high = seen.managed_memory_mib
-    outside = np.maximum(np.log2(mib / high), np.log2(low / mib))
-    return np.asarray(mib[np.arange(len(mib)), outside.argmax(axis=1)])
+def _farthest(mib: Floats, span: tuple[float, float]) -> Floats:
+    """Of the memories (N, S) of each configuration the one farthest outside a range, (N,)."""
+    some = np.maximum(mib, LEAST_MIB)
+    outside = np.maximum(np.log2(some / span[1]), np.log2(span[0] / some))
+    return np.asarray(some[np.arange(len(some)), outside.argmax(axis=1)])
 
 
 def _number(value: float) -> str:

@@ -19,10 +19,16 @@ from dsp_gym.evaluation.run import _versions
 from dsp_gym.job.evidence import Evidence, FitError
 from dsp_gym.job.identity import job_hash
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.job.validity import distances, half_width, interval, validity_of
+from dsp_gym.job.validity import distances, half_width, validity_of
 
 ERROR = FitError(
-    left_out="slot counts", predictions=12, median=0.05, p90=0.1, within=0.1, per_doubling=0.2
+    left_out="slot counts",
+    predictions=12,
+    median=0.05,
+    p90=0.1,
+    within=0.1,
+    per_doubling=0.2,
+    per_memory_doubling=0.6,
 )
 SEEN = Evidence(
     command="dsp-gym calibrate",
@@ -113,7 +119,7 @@ def test_many_configurations_give_what_each_gives_alone():
 @settings(max_examples=20, deadline=None)
 def test_the_interval_never_narrows_with_the_distance(p, q):
     near, far = sorted(
-        (validity_of(job(), {"map": p}), validity_of(job(), {"map": q})),
+        (validity_of(job(), {"map": tasks}, {"map": 1}) for tasks in (p, q)),
         key=lambda one: one.doublings,
     )
     (a, b), (c, d) = near.interval(100.0), far.interval(100.0)
@@ -121,9 +127,17 @@ def test_the_interval_never_narrows_with_the_distance(p, q):
 
 
 def test_the_interval_is_the_measured_line():
-    assert half_width(ERROR, np.array([0.0, 1.0, 2.5])).tolist() == pytest.approx([0.1, 0.3, 0.6])
-    low, high = interval(ERROR, 1000.0, 1.0)
-    assert (low, high) == pytest.approx((1000 * math.exp(-0.3), 1000 * math.exp(0.3)))
+    far, memory = np.array([0.0, 1.0, 2.5]), np.array([0.0, 0.0, 0.5])
+    assert half_width(ERROR, far, memory).tolist() == pytest.approx([0.1, 0.3, 0.9])
+    # Two doublings of tasks.
+    low, high = validity_of(job(), {"map": 16}, {"map": 1}).interval(1000.0)
+    assert (low, high) == pytest.approx((1000 * math.exp(-0.5), 1000 * math.exp(0.5)))
+
+
+def test_memory_has_a_slope_of_its_own():
+    # One doubling too little: 0.1 + 0.6.
+    low, _ = validity_of(job(), {"map": 4}, {"map": 0}).interval(1000.0)
+    assert low == pytest.approx(1000 * math.exp(-0.7))
 
 
 def test_a_job_nobody_fitted_says_so_and_gives_no_interval():

@@ -1,0 +1,256 @@
+"""What a fit saw and how far it is off where it had not: the section `fitted` of a job file.
+
+The error comes from fits that leave something out: each number of tasks, each memory, and
+everything above or below one, so that there are predictions at several distances. Of those inside
+what their fit saw, nine in ten are off by at most `within`; those beyond give the line by which the
+error grows with the distance.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import yaml
+
+from dsp_gym.arrays import Floats, Ints
+from dsp_gym.job.evidence import LEVEL, Evidence, FitError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.validity import Distances, distances_at, slots_in_use
+
+__all__ = [
+    "LeftOut",
+    "Refit",
+    "SeenRate",
+    "error_of",
+    "folds",
+    "predictions_left_out",
+    "ranges_of",
+    "section",
+    "with_section",
+]
+
+LEAST_WITHIN = 0.05
+"""Least half-width of an interval, logarithm: repeats of a run differ by about as much."""
+PER_DOUBLING, PER_MEMORY_DOUBLING = 0.15, 0.5
+"""Growth per doubling beyond the seen ranges where no prediction there could be tested: that of
+StreamBed's q1, q5 and q11 (`python -m dsp_gym.studies.validation.intervals`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRate:
+    """One measured rate at the capacity of a configuration."""
+
+    parallelism: Mapping[str, int]
+    managed_mib: Mapping[str, float]  # of vertices with state
+    rate_per_s: float
+    hottest: Mapping[str, float] = field(default_factory=dict)  # fullest task over the mean
+    starved: bool = False  # too little memory for its state: no part of the fitted ranges
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A prediction of a measured rate by a fit that had not seen it."""
+
+    far: float  # doublings of slots, tasks, rate and skew beyond what the fit had seen
+    memory: float  # doublings of managed memory
+    log_error: float  # natural logarithm of predicted over measured
+
+
+Refit = Callable[[Sequence[int]], Callable[[int], float]]
+"""Fits to the measured rates of these indices; the answer predicts the rate of any index."""
+
+
+def ranges_of(spec: JobSpec, seen: Sequence[SeenRate], command: str) -> Evidence:
+    """The ranges of what was measured; the error is yet to be told.
+
+    Args:
+        spec: the job.
+        seen: measured rates, at least one.
+        command: what made the fit.
+
+    Returns:
+        Smallest and largest of every quantity, rounded to four digits.
+    """
+    order = [v for v in spec.topological_order() if v.kind != "source"]
+    runs, seen = len(seen), [one for one in seen if not one.starved]
+    slots = slots_in_use(spec, _parallelism(spec, seen))
+    mib = [value for one in seen for value in one.managed_mib.values() if value > 0]
+    hot = {
+        v.name: [one.hottest[v.name] for one in seen if v.name in one.hottest]
+        for v in order
+        if any(edge.ship == "HASH" for edge in v.inputs)
+    }
+    return Evidence(
+        command=command,
+        runs=runs,
+        slots=(int(slots.min()), int(slots.max())),
+        parallelism={v.name: _counts([one.parallelism[v.name] for one in seen]) for v in order},
+        managed_memory_mib=_span(mib) if mib else None,
+        rate_per_s=_span([one.rate_per_s for one in seen]),
+        skew={name: _span(values) for name, values in hot.items() if values},
+    )
+
+
+def folds(seen: Sequence[SeenRate]) -> list[tuple[int, ...]]:
+    """Which measured rates to fit to, each time leaving others out.
+
+    Along the number of tasks, and along memory: each value left out, and everything above or below
+    a value.
+
+    Returns:
+        Indices that are kept, each set once, in a fixed order.
+    """
+    tasks = [float(sum(one.parallelism.values())) for one in seen]
+    memory = [round(sum(one.managed_mib.values()), 3) for one in seen]
+    found: dict[tuple[int, ...], None] = {}
+    for along in (tasks, memory):
+        values = sorted(set(along))
+        least = min(2, len(values) - 1)  # values a fit needs to see a trend, where there are
+        kept_values = [set(values) - {value} for value in values]
+        for cut in range(least, len(values)):
+            kept_values += [set(values[:cut]), set(values[-cut:])]
+        for kept in kept_values:
+            rows = tuple(i for i, value in enumerate(along) if value in kept)
+            if len(rows) < len(seen) and any(not seen[i].starved for i in rows):
+                found.setdefault(rows)
+    return list(found)
+
+
+def predictions_left_out(
+    spec: JobSpec, seen: Sequence[SeenRate], refit: Refit, kept: Iterable[Sequence[int]]
+) -> list[LeftOut]:
+    """Predicts what each fit had not seen.
+
+    Args:
+        spec: the job: its graph counts, its numbers do not.
+        seen: measured rates.
+        refit: fits to some of them.
+        kept: for each fit the indices it sees.
+
+    Returns:
+        One prediction per fit and rate left out.
+    """
+    found = []
+    for rows in kept:
+        predict = refit(rows)
+        others = [i for i in range(len(seen)) if i not in set(rows)]
+        predicted = np.array([predict(i) for i in others])
+        distance = _distances(spec, [seen[i] for i in rows], [seen[i] for i in others], predicted)
+        found += [
+            LeftOut(float(far), float(memory), math.log(rate / seen[i].rate_per_s))
+            for i, rate, far, memory in zip(
+                others, predicted.tolist(), distance.far, distance.memory, strict=True
+            )
+        ]
+    return found
+
+
+def error_of(
+    predictions: Sequence[LeftOut],
+    left_out: str,
+    growth: tuple[float, float] = (PER_DOUBLING, PER_MEMORY_DOUBLING),
+) -> FitError | None:
+    """The line that nine in ten predictions of what was left out stay below.
+
+    Quantiles are those of split conformal prediction: of n errors the one of rank 0.9 (n + 1), the
+    largest where n is too small for that.
+
+    Args:
+        predictions: of what the fits had not seen.
+        left_out: what was left out, in words.
+        growth: of half the interval per doubling, and per doubling of memory, where none of them
+            lies beyond what its fit saw.
+
+    Returns:
+        The error, rounded to three digits; None without predictions.
+    """
+    if not predictions:
+        return None
+    error = np.abs([one.log_error for one in predictions])
+    far = np.array([one.far for one in predictions])
+    memory = np.array([one.memory for one in predictions])
+    inside = (far == 0) & (memory == 0)
+    # With none inside, those nearest to it: the distance is to explain nothing of them.
+    nearest = far + memory == (far + memory).min()
+    within = max(LEAST_WITHIN, _quantile(error[inside if inside.any() else nearest]))
+    per_doubling, per_memory_doubling = growth
+    beyond = (far > 0) & (memory == 0)
+    if beyond.any():
+        per_doubling = _quantile(np.maximum(error[beyond] - within, 0.0) / far[beyond])
+    starved = memory > 0
+    if starved.any():
+        rest = error[starved] - within - per_doubling * far[starved]
+        per_memory_doubling = _quantile(np.maximum(rest, 0.0) / memory[starved])
+    return FitError(
+        left_out=left_out,
+        predictions=len(predictions),
+        median=_rounded(float(np.median(error))),
+        p90=_rounded(float(np.quantile(error, LEVEL))),
+        within=_rounded(within),
+        per_doubling=_rounded(per_doubling),
+        per_memory_doubling=_rounded(per_memory_doubling),
+    )
+
+
+def section(evidence: Evidence) -> str:
+    """The section as YAML, one line per quantity.
+
+    Returns:
+        Text that ends with a newline.
+    """
+    document = evidence.model_dump(mode="json", exclude_defaults=True)
+    text: str = yaml.safe_dump(
+        {"fitted": document},
+        sort_keys=False,
+        width=100,
+        allow_unicode=True,
+        default_flow_style=None,
+    )
+    return text
+
+
+def with_section(text: str, evidence: Evidence) -> str:
+    """A job file with its section `fitted` put in place, everything else as it was written.
+
+    Returns:
+        The text, the section at its end.
+    """
+    without = re.sub(r"^fitted:.*\n(?:[ #].*\n|\n(?=[ ]))*", "", text, flags=re.MULTILINE)
+    return without.rstrip("\n") + "\n" + section(evidence)
+
+
+def _distances(
+    spec: JobSpec, kept: Sequence[SeenRate], others: Sequence[SeenRate], rate_per_s: Floats
+) -> Distances:
+    """Distances of the others from what was kept."""
+    seen = spec.model_copy(update={"fitted": ranges_of(spec, kept, "left out")})
+    names = [v.name for v in spec.topological_order()]
+    mib = np.array([[one.managed_mib.get(name, 0.0) for name in names] for one in others])
+    return distances_at(seen, _parallelism(spec, others), mib, rate_per_s)
+
+
+def _parallelism(spec: JobSpec, seen: Sequence[SeenRate]) -> Ints:
+    names = [v.name for v in spec.topological_order()]
+    return np.array([[one.parallelism[name] for name in names] for one in seen], np.int64)
+
+
+def _quantile(values: Floats) -> float:
+    """The value of rank 0.9 (n + 1), the largest where there is none."""
+    rank = math.ceil(LEVEL * (len(values) + 1))
+    return float(np.sort(values)[min(rank, len(values)) - 1])
+
+
+def _counts(values: Sequence[int]) -> tuple[int, int]:
+    return min(values), max(values)
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    return _rounded(min(values)), _rounded(max(values))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
