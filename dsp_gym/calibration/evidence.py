@@ -25,8 +25,10 @@ __all__ = [
     "LeftOut",
     "Refit",
     "SeenRate",
+    "distances_from",
     "error_of",
     "folds",
+    "left_out",
     "predictions_left_out",
     "ranges_of",
     "section",
@@ -35,9 +37,13 @@ __all__ = [
 
 LEAST_WITHIN = 0.05
 """Least half-width of an interval, logarithm: repeats of a run differ by about as much."""
-PER_DOUBLING, PER_MEMORY_DOUBLING = 0.15, 0.5
-"""Growth per doubling beyond the seen ranges where no prediction there could be tested: that of
-StreamBed's q1, q5 and q11 (`python -m dsp_gym.studies.validation.intervals`)."""
+PER_DOUBLING, PER_MEMORY_DOUBLING = 0.1, 0.6
+"""Growth per doubling beyond the seen ranges where no prediction there could be tested: of fits of
+StreamBed's q1, q5 and q11 to runs of one task per operator, and of q5 to enough memory
+(`python -m dsp_gym.studies.validation.intervals`)."""
+LEAST_GROWTH = 0.03
+"""Least growth per doubling: the largest of StreamBed's three queries fitted to several slot
+counts. A query whose own predictions happen not to get worse is no proof of the next doubling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ def folds(seen: Sequence[SeenRate]) -> list[tuple[int, ...]]:
     """Which measured rates to fit to, each time leaving others out.
 
     Along the number of tasks, and along memory: each value left out, and everything above or below
-    a value.
+    a value. Where all rates are of one number of tasks and one memory, each rate is left out.
 
     Returns:
         Indices that are kept, each set once, in a fixed order.
@@ -117,7 +123,24 @@ def folds(seen: Sequence[SeenRate]) -> list[tuple[int, ...]]:
             rows = tuple(i for i, value in enumerate(along) if value in kept)
             if len(rows) < len(seen) and any(not seen[i].starved for i in rows):
                 found.setdefault(rows)
+    if not found:
+        every = range(len(seen))
+        return [tuple(i for i in every if i != out) for out in every if len(seen) > 1]
     return list(found)
+
+
+def left_out(seen: Sequence[SeenRate]) -> str:
+    """What `folds` leaves out, in words.
+
+    Returns:
+        A noun phrase.
+    """
+    tasks = len({sum(one.parallelism.values()) for one in seen}) > 1
+    memory = len({round(sum(one.managed_mib.values()), 3) for one in seen}) > 1
+    both = " and ".join(
+        name for name, is_there in (("numbers of tasks", tasks), ("memories", memory)) if is_there
+    )
+    return f"{both}: each, and all above or below one" if both else "runs, each"
 
 
 def predictions_left_out(
@@ -138,12 +161,14 @@ def predictions_left_out(
     for rows in kept:
         predict = refit(rows)
         others = [i for i in range(len(seen)) if i not in set(rows)]
-        predicted = np.array([predict(i) for i in others])
-        distance = _distances(spec, [seen[i] for i in rows], [seen[i] for i in others], predicted)
+        predicted = [predict(i) for i in others]
+        distance = distances_from(
+            spec, [seen[i] for i in rows], [seen[i] for i in others], predicted
+        )
         found += [
             LeftOut(float(far), float(memory), math.log(rate / seen[i].rate_per_s))
             for i, rate, far, memory in zip(
-                others, predicted.tolist(), distance.far, distance.memory, strict=True
+                others, predicted, distance.far, distance.memory, strict=True
             )
         ]
     return found
@@ -151,7 +176,7 @@ def predictions_left_out(
 
 def error_of(
     predictions: Sequence[LeftOut],
-    left_out: str,
+    what: str,
     growth: tuple[float, float] = (PER_DOUBLING, PER_MEMORY_DOUBLING),
 ) -> FitError | None:
     """The line that nine in ten predictions of what was left out stay below.
@@ -161,7 +186,7 @@ def error_of(
 
     Args:
         predictions: of what the fits had not seen.
-        left_out: what was left out, in words.
+        what: what was left out, in words.
         growth: of half the interval per doubling, and per doubling of memory, where none of them
             lies beyond what its fit saw.
 
@@ -174,22 +199,25 @@ def error_of(
     far = np.array([one.far for one in predictions])
     memory = np.array([one.memory for one in predictions])
     inside = (far == 0) & (memory == 0)
+    fed = memory == 0 if (memory == 0).any() else memory >= 0
     # With none inside, those nearest to it: the distance is to explain nothing of them.
     nearest = far + memory == (far + memory).min()
     within = max(LEAST_WITHIN, _quantile(error[inside if inside.any() else nearest]))
     per_doubling, per_memory_doubling = growth
     beyond = (far > 0) & (memory == 0)
     if beyond.any():
-        per_doubling = _quantile(np.maximum(error[beyond] - within, 0.0) / far[beyond])
+        growths = np.maximum(error[beyond] - within, 0.0) / far[beyond]
+        per_doubling = max(LEAST_GROWTH, _quantile(growths))
     starved = memory > 0
     if starved.any():
         rest = error[starved] - within - per_doubling * far[starved]
-        per_memory_doubling = _quantile(np.maximum(rest, 0.0) / memory[starved])
+        growths = np.maximum(rest, 0.0) / memory[starved]
+        per_memory_doubling = max(LEAST_GROWTH, _quantile(growths))
     return FitError(
-        left_out=left_out,
+        left_out=what,
         predictions=len(predictions),
-        median=_rounded(float(np.median(error))),
-        p90=_rounded(float(np.quantile(error, LEVEL))),
+        median=_rounded(float(np.median(error[fed]))),
+        p90=_rounded(float(np.quantile(error[fed], LEVEL))),
         within=_rounded(within),
         per_doubling=_rounded(per_doubling),
         per_memory_doubling=_rounded(per_memory_doubling),
@@ -223,14 +251,21 @@ def with_section(text: str, evidence: Evidence) -> str:
     return without.rstrip("\n") + "\n" + section(evidence)
 
 
-def _distances(
-    spec: JobSpec, kept: Sequence[SeenRate], others: Sequence[SeenRate], rate_per_s: Floats
+def distances_from(
+    spec: JobSpec,
+    kept: Sequence[SeenRate],
+    others: Sequence[SeenRate],
+    rate_per_s: Sequence[float],
 ) -> Distances:
-    """Distances of the others from what was kept."""
+    """Distances of some configurations and rates from what a fit to others saw.
+
+    Returns:
+        One row for each of the others.
+    """
     seen = spec.model_copy(update={"fitted": ranges_of(spec, kept, "left out")})
     names = [v.name for v in spec.topological_order()]
     mib = np.array([[one.managed_mib.get(name, 0.0) for name in names] for one in others])
-    return distances_at(seen, _parallelism(spec, others), mib, rate_per_s)
+    return distances_at(seen, _parallelism(spec, others), mib, np.array(rate_per_s))
 
 
 def _parallelism(spec: JobSpec, seen: Sequence[SeenRate]) -> Ints:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from dsp_gym.calibration.mst_fit import ENOUGH_GROUPS, MstFit
 from dsp_gym.calibration.mst_tables import MstRun
+from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.placement import place, with_slot_memory
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.pages import note, page, section, table
@@ -50,6 +51,7 @@ class MstReport:
     enough_mib: float
     rows: tuple[MstRow, ...]
     warnings: tuple[str, ...]
+    fitted: Evidence | None  # the job file's section
 
     @property
     def median_error(self) -> float:
@@ -63,7 +65,8 @@ class MstReport:
             The report's fields by name, an `error` in each row, and `median_error`.
         """
         rows = [asdict(row) | {"error": row.error} for row in self.rows]
-        return asdict(self) | {"rows": rows, "median_error": self.median_error}
+        fitted = None if self.fitted is None else self.fitted.model_dump(mode="json")
+        return asdict(self) | {"rows": rows, "median_error": self.median_error, "fitted": fitted}
 
     def render_html(self) -> str:
         """One page that needs nothing else.
@@ -107,6 +110,7 @@ class MstReport:
         return page(
             f"{self.job}: fitted to measured throughput",
             *(note(text) for text in self.warnings),
+            *(note(text) for text in (self.fitted.sentences() if self.fitted else ())),
             table((), facts),
             section("Cells of the fit", table(columns, cells)),
             section(
@@ -139,6 +143,7 @@ def report_of(fit: MstFit, spec: JobSpec) -> MstReport:
         fit.enough_mib,
         tuple(_rows(fit, spec)),
         tuple(_warnings(fit)),
+        spec.fitted,
     )
 
 

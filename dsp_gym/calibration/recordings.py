@@ -12,6 +12,7 @@ from dsp_gym.calibration.checks import cleaned, problems_of, repeated
 from dsp_gym.calibration.config import CalibrationConfig
 from dsp_gym.calibration.datasets import MeasuredDataset, Tables, measured_dataset
 from dsp_gym.calibration.errors import compare, errors_of
+from dsp_gym.calibration.evidence import with_section
 from dsp_gym.calibration.fit import fit
 from dsp_gym.calibration.left_out import EACH_RUN, HELD_OUT, left_out
 from dsp_gym.calibration.noise import noise
@@ -19,6 +20,7 @@ from dsp_gym.calibration.observations import Latency, MeasuredRun, observe_all
 from dsp_gym.calibration.parts import parts_of
 from dsp_gym.calibration.report import CalibrationReport
 from dsp_gym.calibration.rescale import rescale_times, with_rescale
+from dsp_gym.calibration.runs_evidence import evidence_of
 from dsp_gym.calibration.selection import check_names, fitted_runs
 from dsp_gym.calibration.skew import skew
 from dsp_gym.calibration.write import job_yaml
@@ -37,6 +39,7 @@ def calibrate(
     *,
     on_step: Callable[[str], None] | None = None,
     opened: Callable[[Path], Tables] | None = None,
+    refit: bool = True,
 ) -> CalibrationReport:
     """Fits the job of a calibration to its recordings and datasets.
 
@@ -45,6 +48,7 @@ def calibrate(
         out: file that gets the calibrated job; None writes nothing.
         on_step: Called with a sentence on the current step.
         opened: opens a dataset; needed where the calibration names some.
+        refit: also fit with some of the fitted runs left out, which tells the error by distance.
 
     Returns:
         The fitted job with its errors on fitted and held-out runs.
@@ -65,7 +69,7 @@ def calibrate(
     ]
     which = config.fit if isinstance(config.fit, str) else ", ".join(config.fit)
     tell(f"fitting {spec.job} to {which} of {len(runs)} runs")
-    report = calibrate_runs(config, spec, runs, stored)
+    report = calibrate_runs(config, spec, runs, stored, refit=refit)
     if out is not None:
         write_atomic(out, report.job_yaml)
     return report
@@ -101,6 +105,8 @@ def calibrate_runs(
     spec: JobSpec,
     runs: Sequence[MeasuredRun],
     stored: Sequence[MeasuredDataset] = (),
+    *,
+    refit: bool = True,
 ) -> CalibrationReport:
     """Fits a job to runs at hand, and to the steady parts that datasets hold of others.
 
@@ -129,9 +135,13 @@ def calibrate_runs(
         ranks = agreement([compared], scatter.repeat_cv or 0.0, [linear_model(compared)])
     which = config.fit if isinstance(config.fit, str) else ", ".join(sorted(names))
     script = f"dsp-gym calibrate, job: {config.job}, fit: {which}"
+    evidence = evidence_of(
+        spec, [c for c in compared if c.seen.run not in found.outliers], script, refit=refit
+    )
+    text = job_yaml(found, calibrated, times, len(names), script)
     return CalibrationReport(
         config=config,
-        spec=calibrated,
+        spec=calibrated.model_copy(update={"fitted": evidence}),
         fit=found,
         runs=tuple(sorted(names)),
         aborted=tuple(run.name for run in runs if not run.complete),
@@ -146,5 +156,5 @@ def calibrate_runs(
         noise=scatter,
         skew=tuple(skew(calibrated, seen)),
         agreement=ranks,
-        job_yaml=job_yaml(found, calibrated, times, len(names), script),
+        job_yaml=text if evidence is None else with_section(text, evidence),
     )

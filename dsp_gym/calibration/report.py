@@ -75,6 +75,9 @@ class CalibrationReport:
                 "advice": [asdict(one) | {"sentence": one.sentence} for one in self.advice],
                 "rescale": asdict(self.rescale),
                 "noise": asdict(self.noise),
+                "evidence": None
+                if self.spec.fitted is None
+                else self.spec.fitted.model_dump(mode="json"),
                 "skew": [asdict(one) for one in self.skew],
                 "agreement": None if self.agreement is None else asdict(self.agreement),
                 "parts": [
@@ -139,6 +142,7 @@ class CalibrationReport:
         ]
         found += [one.sentence for one in self.advice]
         found += [one.sentence for one in self.problems]
+        found += self.spec.fitted.sentences() if self.spec.fitted is not None else []
         return [*found, self.headline]
 
     def render_html(self) -> str:

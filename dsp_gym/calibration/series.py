@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dsp_gym.calibration.evidence import with_section
+from dsp_gym.calibration.mst_job import job_spec
+from dsp_gym.calibration.series_evidence import evidence_of
 from dsp_gym.calibration.series_fit import fit_series, fit_warm_up_after_rescales
 from dsp_gym.calibration.series_job import job_text
 from dsp_gym.calibration.series_report import SeriesReport
@@ -37,7 +40,8 @@ def calibrate_series(
     Returns:
         The report, which holds the fit and the job file.
     """
-    fit = fit_series(read_series(series), read_profiles(profiles))
+    profiled = read_profiles(profiles)
+    fit = fit_series(read_series(series), profiled)
     used = [series.name, profiles.name]
     if outages is not None:
         if policy is None:
@@ -45,6 +49,8 @@ def calibrate_series(
         recorded = [o for o in read_outages(outages) if o.run != not_run]
         fit = fit_warm_up_after_rescales(fit, recorded, policy)
         used.append(f"{outages.name}: {policy}" + (f" but run {not_run}" if not_run else ""))
-    return SeriesReport.of(
-        fit, job, used, slot_memory_mib, job_text(fit, job, used, slot_memory_mib)
+    text = job_text(fit, job, used, slot_memory_mib)
+    evidence = evidence_of(
+        fit, profiled, job_spec(text, job), f"dsp-gym calibrate: {', '.join(used)}"
     )
+    return SeriesReport.of(fit, job, used, slot_memory_mib, with_section(text, evidence), evidence)

@@ -30,6 +30,8 @@ __all__ = [
     "fit_series",
     "fit_warm_up_after_rescales",
     "load_factor",
+    "profile_row",
+    "saturated_profiles",
 ]
 
 
@@ -182,25 +184,38 @@ def catch_up_s(
     return taken_s
 
 
+def saturated_profiles(profiles: Sequence[Profile]) -> list[Profile]:
+    """The profiles that show a capacity.
+
+    Returns:
+        Those whose latency says that they did not keep up, in the same order.
+    """
+    return [p for p in profiles if p.latency_s > SATURATED_S and p.throughput_per_s > 0]
+
+
+def profile_row(p: Profile) -> list[float]:
+    """What the logarithm of a profile's throughput is regressed on.
+
+    Returns:
+        One, and the logarithms of its cores, slots per core and MiB per slot.
+    """
+    return [
+        1.0,
+        math.log(p.cores),
+        math.log(p.parallelism / p.cores),
+        math.log(p.memory_per_slot_mib),
+    ]
+
+
 def _loss(profiles: Sequence[Profile], warnings: list[str]) -> float:
     """1 - the exponent of throughput over cores, slots per core and memory held equal."""
-    saturated = [p for p in profiles if p.latency_s > SATURATED_S and p.throughput_per_s > 0]
+    saturated = saturated_profiles(profiles)
     if len(saturated) < ENOUGH_PROFILES or len({p.cores for p in saturated}) < 3:
         warnings.append(
             f"{len(saturated)} saturated profiles are too few: the loss with slots is assumed."
         )
         return DEFAULT_LOSS
-    x = np.array(
-        [
-            [
-                1.0,
-                math.log(p.cores),
-                math.log(p.parallelism / p.cores),
-                math.log(p.memory_per_slot_mib),
-            ]
-            for p in saturated
-        ]
-    )
+    x = np.array([profile_row(p) for p in saturated])
     y = np.log([p.throughput_per_s for p in saturated])
     exponent = float(np.linalg.lstsq(x, y, rcond=None)[0][1])
     return min(max(1 - exponent, 0.0), 0.5)

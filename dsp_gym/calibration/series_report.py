@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from dsp_gym.calibration.series_fit import SeriesFit
+from dsp_gym.job.evidence import Evidence
 from dsp_gym.pages import code, note, page, section, table
 
 __all__ = ["SeriesReport"]
@@ -20,22 +21,30 @@ class SeriesReport:
     slot_memory_mib: float
     fit: SeriesFit
     job_text: str
+    fitted: Evidence | None = None  # the job file's section
 
     @classmethod
     def of(
-        cls, fit: SeriesFit, job: str, used: Sequence[str], slot_memory_mib: float, job_text: str
+        cls,
+        fit: SeriesFit,
+        job: str,
+        used: Sequence[str],
+        slot_memory_mib: float,
+        job_text: str,
+        fitted: Evidence | None = None,
     ) -> SeriesReport:
         """The report of a fit.
 
         Returns:
-            A report that also holds the text of the job file.
+            A report that also holds the text of the job file and its section `fitted`.
         """
-        return cls(job, tuple(used), slot_memory_mib, fit, job_text)
+        return cls(job, tuple(used), slot_memory_mib, fit, job_text, fitted)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know about it."""
-        return self.fit.warnings
+        said = () if self.fitted is None else self.fitted.sentences()
+        return (*self.fit.warnings, *said)
 
     def facts(self) -> list[tuple[str, str]]:
         """Name and value of every fitted number.
@@ -65,7 +74,8 @@ class SeriesReport:
         Returns:
             The job's name, the files used, and the fields of the fit by name.
         """
-        return {"job": self.job, "used": list(self.used)} | asdict(self.fit)
+        fitted = None if self.fitted is None else self.fitted.model_dump(mode="json")
+        return {"job": self.job, "used": list(self.used), "fitted": fitted} | asdict(self.fit)
 
     def render_html(self) -> str:
         """One page that needs nothing else.

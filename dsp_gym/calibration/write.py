@@ -34,6 +34,7 @@ def job_yaml(fit: Fit, spec: JobSpec, times: RescaleTimes, runs: int, script: st
         YAML text; every fitted number names its source and interval.
     """
     document: Section = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    document.pop("fitted", None)  # of the fit before
     document["used_in_fit"] = [f"{runs} recorded runs"]
     document["fit_script"] = script
     vertices = {vertex["name"]: vertex for vertex in document["vertices"]}

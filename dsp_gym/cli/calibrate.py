@@ -128,6 +128,8 @@ def _from_tables(
     report: Path | None,
     as_json: bool,
 ) -> None:
+    from dsp_gym.calibration.evidence import with_section
+    from dsp_gym.calibration.mst_evidence import evidence_of
     from dsp_gym.calibration.mst_fit import fit_measurements
     from dsp_gym.calibration.mst_job import job_spec, job_text
     from dsp_gym.calibration.mst_report import report_of
@@ -141,6 +143,8 @@ def _from_tables(
         + ([] if slots == 16 else ["--slots-per-taskmanager", str(slots)])
     )
     text = job_text(fit, job, [path.name for path in dict.fromkeys((mst, operator_rates))], command)
+    spec = job_spec(text, str(out or job))
+    text = with_section(text, evidence_of(fit, spec, command))
     found = report_of(fit, job_spec(text, str(out or job)))
     _write(out, text, report, found.render_html())
     if as_json:
@@ -164,7 +168,7 @@ def _from_tables(
     left_out = found.left_out_error
     unseen = "not known" if left_out is None else f"{left_out:.1%}"
     typer.echo(f"{found.job}: {found.form}; error on slot counts left out: {unseen}")
-    _say(found.warnings, out, report)
+    _say((*found.warnings, *(found.fitted.sentences() if found.fitted else ())), out, report)
 
 
 def _from_series(found: SeriesReport, out: Path | None, report: Path | None, as_json: bool) -> None:

@@ -6,6 +6,7 @@ nothing about how the job behaves, so it is no part of the job's identity.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
@@ -33,7 +34,9 @@ CountRange = Annotated[tuple[int, int], AfterValidator(_rises)]
 
 
 class FitError(ConfigModel):
-    """Error of predictions of measured rates that the fit had not seen.
+    """Error of predictions of measured rates that the fit had not seen, by distance.
+
+    Median and p90 are of those whose memory lies in what their fit saw.
 
     Errors are absolute natural logarithms of predicted over measured: 0.1 is about 10 %.
     """
@@ -86,3 +89,33 @@ class Evidence(ConfigModel):
     error: FitError | None = Field(
         None, description="error on what was left out; none: no fit was tested so"
     )
+
+    def sentences(self) -> list[str]:
+        """What was seen and how far predictions were off, for people.
+
+        Returns:
+            One sentence each, without a full stop.
+        """
+        seen = [f"{self.runs} runs"]
+        if self.slots is not None:
+            seen.append(f"{_span(self.slots)} slots")
+        if self.managed_memory_mib is not None:
+            seen.append(f"{_span(self.managed_memory_mib)} MiB of managed memory per task")
+        if self.rate_per_s is not None:
+            seen.append(f"{_span(self.rate_per_s)} records/s")
+        found = [f"fitted on {', '.join(seen)}"]
+        error = self.error
+        if error is None:
+            return [*found, "no error was measured on what the fit left out"]
+        return [
+            *found,
+            f"left out ({error.left_out}; {error.predictions} predictions): median error "
+            f"{math.expm1(error.median):.1%}, p90 {math.expm1(error.p90):.1%}",
+            f"90 % interval of a rate: a factor of {math.exp(error.within):.2f} inside these "
+            f"ranges, {math.exp(error.per_doubling):.2f} more with each doubling beyond",
+        ]
+
+
+def _span(pair: tuple[float, float]) -> str:
+    low, high = (f"{value:,.0f}" if value >= 10 else f"{value:.3g}" for value in pair)
+    return low if low == high else f"{low} to {high}"

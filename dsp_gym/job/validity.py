@@ -252,30 +252,30 @@ def distances_at(
     column = {vertex.name: v for v, vertex in enumerate(order)}
     names: list[tuple[str, str | None]] = []
     asked: list[Floats] = []
-    ranges: list[tuple[float, float]] = []
+    spans: list[tuple[float, float]] = []
 
     def add(quantity: str, vertex: str | None, values: Floats, span: tuple[float, float]) -> None:
         names.append((quantity, vertex))
         asked.append(np.asarray(values, np.float64))
-        ranges.append(span)
+        spans.append(span)
 
     if seen is not None:
         if seen.slots is not None:
             add("slots", None, slots_in_use(spec, parallelism), seen.slots)
-        for name, span in seen.parallelism.items():
-            add("parallelism", name, parallelism[:, column[name]].astype(float), span)
+        for name, tasks in seen.parallelism.items():
+            add("parallelism", name, parallelism[:, column[name]].astype(float), tasks)
         stateful = [v for v, vertex in enumerate(order) if vertex.state is not None]
         if seen.managed_memory_mib is not None and stateful:
-            span = seen.managed_memory_mib
-            add(MEMORY, None, _farthest(managed_mib[:, stateful], span), span)
+            memory = seen.managed_memory_mib
+            add(MEMORY, None, _farthest(managed_mib[:, stateful], memory), memory)
         if seen.rate_per_s is not None and rate_per_s is not None:
             add("rate_per_s", None, rate_per_s, seen.rate_per_s)
         for name, span in seen.skew.items():
             p = parallelism[:, column[name]]
             hot = np.asarray(hottest_share(spec.vertex(name), np.arange(1, int(p.max()) + 1)))
             add("skew", name, hot[p - 1], span)
-    low = np.array([span[0] for span in ranges])
-    high = np.array([span[1] for span in ranges])
+    low = np.array([span[0] for span in spans])
+    high = np.array([span[1] for span in spans])
     values = np.stack(asked, axis=1) if asked else np.zeros((len(parallelism), 0))
     two_sided = np.array([quantity not in ONE_SIDED for quantity, _ in names], np.bool_)
     with np.errstate(divide="ignore"):  # a rate of 0

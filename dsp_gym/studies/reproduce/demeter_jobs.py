@@ -17,6 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dsp_gym.calibration.evidence import with_section
+from dsp_gym.calibration.mst_job import job_spec
+from dsp_gym.calibration.series_evidence import evidence_of
 from dsp_gym.calibration.series_fit import SeriesFit, fit_series, fit_warm_up_after_rescales
 from dsp_gym.calibration.series_job import BLOCK_BYTES
 from dsp_gym.calibration.series_tables import read_outages, read_profiles, read_series
@@ -50,7 +53,8 @@ def job_files(data: Path) -> dict[str, str]:
         Texts of YAML by the job's name, the chained job first.
     """
     series = read_series(data / "demeter_cars_static24.csv")
-    fit = fit_series(series, read_profiles(data / "demeter_cars_profiles.csv"))
+    profiles = read_profiles(data / "demeter_cars_profiles.csv")
+    fit = fit_series(series, profiles)
     others = [o for o in read_outages(data / "demeter_cars_outages.csv") if o.run != CHECKED_RUN]
     reactive = [
         o.outage_s
@@ -61,7 +65,7 @@ def job_files(data: Path) -> dict[str, str]:
     redeployed = fit_warm_up_after_rescales(fit, others, "flink_operator_autoscaler")
     assert redeployed.outage_s is not None
     chained, unchained = JOBS
-    return {
+    texts = {
         chained: _text(
             chained,
             "Demeter's CARS, one vertex per slot, rescaled in place as by Flink's reactive mode.",
@@ -76,6 +80,10 @@ def job_files(data: Path) -> dict[str, str]:
             CHAIN,
             ("redeploy", redeployed.outage_s),
         ),
+    }
+    return {
+        name: with_section(text, evidence_of(fit, profiles, job_spec(text, name), COMMAND))
+        for name, text in texts.items()
     }
 
 

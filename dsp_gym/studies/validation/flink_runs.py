@@ -79,7 +79,7 @@ def _calibrated(name: str, data: Path, which: str) -> CalibrationReport:
     update: dict[str, object] = {"recordings": (str(data / "flink_runs"),), "fit": which}
     if which == "parallelism":
         update["max_parallelism"] = SMALL
-    return calibrate(config.model_copy(update=update))
+    return calibrate(config.model_copy(update=update), refit=False)
 
 
 def _pooled(spec: JobSpec, reports: Iterable[CalibrationReport]) -> Errors:
