@@ -26,6 +26,7 @@ __all__ = [
     "Refit",
     "SeenRate",
     "distances_from",
+    "distances_of",
     "error_of",
     "folds",
     "left_out",
@@ -101,11 +102,15 @@ def ranges_of(spec: JobSpec, seen: Sequence[SeenRate], command: str) -> Evidence
     )
 
 
-def folds(seen: Sequence[SeenRate]) -> list[tuple[int, ...]]:
+def folds(seen: Sequence[SeenRate], fewest: int = 2) -> list[tuple[int, ...]]:
     """Which measured rates to fit to, each time leaving others out.
 
     Along the number of tasks, and along memory: each value left out, and everything above or below
     a value. Where all rates are of one number of tasks and one memory, each rate is left out.
+
+    Args:
+        seen: measured rates.
+        fewest: values that a fit needs to see a trend.
 
     Returns:
         Indices that are kept, each set once, in a fixed order.
@@ -115,7 +120,7 @@ def folds(seen: Sequence[SeenRate]) -> list[tuple[int, ...]]:
     found: dict[tuple[int, ...], None] = {}
     for along in (tasks, memory):
         values = sorted(set(along))
-        least = min(2, len(values) - 1)  # values a fit needs to see a trend, where there are
+        least = min(fewest, len(values) - 1)
         kept_values = [set(values) - {value} for value in values]
         for cut in range(least, len(values)):
             kept_values += [set(values[:cut]), set(values[-cut:])]
@@ -262,7 +267,18 @@ def distances_from(
     Returns:
         One row for each of the others.
     """
-    seen = spec.model_copy(update={"fitted": ranges_of(spec, kept, "left out")})
+    return distances_of(spec, ranges_of(spec, kept, "left out"), others, rate_per_s)
+
+
+def distances_of(
+    spec: JobSpec, ranges: Evidence, others: Sequence[SeenRate], rate_per_s: Sequence[float]
+) -> Distances:
+    """Distances of some configurations and rates from given ranges.
+
+    Returns:
+        One row for each of the others.
+    """
+    seen = spec.model_copy(update={"fitted": ranges})
     names = [v.name for v in spec.topological_order()]
     mib = np.array([[one.managed_mib.get(name, 0.0) for name in names] for one in others])
     return distances_at(seen, _parallelism(spec, others), mib, np.array(rate_per_s))

@@ -55,7 +55,7 @@ def evidence_of(
         return lambda i: math.exp(float(np.dot(profile_row(used[i]), found)))
 
     error = error_of(
-        predictions_left_out(spec, profiled, predict_from, folds(profiled)),
+        predictions_left_out(spec, profiled, predict_from, folds(profiled, 3)),
         "cores of saturated profiles: each number, and all above or below one",
     )
     whole = seen_at(fit.slots, fit.capacity_per_s)

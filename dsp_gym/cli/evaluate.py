@@ -267,11 +267,13 @@ def _with(
 
 def print_scorecard(scorecard: Scorecard) -> None:
     """The scorecard as one table per job."""
-    from dsp_gym.evaluation.report import summary
+    from dsp_gym.evaluation.report import summary, validity_notes
 
     for job in scorecard.jobs:
         table = summary(scorecard, job, intervals=("slo_s", "cost"))
         print_table(table.columns, table.rows, title=job, right=table.columns[1:])
+        for text in validity_notes(scorecard, job):
+            typer.echo(f"note: {text}")
         typer.echo()
 
 

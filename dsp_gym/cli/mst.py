@@ -8,6 +8,7 @@ import typer
 
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.validity import print_validity
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def mst(
     from dsp_gym.job.capacity import mst as compute
     from dsp_gym.job.catalog import load_job
     from dsp_gym.job.placement import place, slots_of, with_slot_memory
+    from dsp_gym.job.validity import validity_of
 
     spec = load_job(job)
     if slot_memory_mib is not None:
@@ -84,10 +86,18 @@ def mst(
         result = place(spec, slots).result
     tasks = {v.name: v.parallelism for v in result.vertices if _counts(spec.vertex(v.name).kind)}
     used = slots_of(tasks, shared=spec.slot_sharing)
+    found = validity_of(
+        spec,
+        {v.name: v.parallelism for v in result.vertices},
+        {v.name: v.memory_level for v in result.vertices},
+        result.rate_per_s,
+    )
     if as_json:
-        print_json({"job": spec.job, "slots": used, "slots_asked": slots, "mst": result})
+        document = {"job": spec.job, "slots": used, "slots_asked": slots, "mst": result}
+        print_json({**document, "validity": found.to_json(result.rate_per_s)})
         return
     _print(spec.job, result)
+    print_validity(found, result.rate_per_s)
     if slots is not None and used < slots:
         typer.echo(
             f"\n{used:,} of {slots:,} slots are used: more carry no more while "

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
+from dsp_gym.cli.validity import print_validity
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dsp_gym.job.spec import JobSpec
+    from dsp_gym.job.validity import Validity
     from dsp_gym.policies.planner import CapacityPlan, ProfilePlan
 
 __all__ = ["register"]
@@ -98,10 +102,38 @@ def plan(
         (lambda text: None) if as_json else (lambda text: typer.echo(text, err=True)),
     )
     found = planner.plan(request)
+    validity = _validity(request.spec, found) if backend == "simulated" else None
     if as_json:
-        print_json(found)
-    else:
-        _print(found)
+        print_json({**_fields(found), "validity": _document(validity, found)})
+        return
+    _print(found)
+    if validity is not None:
+        print_validity(validity, found.predicted_per_s)
+        ends = validity.interval(1.0)
+        if ends is not None:
+            low, high = (found.cost_per_hour * factor for factor in ends)
+            typer.echo(f"90 % interval of the cost of that rate: {low:.4g} to {high:.4g} per hour")
+
+
+def _validity(spec: JobSpec, found: CapacityPlan) -> Validity:
+    """What the plan rests on: the job model, for the planned configuration and rate."""
+    from dsp_gym.job.validity import validity_of
+
+    return validity_of(spec, found.parallelism, found.memory_level, found.predicted_per_s)
+
+
+def _fields(found: CapacityPlan) -> dict[str, object]:
+    return {one.name: getattr(found, one.name) for one in fields(found)}
+
+
+def _document(validity: Validity | None, found: CapacityPlan) -> dict[str, object] | None:
+    """The validity with the interval of the cost: slots follow capacity in proportion."""
+    if validity is None:
+        return None
+    document = validity.to_json(found.predicted_per_s)
+    ends = validity.interval(found.cost_per_hour)
+    cost = None if ends is None else {"low_per_hour": ends[0], "high_per_hour": ends[1]}
+    return {**document, "cost_interval": cost}
 
 
 def _levels(text: str | None) -> tuple[int, ...] | None:

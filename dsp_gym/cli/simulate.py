@@ -99,7 +99,15 @@ def simulate(
     if plot is not None:
         write_atomic(plot, render_html(scorecard))
     if as_json:
-        print_json({"decisions": rows, "summary": scorecard.cells[0].metrics, "plot": plot})
+        validity = scorecard.validity[0] if scorecard.validity else None
+        print_json(
+            {
+                "decisions": rows,
+                "summary": scorecard.cells[0].metrics,
+                "validity": validity,
+                "plot": plot,
+            }
+        )
     elif as_csv:
         typer.echo(_csv(rows), nl=False)
     else:
@@ -181,7 +189,7 @@ def _configuration(row: _Row) -> str:
 
 
 def _print(rows: list[_Row], scorecard: Scorecard) -> None:
-    from dsp_gym.evaluation.report import METRIC_LABELS, number
+    from dsp_gym.evaluation.report import METRIC_LABELS, number, validity_notes
 
     print_table(
         ["t, s", "status", "target/s", "rate/s", "p95, s", "pending", "configuration", "reason"],
@@ -212,6 +220,8 @@ def _print(rows: list[_Row], scorecard: Scorecard) -> None:
         [[METRIC_LABELS[name], number(metrics[name])] for name in metrics],
         right=["value"],
     )
+    for text in validity_notes(scorecard, scorecard.jobs[0]):
+        typer.echo(f"note: {text}")
 
 
 def _csv(rows: list[_Row]) -> str:

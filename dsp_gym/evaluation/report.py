@@ -17,9 +17,9 @@ from dsp_gym.evaluation.scorecard import (
     Scorecard,
     ScorecardRow,
 )
-from dsp_gym.pages import Html, code, details, heading, page, section, table
+from dsp_gym.pages import Html, code, details, heading, note, page, section, table
 
-__all__ = ["Summary", "number", "render_html", "summary", "write_report"]
+__all__ = ["Summary", "number", "render_html", "summary", "validity_notes", "write_report"]
 
 METRIC_LABELS: dict[str, str] = {
     "slo_s": "SLO seconds",
@@ -101,6 +101,30 @@ def summary(
             (f"SLO s against {scorecard.reference}", *(_absolute(row, "slo_s") for row in found))
         )
     return Summary(job, ("", *scorecard.policies), tuple(rows))
+
+
+def validity_notes(scorecard: Scorecard, job: str) -> list[str]:
+    """How far the runs of a job went from what its model was fitted to.
+
+    Returns:
+        The interval of its capacity, and what lay outside the fit, policies gathered; empty
+        without evidence of a fit.
+    """
+    found = [one for one in scorecard.validity if one.job == job]
+    factors = [one.capacity_factor for one in found if one.capacity_factor is not None]
+    notes = []
+    if factors:
+        low, high = (f"{value:.2f}" for value in (min(factors), max(factors)))
+        text = low if low == high else f"{low} to {high}, by policy"
+        notes.append(f"capacities of the model hold within a factor of {text} (90 % interval)")
+    said: dict[str, list[str]] = {}
+    for one in found:
+        for sentence in one.sentences:
+            said.setdefault(sentence, []).append(one.policy)
+    for sentence, policies in said.items():
+        everyone = len(policies) == len(found)
+        notes.append(sentence if everyone else f"{sentence} ({', '.join(policies)})")
+    return notes
 
 
 def _estimate(estimate: IntervalEstimate | None, interval: bool) -> str:
@@ -218,7 +242,9 @@ def _counted(count: int, one: str, several: str | None = None) -> str:
 
 def _job_section(scorecard: Scorecard, job: str) -> Html:
     shown = summary(scorecard, job)
-    parts: list[str] = [table(shown.columns, shown.rows), plots.bars(scorecard, job)]
+    parts: list[str] = [table(shown.columns, shown.rows)]
+    parts += [note(text) for text in validity_notes(scorecard, job)]
+    parts.append(plots.bars(scorecard, job))
     runs = [run for run in scorecard.timelines if run.job == job]
     if runs:
         parts += [

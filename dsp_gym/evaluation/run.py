@@ -23,13 +23,14 @@ from dsp_gym.control.loop import ControlLoop, Step
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
-from dsp_gym.evaluation.scorecard import RunTimeline, Scorecard, ScorecardCell, score
+from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, Scorecard, ScorecardCell, score
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.identity import job_hash
 from dsp_gym.job.sizing import sized
 from dsp_gym.job.spec import JobSpec, Prices, Slo
 from dsp_gym.job.tables import SOURCE
+from dsp_gym.job.validity import Extremes
 from dsp_gym.loads.sampler import LoadCell, LoadSampler
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
@@ -114,6 +115,7 @@ class ShareResult:
     cells: tuple[ScorecardCell, ...]
     timelines: tuple[RunTimeline, ...]
     possible: Possible | None
+    validity: tuple[RunValidity, ...] = ()
 
 
 Spread = Callable[[Sequence[Share]], Iterable[ShareResult]]
@@ -160,7 +162,38 @@ def evaluate(
         rows=rows,
         cells=tuple(cells),
         timelines=tuple(timeline for part in parts for timeline in part.timelines),
+        validity=_farthest(one for part in parts for one in part.validity),
     )
+
+
+def _farthest(found: Iterable[RunValidity]) -> tuple[RunValidity, ...]:
+    """Of each policy and job the part of the runs that went farthest from the fit."""
+    kept: dict[tuple[str, str], RunValidity] = {}
+    for one in found:
+        known = kept.get((one.policy, one.job))
+        if known is None or one.doublings > known.doublings:
+            kept[one.policy, one.job] = one
+    return tuple(kept.values())
+
+
+def _validity(label: str, runs: _Runs, asked: Extremes) -> tuple[RunValidity, ...]:
+    """How far a policy went from the fit of each job that has one."""
+    found = []
+    for k, spec in enumerate(runs.specs):
+        rows = np.flatnonzero(runs.job == k)
+        if spec.fitted is None or not len(rows):
+            continue
+        one = asked.validity(rows)
+        found.append(
+            RunValidity(
+                policy=label,
+                job=spec.job,
+                doublings=one.doublings,
+                capacity_factor=one.factor,
+                sentences=tuple(one.sentences()),
+            )
+        )
+    return tuple(found)
 
 
 def play(share: Share, observer: OnStep | None = None) -> ShareResult:
@@ -179,13 +212,15 @@ def play(share: Share, observer: OnStep | None = None) -> ShareResult:
     possible = policy.possible() if share.bounding and isinstance(policy, Bounding) else None
     loop = ControlLoop(jobs, policy, chain, config.interval_s)
     loop.reset(runs.seeds)
-    record = _Record.of(_steps(loop, config, entrant.name, observer), jobs)
+    asked = Extremes([runs.specs[k] for k in runs.job])
+    record = _Record.of(_steps(loop, config, entrant.name, observer), jobs, asked)
     names = chain.names if chain is not None else ()
     rows = range(len(runs))
     return ShareResult(
         tuple(_cell(entrant.name, runs, row, record, names, config) for row in rows),
         tuple(_timeline(entrant.name, runs, row, record, config) for row in share.drawn),
         possible,
+        _validity(entrant.name, runs, asked),
     )
 
 
@@ -313,12 +348,14 @@ class _Record:
     latency: dict[str, Floats]  # (J,) by metric
 
     @classmethod
-    def of(cls, steps: Iterator[Step], jobs: SimulatedJobs) -> _Record:
+    def of(cls, steps: Iterator[Step], jobs: SimulatedJobs, asked: Extremes) -> _Record:
         tables, row = jobs.topology.tables, jobs.topology.row
         scaled = (tables.kind[row] >= 0) & (tables.kind[row] != SOURCE)
         outcomes, subtasks, trips = [], [], []
         for step in steps:
             outcomes.append(step.outcome)
+            decided, rate = step.guarded, step.outcome.processed / step.outcome.seconds
+            asked.take(decided.parallelism, decided.memory_level, rate)
             subtasks.append(np.where(scaled, step.guarded.parallelism, 0).sum(axis=1))
             trips.append(step.guarded.trips)
         names = [field.name for field in fields(Outcome)]

@@ -34,6 +34,7 @@ __all__ = [
     "Saving",
     "Scorecard",
     "RunTimeline",
+    "RunValidity",
     "score",
 ]
 
@@ -123,6 +124,19 @@ class ScorecardRow(ConfigModel):
     )
 
 
+class RunValidity(ConfigModel):
+    """How far the runs of a policy on a job went from what the job's model was fitted to."""
+
+    policy: str = Field(description="label of the policy")
+    job: str = Field(description="name of the job")
+    doublings: float = Field(description="largest distance of a quantity from its fitted range")
+    capacity_factor: float | None = Field(
+        description="half of the 90 % interval of a capacity at that distance, as a factor; none: "
+        "no error was measured"
+    )
+    sentences: tuple[str, ...] = Field(description="everything outside the fit")
+
+
 class RunTimeline(ConfigModel):
     """One run, decision by decision, as it is drawn."""
 
@@ -153,6 +167,11 @@ class Scorecard(ConfigModel):
     )
     cells: tuple[ScorecardCell, ...] = Field(description="every run")
     timelines: tuple[RunTimeline, ...] = Field((), description="one run per policy and job")
+    validity: tuple[RunValidity, ...] = Field(
+        (),
+        exclude_if=lambda value: not value,
+        description="one per policy and job whose file tells of a fit",
+    )
 
     @property
     def policies(self) -> tuple[str, ...]:

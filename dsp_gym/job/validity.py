@@ -13,6 +13,7 @@ a state no longer fits, throughput falls off a cliff.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,12 +29,15 @@ from dsp_gym.job.spec import JobSpec
 __all__ = [
     "Beyond",
     "Distances",
+    "Extremes",
     "Validity",
+    "capacity_draws",
     "distances",
     "distances_at",
     "half_width",
     "slots_in_use",
     "validity_of",
+    "with_capacity",
 ]
 
 LEAST_MIB = 1.0
@@ -42,6 +46,8 @@ NEAR = float(np.log2(1.05))
 """Doublings that are no distance: 5 % beyond a range is as good as its end."""
 MEMORY = "managed_memory_mib"
 """Name of the quantity with a slope of its own."""
+NAMED = 3
+"""Quantities beyond the fit that are named in sentences."""
 ONE_SIDED = ("rate_per_s", "skew")
 """Quantities that are inside below their range: less load and less skew are easier."""
 
@@ -74,8 +80,8 @@ class Beyond:
         number = _number(self.asked)
         at = f" at '{self.vertex}'" if self.vertex is not None else ""
         return {
-            "slots": f"{number} slots",
-            "parallelism": f"{number} tasks{at}",
+            "slots": "1 slot" if self.asked == 1 else f"{number} slots",
+            "parallelism": ("1 task" if self.asked == 1 else f"{number} tasks") + at,
             "managed_memory_mib": f"{number} MiB of managed memory per task",
             "rate_per_s": f"{number} records/s",
             "skew": f"{number} times the mean on the fullest task{at}",
@@ -159,6 +165,11 @@ class Validity:
     half_width: float | None  # of the 90 % interval of a rate, natural logarithm
 
     @property
+    def factor(self) -> float | None:
+        """Half of the 90 % interval of a rate as a factor; None where no error was measured."""
+        return None if self.half_width is None else math.exp(self.half_width)
+
+    @property
     def doublings(self) -> float:
         """Distance of the farthest quantity."""
         return self.beyond[0].doublings if self.beyond else 0.0
@@ -169,10 +180,7 @@ class Validity:
         Returns:
             Its ends in the unit of the rate; None where no error was measured.
         """
-        if self.half_width is None:
-            return None
-        factor = math.exp(self.half_width)
-        return rate / factor, rate * factor
+        return None if self.factor is None else (rate / self.factor, rate * self.factor)
 
     def sentences(self) -> list[str]:
         """What a reader must know: everything outside the fit, the farthest first.
@@ -182,7 +190,9 @@ class Validity:
         """
         if not self.fitted:
             return [f"no evidence of a fit in the job file of '{self.job}': no interval is known"]
-        found = [f"beyond the fit: {one.sentence}" for one in self.beyond]
+        found = [f"beyond the fit: {one.sentence}" for one in self.beyond[:NAMED]]
+        if len(self.beyond) > NAMED:
+            found.append(f"beyond the fit: {len(self.beyond) - NAMED} more, none of them farther")
         if self.error is None:
             found.append("no error was measured on what the fit left out: no interval is known")
         return found
@@ -247,6 +257,13 @@ def distances_at(
         (N, Q) for the quantities that the job file's section `fitted` names; none without one.
         Rates and skew count above their range only.
     """
+    return _distances(spec, slots_in_use(spec, parallelism), parallelism, managed_mib, rate_per_s)
+
+
+def _distances(
+    spec: JobSpec, slots: Floats, parallelism: Ints, managed_mib: Floats, rate_per_s: Floats | None
+) -> Distances:
+    """`distances_at` with the slots in use, (N,)."""
     seen = spec.fitted
     order = spec.topological_order()
     column = {vertex.name: v for v, vertex in enumerate(order)}
@@ -261,7 +278,7 @@ def distances_at(
 
     if seen is not None:
         if seen.slots is not None:
-            add("slots", None, slots_in_use(spec, parallelism), seen.slots)
+            add("slots", None, slots, seen.slots)
         for name, tasks in seen.parallelism.items():
             add("parallelism", name, parallelism[:, column[name]].astype(float), tasks)
         stateful = [v for v, vertex in enumerate(order) if vertex.state is not None]
@@ -311,6 +328,112 @@ def validity_of(
         None if rate_per_s is None else np.array([rate_per_s]),
     )
     return found.validity(spec, 0)
+
+
+class Extremes:
+    """Smallest and largest configuration and rate of J jobs over many steps.
+
+    Every distance grows away from its range, so these alone say how far the steps went.
+
+    Args:
+        specs: the jobs, one per row; rows may share one.
+    """
+
+    def __init__(self, specs: Sequence[JobSpec]) -> None:
+        self.specs = specs
+        width = max((len(spec.vertices) for spec in specs), default=0)
+        self._counts = np.zeros((len(specs), width), np.bool_)
+        for row, spec in enumerate(specs):
+            for v, vertex in enumerate(spec.topological_order()):
+                self._counts[row, v] = vertex.kind != "source"
+        self._shared = np.array([spec.slot_sharing for spec in specs], np.bool_)
+        self._ends: list[tuple[Floats, Floats]] = []
+
+    def take(self, parallelism: Ints, level: Ints, rate_per_s: Floats) -> None:
+        """Takes in one step.
+
+        Args:
+            parallelism: (J, V) tasks, vertices in topological order.
+            level: (J, V) memory levels.
+            rate_per_s: (J,) records/s over all sources.
+        """
+        tasks = np.where(self._counts, parallelism[:, : self._counts.shape[1]], 0)
+        slots = np.where(self._shared, tasks.max(axis=1, initial=0), tasks.sum(axis=1))
+        now = [parallelism, level, rate_per_s, slots]
+        if not self._ends:
+            self._ends = [(np.array(one), np.array(one)) for one in now]
+        for one, (low, high) in zip(now, self._ends, strict=True):
+            np.minimum(low, one, out=low)
+            np.maximum(high, one, out=high)
+
+    def validity(self, rows: Ints) -> Validity:
+        """What the steps of some rows of one job rest on.
+
+        Args:
+            rows: (R,) their places, at least one.
+
+        Returns:
+            Every quantity where it went farthest.
+        """
+        spec = self.specs[int(rows[0])]
+        v = len(spec.vertices)
+        both = [
+            np.stack([low[rows].min(axis=0), high[rows].max(axis=0)]) for low, high in self._ends
+        ]
+        parallelism, level = both[0][:, :v].astype(np.int64), both[1][:, :v].astype(np.int64)
+        sizes = [level_mib(spec.memory.base_mib, x) for x in range(-1, spec.memory.levels)]
+        found = _distances(spec, both[3], parallelism, np.array(sizes)[level + 1], both[2])
+        worst = found.doublings.argmax(axis=0)[None]
+        return Distances(
+            found.quantities,
+            np.take_along_axis(found.asked, worst, axis=0),
+            found.low,
+            found.high,
+            np.take_along_axis(found.doublings, worst, axis=0),
+        ).validity(spec, 0)
+
+
+def capacity_draws(half_width: float | None, count: int) -> Floats:
+    """Factors of the capacity that lie as its 90 % interval says: quantiles of a log-normal.
+
+    Args:
+        half_width: half of the interval, natural logarithm; None: it is not known, so 1.
+        count: number of factors.
+
+    Returns:
+        (count,) rising factors around 1; their logarithms have mean 0.
+
+    >>> capacity_draws(0.2, 3).round(2).tolist()
+    [0.89, 1.0, 1.12]
+    """
+    normal = statistics.NormalDist()
+    middles = [normal.inv_cdf((i + 0.5) / count) for i in range(count)]
+    deviation = (half_width or 0.0) / normal.inv_cdf(0.5 + LEVEL / 2)
+    return np.exp(deviation * np.array(middles))
+
+
+def with_capacity(spec: JobSpec, factor: float) -> JobSpec:
+    """The job with every task but the sources' so much faster.
+
+    Args:
+        spec: the job.
+        factor: capacity over that of the job file.
+
+    Returns:
+        A copy whose costs per record are divided by the factor.
+    """
+    vertices = []
+    for vertex in spec.vertices:
+        if vertex.kind == "source":
+            vertices.append(vertex)
+            continue
+        changes: dict[str, object] = {"cpu_us_per_record": vertex.cpu_us_per_record / factor}
+        if vertex.state is not None:
+            costs = ("read_hit_us", "read_miss_us", "write_us")
+            faster = {name: getattr(vertex.state, name) / factor for name in costs}
+            changes["state"] = vertex.state.model_copy(update=faster)
+        vertices.append(vertex.model_copy(update=changes))
+    return spec.model_copy(update={"vertices": tuple(vertices)})
 
 
 def slots_in_use(spec: JobSpec, parallelism: Ints) -> Floats:

@@ -16,15 +16,19 @@ import numpy as np
 import typer
 
 from dsp_gym.arrays import Floats
+from dsp_gym.calibration.evidence import with_section
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.job.capacity import mst_per_s
+from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
 
-__all__ = ["BANDS", "START", "fit", "main", "shares"]
+__all__ = ["BANDS", "START", "evidence_of", "fit", "main", "shares"]
+
+COMMAND = "python -m dsp_gym.studies.fitting.justin_micro --write"
 
 MEMORY_MIB = (128, 256, 512, 1024, 2048)
 START = {
@@ -108,6 +112,24 @@ def fit(texts: Mapping[str, str]) -> dict[str, float]:
     return dict(zip(START, (start * np.exp(best)).tolist(), strict=True))
 
 
+def evidence_of(name: str, text: str) -> Evidence:
+    """The ranges of the published inequalities; nothing is left to test the fit on.
+
+    Returns:
+        The section `fitted` of the job file.
+    """
+    spec = files.parse(JobSpec, parse_yaml(text, file=name), name)
+    tasks, mib = zip(*BANDS[name], strict=True)
+    rate = spec.source.rate_per_s
+    return Evidence(
+        command=COMMAND,
+        runs=len(tasks),
+        parallelism={"state": (min(tasks), max(tasks))},
+        managed_memory_mib=(min(mib), max(mib)),
+        rate_per_s=(rate, rate),
+    )
+
+
 def _space_factor(spec: JobSpec) -> float:
     state = spec.vertex("state").state
     return 1.0 if state is None else state.space_factor
@@ -135,6 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, path in paths.items():
         known = fitted_values(texts[name])
         text = with_values(texts[name], {key: values[key] for key in values if key in known})
+        text = with_section(text, evidence_of(name, text))
         if options.write:
             typer.echo(f"written: {files.write_atomic(path, text)}")
 

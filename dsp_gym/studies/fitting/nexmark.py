@@ -20,15 +20,20 @@ from pathlib import Path
 import numpy as np
 import typer
 
+from dsp_gym.calibration.evidence import with_section
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.capacity import vertex_capacity
+from dsp_gym.job.evidence import Evidence
+from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import compile_jobs
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
 
-__all__ = ["TARGETS", "Target", "main", "power_of", "solve"]
+__all__ = ["TARGETS", "Target", "evidence_of", "main", "power_of", "solve"]
+
+COMMAND = "python -m dsp_gym.studies.fitting.nexmark --data ../shared/data --write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,26 @@ def solve(name: str, text: str) -> str:
     return with_values(text, {"cpu_us": cpu_s * 1e6, "read_miss_us": miss_s * 1e6})
 
 
+def evidence_of(name: str, text: str) -> Evidence:
+    """The ranges of the published finals; nothing is left to test the fit on.
+
+    Returns:
+        The section `fitted` of the job file.
+    """
+    main_vertex, targets = TARGETS[name]
+    spec = files.parse(JobSpec, parse_yaml(text, file=f"{name}.yaml"), f"{name}.yaml")
+    tasks = [target.parallelism for target in targets]
+    mib = [level_mib(spec.memory.base_mib, target.level) for target in targets]
+    rate = spec.source.rate_per_s
+    return Evidence(
+        command=COMMAND,
+        runs=len(targets),
+        parallelism={main_vertex: (min(tasks), max(tasks))},
+        managed_memory_mib=(min(mib), max(mib)) if spec.vertex(main_vertex).state else None,
+        rate_per_s=(rate, rate),
+    )
+
+
 def power_of(data: Path) -> float:
     """Exponent a of efficiency p^-a of the Q1 map, by least squares on logarithms.
 
@@ -126,6 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "q1_power" in fitted_values(text):
             text = with_values(text, {"q1_power": power_of(options.data)})
         text = solve(name, text)
+        text = with_section(text, evidence_of(name, text))
         fitted = ", ".join(f"{key} {value:g}" for key, value in fitted_values(text).items())
         typer.echo(f"{name}: {fitted}")
         if options.write:

@@ -21,10 +21,23 @@ import numpy as np
 import typer
 
 from dsp_gym.arrays import Floats
+from dsp_gym.calibration.evidence import (
+    LeftOut,
+    SeenRate,
+    error_of,
+    folds,
+    left_out,
+    predictions_left_out,
+    ranges_of,
+    with_section,
+)
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import MissingExtraError
-from dsp_gym.job.capacity import mst_per_s
+from dsp_gym.job.capacity import mst, mst_per_s
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.evidence import Evidence
+from dsp_gym.job.memory import managed_mib_per_slot
 from dsp_gym.job.placement import place, with_slot_memory
 from dsp_gym.job.scaling import hottest_share, useful_tasks
 from dsp_gym.job.spec import Efficiency, JobSpec
@@ -36,6 +49,7 @@ from dsp_gym.studies.fitting.streambed_data import (
     StreambedRun,
     cells,
     read_runs,
+    read_table,
 )
 
 __all__ = [
@@ -44,13 +58,18 @@ __all__ = [
     "QUERIES",
     "CellPrediction",
     "Query",
+    "evidence_of",
     "fit",
     "fit_miss",
     "leave_one_out",
     "main",
     "production_cell",
+    "single_task_evidence",
 ]
 
+COMMAND = "python -m dsp_gym.studies.fitting.streambed --data ../shared/data --write"
+SINGLE_TASK = ("streambed-q2", "streambed-q8")
+"""Job files by hand from operator rates of runs with one task per operator."""
 CROWDED_MIB = (512, 1024)
 """Memory per slot at which the state of q5 does not fit."""
 MST_NOISE = 0.05
@@ -289,6 +308,101 @@ def leave_one_out(query: Query, runs: Sequence[StreambedRun], text: str) -> list
     return found
 
 
+def evidence_of(query: Query, runs: Sequence[StreambedRun], text: str) -> Evidence:
+    """The ranges of the fitted cells, and the error of fits that leave some of them out.
+
+    Cells with too little memory for the state of a query are beyond the ranges. They are predicted
+    as well, by fits to those with enough.
+
+    Args:
+        query: what is fitted.
+        runs: measured runs.
+        text: the job file with its fitted numbers.
+
+    Returns:
+        The section `fitted` of the job file.
+    """
+    fed = cells(runs, query.name)
+    beyond = production_cell(query, fed)
+    spec = _spec(query, text)
+    stateful = [v.name for v in spec.vertices if v.state is not None]
+    crowded = "join_miss_us" in fitted_values(text)
+    starved = cells(runs, query.name, CROWDED_MIB) if crowded else []
+    every = [*fed, *starved]
+
+    def seen_rate(run: StreambedRun) -> SeenRate:
+        managed = managed_mib_per_slot(run.memory_mib, spec.taskmanager.slots)
+        return SeenRate(
+            dict(zip(query.operators, run.parallelism, strict=True)),
+            dict.fromkeys(stateful, managed),
+            run.mst_per_s,
+            starved=run.memory_mib < ENOUGH_MIB,
+        )
+
+    measured = [(cell, run) for cell in every for run in cell.runs]
+    seen = [seen_rate(run) for _, run in measured]
+
+    def predict_from(rows: Sequence[int]) -> Callable[[int], float]:
+        kept = [measured[i] for i in rows]
+        fold = fit(
+            query, _gathered(query, [r for _, r in kept if r.memory_mib >= ENOUGH_MIB]), text
+        )
+        hungry = [r for _, r in kept if r.memory_mib < ENOUGH_MIB]
+        model = _Model(query, fit_miss(query, _gathered(query, hungry), fold) if hungry else fold)
+        return lambda i: model.predict(_gathered(query, [measured[i][1]])[0])
+
+    error = error_of(predictions_left_out(spec, seen, predict_from, folds(seen)), left_out(seen))
+    if beyond is not None:
+        seen += [seen_rate(run) for run in beyond.runs]
+    return ranges_of(spec, seen, COMMAND).model_copy(update={"error": error})
+
+
+def single_task_evidence(data: Path, job: str) -> Evidence:
+    """Of a job whose operator rates alone are known: its MST with one task of each is a test.
+
+    Args:
+        data: folder of measured data.
+        job: name of the job file, `streambed-` and the query.
+
+    Returns:
+        The section `fitted`; the error is that of the measured MSTs, which no fit has seen.
+    """
+    spec = load_job(job)
+    query = job.removeprefix("streambed-")
+    rows = [
+        row
+        for row in read_table(data / "streambed_single_task_operators.csv")
+        if row["query"] == query and int(row["slot_memory_mb"]) >= ENOUGH_MIB
+    ]
+    measured = {
+        (int(row["slot_memory_mb"]), row["run_id"]): float(row["mst_events_per_s"]) for row in rows
+    }
+    ones = {v.name: v.parallelism if v.kind == "source" else 1 for v in spec.vertices}
+    stateful = [v.name for v in spec.vertices if v.state is not None]
+    seen, predictions = [], []
+    for (memory_mib, _), measured_per_s in measured.items():
+        managed = managed_mib_per_slot(memory_mib, spec.taskmanager.slots)
+        seen.append(SeenRate(ones, dict.fromkeys(stateful, managed), measured_per_s))
+        said = mst(with_slot_memory(spec, memory_mib), ones).rate_per_s
+        predictions.append(LeftOut(0.0, 0.0, float(np.log(said / measured_per_s))))
+    error = error_of(predictions, "MST of every run: only operator rates were fitted")
+    return ranges_of(spec, seen, COMMAND).model_copy(update={"error": error})
+
+
+def _gathered(query: Query, runs: Sequence[StreambedRun]) -> list[StreambedCell]:
+    """The runs by cell."""
+    keys = sorted({(run.memory_mib, run.slots) for run in runs})
+    return [
+        StreambedCell(
+            query.name,
+            memory,
+            slots,
+            tuple(r for r in runs if (r.memory_mib, r.slots) == (memory, slots)),
+        )
+        for memory, slots in keys
+    ]
+
+
 class _Model:
     """The compiled job with fitted numbers set in place, for searches."""
 
@@ -427,8 +541,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text = fit(query, cells(runs, query.name), text)
         if "join_miss_us" in fitted_values(text):
             text = fit_miss(query, cells(runs, query.name, CROWDED_MIB), text)
+        evidence = evidence_of(query, runs, text)
+        text = with_section(text, evidence)
+        for sentence in evidence.sentences():
+            typer.echo(f"  {sentence}")
         typer.echo("  " + ", ".join(f"{k} {v:g}" for k, v in fitted_values(text).items()))
         if options.write:
+            typer.echo(f"  written: {files.write_atomic(path, text)}")
+    for job in SINGLE_TASK:
+        path = files.find("jobs", job)
+        evidence = single_task_evidence(options.data, job)
+        typer.echo(f"{job}:")
+        for sentence in evidence.sentences():
+            typer.echo(f"  {sentence}")
+        if options.write:
+            text = with_section(path.read_text(encoding="utf-8"), evidence)
             typer.echo(f"  written: {files.write_atomic(path, text)}")
 
 

@@ -63,6 +63,10 @@ STUDIES: dict[str, tuple[str, str]] = {
         "dsp_gym.studies.reproduce.rocksdb_curves:rocksdb_curves",
         "RocksDB's miss ratios over the size of its block cache, each curve left out",
     ),
+    "intervals": (
+        "dsp_gym.studies.reproduce.intervals:intervals",
+        "the 90 % intervals of predicted rates: how often they hold what was measured",
+    ),
     "flink-runs": (
         "dsp_gym.studies.reproduce.flink_runs:flink_runs",
         "a real Flink's runs: calibrated on a third of them, the rest predicted",
