@@ -13,7 +13,6 @@ a state no longer fits, throughput falls off a cliff.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,13 +30,11 @@ __all__ = [
     "Distances",
     "Extremes",
     "Validity",
-    "capacity_draws",
     "distances",
     "distances_at",
     "half_width",
     "slots_in_use",
     "validity_of",
-    "with_capacity",
 ]
 
 LEAST_MIB = 1.0
@@ -391,49 +388,6 @@ class Extremes:
             found.high,
             np.take_along_axis(found.doublings, worst, axis=0),
         ).validity(spec, 0)
-
-
-def capacity_draws(half_width: float | None, count: int) -> Floats:
-    """Factors of the capacity that lie as its 90 % interval says: quantiles of a log-normal.
-
-    Args:
-        half_width: half of the interval, natural logarithm; None: it is not known, so 1.
-        count: number of factors.
-
-    Returns:
-        (count,) rising factors around 1; their logarithms have mean 0.
-
-    >>> capacity_draws(0.2, 3).round(2).tolist()
-    [0.89, 1.0, 1.12]
-    """
-    normal = statistics.NormalDist()
-    middles = [normal.inv_cdf((i + 0.5) / count) for i in range(count)]
-    deviation = (half_width or 0.0) / normal.inv_cdf(0.5 + LEVEL / 2)
-    return np.exp(deviation * np.array(middles))
-
-
-def with_capacity(spec: JobSpec, factor: float) -> JobSpec:
-    """The job with every task but the sources' so much faster.
-
-    Args:
-        spec: the job.
-        factor: capacity over that of the job file.
-
-    Returns:
-        A copy whose costs per record are divided by the factor.
-    """
-    vertices = []
-    for vertex in spec.vertices:
-        if vertex.kind == "source":
-            vertices.append(vertex)
-            continue
-        changes: dict[str, object] = {"cpu_us_per_record": vertex.cpu_us_per_record / factor}
-        if vertex.state is not None:
-            costs = ("read_hit_us", "read_miss_us", "write_us")
-            faster = {name: getattr(vertex.state, name) / factor for name in costs}
-            changes["state"] = vertex.state.model_copy(update=faster)
-        vertices.append(vertex.model_copy(update=changes))
-    return spec.model_copy(update={"vertices": tuple(vertices)})
 
 
 def slots_in_use(spec: JobSpec, parallelism: Ints) -> Floats:

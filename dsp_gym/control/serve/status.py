@@ -16,6 +16,7 @@ from dsp_gym.control.serve.conditions import FULL, Conditions
 from dsp_gym.control.serve.counts import Counts
 from dsp_gym.control.serve.versions import version_of
 from dsp_gym.job.cost import requested
+from dsp_gym.job.validity import validity_of
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
@@ -140,6 +141,27 @@ def cost_per_hour(turn: Turn, one: Judgement) -> float:
     return requested(spec, wanted.parallelism, wanted.memory_level).money_per_hour(spec)
 
 
+def validity(turn: Turn, one: Judgement) -> Document | None:
+    """How far the guarded configuration of a policy lies from what the job's model was fitted to.
+
+    Returns:
+        Distance in doublings, half of the 90 % interval of its capacity as a factor, and sentences;
+        None where the job file tells of no fit.
+    """
+    assert turn.snapshot is not None
+    topology = turn.snapshot.topology
+    spec = topology.spec(0)
+    if spec.fitted is None:
+        return None
+    wanted = Configuration.of_row(one.guarded, topology)
+    found = validity_of(spec, wanted.parallelism, wanted.memory_level)
+    return {
+        "doublings": found.doublings,
+        "capacity_factor": found.factor,
+        "sentences": found.sentences(),
+    }
+
+
 def _policy(turn: Turn, name: str) -> Document:
     one = next((one for one in turn.judgements if one.policy == name), None)
     if one is None:
@@ -149,6 +171,7 @@ def _policy(turn: Turn, name: str) -> Document:
         "failure": None if one.failure is None else _short(one.failure.reason),
         "seconds": one.seconds,
         "cost_per_hour": cost_per_hour(turn, one),
+        "validity": validity(turn, one),
         "reason": _short(one.guarded.proposed.reasons[0]),
         "interventions": [
             {"guardrail": i.guardrail, "reason": _short(i.reason)}

@@ -10,7 +10,7 @@ error that may not cancel.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from pydantic import Field
@@ -19,7 +19,6 @@ from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.evaluation.counterfactual.course import Decided, ObservedRun
 from dsp_gym.evaluation.counterfactual.forward import Predicted
-from dsp_gym.job.evidence import LEVEL
 
 __all__ = [
     "Claim",
@@ -65,9 +64,6 @@ class ModelError:
     lag_s: tuple[float, float]  # predicted, observed: mean backlog in seconds of arrivals
     slo_share: tuple[float, float]
     cost_per_h: tuple[float, float]
-    held: tuple[str, ...] = ()
-    """Figures whose observed value lies in the interval that the capacity's own uncertainty gives:
-    no evidence against the model."""
 
     @property
     def lag(self) -> float:
@@ -98,7 +94,7 @@ class ModelError:
             ("late share of the time", self.slo, trust.slo_share),
             ("cost", self.cost, trust.cost),
         ):
-            if not error <= bound and name not in self.held:
+            if not error <= bound:
                 found.append(
                     f"the model's {name} is off by {error:.1%}, more than the allowed {bound:.1%}"
                 )
@@ -151,11 +147,7 @@ def figures_of(parts: Sequence[Predicted]) -> dict[str, Floats]:
 
 
 def model_error(
-    course: ObservedRun,
-    slices: Sequence[slice],
-    parts: Sequence[Predicted],
-    *,
-    drawn: bool = False,
+    course: ObservedRun, slices: Sequence[slice], parts: Sequence[Predicted]
 ) -> ModelError:
     """The model's error on the observed run.
 
@@ -163,13 +155,11 @@ def model_error(
         course: the observed run.
         slices: the stretches that were predicted.
         parts: the model's replay of the deployed configurations, one per stretch.
-        drawn: its seeds are of capacities drawn from the model's 90 % interval.
 
     Returns:
         Predicted and observed lag, late share and cost over the same slots.
     """
-    figures = figures_of(parts)
-    said = {name: float(np.mean(values)) for name, values in figures.items()}
+    said = {name: float(np.mean(values)) for name, values in figures_of(parts).items()}
     seen = {
         name: np.concatenate([course.outcome[name][part] for part in slices])
         for name in ("seconds", "cost", "slo_s", "pending_s")
@@ -177,24 +167,11 @@ def model_error(
     seconds = seen["seconds"].sum()
     looked = np.isfinite(seen["pending_s"])
     lag = np.concatenate([part.outcome["pending_s"].mean(axis=1) for part in parts])
-    found = ModelError(
+    return ModelError(
         lag_s=(_mean(lag[looked]), _mean(seen["pending_s"][looked])),
         slo_share=(said["slo_share"], float(np.nansum(seen["slo_s"]) / seconds)),
         cost_per_h=(said["cost_per_h"], float(3600 * np.nansum(seen["cost"]) / seconds)),
     )
-    if not drawn:
-        return found
-    by_name = {
-        "lag": (figures["lag_s"], found.lag_s[1]),
-        "late share of the time": (figures["slo_share"], found.slo_share[1]),
-    }
-    ends = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
-    held = []
-    for name, (values, observed) in by_name.items():
-        low, high = np.quantile(values, ends)
-        if low <= observed <= high:
-            held.append(name)
-    return replace(found, held=tuple(held))
 
 
 def _mean(values: Floats) -> float:

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import INCUMBENT
@@ -28,10 +27,10 @@ from dsp_gym.evaluation.counterfactual.claims import (
 from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
 from dsp_gym.evaluation.counterfactual.forward import IncumbentReplay, Predicted, forward
 from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_observed_outages
+from dsp_gym.evaluation.counterfactual.validity import validity_notes
 from dsp_gym.evaluation.counterfactual.verdict import Verdict, judge
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.job.validity import Extremes, Validity
 from dsp_gym.loop.protocols import without_words
 from dsp_gym.policies.registry import make
 
@@ -136,8 +135,6 @@ def evaluate_journal(
             remedy="Watch for longer.",
         )
     names = [name for name in seat_names(config) if name != INCUMBENT]
-    observed = _observed_validity(spec, course)
-    width = observed.half_width if spec.fitted is not None else None
     done = 0
 
     def run(policy: str) -> list[Predicted]:
@@ -145,33 +142,21 @@ def evaluate_journal(
         found = []
         for part in parts:
             progress(policy, done, (len(names) + 1) * len(parts))
-            found.append(_predicted(policy, spec, config, course, part, how.seeds, width))
+            found.append(_predicted(policy, spec, config, course, part, how.seeds))
             done += 1
         return found
 
     incumbent = run(INCUMBENT)
-    error = model_error(course, parts, incumbent, drawn=bool(width))
+    error = model_error(course, parts, incumbent)
     base = figures_of(incumbent)
     predicted: dict[str, list[Predicted]] = {INCUMBENT: incumbent}
-    notes: list[str] = []
+    notes = []
     for name in names:
         try:
             predicted[name] = run(name)
         except DspGymError as problem:
             notes.append(f"{name}: {problem}")
-    if spec.fitted is not None:
-        notes += [f"{INCUMBENT}: {sentence}" for sentence in observed.sentences()]
-        notes += [
-            f"{name}: {sentence}"
-            for name in predicted
-            if name != INCUMBENT
-            for sentence in _predicted_validity(spec, predicted[name]).sentences()
-        ]
-        if observed.factor is not None:
-            notes.append(
-                f"the model's capacities hold within a factor of {observed.factor:.2f} (90 % "
-                "interval); each prediction is made with another capacity within it"
-            )
+    notes += validity_notes(spec, course, predicted)
     claims = _with_regret(
         [
             claim_of(
@@ -211,55 +196,17 @@ def _configured(course: ObservedRun, journal: str | Path) -> RunConfig:
     return parse(RunConfig, dict(course.configuration), journal)
 
 
-def _observed_validity(spec: JobSpec, course: ObservedRun) -> Validity:
-    """How far the observed configurations and loads lie from what the model was fitted to."""
-    columns = [course.vertices.index(vertex.name) for vertex in spec.topological_order()]
-    rate = course.outcome["arrived"] / np.maximum(course.outcome["seconds"], 1.0)
-    p, level = course.parallelism[:, columns], course.memory_level[:, columns]
-    return _validity(spec, [(p[:, None], level[:, None], rate[:, None])])
-
-
-def _predicted_validity(spec: JobSpec, predicted: Sequence[Predicted]) -> Validity:
-    """The same of the configurations that a policy would choose."""
-    parts = [
-        (
-            one.parallelism,
-            one.memory_level,
-            one.outcome["processed"] / np.maximum(one.outcome["seconds"], 1.0),
-        )
-        for one in predicted
-    ]
-    return _validity(spec, parts)
-
-
-def _validity(spec: JobSpec, parts: Sequence[tuple[Ints, Ints, Floats]]) -> Validity:
-    """Of intervals (K), each of several rows (S): parallelism and level (K, S, V), rate (K, S)."""
-    v = len(spec.vertices)
-    seen = Extremes([spec] * parts[0][0].shape[1])
-    for parallelism, level, rate in parts:
-        for k in range(len(parallelism)):
-            known = np.nan_to_num(rate[k])
-            seen.take(np.maximum(parallelism[k][:, :v], 1), level[k][:, :v], known)
-    return seen.validity(np.arange(parts[0][0].shape[1]))
-
-
 def _predicted(
-    name: str,
-    spec: JobSpec,
-    config: RunConfig,
-    course: ObservedRun,
-    part: slice,
-    seeds: int,
-    width: float | None,
+    name: str, spec: JobSpec, config: RunConfig, course: ObservedRun, part: slice, seeds: int
 ) -> Predicted:
     if name == INCUMBENT:
         followed = IncumbentReplay(course, part, observed_outages_s(course, spec))
-        return forward(spec, course, part, followed, None, config.window, seeds, width)
+        return forward(spec, course, part, followed, None, config.window, seeds)
     seat = next(s for n, s in zip(seat_names(config), config.seats, strict=True) if n == name)
     policy = without_words(make(seat.policy))
     rules = seat.guardrails if seat.has_own_guardrails else config.guardrails
     chain = build_for(policy, rules)
-    return forward(spec, course, part, policy, chain, config.window, seeds, width)
+    return forward(spec, course, part, policy, chain, config.window, seeds)
 
 
 def _with_regret(claims: Sequence[Claim]) -> tuple[Claim, ...]:

@@ -15,7 +15,6 @@ from dsp_gym.evaluation.counterfactual.measured import MeasuredJobs
 from dsp_gym.evaluation.counterfactual.rescales import down_share
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.job.validity import capacity_draws, with_capacity
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State
@@ -29,8 +28,6 @@ from dsp_gym.simulation.state import X
 __all__ = ["IncumbentReplay", "Predicted", "arrival_rates", "forward"]
 
 
-MOST_DRAWS = 16
-"""Capacities that are drawn; further seeds use them again with other noise."""
 WARM_UP_S = 300
 """Longest run of the model, s, in the first configuration before the stretch: caches and windows
 fill."""
@@ -99,7 +96,6 @@ def forward(
     guardrails: Guardrail | None,
     window: WindowConfig,
     seeds: int,
-    half_width: float | None = None,
 ) -> Predicted:
     """One policy in charge of the model from the first slot of a stretch to its last.
 
@@ -114,13 +110,11 @@ def forward(
         guardrails: the guardrails around it.
         window: the samples that a snapshot averages, as in the run.
         seeds: number of predictions, each with other service times, outages and noise.
-        half_width: half of the 90 % interval of the model's capacity, natural logarithm: each
-            prediction is of another capacity within it; None: all are of the job file's.
 
     Returns:
         Outcomes (K, S) and configurations (K, S, V) of every interval.
     """
-    jobs = _started(spec, course, part, window, seeds, half_width)
+    jobs = _started(spec, course, part, window, seeds)
     measured = (
         jobs
         if course.simulated
@@ -158,23 +152,15 @@ def forward(
 
 
 def _started(
-    spec: JobSpec,
-    course: ObservedRun,
-    part: slice,
-    window: WindowConfig,
-    seeds: int,
-    half_width: float | None,
+    spec: JobSpec, course: ObservedRun, part: slice, window: WindowConfig, seeds: int
 ) -> SimulatedJobs:
     """The model where the stretch begins: as long up as the job was, with the backlog it had."""
     measurement = Measurement(window_s=window.window_s, stabilization_s=window.stabilization_s)
     if not course.simulated:  # busy times come from Flink's counters, not from its gauges
         measurement = measurement.model_copy(update={"gauge_s": SAMPLE_S})
-    factors = capacity_draws(half_width, min(seeds, MOST_DRAWS) if half_width else 1)
-    row = [seed % len(factors) for seed in range(seeds)]
-    faster = [spec if factor == 1 else with_capacity(spec, factor) for factor in factors.tolist()]
-    jobs = SimulatedJobs(Topology.of(faster, row), SimulationOptions(measurement=measurement))
-    # Policies know the job file, not what its capacity really is.
-    jobs.topology = Topology((spec,) * len(faster), jobs.topology.tables, jobs.topology.row)
+    jobs = SimulatedJobs(
+        Topology.of([spec], [0] * seeds), SimulationOptions(measurement=measurement)
+    )
     columns, first = _columns(course, spec), part.start
     up_s = _up_s(course, first)
     rates = arrival_rates(course, part, up_s)

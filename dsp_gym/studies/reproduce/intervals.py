@@ -103,7 +103,7 @@ def intervals(data: Path | None) -> list[Check]:
         used_in_fit=False,
         note=_note(found),
     )
-    groups = {f"{cell.data}, {cell.what}": [] for cell in found}
+    groups: dict[str, list[Cell]] = {f"{cell.data}, {cell.what}": [] for cell in found}
     for cell in found:
         groups[f"{cell.data}, {cell.what}"].append(cell)
     groups |= {
