@@ -139,3 +139,16 @@ def test_in_mode_off_only_what_runs_is_shown(serving, mode):
     assert document["mode"] == "off"
     assert document["vertices"][0]["policies"] == {}
     assert condition(document, "Limited")["status"] == "Unknown"
+
+
+def test_a_policy_that_wants_more_than_the_fit_has_seen_says_so(serving):
+    from dsp_gym.job.evidence import Evidence
+
+    session = serving()
+    assert decided(session, 2)["policies"]["ds2"]["validity"] is None  # nobody fitted the job
+    seen = Evidence(command="mine", runs=3, slots=(100, 200))
+    spec = session.board.turn.snapshot.topology.spec(0)
+    object.__setattr__(spec, "fitted", seen)
+    found = decided(session, 1)["policies"]["ds2"]["validity"]
+    assert found["doublings"] > 0
+    assert "fitted on 100 to 200" in found["sentences"][0]
