@@ -25,7 +25,7 @@ fitted:
   slots: [2, 6]
   parallelism: {map: [1, 4]}
   managed_memory_mib: [32, 64]
-  rate_per_s: [1000, 8000]
+  rate_per_s: [1000, 1000000]
   error: {left_out: tasks, predictions: 12, median: 0.05, p90: 0.1, within: 0.1, per_doubling: 0.2}
 """
 
