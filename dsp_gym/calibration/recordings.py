@@ -135,9 +135,8 @@ def calibrate_runs(
         ranks = agreement([compared], scatter.repeat_cv or 0.0, [linear_model(compared)])
     which = config.fit if isinstance(config.fit, str) else ", ".join(sorted(names))
     script = f"dsp-gym calibrate, job: {config.job}, fit: {which}"
-    evidence = evidence_of(
-        spec, [c for c in compared if c.seen.run not in found.outliers], script, refit=refit
-    )
+    sound = [c for c in compared if c.seen.run not in found.outliers and not c.seen.is_unsteady]
+    evidence = evidence_of(spec, sound, script, refit=refit)
     text = job_yaml(found, calibrated, times, len(names), script)
     return CalibrationReport(
         config=config,
