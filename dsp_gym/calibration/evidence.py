@@ -252,7 +252,7 @@ def with_section(text: str, evidence: Evidence) -> str:
     Returns:
         The text, the section at its end.
     """
-    without = re.sub(r"^fitted:.*\n(?:[ #].*\n|\n(?=[ ]))*", "", text, flags=re.MULTILINE)
+    without = re.sub(r"^fitted:.*\n(?: .*\n|\n(?= ))*", "", text, flags=re.MULTILINE)
     return without.rstrip("\n") + "\n" + section(evidence)
 
 
