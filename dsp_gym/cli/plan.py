@@ -108,7 +108,7 @@ def plan(
         return
     _print(found)
     if validity is not None:
-        print_validity(validity, found.predicted_per_s)
+        print_validity(validity, found.mst_per_s)
         ends = validity.interval(1.0)
         if ends is not None:
             low, high = (found.cost_per_hour * factor for factor in ends)
@@ -119,7 +119,7 @@ def _validity(spec: JobSpec, found: CapacityPlan) -> Validity:
     """What the plan rests on: the job model, for the planned configuration and rate."""
     from dsp_gym.job.validity import validity_of
 
-    return validity_of(spec, found.parallelism, found.memory_level, found.predicted_per_s)
+    return validity_of(spec, found.parallelism, found.memory_level, found.mst_per_s)
 
 
 def _fields(found: CapacityPlan) -> dict[str, object]:
@@ -130,7 +130,7 @@ def _document(validity: Validity | None, found: CapacityPlan) -> dict[str, objec
     """The validity with the interval of the cost: slots follow capacity in proportion."""
     if validity is None:
         return None
-    document = validity.to_json(found.predicted_per_s)
+    document = validity.to_json(found.mst_per_s)
     ends = validity.interval(found.cost_per_hour)
     cost = None if ends is None else {"low_per_hour": ends[0], "high_per_hour": ends[1]}
     return {**document, "cost_interval": cost}
