@@ -68,7 +68,6 @@ def decision(document: Document, switches: Switches | None = None) -> Answer:
     for entry in given:
         if entry["vertex"] in job.names:
             add_delayed(job, job.names.index(entry["vertex"]), entry)
-    job.trim(now)
     w = job.memory.window
     count = w.size[0]
     answer: Answer = {"id": document.get("id"), "restart_time_s": int(job.restart_s)}
@@ -210,7 +209,8 @@ def _seen(given: Document) -> list[Vertex]:
 
 
 def _changes(job: Job, now: int, evaluated: Floats, delayed: Delayed) -> Answer:
-    wanted = job.changes(now, evaluated, delayed)
+    """What the scaler says of every vertex, those that keep their parallelism included."""
+    wanted = job.changes(now, evaluated, delayed, np.zeros(len(job.names), dtype=bool))
     expected = wanted.expectations(job.names)
     changes: Answer = {}
     for v, name in enumerate(job.names):
@@ -260,7 +260,7 @@ def _overrides(job: Job) -> dict[str, int]:
 def _delayed(job: Job) -> Answer:
     d = job.memory.delayed
     return {
-        name: {
+        job.names[v]: {
             "first_trigger_ms": int(d.first_ms[0, v]),
             "recommended": [
                 {
@@ -271,6 +271,6 @@ def _delayed(job: Job) -> Answer:
                 for i in range(d.size[0, v])
             ],
         }
-        for v, name in enumerate(job.names)
+        for v in job.order
         if d.size[0, v] > 0
     }

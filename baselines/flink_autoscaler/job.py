@@ -17,6 +17,7 @@ from baselines.flink_autoscaler.collector import (
 from baselines.flink_autoscaler.evaluator import E_TPR, EVALUATED, evaluate, evaluate_job
 from baselines.flink_autoscaler.gate import exceeds_quota, may_act, under_memory_pressure
 from baselines.flink_autoscaler.memory import Tuning, tune
+from baselines.flink_autoscaler.numbers import hash_order
 from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.scaler import (
     EXPECTING,
@@ -91,9 +92,8 @@ class Outcome:
     events: list[str] = field(default_factory=list)
 
     def event(self, reason: str) -> None:
-        """Notes an event; equal reasons count once."""
-        if reason not in self.events:
-            self.events.append(reason)
+        """Notes an event; every vertex raises its own."""
+        self.events.append(reason)
 
 
 class Job:
@@ -110,6 +110,7 @@ class Job:
     ) -> None:
         self.steps, self.switches, self.tm = steps, switches, tm or TaskManagers()
         self.names: tuple[str, ...] = ()
+        self.order: list[int] = []
         self.memory = Memory(1, 0, 1, 1)
         self.named = False  # the names of the metrics were seen since the restart
         self.evaluated: Floats | None = None
@@ -125,6 +126,7 @@ class Job:
         kept = options.history_count + 2
         if names != self.names or kept > self.memory.history.ts_ms.shape[2]:
             self.names = names
+            self.order = hash_order(names)  # in which vertices are visited
             self.memory = Memory(1, len(names), kept, self.steps)
         self.graph = graph_of(self.vertices, options)
         self.parallelism = np.array([v.parallelism for v in self.vertices], dtype=np.int64)
@@ -224,8 +226,16 @@ class Job:
         self.evaluated_job = evaluate_job(w.job[0, :count])
         return out
 
-    def changes(self, now: int, evaluated: Floats, delayed: Delayed) -> Changes:
-        """Asks the scaler about every vertex.
+    def changes(
+        self, now: int, evaluated: Floats, delayed: Delayed, excluded: Bools | None = None
+    ) -> Changes:
+        """Asks the scaler about every vertex that is not excluded.
+
+        Args:
+            now: Time of the pass, ms.
+            evaluated: (V, EVALUATED) metrics.
+            delayed: Waiting scale-downs, changed in place.
+            excluded: (V,) vertices not to ask about; None: those of the pass.
 
         Returns:
             Parallelism and expected rates, before the gate.
@@ -242,7 +252,7 @@ class Job:
             Pass(0, 0, now, self.restart_s),
             evaluated,
             self.parallelism,
-            self.excluded,
+            self.excluded if excluded is None else excluded,
             self.s,
             self.memory.history,
             delayed,
@@ -265,10 +275,10 @@ class Job:
             return done
         changes = self.changes(now, evaluated, m.delayed)
         done.expected = changes.expectations(self.names)
-        for flags in changes.events.tolist():
-            if flags & LIMITED:
+        for v in self.order:
+            if changes.events[v] & LIMITED:
                 done.event("ScalingLimited")
-            if flags & INEFFECTIVE:
+            if changes.events[v] & INEFFECTIVE:
                 done.event("IneffectiveScaling")
         if not changes.due:
             return done

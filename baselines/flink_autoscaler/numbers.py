@@ -1,4 +1,4 @@
-"""Numbers as Java writes and rounds them.
+"""Numbers as Java writes and rounds them, and the order of its hash maps.
 
 The autoscaler rounds on the shortest decimal text of a double, so that 1.0005 becomes 1.001
 although its binary value lies below the tie. A double whose shortest text is the tie
@@ -8,11 +8,13 @@ quotient decides without any text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dsp_gym.compiling import njit
 
-__all__ = ["INT_MAX", "ceil2", "ceiling_text", "round3", "round_half_up"]
+__all__ = ["INT_MAX", "ceil2", "ceiling_text", "hash_order", "round3", "round_half_up"]
 
 INT_MAX = 2147483647
 LONG_MAX = 9.223372036854775807e18
@@ -94,3 +96,28 @@ def ceiling_text(x: float) -> str:
     while (n - 1.0) / 1000.0 >= x:
         n -= 1.0
     return repr(float(n / 1000.0))
+
+
+def hash_order(names: Sequence[str]) -> list[int]:
+    """Orders names as a Java `HashMap` that they were put into one by one.
+
+    Flink visits the vertices of a job in this order and raises their events in it.
+
+    >>> hash_order(["src0", "op0", "op1", "op2"])
+    [3, 2, 0, 1]
+
+    Returns:
+        Their numbers.
+    """
+    buckets = 16
+    while 4 * len(names) > 3 * buckets:
+        buckets *= 2
+    return sorted(range(len(names)), key=lambda i: _spread(names[i]) % buckets)
+
+
+def _spread(text: str) -> int:
+    """Java's hash code of a text, its upper half mixed into the lower one."""
+    units, code = text.encode("utf-16-be"), 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + 256 * high + low) % (1 << 32)
+    return code ^ (code >> 16)
