@@ -32,13 +32,12 @@ from baselines.flink_autoscaler.evaluator import (
     E_UP,
     backlog,
 )
-from baselines.flink_autoscaler.job import EvaluationFailed, Job, Outcome
+from baselines.flink_autoscaler.job import Changes, EvaluationFailed, Job, Outcome
 from baselines.flink_autoscaler.memory import REMOVED
 from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.settings import Switches
 from baselines.flink_autoscaler.state import (
     GLOBALS,
-    Delayed,
     copied,
 )
 from dsp_gym.arrays import Floats, Ints
@@ -83,8 +82,13 @@ def decision(document: Document, switches: Switches | None = None) -> Answer:
             answer["global"] = {
                 name: _pair(*job.evaluated_job[g].tolist()) for g, name in enumerate(GLOBALS)
             }
-        answer["vertex_changes"] = _changes(job, now, evaluated, copied(job.memory.delayed))
+        wanted = job.changes(
+            now, evaluated, copied(job.memory.delayed), np.zeros(len(job.names), dtype=bool)
+        )
+        if not wanted.failed:
+            answer["vertex_changes"] = _changes(job, wanted)
         done = job.decide(now, evaluated)
+        failed = done.failed
     except EvaluationFailed as error:
         failed = str(error)
         done.event("AutoscalerError")
@@ -186,7 +190,8 @@ class Trace:
             reported[name]["EXPECTED_PROCESSING_RATE"] = _pair(rate, math.nan)
         if done.scaled:
             self._config = done.tuning.overrides
-        out["scaled"], out["balanced"] = done.scaled, not done.scaled
+        out["error"] = done.failed is not None
+        out["scaled"], out["balanced"] = done.scaled, not done.scaled and not out["error"]
         return done.events
 
 
@@ -208,9 +213,7 @@ def _seen(given: Document) -> list[Vertex]:
     )
 
 
-def _changes(job: Job, now: int, evaluated: Floats, delayed: Delayed) -> Answer:
-    """What the scaler says of every vertex, those that keep their parallelism included."""
-    wanted = job.changes(now, evaluated, delayed, np.zeros(len(job.names), dtype=bool))
+def _changes(job: Job, wanted: Changes) -> Answer:
     expected = wanted.expectations(job.names)
     changes: Answer = {}
     for v, name in enumerate(job.names):
@@ -271,6 +274,6 @@ def _delayed(job: Job) -> Answer:
                 for i in range(d.size[0, v])
             ],
         }
-        for v in job.order
+        for v in job.graph.visits[0].tolist()
         if d.size[0, v] > 0
     }

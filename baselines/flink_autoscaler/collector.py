@@ -86,6 +86,8 @@ def vertex_sample(
     metrics: Mapping[str, Aggregates],
     options: Options,
     carried: Callable[[], float],
+    *,
+    named: bool = False,
 ) -> Floats:
     """Takes the sample of one vertex.
 
@@ -94,6 +96,8 @@ def vertex_sample(
         metrics: Flink's name -> aggregates.
         options: For the aggregator and the lag threshold.
         carried: Average of earlier OBSERVED_TPR, for a source that does not catch up.
+        named: The names of its metrics were seen before and are not asked for again; those of a
+            source always are.
 
     Returns:
         (METRICS,), NaN where a metric is missing.
@@ -102,16 +106,17 @@ def vertex_sample(
         CollectionFailed: A required metric is not reported.
     """
     row = np.full(len(METRICS), np.nan)
-    found = _finished() if vertex.finished else _required(vertex, metrics)
+    found = _finished() if vertex.finished else _required(vertex, metrics, named)
     busy = _get(found.busy, options.busy_aggregator.lower())
     row[LOAD] = max(0.0, busy) / 1000.0 if np.isfinite(busy) else np.nan
-    row[BUSY], row[OUT] = vertex.busy_ms, vertex.records_out
-    row[IN] = np.maximum(0.0, vertex.records_in)  # keeps a NaN, as in Java
+    counters = (vertex.records_in, vertex.records_out, vertex.busy_ms)
+    row[IN], row[OUT], row[BUSY] = (0.0, 0.0, 0.0) if vertex.finished else counters
+    row[IN] = np.maximum(0.0, row[IN])  # keeps a NaN, as in Java
     if vertex.is_source:
         row[LAG] = _summed(found.pending) if found.pending else 0.0
-        for counters in (found.records_in, found.records_out):
-            if row[IN] == 0.0 and counters:
-                row[IN] = np.maximum(0.0, _get(counters[0], "sum"))
+        for reported in (found.records_in, found.records_out):
+            if row[IN] == 0.0 and reported:
+                row[IN] = np.maximum(0.0, _get(reported[0], "sum"))
         per_s = float(np.maximum(0.0, _get(found.in_per_s[0], "sum")))
         row[OBSERVED] = observed_rate(
             per_s,
@@ -125,8 +130,10 @@ def vertex_sample(
     return np.array([round3(float(value)) for value in row])
 
 
-def _required(vertex: Vertex, metrics: Mapping[str, Aggregates]) -> _Reported:
+def _required(vertex: Vertex, metrics: Mapping[str, Aggregates], named: bool) -> _Reported:
     """The metrics a vertex has to report; a source reports more of them."""
+    if named and not vertex.is_source:
+        return _Reported(metrics.get("busyTimeMsPerSecond", {}), {}, [], [], [], [])
     busy = _one(metrics, "busyTimeMsPerSecond", vertex)
     if not vertex.is_source:
         return _Reported(busy, {}, [], [], [], [])

@@ -70,6 +70,7 @@ class Changes:
     expected: Floats  # EXPECTED_PROCESSING_RATE; NaN: none
     events: Ints
     due: bool  # at least one changed vertex is outside its thresholds
+    failed: bool  # Flink throws; vertices it visits later were not asked about
 
     def expectations(self, names: Sequence[str]) -> dict[str, float]:
         """Expected rates of the vertices for which one was recorded.
@@ -90,6 +91,7 @@ class Outcome:
     expected: dict[str, float] = field(default_factory=dict)  # by vertex
     tuning: Tuning = field(default_factory=Tuning)
     events: list[str] = field(default_factory=list)
+    failed: str | None = None  # why Flink throws
 
     def event(self, reason: str) -> None:
         """Notes an event; every vertex raises its own."""
@@ -110,7 +112,6 @@ class Job:
     ) -> None:
         self.steps, self.switches, self.tm = steps, switches, tm or TaskManagers()
         self.names: tuple[str, ...] = ()
-        self.order: list[int] = []
         self.memory = Memory(1, 0, 1, 1)
         self.named = False  # the names of the metrics were seen since the restart
         self.evaluated: Floats | None = None
@@ -126,7 +127,7 @@ class Job:
         kept = options.history_count + 2
         if names != self.names or kept > self.memory.history.ts_ms.shape[2]:
             self.names = names
-            self.order = hash_order(names)  # in which vertices are visited
+            self.named = False
             self.memory = Memory(1, len(names), kept, self.steps)
         self.graph = graph_of(self.vertices, options)
         self.parallelism = np.array([v.parallelism for v in self.vertices], dtype=np.int64)
@@ -162,14 +163,17 @@ class Job:
         m.room()
         try:
             rows = [
-                vertex_sample(v, metrics.get(v.name, {}), self.options, self._carried(i))
+                vertex_sample(
+                    v, metrics.get(v.name, {}), self.options, self._carried(i), named=self.named
+                )
                 for i, v in enumerate(self.vertices)
             ]
         except CollectionFailed:
-            if now < running_ms + self.s.stabilization_ms and not self.named:
+            if now < running_ms + self.s.stabilization_ms:
                 return None
             raise
-        self.named = True
+        # Flink keeps the names of all vertices or asks again for all.
+        self.named = not any(v.finished for v in self.vertices)
         # Legacy sources report no busy time: they are left out of this pass.
         self.excluded |= np.array([bool(np.isnan(row[LOAD])) for row in rows])
         sample = job_sample(jm, tm)
@@ -258,9 +262,7 @@ class Job:
             delayed,
             found,
         )
-        if due < 0:
-            raise EvaluationFailed("the scaling coefficient or a limit is not a number")
-        return Changes(*found, due == 1)
+        return Changes(*found, due == 1, due < 0)
 
     def decide(self, now: int, evaluated: Floats) -> Outcome:
         """Makes the pass after the evaluation: scaler, gate, memory of what was applied.
@@ -275,11 +277,14 @@ class Job:
             return done
         changes = self.changes(now, evaluated, m.delayed)
         done.expected = changes.expectations(self.names)
-        for v in self.order:
+        for v in self.graph.visits[0]:
             if changes.events[v] & LIMITED:
                 done.event("ScalingLimited")
             if changes.events[v] & INEFFECTIVE:
                 done.event("IneffectiveScaling")
+        if changes.failed:
+            done.failed = "the scaling coefficient is not a number"
+            done.event("AutoscalerError")
         if not changes.due:
             return done
         done.recommended = changes.new
@@ -374,4 +379,5 @@ def graph_of(vertices: Sequence[Vertex], options: Options) -> Graph:
         row([v.partitions for v in vertices]),
         row([options.min_parallelism] * n),
         row([options.max_parallelism] * n),
+        row(hash_order([v.name for v in vertices])),
     )

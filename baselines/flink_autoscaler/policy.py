@@ -14,6 +14,7 @@ from baselines.flink_autoscaler.documents import Answer, Document
 from baselines.flink_autoscaler.evaluator import EVALUATED
 from baselines.flink_autoscaler.gate import exceeds_quota, may_act
 from baselines.flink_autoscaler.job import EvaluationFailed
+from baselines.flink_autoscaler.numbers import hash_order
 from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.settings import Alignment, Switches, settings_of
 from baselines.flink_autoscaler.state import (
@@ -310,8 +311,10 @@ def _graph(jobs: Topology, options: Options) -> tuple[Graph, Bools]:
     outputs = np.zeros((k, v), dtype=np.int64)
     hashed = np.zeros((k, v), dtype=bool)
     excluded = np.zeros((k, v), dtype=bool)
+    visits = np.zeros((k, v), dtype=np.int64)
     for i, spec in enumerate(jobs.specs):
         order = spec.topological_order()
+        visits[i, : len(order)] = hash_order([vertex.name for vertex in order])
         for at, vertex in enumerate(order):
             hashed[i, at] = any(edge.ship == "HASH" for edge in vertex.inputs)
             excluded[i, at] = vertex.name in options.excluded_vertices
@@ -328,5 +331,6 @@ def _graph(jobs: Topology, options: Options) -> tuple[Graph, Bools]:
         tables.partitions,
         np.maximum(tables.min_parallelism, options.min_parallelism),
         np.minimum(tables.max_parallelism, options.max_parallelism),
+        visits,
     )
     return graph, fixed

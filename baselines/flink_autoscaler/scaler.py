@@ -306,7 +306,7 @@ def scale_vertices(
     delayed: Delayed,
     out: Recommended,
 ) -> int:
-    """Recommends a parallelism for every vertex of a job.
+    """Recommends a parallelism for every vertex of a job, in the order in which Flink visits them.
 
     Args:
         graph: Graphs of the batch.
@@ -321,12 +321,14 @@ def scale_vertices(
 
     Returns:
         1 where a vertex changes and is outside its thresholds, 0 where none does, -1 where Flink
-        fails.
+        fails; vertices it would have visited later then stay as they are.
     """
     k, due = at.graph, 0  # v is a vertex, p its running parallelism
     for v in range(graph.n[k]):
+        out.new[v], out.outside[v], out.expected[v] = parallelism[v], False, np.nan
+        out.events[v] = 0
+    for v in graph.visits[k, : graph.n[k]]:
         p = parallelism[v]
-        out.new[v], out.outside[v], out.expected[v], out.events[v] = p, False, np.nan, 0
         if excluded[v]:
             continue
         limits = Limits(

@@ -69,6 +69,7 @@ class Graph(NamedTuple):
     partitions: Ints  # (K, V) of a source, 0 = unknown
     lowest: Ints  # (K, V) vertex.min-parallelism
     highest: Ints  # (K, V) vertex.max-parallelism
+    visits: Ints  # (K, V) columns in the order in which Flink scales them, that of a hash map
 
 
 class Window(NamedTuple):

@@ -17,9 +17,19 @@ from baselines.flink_autoscaler.collector import (
     vertex_sample,
 )
 from baselines.flink_autoscaler.options import Options
-from baselines.flink_autoscaler.state import GC, GLOBALS, HEAP_RATIO, IN, LAG, LOAD, OBSERVED
+from baselines.flink_autoscaler.state import (
+    GC,
+    GLOBALS,
+    HEAP_RATIO,
+    IN,
+    LAG,
+    LOAD,
+    METRICS,
+    OBSERVED,
+)
 from dsp_gym.cli import app
 
+COUNTERS = ("NUM_RECORDS_IN", "NUM_RECORDS_OUT", "ACCUMULATED_BUSY_TIME")
 CONF = {
     "job.autoscaler.enabled": "true",
     "job.autoscaler.metrics.window": "2 min",
@@ -150,12 +160,35 @@ def test_while_a_job_does_not_run_nothing_is_collected_and_overrides_stay():
     assert out[6]["window_samples"] == 0
 
 
-def test_a_missing_metric_is_silent_while_names_are_not_known_and_an_error_later():
+def test_a_sources_missing_metric_is_silent_while_the_job_stabilises_and_an_error_later():
+    """Flink asks for the names of a source's metrics on every pass (ScalingMetricCollector)."""
     gone = {"s": {}}
     out = trace(tick(10, gone), tick(20), tick(30, gone), tick(90, gone))
-    assert [o["error"] for o in out] == [False, False, True, True]
+    assert [o["error"] for o in out] == [False, False, False, True]
     assert [o["window_samples"] for o in out] == [0, 1, 1, 1]
-    assert out[2]["event_reasons"] == ["AutoscalerError"]
+    assert out[3]["event_reasons"] == ["AutoscalerError"]
+
+
+def test_busy_time_that_another_vertex_stops_reporting_leaves_it_out():
+    """Flink keeps the names of its metrics; what they no longer report is unknown, no error."""
+    gone = {"t": {}}
+    out = trace(tick(10, gone), *(tick(30 * i) for i in range(1, 6)), tick(180, gone))
+    assert [o["window_samples"] for o in out] == [0, 1, 2, 3, 4, 5, 5]
+    assert not any(o["error"] for o in out)
+    assert out[6]["balanced"]  # t alone is outside its thresholds, and it is left out
+    whole = trace(*(tick(30 * i) for i in range(1, 7)))
+    assert whole[5]["parallelism_overrides"] == {"s": 6, "t": 2}
+    out = trace(tick(90, gone))
+    assert out[0]["error"]  # never seen
+    ended = tick(60)
+    ended["vertices"][0]["finished"] = True
+    out = trace(ended, tick(90, gone))
+    assert out[1]["error"]  # beside a finished vertex all names are asked for again
+
+
+def test_a_finished_vertex_reports_nothing_of_what_it_once_read():
+    row = sample({}, finished=True, records_in=7.0, records_out=8.0, busy_ms=9.0)
+    assert [row[METRICS.index(name)] for name in COUNTERS] == [0.0, 0.0, 0.0]
 
 
 def test_a_vertex_without_busy_time_is_left_out_but_feeds_what_follows():
@@ -214,6 +247,56 @@ def test_an_idle_vertex_aborts_the_pass_with_observed_scalability():
             "job.autoscaler.observed-scalability.min-observations": "1"}  # fmt: skip
     answer = decision(document(conf=conf, scaling_history={"s": [entry]}))
     assert answer["event_reasons"] == ["AutoscalerError"]
+
+
+def test_where_flink_throws_vertices_visited_before_have_raised_their_events():
+    """Java's hash map holds `op1` before `op0`; both would be aligned to less than they need."""
+    history = [
+        {"ts_ms": 60_000 * i, "vertex_metrics": {
+            "s": {"NUM_RECORDS_IN": 6000 * i, "LOAD": 0.9, "LAG": 0},
+            "op0": {"NUM_RECORDS_IN": 6000 * i, "LOAD": 0.9},
+            "op1": {"NUM_RECORDS_IN": 6000 * i, "LOAD": 0.9}}}
+        for i in range(3)
+    ]  # fmt: skip
+    vertices = [
+        {"name": "s", "parallelism": 4, "max_parallelism": 128},
+        {"name": "op0", "inputs": {"s": "HASH"}, "parallelism": 25, "max_parallelism": 47},
+        {"name": "op1", "inputs": {"s": "HASH"}, "parallelism": 25, "max_parallelism": 47},
+    ]
+    entry = {"ts_ms": 0, "current_parallelism": 2, "new_parallelism": 4,
+             "true_processing_rate": 0, "expected_processing_rate": 0}  # fmt: skip
+    conf = {"job.autoscaler.observed-scalability.enabled": "true",
+            "job.autoscaler.observed-scalability.min-observations": "1",
+            "job.autoscaler.vertex.max-parallelism": "40"}  # fmt: skip
+    given = {"history": history, "vertices": vertices, "conf": conf}
+    events = ["ScalingLimited", "ScalingLimited"]
+    assert decision(document(**given))["event_reasons"][:2] == events
+    for idle, raised in (("op1", []), ("op0", events[:1]), ("s", events[:1])):
+        answer = decision(document(**given, scaling_history={idle: [entry]}))
+        assert answer["event_reasons"] == [*raised, "AutoscalerError"]
+        assert answer["error"] == "the scaling coefficient is not a number"
+        assert not answer["scaled"]
+
+
+def test_a_decision_takes_the_whole_history_it_is_given():
+    """Four scalings where three are remembered: the loop forgets, a decision does not."""
+    past = [
+        {"ts_ms": 1000 * i, "current_parallelism": p, "new_parallelism": 2 * p,
+         "true_processing_rate": 100.0, "expected_processing_rate": 200.0}
+        for i, p in enumerate((2, 2, 2, 2))
+    ]  # fmt: skip
+    past[0]["true_processing_rate"] = 40.0  # 20 a task, then 50: (40 + 3 * 100) / 4 of 100
+    conf = {"job.autoscaler.observed-scalability.enabled": "true",
+            "job.autoscaler.observed-scalability.min-observations": "4",
+            "job.autoscaler.scale-down.interval": "0 s"}  # fmt: skip
+    # 160 of 200/s are needed; by 0.85 of linear scaling 0.95 of the tasks instead of 0.8.
+    found = decision(document(conf=conf, scaling_history={"s": past}))
+    assert found["vertex_changes"]["s"] == {"current": 4, "new": 4}
+    eight = [{"name": "s", "parallelism": 20, "max_parallelism": 128}]
+    change = decision(document(conf=conf, scaling_history={"s": past}, vertices=eight))
+    assert change["vertex_changes"]["s"]["new"] == 19
+    three = decision(document(conf=conf, scaling_history={"s": past[1:]}, vertices=eight))
+    assert three["vertex_changes"]["s"]["new"] == 16
 
 
 def decide(text: str, *arguments: str):

@@ -20,7 +20,13 @@ from baselines.flink_autoscaler.evaluator import (
 )
 from baselines.flink_autoscaler.flink_memory import MemoryRefused, derive
 from baselines.flink_autoscaler.job import Job
-from baselines.flink_autoscaler.numbers import ceil2, ceiling_text, round3, round_half_up
+from baselines.flink_autoscaler.numbers import (
+    ceil2,
+    ceiling_text,
+    hash_order,
+    round3,
+    round_half_up,
+)
 from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.scaler import align, coefficient, scale
 from baselines.flink_autoscaler.settings import (
@@ -70,6 +76,20 @@ def test_rounding_is_half_up_on_the_decimal_text():
     assert ceil2(0.58) == 0.58
     assert ceil2(0.580001) == 0.59
     assert ceiling_text(0.3193) == "0.32"
+
+
+def test_vertices_are_visited_as_a_java_hash_map_holds_their_names():
+    """Buckets are hash codes modulo 16; the trace t04 of the real classes names op2, op1, op0."""
+    names = ["src0", "src1", "op0", "op1", "op2"]
+    # Codes 3538636, 3538637, 110191, 110192, 110193 give buckets 9, 8, 14, 1, 0.
+    codes = (b"src0", 3538636), (b"op2", 110193)
+    for text, code in codes:
+        assert sum(c * 31**i for i, c in enumerate(reversed(text))) % 2**32 == code
+    assert [names[i] for i in hash_order(names)] == ["op2", "op1", "src1", "src0", "op0"]
+    many = [f"op{i}" for i in range(13)]  # 32 buckets from 13 names on
+    assert [many[i] for i in hash_order(many)[:3]] != [many[i] for i in hash_order(many[:12])[:3]]
+    assert hash_order(["a", "q"]) == [0, 1]  # one bucket: as they came
+    assert hash_order(["q", "a"]) == [0, 1]
 
 
 def test_scaling_multiplies_doubles_and_rounds_up():
