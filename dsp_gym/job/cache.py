@@ -61,7 +61,8 @@ class Blocks:
         """Blocks of a vertex's state as its job file describes them.
 
         Returns:
-            Keys per block from the entry's size, the tree's form, and the churn.
+            Keys per block from the entry's size, and the tree's form. Churn is left out: the share
+            that a job file gives is of the hits.
         """
         return cls(
             state.popularity,
@@ -71,7 +72,6 @@ class Blocks:
             state.level_ratio,
             state.index_hits,
             state.index_share,
-            state.churn,
         )
 
 
