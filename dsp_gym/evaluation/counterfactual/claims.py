@@ -10,7 +10,7 @@ error that may not cancel.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pydantic import Field
@@ -29,6 +29,7 @@ __all__ = [
     "claim_of",
     "figures_of",
     "model_error",
+    "with_ranges",
 ]
 
 
@@ -64,6 +65,8 @@ class ModelError:
     lag_s: tuple[float, float]  # predicted, observed: mean backlog in seconds of arrivals
     slo_share: tuple[float, float]
     cost_per_h: tuple[float, float]
+    lag_range_s: tuple[float, float] | None = None  # with the capacity at both ends of its interval
+    slo_range: tuple[float, float] | None = None  # None: the capacity was taken as it is
 
     @property
     def lag(self) -> float:
@@ -77,21 +80,31 @@ class ModelError:
         return abs(self.slo_share[0] - self.slo_share[1])
 
     @property
+    def lag_unexplained(self) -> float:
+        """What of the error of the lag the uncertainty of the capacity leaves over."""
+        return _outside(self.lag_s, self.lag_range_s) / max(self.lag_s[1], 8.0)
+
+    @property
+    def slo_unexplained(self) -> float:
+        """What of the error of the late share the uncertainty of the capacity leaves over."""
+        return _outside(self.slo_share, self.slo_range)
+
+    @property
     def cost(self) -> float:
         """Error of the cost, relative."""
         predicted, observed = self.cost_per_h
         return abs(predicted - observed) / max(observed, 1e-12)
 
     def beyond(self, trust: Trust) -> list[str]:
-        """The errors above their bounds.
+        """The errors above their bounds; what the capacity's uncertainty explains is none.
 
         Returns:
             One sentence for each; empty if the model is trusted.
         """
         found = []
         for name, error, bound in (
-            ("lag", self.lag, trust.lag),
-            ("late share of the time", self.slo, trust.slo_share),
+            ("lag", self.lag_unexplained, trust.lag),
+            ("late share of the time", self.slo_unexplained, trust.slo_share),
             ("cost", self.cost, trust.cost),
         ):
             if not error <= bound:
@@ -99,6 +112,14 @@ class ModelError:
                     f"the model's {name} is off by {error:.1%}, more than the allowed {bound:.1%}"
                 )
         return found
+
+
+def _outside(pair: tuple[float, float], span: tuple[float, float] | None) -> float:
+    """Distance of what was observed from a prediction, or from the range of several."""
+    predicted, observed = pair
+    low, high = span or (predicted, predicted)
+    # Not a maximum with 0: an unknown value stays unknown.
+    return 0.0 if low <= observed <= high else min(abs(observed - low), abs(observed - high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +195,19 @@ def model_error(
     )
 
 
+def with_ranges(error: ModelError, ends: Sequence[ModelError]) -> ModelError:
+    """The error with the range of the predictions over the capacity's interval.
+
+    Returns:
+        A copy; without ends the error itself.
+    """
+    if not ends:
+        return error
+    every = (error, *ends)
+    lag, late = [one.lag_s[0] for one in every], [one.slo_share[0] for one in every]
+    return replace(error, lag_range_s=(min(lag), max(lag)), slo_range=(min(late), max(late)))
+
+
 def _mean(values: Floats) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
@@ -186,28 +220,41 @@ def claim_of(
     trust: Trust,
     decided: Decided | None,
     course: ObservedRun,
+    ends: Sequence[tuple[dict[str, Floats], dict[str, Floats]]] = (),
 ) -> Claim:
     """Makes the claim about one policy; without figures if the model is not trusted.
+
+    Args:
+        policy: its name.
+        predicted: its figures, see `figures_of`.
+        incumbent: the incumbent's, by the same model.
+        error: the model's error on the observed run.
+        trust: the largest error of a trusted model.
+        decided: its decisions beside the observed run; None: it was not asked.
+        course: the observed run.
+        ends: both figures with the capacity at either end of its interval; empty: taken as it is.
 
     Returns:
         Figures with their intervals, agreement with the observed run, guardrail trips, failures.
     """
     figures: dict[str, Estimated] = {}
     if not error.beyond(trust):
-        saved = 1.0 - predicted["cost_per_h"] / incumbent["cost_per_h"]
-        later = predicted["slo_share"] - incumbent["slo_share"]
+        told = _compared(predicted, incumbent)
+        slo = error.slo_unexplained if ends else error.slo
+        lag = error.lag_unexplained if ends else error.lag
         off = {
             "cost_per_h": error.cost * float(np.mean(predicted["cost_per_h"])),
-            "slo_share": error.slo,
-            "lag_s": error.lag * float(np.mean(predicted["lag_s"])),
+            "slo_share": slo,
+            "lag_s": lag * float(np.mean(predicted["lag_s"])),
             # The share that is saved is a ratio: an error of both costs alike cancels, and what
             # does not is at most the error times what is saved.
-            "saving": error.cost * float(np.mean(np.abs(saved))),
-            "later": error.slo,
+            "saving": error.cost * float(np.mean(np.abs(told["saving"]))),
+            "later": slo,
         }
+        others = [_compared(*pair) for pair in ends]
         figures = {
-            name: _estimated(values, off.get(name, 0.0))
-            for name, values in {**predicted, "saving": saved, "later": later}.items()
+            name: _estimated(values, off.get(name, 0.0), [other[name] for other in others])
+            for name, values in told.items()
         }
     same, near = decision_agreement(course, decided)
     if decided is None:
@@ -232,9 +279,24 @@ def decision_agreement(course: ObservedRun, decided: Decided | None) -> tuple[fl
     return float(np.mean(level & (apart == 0))), float(np.mean(level & (apart <= 1)))
 
 
-def _estimated(values: Floats, off: float) -> Estimated:
-    """Mean over seeds; the interval holds their spread and the model's error."""
+def _compared(predicted: dict[str, Floats], incumbent: dict[str, Floats]) -> dict[str, Floats]:
+    """A policy's figures, and what it saves and how much later it is than the incumbent."""
+    return {
+        **predicted,
+        "saving": 1.0 - predicted["cost_per_h"] / incumbent["cost_per_h"],
+        "later": predicted["slo_share"] - incumbent["slo_share"],
+    }
+
+
+def _estimated(values: Floats, off: float, ends: Sequence[Floats] = ()) -> Estimated:
+    """Mean over seeds; the interval holds their spread, the model's error, and both ends."""
+    mean = float(np.mean(values))
+    spans = [_span(values, off), *(_span(other, off) for other in ends)]
+    return Estimated(mean, min(low for low, _ in spans), max(high for _, high in spans))
+
+
+def _span(values: Floats, off: float) -> tuple[float, float]:
     mean = float(np.mean(values))
     spread = Z95 * float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     wide = float(np.hypot(spread, off))
-    return Estimated(mean, mean - wide, mean + wide)
+    return mean - wide, mean + wide

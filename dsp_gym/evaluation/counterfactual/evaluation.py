@@ -23,10 +23,12 @@ from dsp_gym.evaluation.counterfactual.claims import (
     claim_of,
     figures_of,
     model_error,
+    with_ranges,
 )
 from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
 from dsp_gym.evaluation.counterfactual.forward import IncumbentReplay, Predicted, forward
 from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_observed_outages
+from dsp_gym.evaluation.counterfactual.uncertainty import capacity_factors, with_capacity
 from dsp_gym.evaluation.counterfactual.validity import validity_notes
 from dsp_gym.evaluation.counterfactual.verdict import Verdict, judge
 from dsp_gym.guardrails.chain import build_for
@@ -137,30 +139,50 @@ def evaluate_journal(
     names = [name for name in seat_names(config) if name != INCUMBENT]
     done = 0
 
-    def run(policy: str) -> list[Predicted]:
+    def run(policy: str, model: JobSpec) -> list[Predicted]:
         nonlocal done
         found = []
         for part in parts:
-            progress(policy, done, (len(names) + 1) * len(parts))
-            found.append(_predicted(policy, spec, config, course, part, how.seeds))
+            progress(policy, done, max(done + 1, (len(names) + 1) * len(parts)))
+            found.append(_predicted(policy, model, config, course, part, how.seeds))
             done += 1
         return found
 
-    incumbent = run(INCUMBENT)
+    incumbent = run(INCUMBENT, spec)
     error = model_error(course, parts, incumbent)
     base = figures_of(incumbent)
+    # Near saturation some per cent of capacity decide what is late: then both ends are run, too.
+    factors = capacity_factors(spec) if error.beyond(how.trust) else None
+    models = [with_capacity(spec, factor) for factor in factors or ()]
+    replays = [run(INCUMBENT, model) for model in models]
+    error = with_ranges(error, [model_error(course, parts, replay) for replay in replays])
+    if error.beyond(how.trust):
+        models, replays = [], []  # no claim is made
     predicted: dict[str, list[Predicted]] = {INCUMBENT: incumbent}
+    at_ends: dict[str, list[list[Predicted]]] = {INCUMBENT: replays}
     notes = []
     for name in names:
         try:
-            predicted[name] = run(name)
+            predicted[name] = run(name, spec)
+            at_ends[name] = [run(name, model) for model in models]
         except DspGymError as problem:
             notes.append(f"{name}: {problem}")
+            predicted.pop(name, None)
     notes += validity_notes(spec, course, predicted)
     claims = _with_regret(
         [
             claim_of(
-                name, figures_of(found), base, error, how.trust, course.decided.get(name), course
+                name,
+                figures_of(found),
+                base,
+                error,
+                how.trust,
+                course.decided.get(name),
+                course,
+                [
+                    (figures_of(own), figures_of(replay))
+                    for own, replay in zip(at_ends[name], replays, strict=True)
+                ],
             )
             for name, found in predicted.items()
         ]

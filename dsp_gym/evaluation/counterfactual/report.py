@@ -69,10 +69,16 @@ def error_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, str, str,
         ("late share of the time", error.slo_share, "{:.2%}", f"{error.slo:.2%} of the time"),
         ("cost per hour", error.cost_per_h, "{:.3g}", f"{error.cost:.1%}"),
     )
-    return [
+    found = [
         (name, words.format(said), words.format(seen), off)
         for name, (said, seen), words, off in rows
     ]
+    if error.slo_range is not None:
+        low, high = error.slo_range
+        left = f"{error.slo_unexplained:.2%} of the time beyond it"
+        span = f"{low:.2%} to {high:.2%}"
+        found.append(("late, over the capacity's interval", span, found[1][2], left))
+    return found
 
 
 def verdict_rows(evaluated: CounterfactualEvaluation, policy: str) -> list[tuple[str, str, str]]:

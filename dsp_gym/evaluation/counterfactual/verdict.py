@@ -102,6 +102,12 @@ def _model(error: ModelError, trust: Trust) -> Reason:
         f"errors on the observed run: lag {error.lag:.1%}, late share of the time "
         f"{_points(error.slo)}, cost {error.cost:.1%}"
     )
+    if error.slo_range is not None and not wrong:
+        low, high = error.slo_range
+        text += (
+            f"; within the error of its capacity it is late {100 * low:.3g} to "
+            f"{_points(high)} of the time, {_points(error.slo_share[1])} were observed"
+        )
     return Reason("model", not wrong, False, text)
 
 

@@ -15,9 +15,10 @@ journals again.
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -37,6 +38,7 @@ from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
 from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
 from dsp_gym.job.catalog import load_job
+from dsp_gym.job.evidence import Evidence, FitError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.studies.validation.closed_loop import start
@@ -50,6 +52,9 @@ LOADS = {"flink-q1": 2000.0, "flink-q11": 1500.0, "flink-wordcount": 1200.0}
 
 ANY = Trust(lag=10.0, slo_share=1.0, cost=10.0)
 """Under this trust every figure is given; figures of an untrusted model count as not claimed."""
+
+LEAST_WITHIN = 0.05
+"""Least half-width of an interval of capacity, logarithm: repeats of a run differ by as much."""
 
 BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15}
 SEATS = (
@@ -111,7 +116,25 @@ def calibrated(job: str, reports: Path) -> JobSpec:
     spec, _ = with_parameters(load_job(job), values, report["efficiency_form"])
     times = report["rescale"]
     outages = None if times["outage_s"] is None else tuple(times["outage_s"])
-    return with_rescale(spec, RescaleTimes(**{**times, "outage_s": outages}))
+    spec = with_rescale(spec, RescaleTimes(**{**times, "outage_s": outages}))
+    return spec.model_copy(update={"fitted": _evidence(report, job)})
+
+
+def _evidence(report: dict[str, Any], job: str) -> Evidence | None:
+    """What the calibration's errors on runs it had not seen say of its capacity."""
+    errors = report["errors"].get("left_out") or report["errors"]["held_out"]
+    if errors["rate_p90"] is None:
+        return None
+    median, p90 = (math.log1p(errors[name]) for name in ("rate_median", "rate_p90"))
+    error = FitError(
+        left_out="runs",
+        predictions=errors["rate_count"],
+        median=median,
+        p90=p90,
+        within=max(LEAST_WITHIN, p90),
+    )
+    runs = max(1, len(report["fitted_runs"]))
+    return Evidence(command=f"dsp-gym calibrate {job}", runs=runs, error=error)
 
 
 def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> None:
@@ -171,6 +194,7 @@ def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[
         "model": _told(error),
         "lag_error": _relative(error.lag_s),
         "slo_error": error.slo,
+        "slo_range": error.slo_range,
         "cost_error": error.cost,
         "claimed": claimed,
         "ds2_cost_per_h": {"predicted": said, "recorded": did},

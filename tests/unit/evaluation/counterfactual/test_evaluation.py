@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
@@ -18,7 +20,9 @@ from dsp_gym.evaluation.counterfactual.claims import Claim, Estimated, ModelErro
 from dsp_gym.evaluation.counterfactual.course import read_course
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
 from dsp_gym.evaluation.counterfactual.report import write_page
+from dsp_gym.evaluation.counterfactual.uncertainty import with_capacity
 from dsp_gym.evaluation.counterfactual.verdict import NO_CLAIM, judge
+from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import load_job
 from dsp_gym.records.journal import Journal, read
 
@@ -128,6 +132,43 @@ def test_nothing_is_claimed_by_a_model_that_is_wrong(journals, tmp_path):
     assert {verdict.word for verdict in found.verdicts.values()} == {"keep watching"}
     write_page(found, tmp_path / "page.html")
     assert "No claims: the model" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_near_saturation_an_interval_holds_the_truth_where_a_claim_was_withheld(journals, tmp_path):
+    """A model whose capacity is too small by as much as its fit's error says it may be."""
+    off = 0.25
+    evidence = {
+        "command": "dsp-gym calibrate", "runs": 9,
+        "error": {"left_out": "runs", "predictions": 9, "median": 0.1, "p90": off, "within": off},
+    }  # fmt: skip
+    slow = with_capacity(load_job("nexmark-q11"), math.exp(-off))
+    document = slow.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    cards = []
+    for name, told in (("silent", {}), ("honest", {"fitted": evidence})):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(document | told), encoding="utf-8")
+        config = parse(RunConfig, {"job": str(file), "policies": POLICIES}, "slow.yaml")
+        cards.append(evaluate_journal(journals["justin"], config, how=HOW))
+    silent, honest = cards
+    assert silent.error.beyond(Trust())
+    assert not any(one.figures for one in silent.claims)
+    assert honest.error.slo == silent.error.slo
+    assert honest.error.slo_unexplained <= Trust().slo_share
+    assert not honest.error.beyond(Trust())
+    (ran,) = (one for one in honest.claims if one.policy == "incumbent")
+    late = ran.figures["slo_share"]
+    assert late.low <= honest.error.slo_share[1] <= late.high
+    assert late.high - late.low >= silent.error.slo
+    reasons = {one.subject: one for one in honest.verdicts["ds2"].reasons}
+    assert reasons["model"].holds
+    assert "within the error of its capacity it is late" in reasons["model"].text
+
+
+def test_a_capacity_twice_as_large_carries_twice_as_much():
+    spec = load_job("nexmark-q11")
+    assert mst(with_capacity(spec, 2.0)).rate_per_s == pytest.approx(
+        2.0 * mst(spec).rate_per_s, rel=0.05
+    )
 
 
 def test_the_same_journal_gives_the_same_scorecard(card, journals):
