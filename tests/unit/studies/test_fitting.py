@@ -86,7 +86,8 @@ def test_a_production_run_is_placed_by_the_rates_of_the_largest_budget():
         [StreambedCell("q5", 2048, 48, (run,)), StreambedCell("q5", 2048, 9, (small,))],
     )
     assert cell is not None
-    assert cell.mst_per_s == 2.5e6
+    # 2.5 M/s was carried in full, 3.0 M/s was not: the rate it was planned for is no measurement.
+    assert cell.mst_per_s == pytest.approx(2.739e6, rel=1e-3)
     (placed,) = cell.runs
     assert sum(placed.parallelism[1:]) == placed.slots == 1069
     assert placed.parallelism[2] / placed.parallelism[7] == pytest.approx(15, rel=0.03)
