@@ -125,6 +125,8 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 	$(BIN)/dsp-gym flink up
 	$(BIN)/python -m dsp_gym.studies.validation.flink_runs --data $${DSP_GYM_DATA:-../shared/data} --json \
 		> $(FIGURES)/flink-runs.json
+	$(BIN)/python -m dsp_gym.studies.validation.few_runs --data $${DSP_GYM_DATA:-../shared/data} --json \
+		> $(FIGURES)/few-runs.json
 	mkdir -p runs/calibrated
 	for job in $(VALIDATED); do \
 		$(BIN)/dsp-gym record $$job && \

@@ -23,10 +23,10 @@ EFFICIENCY_FORMS: tuple[EfficiencyForm, ...] = ("linear", "power", "contention")
 CPU_SD = 0.45
 """Log error of a job file's CPU time per record. It is the best known cost of a record: what three
 runs cannot tell apart belongs to state, whose costs depend on the machine."""
-CHURN, INDEX_HITS, MISS_CONTENTION = (0.42, 0.1), (0.65, 0.2), (0.1, 0.15)
+CHURN, INDEX_HITS, MISS_CONTENTION = (0.36, 0.1), (0.73, 0.2), (0.1, 0.15)
 """Mean and deviation where the job file says nothing, from recorded jobs that update RocksDB, all
-their runs fitted: churn 0.41, 0.42 and 0.46, index lookups 0.62, 0.66 and 0.68 per read
-(`flink-runs-update`, `flink-micro-update`, `flink-runs-direct-update`); contention 0 to 0.33."""
+their runs fitted: churn 0.36 and 0.37, index lookups 0.74 and 0.73 per read (`flink-runs-update`,
+`flink-runs-direct-update`); contention 0 to 0.30 per further task."""
 
 READ_SPREAD = "read_spread"
 """Log spread of reads from disk: belongs to the measurement, not to the job file."""

@@ -191,7 +191,7 @@ def test_advice_names_a_run_that_fixes_what_is_open():
 def test_the_priors_of_updates_are_those_of_other_jobs_unless_the_job_file_has_its_own():
     seen = [part(1, 0), part(2, 3)]
     middle = {p.name: p.prior for p in free_parameters(SPEC, "linear", seen)}
-    assert middle["state.state.churn"] == pytest.approx(0.42)
+    assert middle["state.state.churn"] == pytest.approx(0.36)
     own = {p.name: p.prior for p in free_parameters(costing(20.0, churn=0.0), "linear", seen)}
     assert own["state.state.churn"] == 0.0
 
