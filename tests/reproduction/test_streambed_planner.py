@@ -14,8 +14,9 @@ from dsp_gym.studies.reproduce.streambed_planner import (
 
 MISSED = {
     "q5": "221 slots where 480 are needed, -54.0 %: the log model meets the production run "
-    "(2.5 to 3.0 M/s for 1,069 slots), but the job's join grows evenly from three tasks to fifty and lies "
-    "below a logarithm between; nothing is published there, and 10 % of the rate is half the slots",
+    "(2.5 to 3.0 M/s for 1,069 slots), but the job's join grows evenly from three tasks to fifty "
+    "and lies below a logarithm between; nothing is published there, and 10 % of the rate is half "
+    "the slots",
 }
 """Tolerances that are not met, and why; strict, so that a test that begins to pass says so."""
 
