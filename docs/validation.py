@@ -88,6 +88,11 @@ memory reaches {agreement["linear_tau"]:.3f}."""
 
 def few_runs() -> str:
     """Three runs of each job, drawn at random, predict the others."""
+    if not (FIGURES / "few-runs.json").exists():
+        return (
+            "Not measured with this release yet: "
+            "`python -m dsp_gym.studies.validation.few_runs --data FOLDER`."
+        )
     found = figures("few-runs")
     rows = []
     for one in found:
