@@ -70,6 +70,12 @@ def test_there_are_ids_for_every_query_and_one_from_a_config():
     assert all(name.endswith("-v1") for name in IDS)
 
 
+@pytest.mark.parametrize("name", ["Nexmark-Q11", "Autoscale"])
+def test_the_former_version_is_refused_with_the_new_name(name):
+    with pytest.raises(gymnasium.error.DeprecatedEnv, match=f"{name}-v1"):
+        gymnasium.make(f"dsp_gym/{name}-v0")
+
+
 def test_the_module_can_be_named_in_the_id():
     env = gymnasium.make("dsp_gym:dsp_gym/Nexmark-Q1-v1")
     assert env.reset(seed=0)[0].dtype == np.float32
