@@ -1,5 +1,5 @@
 """Moved to `agents.studies.claim`; an import is refused with the new name."""
 
-from dsp_gym.config.moved import refused
+from dsp_gym.config.moved import refusal
 
-raise refused("agents.claim", __name__)
+raise refusal("agents.claim", __name__)

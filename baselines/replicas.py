@@ -118,7 +118,7 @@ class Behavior(ConfigModel):
         return self
 
 
-class Limits(NamedTuple):
+class BehaviourLimits(NamedTuple):
     """The behaviour policies of one direction, as the compiled code takes them."""
 
     percent: Bools
@@ -134,8 +134,8 @@ class Rules(NamedTuple):
     readiness_s: float  # time after a start without usable metrics
     up_window_s: float
     down_window_s: float
-    up: Limits
-    down: Limits
+    up: BehaviourLimits
+    down: BehaviourLimits
 
 
 class Now(NamedTuple):
@@ -299,8 +299,8 @@ def recommend_all(current: Ints, ratio: Floats, tolerance: float) -> Ints:
     return wanted
 
 
-def _limits(policies: tuple[ScalingPolicy, ...], select: Select) -> Limits:
-    return Limits(
+def _limits(policies: tuple[ScalingPolicy, ...], select: Select) -> BehaviourLimits:
+    return BehaviourLimits(
         np.array([policy.type == "Percent" for policy in policies]),
         np.array([policy.value for policy in policies], dtype=np.int64),
         np.array([policy.period_s for policy in policies], dtype=np.float64),
@@ -309,7 +309,9 @@ def _limits(policies: tuple[ScalingPolicy, ...], select: Select) -> Limits:
 
 
 @njit(cache=True, nogil=True)
-def _limit(current: int, now: float, sign: int, limits: Limits, change: Ints, at_s: Floats) -> int:
+def _limit(
+    current: int, now: float, sign: int, limits: BehaviourLimits, change: Ints, at_s: Floats
+) -> int:
     """Replicas the policies of one direction allow; sign 1 for up, -1 for down."""
     if limits.select == _DISABLED:
         return current

@@ -91,7 +91,7 @@ class Targets(NamedTuple):
     tolerance: float
 
 
-class Samples(NamedTuple):
+class LagSamples(NamedTuple):
     """The last samples of backlog and counters, S per job, as a ring."""
 
     written: Ints  # (J,) samples written so far
@@ -172,7 +172,7 @@ class HpaVarga:
             snapshot.arrays,
             current,
             self._targets,
-            Samples(
+            LagSamples(
                 self._written["written"],
                 self._samples["at_s"],
                 self._samples["lag"],
@@ -218,7 +218,7 @@ def _recommend(
     seen: SnapshotArrays,
     current: Ints,
     c: Targets,
-    m: Samples,
+    m: LagSamples,
     metrics: Metrics,
     wanted: Ints,
 ) -> None:
@@ -269,7 +269,7 @@ def _recommend(
 
 @njit(cache=True, nogil=True)
 def _minute(
-    j: int, now: float, since: float, lag: float, taken: float, m: Samples
+    j: int, now: float, since: float, lag: float, taken: float, m: LagSamples
 ) -> tuple[float, float]:
     """Keeps a sample of row j; PromQL's deriv (least squares) and the mean rate over a minute.
 

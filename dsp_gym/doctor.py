@@ -42,7 +42,7 @@ PURPOSES: dict[str, str] = {
 }
 """What each extra is for."""
 
-Status = Literal["ok", "missing", "problem"]
+CheckStatus = Literal["ok", "missing", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Finding:
 
     subject: str
     name: str
-    status: Status
+    status: CheckStatus
     detail: str
     remedy: str | None = None
     purpose: str | None = None  # of an extra
@@ -125,7 +125,7 @@ def _versions() -> Iterator[Finding]:
     for name, extra in _requirements():
         if extra is None:
             found = installed_version(name)
-            status: Status = "problem" if found is None else "ok"
+            status: CheckStatus = "problem" if found is None else "ok"
             remedy = f"pip install {name}" if found is None else None
             yield Finding("version", name, status, found or "not installed", remedy)
 

@@ -30,7 +30,7 @@ from dsp_gym.job.spec import JobSpec
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.faults import spark_faults
 from spark_pipelines.pipeline import Made, made_of
-from spark_pipelines.plan import PIPELINE, Plan, inputs_of, merged, plan_of, specs_of
+from spark_pipelines.plan import PIPELINE, BuildPlan, inputs_of, merged, plan_of, specs_of
 from spark_pipelines.quality.verdicts import Accounting
 from spark_pipelines.session import spark_session
 from spark_pipelines.sources import Inputs, Partition, SourceFacts, reader_of
@@ -197,7 +197,7 @@ def _made(
     config: DatasetConfig,
     facts: Sequence[SourceFacts],
     specs: Mapping[str, JobSpec],
-    plan: Plan,
+    plan: BuildPlan,
     building: Path,
     master: str | None,
     stages: _Stages,
@@ -346,7 +346,7 @@ def _manifest(
     config: DatasetConfig,
     store: Store,
     last: DatasetManifest | None,
-    plan: Plan,
+    plan: BuildPlan,
     facts: Sequence[SourceFacts],
     specs: Mapping[str, JobSpec],
     building: Path,
@@ -432,7 +432,11 @@ def _versions() -> dict[str, str]:
 
 
 def _up_to_date(
-    store: Store, last: DatasetManifest, plan: Plan, facts: Sequence[SourceFacts], stages: _Stages
+    store: Store,
+    last: DatasetManifest,
+    plan: BuildPlan,
+    facts: Sequence[SourceFacts],
+    stages: _Stages,
 ) -> Built:
     return Built(
         store.folder, last, False, 0, len(plan.kept), plan.lost, {}, _notes(facts), stages.seconds

@@ -54,7 +54,7 @@ class Arrival(ConfigModel):
     reason: str | None = Field(None, description="why it was refused")
 
 
-class Batch(ConfigModel):
+class LandedBatch(ConfigModel):
     """What one batch of the stream brought."""
 
     batch: int = Field(ge=0, description="number of the batch")
@@ -91,9 +91,9 @@ class Landing:
 
     def __init__(self, folder: Path, sources: Mapping[str, Watched], late_s: float) -> None:
         self.folder, self.sources, self.late_s = folder, sources, late_s
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, LandedBatch] = {}
         for file in (folder / "batches").glob("*.json"):
-            found = Batch.model_validate_json(file.read_text(encoding="utf-8"))
+            found = LandedBatch.model_validate_json(file.read_text(encoding="utf-8"))
             self._batches[found.batch] = found
 
     @property
@@ -109,7 +109,7 @@ class Landing:
         """
         return sum(file.status == status for file in self.files)
 
-    def put(self, batch: int, files: Iterable[tuple[str, Path]]) -> Batch:
+    def put(self, batch: int, files: Iterable[tuple[str, Path]]) -> LandedBatch:
         """Puts down what a batch brought; again, if it was put down before.
 
         Args:
@@ -125,7 +125,7 @@ class Landing:
             for name, file in sorted(set(files))
             if file in wanted[name]
         ]
-        made = Batch(batch=batch, files=tuple(arrivals))
+        made = LandedBatch(batch=batch, files=tuple(arrivals))
         write_atomic(self.folder / "batches" / f"{batch:06d}.json", made.model_dump_json() + "\n")
         self._batches[batch] = made
         return made

@@ -14,14 +14,14 @@ from dsp_gym.records.hashes import document_sha256
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.sources import Partition, SourceFacts
 
-__all__ = ["PIPELINE", "Plan", "inputs_of", "merged", "plan_of", "specs_of"]
+__all__ = ["PIPELINE", "BuildPlan", "inputs_of", "merged", "plan_of", "specs_of"]
 
 PIPELINE = 1
 """Counts changes of the steps: with each, every partition is made anew."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BuildPlan:
     """Partitions by what becomes of them."""
 
     stale: Mapping[Partition, str]  # to be made, with the hash of their inputs
@@ -86,7 +86,7 @@ def inputs_of(
 
 def plan_of(
     inputs: Mapping[Partition, str], last: DatasetManifest | None, *, rebuild: bool = False
-) -> Plan:
+) -> BuildPlan:
     """Compares the inputs with those of the last revision.
 
     Args:
@@ -105,7 +105,7 @@ def plan_of(
     }
     kept = tuple(p for partition, p in known.items() if partition not in stale)
     lost = tuple(partition for partition in known if partition not in inputs)
-    return Plan(stale, kept, lost)
+    return BuildPlan(stale, kept, lost)
 
 
 def _settings(config: DatasetConfig, specs: Mapping[str, JobSpec]) -> str:

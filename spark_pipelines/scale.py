@@ -1,5 +1,5 @@
 """Moved to `spark_pipelines.studies.scale`; an import is refused with the new name."""
 
-from dsp_gym.config.moved import refused
+from dsp_gym.config.moved import refusal
 
-raise refused("spark_pipelines.scale", __name__)
+raise refusal("spark_pipelines.scale", __name__)

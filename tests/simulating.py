@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.episodes import Draws
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.topology import Topology
@@ -187,3 +189,9 @@ def ask(jobs: SimulatedJobs, level: int | None = None, **given: int) -> None:
     if level is not None:
         levels[:] = level
     jobs.apply(wanted(parallelism, levels))
+
+
+def begun(env: AutoscaleBatch, seeds: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """The observations of an environment begun with given seeds and loads, nothing else drawn."""
+    ones = np.ones(len(env))
+    return env.begin(Draws(seeds, rates, ones, ones, np.zeros(len(env), np.int64)))

@@ -27,7 +27,7 @@ from agents.studies.learning_curve import Curve, forget, learning_curve
 from agents.training import TrainingInterrupted
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import find, load_model, write_atomic
-from dsp_gym.control.loop import Step
+from dsp_gym.control.loop import LoopStep
 from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.evaluation.experiment import ExperimentConfig
@@ -267,7 +267,7 @@ def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], N
 def _by_policy(say: Say) -> OnStep:
     """Says each policy that has run."""
 
-    def told(label: str, done: int, of: int, step: Step) -> None:
+    def told(label: str, done: int, of: int, step: LoopStep) -> None:
         if done == of:
             say(f"{label}: evaluated")
 

@@ -19,9 +19,9 @@ from baselines.flink_autoscaler.state import (
     IN_PER_S,
     LAG,
     LOAD,
-    METRICS,
     OBSERVED,
     OUT,
+    SCALING_METRICS,
     Graph,
     Remembered,
     Scaling,
@@ -115,7 +115,7 @@ def _sample(
             row[OBSERVED] = observed_rate(
                 max(0.0, per_s), row[LAG], seen.backpressured[j, v], s.observed_lag_s, carried
             )
-        for m in range(len(METRICS)):
+        for m in range(len(SCALING_METRICS)):
             row[m] = round3(row[m])
     return known
 
@@ -138,7 +138,7 @@ def run_batch(
     """
     window, history, tracking = memory.window, memory.history, memory.tracking
     vertices = seen.parallelism.shape[1]
-    rows = np.empty((vertices, len(METRICS)))
+    rows = np.empty((vertices, len(SCALING_METRICS)))
     sample = np.full(len(GLOBALS), np.nan)
     excluded = np.zeros(vertices, dtype=np.bool_)
     evaluated = np.empty((vertices, len(EVALUATED)))

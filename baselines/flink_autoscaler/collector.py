@@ -23,9 +23,9 @@ from baselines.flink_autoscaler.state import (
     LOAD,
     MANAGED,
     METASPACE,
-    METRICS,
     OBSERVED,
     OUT,
+    SCALING_METRICS,
     SLOTS,
 )
 from baselines.flink_autoscaler.window import observed_rate
@@ -100,12 +100,12 @@ def vertex_sample(
             source always are.
 
     Returns:
-        (METRICS,), NaN where a metric is missing.
+        (SCALING_METRICS,), NaN where a metric is missing.
 
     Raises:
         CollectionFailed: A required metric is not reported.
     """
-    row = np.full(len(METRICS), np.nan)
+    row = np.full(len(SCALING_METRICS), np.nan)
     found = _finished() if vertex.finished else _required(vertex, metrics, named)
     busy = _get(found.busy, options.busy_aggregator.lower())
     row[LOAD] = max(0.0, busy) / 1000.0 if np.isfinite(busy) else np.nan

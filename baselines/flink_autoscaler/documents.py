@@ -12,7 +12,7 @@ from typing import Any
 from baselines.flink_autoscaler.collector import Vertex
 from baselines.flink_autoscaler.job import Job, TaskManagers
 from baselines.flink_autoscaler.scaler import delay
-from baselines.flink_autoscaler.state import GLOBALS, METRICS, Memory
+from baselines.flink_autoscaler.state import GLOBALS, SCALING_METRICS, Memory
 from baselines.flink_autoscaler.units import memory_bytes
 
 __all__ = [
@@ -84,7 +84,7 @@ def fill_window(job: Job, history: Sequence[Document]) -> None:
         window.ts_ms[0, i] = int(sample["ts_ms"])
         for v, name in enumerate(job.names):
             metrics = sample.get("vertex_metrics", {}).get(name, {})
-            window.vertex[0, i, v] = [number(metrics.get(m, "NaN")) for m in METRICS]
+            window.vertex[0, i, v] = [number(metrics.get(m, "NaN")) for m in SCALING_METRICS]
         values = sample.get("global_metrics") or {}
         window.job[0, i, 0] = [number(values.get(m, "NaN")) for m in GLOBALS]
         window.size[0] = i + 1

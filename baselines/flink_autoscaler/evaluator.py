@@ -161,7 +161,7 @@ def backlog(graph: Graph, k: int, ts_ms: Ints, values: Floats, threshold_s: floa
         graph: Graphs of the batch.
         k: Number of the job's graph.
         ts_ms: Times of the samples.
-        values: (samples, V, METRICS).
+        values: (samples, V, SCALING_METRICS).
         threshold_s: Seconds of the source's own rate.
 
     Returns:
@@ -197,7 +197,7 @@ def evaluate(
         graph: Graphs of which the job has number k.
         k: Number of the graph.
         ts_ms: Times of the samples.
-        values: (samples, V, METRICS).
+        values: (samples, V, SCALING_METRICS).
         parallelism: Running, per vertex.
         s: The settings.
         restart_s: Expected restart time.

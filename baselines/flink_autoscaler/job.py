@@ -32,8 +32,8 @@ from baselines.flink_autoscaler.state import (
     GC,
     HEAP_RATIO,
     LOAD,
-    METRICS,
     OBSERVED,
+    SCALING_METRICS,
     Delayed,
     Graph,
     Memory,
@@ -325,7 +325,7 @@ class Job:
         w = self.memory.window
         newest = w.vertex[0, w.size[0] - 1]
         return {
-            name: dict(zip(METRICS, row.tolist(), strict=True))
+            name: dict(zip(SCALING_METRICS, row.tolist(), strict=True))
             for name, row in zip(self.names, newest, strict=True)
         }
 

@@ -13,7 +13,7 @@ from dsp_gym.loop.protocols import State
 
 __all__ = [
     "GLOBALS",
-    "METRICS",
+    "SCALING_METRICS",
     "Delayed",
     "Graph",
     "History",
@@ -28,7 +28,7 @@ __all__ = [
 
 S = TypeVar("S", bound=np.generic)
 
-METRICS = (
+SCALING_METRICS = (
     "LAG",
     "LOAD",
     "ACCUMULATED_BUSY_TIME",
@@ -38,10 +38,13 @@ METRICS = (
     "NUM_RECORDS_IN_PER_SECOND",
 )
 """Columns of a sample, per vertex; NaN where a metric is missing."""
-LAG, LOAD = METRICS.index("LAG"), METRICS.index("LOAD")
-BUSY = METRICS.index("ACCUMULATED_BUSY_TIME")
-IN, OUT = METRICS.index("NUM_RECORDS_IN"), METRICS.index("NUM_RECORDS_OUT")
-OBSERVED, IN_PER_S = METRICS.index("OBSERVED_TPR"), METRICS.index("NUM_RECORDS_IN_PER_SECOND")
+LAG, LOAD = SCALING_METRICS.index("LAG"), SCALING_METRICS.index("LOAD")
+BUSY = SCALING_METRICS.index("ACCUMULATED_BUSY_TIME")
+IN, OUT = SCALING_METRICS.index("NUM_RECORDS_IN"), SCALING_METRICS.index("NUM_RECORDS_OUT")
+OBSERVED, IN_PER_S = (
+    SCALING_METRICS.index("OBSERVED_TPR"),
+    SCALING_METRICS.index("NUM_RECORDS_IN_PER_SECOND"),
+)
 
 GLOBALS = (
     "GC_PRESSURE",
@@ -77,7 +80,7 @@ class Window(NamedTuple):
 
     size: Ints  # (J,)
     ts_ms: Ints  # (J, S)
-    vertex: Floats  # (J, S, V, METRICS)
+    vertex: Floats  # (J, S, V, SCALING_METRICS)
     job: Floats  # (J, S, 1, GLOBALS)
 
 
@@ -151,7 +154,10 @@ class Memory:
             return np.full(shape, np.nan)
 
         self.window = Window(
-            ints(j), ints(j, 32), floats(j, 32, v, len(METRICS)), floats(j, 32, 1, len(GLOBALS))
+            ints(j),
+            ints(j, 32),
+            floats(j, 32, v, len(SCALING_METRICS)),
+            floats(j, 32, 1, len(GLOBALS)),
         )
         self.history = History(
             ints(j, v),

@@ -24,7 +24,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 __all__ = [
     "Estimate",
     "EstimatorConfig",
-    "Observation",
+    "ObservedRates",
     "Probe",
     "Testbed",
     "VertexRates",
@@ -85,7 +85,7 @@ class VertexRates:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class ObservedRates:
     """Rates over one observation."""
 
     rate_per_s: float  # achieved by all sources
@@ -106,7 +106,7 @@ class Estimate:
     """The MST of a configuration, with the observation at that rate."""
 
     mst_per_s: float
-    seen: Observation
+    seen: ObservedRates
     probes: tuple[Probe, ...]
     seconds: float  # time of the testbed
 
@@ -119,7 +119,7 @@ class Testbed(Protocol):
     def deploy(self, configuration: Configuration) -> None:
         """Start the job anew in a configuration, without state."""
 
-    def probe(self, phases: list[tuple[float, int]], observation_s: int) -> Observation:
+    def probe(self, phases: list[tuple[float, int]], observation_s: int) -> ObservedRates:
         """Offers rates (records/s, seconds) one after the other.
 
         Records that a source could not emit are dropped, not emitted later.
@@ -164,7 +164,7 @@ def estimate(
     target = target or testbed.spec.source.rate_per_s  # still saturated: begin with less
     until_s = elapsed_s + c.timeout_s - c.warm_up_s
     low, high = 0.0, math.inf
-    best: Observation | None = None
+    best: ObservedRates | None = None
     probes: list[Probe] = []
     while (best is None or elapsed_s < until_s) and len(probes) < MOST_PROBES:
         seen = testbed.probe([cooldown, (target, c.injection_s)], c.observation_s)
@@ -212,7 +212,7 @@ def in_whole_periods(config: EstimatorConfig, spec: JobSpec) -> EstimatorConfig:
     )
 
 
-def observation_of(snapshot: MetricsSnapshot, *, read: bool = False) -> Observation:
+def observation_of(snapshot: MetricsSnapshot, *, read: bool = False) -> ObservedRates:
     """Reads the rates of the single job in a snapshot.
 
     True rate of a task: the vertex's input rate over the busy time of all its tasks. A task that
@@ -249,7 +249,7 @@ def observation_of(snapshot: MetricsSnapshot, *, read: bool = False) -> Observat
         vertices[name] = VertexRates(
             rate / achieved if achieved > 0 else 0.0, rate / (busy_share * tasks), busy_share
         )
-    return Observation(achieved, vertices)
+    return ObservedRates(achieved, vertices)
 
 
 def _share_read(snapshot: MetricsSnapshot) -> float:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from baselines.streambed.models import (
     FORMS,
-    Form,
+    ModelForm,
     Point,
     Surface,
     extrapolation_error,
@@ -29,7 +29,7 @@ from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import MissingExtraError
 
-__all__ = ["Budget", "Exploration", "ExplorerConfig", "SearchSpace", "explore"]
+__all__ = ["Budget", "Exploration", "ExplorerConfig", "BudgetGrid", "explore"]
 
 
 XI = 0.01
@@ -51,7 +51,7 @@ class ExplorerConfig(ConfigModel):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchSpace:
+class BudgetGrid:
     """Every number of slots in a range, times memory profiles (MiB of a slot, rising)."""
 
     slots_low: int
@@ -100,13 +100,13 @@ class Exploration(Generic[M]):
 
     measured: tuple[M, ...]
     surface: Surface  # fitted to all that was measured
-    loocv_per_s: dict[Form, float]
-    extrapolation_per_s: dict[Form, float]  # error of the 50/50 test
+    loocv_per_s: dict[ModelForm, float]
+    extrapolation_per_s: dict[ModelForm, float]  # error of the 50/50 test
     errors_per_s: tuple[float, ...]  # equation 9 after each measurement from the corners on
 
 
 def explore(
-    space: SearchSpace,
+    space: BudgetGrid,
     measure: Callable[[int, float], M],
     config: ExplorerConfig | None = None,
 ) -> Exploration[M]:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from baselines.streambed.estimator import Observation, observation_of
+from baselines.streambed.estimator import ObservedRates, observation_of
 from dsp_gym.backends.base import Clock
 from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
@@ -73,7 +73,7 @@ class LiveTestbed:
         self.close()
         self._configuration = configuration
 
-    def probe(self, phases: list[tuple[float, int]], observation_s: int) -> Observation:
+    def probe(self, phases: list[tuple[float, int]], observation_s: int) -> ObservedRates:
         if self._job_id is not None:
             self._stop()
         rest = self._cluster.rest

@@ -15,11 +15,11 @@ from pydantic import Field
 from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["FORMS", "Form", "Point", "Surface", "extrapolation_error", "fit", "loocv"]
+__all__ = ["FORMS", "ModelForm", "Point", "Surface", "extrapolation_error", "fit", "loocv"]
 
-Form = Literal["linear", "log", "sqrt"]
+ModelForm = Literal["linear", "log", "sqrt"]
 
-FORMS: dict[Form, Callable[[Floats], Floats]] = {
+FORMS: dict[ModelForm, Callable[[Floats], Floats]] = {
     "linear": lambda x: np.asarray(x, dtype=np.float64),
     "log": np.log,
     "sqrt": np.sqrt,
@@ -33,7 +33,7 @@ Point = tuple[float, float, float]
 class Surface(ConfigModel):
     """One fitted model: capacity = a f(memory) + b f(slots) + c."""
 
-    form: Form = Field(description="f: linear (equation 6), log (7) or sqrt (8)")
+    form: ModelForm = Field(description="f: linear (equation 6), log (7) or sqrt (8)")
     a: float = Field(description="slope over memory of a slot in MiB, after f")
     b: float = Field(description="slope over slots, after f")
     c: float = Field(description="intercept, records/s")
@@ -72,7 +72,7 @@ class Surface(ConfigModel):
                 return max(value, 0.0) ** 2
 
 
-def fit(points: Sequence[Point], form: Form) -> Surface:
+def fit(points: Sequence[Point], form: ModelForm) -> Surface:
     """Fits a form by least squares; a feature that does not vary gets no slope.
 
     Returns:
@@ -93,7 +93,7 @@ def fit(points: Sequence[Point], form: Form) -> Surface:
     return Surface(form=form, a=a, b=b, c=float(rate.mean() - slopes @ centre))
 
 
-def loocv(points: Sequence[Point], form: Form) -> float:
+def loocv(points: Sequence[Point], form: ModelForm) -> float:
     """Leaves each point out of the fit once and predicts it.
 
     Returns:
@@ -106,7 +106,7 @@ def loocv(points: Sequence[Point], form: Form) -> float:
     return math.sqrt(float(np.mean(np.square(errors))))
 
 
-def extrapolation_error(points: Sequence[Point], form: Form) -> float:
+def extrapolation_error(points: Sequence[Point], form: ModelForm) -> float:
     """Predicts the half with most slots by a fit to the half with fewest.
 
     Section 6, model selection: the 50/50 split. An odd point goes to the training half, which needs

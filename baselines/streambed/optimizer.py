@@ -13,7 +13,7 @@ from baselines.streambed.bids2 import Operator, bids2, slot_range
 from baselines.streambed.estimator import (
     Estimate,
     EstimatorConfig,
-    Observation,
+    ObservedRates,
     Testbed,
     estimate,
 )
@@ -22,11 +22,11 @@ from dsp_gym.job.memory import NO_MEMORY, level_mib
 from dsp_gym.job.spec import JobSpec, Vertex
 from dsp_gym.loop.configuration import Configuration
 
-__all__ = ["Measurement", "Optimizer", "configuration", "operators", "profile_mib"]
+__all__ = ["BudgetMeasurement", "Optimizer", "configuration", "operators", "profile_mib"]
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class BudgetMeasurement:
     """One budget, its best configuration, and the throughput of that."""
 
     slots: int  # without sources, with sinks
@@ -35,7 +35,7 @@ class Measurement:
     parallelism: dict[str, int]
     predicted_per_s: float  # BIDS2's objective
     mst_per_s: float
-    seen: Observation
+    seen: ObservedRates
 
 
 class Optimizer:
@@ -59,7 +59,7 @@ class Optimizer:
         self._tell = tell
         self._single: dict[int, Estimate] = {}
 
-    def measure(self, slots: int, memory_level: int) -> Measurement:
+    def measure(self, slots: int, memory_level: int) -> BudgetMeasurement:
         """Measures the best configuration of a budget.
 
         The budget of one task per vertex is measured anew each time, and its rates replace those of
@@ -82,7 +82,7 @@ class Optimizer:
         reached = known
         if slots != least:
             reached = self._estimate(found.parallelism, memory_level)
-        return Measurement(
+        return BudgetMeasurement(
             slots,
             memory_level,
             profile_mib(spec, memory_level),
@@ -104,7 +104,7 @@ class Optimizer:
         return found
 
 
-def operators(spec: JobSpec, seen: Observation | None) -> list[Operator]:
+def operators(spec: JobSpec, seen: ObservedRates | None) -> list[Operator]:
     """Writes the vertices for BIDS2; without an observation their rates are unknown.
 
     Returns:

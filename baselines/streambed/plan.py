@@ -16,10 +16,10 @@ from pydantic import Field
 from baselines.streambed.bids2 import Operator, bids2, slot_range
 from baselines.streambed.checked import Held, held, mst_of, slot_cost, source_notes, unreachable
 from baselines.streambed.estimator import EstimatorConfig, Testbed
-from baselines.streambed.explorer import Exploration, ExplorerConfig, SearchSpace, explore
+from baselines.streambed.explorer import BudgetGrid, Exploration, ExplorerConfig, explore
 from baselines.streambed.models import Surface
 from baselines.streambed.optimizer import (
-    Measurement,
+    BudgetMeasurement,
     Optimizer,
     configuration,
     operators,
@@ -31,9 +31,9 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.job.cost import requested
 from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.policies.planner import Backend, CapacityPlan, ProfilePlan
+from dsp_gym.policies.planner import CapacityPlan, PlannerBackend, ProfilePlan
 
-__all__ = ["CapacityModel", "Learned", "PlannerConfig", "answer", "learn", "profile_plan"]
+__all__ = ["PlannerModel", "Learned", "PlannerConfig", "answer", "learn", "profile_plan"]
 
 
 class PlannerConfig(ConfigModel):
@@ -77,11 +77,11 @@ class ProfileRates(ConfigModel):
     vertices: tuple[VertexRate, ...] = Field(description="vertices in topological order")
 
 
-class CapacityModel(ConfigModel):
+class PlannerModel(ConfigModel):
     """The model of one job: enough to plan for any rate without its testbed."""
 
     job: str = Field(description="job it was learned of")
-    backend: Backend = Field(description="where")
+    backend: PlannerBackend = Field(description="where")
     surface: Surface = Field(description="throughput over slots and memory")
     memory_levels: tuple[int, ...] = Field(min_length=1, description="profiles it was learned with")
     learned_slots: tuple[int, int] = Field(description="smallest and largest budget measured")
@@ -117,7 +117,7 @@ class CapacityModel(ConfigModel):
         ]
 
     @classmethod
-    def load(cls, path: Path) -> CapacityModel:
+    def load(cls, path: Path) -> PlannerModel:
         """Loads a model that `save` wrote.
 
         Returns:
@@ -134,14 +134,14 @@ class Learned:
     """A capacity model, and the measurements and effort behind it."""
 
     def __init__(
-        self, model: CapacityModel, exploration: Exploration[Measurement], optimizer: Optimizer
+        self, model: PlannerModel, exploration: Exploration[BudgetMeasurement], optimizer: Optimizer
     ) -> None:
         self.model, self.exploration, self.optimizer = model, exploration, optimizer
 
 
 def learn(
     testbed: Testbed,
-    backend: Backend,
+    backend: PlannerBackend,
     config: PlannerConfig,
     memory_levels: Sequence[int] | None = None,
     tell: Callable[[str], None] = lambda text: None,
@@ -171,16 +171,16 @@ def learn(
         )
     optimizer = Optimizer(testbed, config.estimator, tell)
     found = explore(
-        SearchSpace(low, min(high, config.testbed_slots), tuple(sorted(level_of))),
+        BudgetGrid(low, min(high, config.testbed_slots), tuple(sorted(level_of))),
         lambda slots, memory_mib: optimizer.measure(slots, level_of[memory_mib]),
         config.explorer,
     )
-    largest: dict[int, Measurement] = {}
+    largest: dict[int, BudgetMeasurement] = {}
     for m in found.measured:  # of equal budgets the last one, measured with the best known rates
         kept = largest.get(m.memory_level)
         if kept is None or m.slots >= kept.slots:
             largest[m.memory_level] = m
-    model = CapacityModel(
+    model = PlannerModel(
         job=spec.job,
         backend=backend,
         surface=found.surface,
@@ -203,7 +203,7 @@ def learn(
 
 
 def profile_plan(
-    model: CapacityModel,
+    model: PlannerModel,
     spec: JobSpec,
     planned_per_s: float,
     memory_level: int,
@@ -322,14 +322,14 @@ def answer(
     )
 
 
-def _tightest(model: CapacityModel, spec: JobSpec, memory_level: int) -> Operator:
+def _tightest(model: PlannerModel, spec: JobSpec, memory_level: int) -> Operator:
     """The limiting vertex when every vertex runs at its largest parallelism."""
     known = model.operators(spec, memory_level)
     return min(known, key=lambda o: o.carries_per_s(o.most))
 
 
 def _raise_unreachable(
-    model: CapacityModel, spec: JobSpec, rate_per_s: float, planned_per_s: float
+    model: PlannerModel, spec: JobSpec, rate_per_s: float, planned_per_s: float
 ) -> None:
     tightest = [_tightest(model, spec, level) for level in model.memory_levels]
     best = max(tightest, key=lambda o: o.carries_per_s(o.most))

@@ -14,7 +14,7 @@ from pydantic import Field
 from baselines import reasons
 from baselines.streambed.bids2 import Operator, bids2, fillings, slot_range
 from baselines.streambed.optimizer import profile_mib
-from baselines.streambed.plan import CapacityModel, Learned, PlannerConfig, answer, learn
+from baselines.streambed.plan import Learned, PlannerConfig, PlannerModel, answer, learn
 from baselines.streambed.simulated import SimulatedTestbed
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import ConfigError
@@ -60,7 +60,7 @@ class StreambedConfig(PlannerConfig):
 class PlanTable:
     """The plans of one job: slots by rate and profile, configuration by slots."""
 
-    def __init__(self, model: CapacityModel, spec: JobSpec) -> None:
+    def __init__(self, model: PlannerModel, spec: JobSpec) -> None:
         names = [v.name for v in spec.topological_order()]
         known = [model.operators(spec, level) for level in model.memory_levels]
         self.low, self.high = slot_range(known[0])
@@ -185,9 +185,9 @@ class Streambed:
             bounded = config.model_copy(update={"testbed_slots": slots})
             return learn(testbed, "flink", bounded, tell=request.tell)
 
-    def _model(self, spec: JobSpec) -> CapacityModel:
+    def _model(self, spec: JobSpec) -> PlannerModel:
         if self.config.model is not None:
-            return CapacityModel.load(self.config.model)
+            return PlannerModel.load(self.config.model)
         config = _planner_json(self.config)
         return _explored(spec.model_dump_json(by_alias=True), config).model
 

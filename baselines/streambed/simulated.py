@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from baselines.streambed.estimator import Observation, observation_of
+from baselines.streambed.estimator import ObservedRates, observation_of
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.job.capacity import mst_per_s
 from dsp_gym.job.spec import JobSpec
@@ -54,7 +54,7 @@ class SimulatedTestbed:
         self._current = None
         self._deployed += 1
 
-    def probe(self, phases: list[tuple[float, int]], observation_s: int) -> Observation:
+    def probe(self, phases: list[tuple[float, int]], observation_s: int) -> ObservedRates:
         jobs = self._current or self._started(observation_s)
         forget_backlog(jobs)
         for rate_per_s, seconds in phases:

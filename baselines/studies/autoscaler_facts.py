@@ -45,7 +45,7 @@ from baselines.flink_autoscaler.scaler import (
 )
 from baselines.flink_autoscaler.settings import settings_of
 from baselines.flink_autoscaler.state import (
-    METRICS,
+    SCALING_METRICS,
 )
 from baselines.flink_autoscaler.window import average, observed_rate, rate
 from baselines.studies.autoscaler_jobs import fill_globals, job_of, switches_of
@@ -220,7 +220,7 @@ def _thresholds(given: Document, main: bool) -> Answer:
 def _true_processing_rate(given: Document, main: bool) -> Answer:
     job = job_of(given, main)
     _, values = _samples(job)
-    observed = average(values, 0, METRICS.index("OBSERVED_TPR"), job.s.observed_min)
+    observed = average(values, 0, SCALING_METRICS.index("OBSERVED_TPR"), job.s.observed_min)
     found = true_processing_rate(
         number(given["busy_time_ms_per_s"]),
         number(given["input_rate"]),
@@ -240,7 +240,7 @@ def _busy_time(given: Document, main: bool) -> Answer:
 def _rate(given: Document, main: bool) -> Answer:
     vertex = {"name": given["vertex"], "parallelism": 1, "max_parallelism": 1}
     ts_ms, values = _samples(job_of({**given, "vertices": [vertex]}, main))
-    return {"value": written(float(rate(ts_ms, values, 0, METRICS.index(given["metric"]))))}
+    return {"value": written(float(rate(ts_ms, values, 0, SCALING_METRICS.index(given["metric"]))))}
 
 
 def _edge_output_ratio(given: Document, main: bool) -> Answer:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from dsp_gym.backends.base import Actuator, Backend, Collector
 from dsp_gym.loop.outcome import Outcome
 
-__all__ = ["Paced", "Part"]
+__all__ = ["Paced", "PacedBackend"]
 
 
-class Part(NamedTuple):
+class PacedBackend(NamedTuple):
     """One of the backends, and when it is shown on the common clock, s."""
 
     backend: Backend
@@ -33,7 +33,7 @@ class Paced(Backend):
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[PacedBackend],
         *,
         apply: bool,
         speed: float | None = None,

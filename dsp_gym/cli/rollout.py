@@ -15,7 +15,7 @@ from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.datasets.rollouts.format import RolloutManifest
-    from dsp_gym.datasets.rollouts.run import Observer
+    from dsp_gym.datasets.rollouts.run import OnCell
 
 __all__ = ["register"]
 
@@ -97,7 +97,7 @@ def _summary(manifest: RolloutManifest) -> list[dict[str, str | int]]:
 
 
 @contextmanager
-def _progress() -> Iterator[Observer]:
+def _progress() -> Iterator[OnCell]:
     """A progress bar on stderr over the cells; none without a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

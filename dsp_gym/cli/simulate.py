@@ -14,7 +14,7 @@ from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
-    from dsp_gym.control.loop import Step
+    from dsp_gym.control.loop import LoopStep
     from dsp_gym.evaluation.scorecard import Scorecard
 
 __all__ = ["register", "seconds"]
@@ -135,7 +135,7 @@ def seconds(text: str) -> int:
     return round(float(match[1]) * _UNITS[match[2]])
 
 
-def _row(step: Step) -> _Row:
+def _row(step: LoopStep) -> _Row:
     """One decision and the results of the interval after it."""
     from dsp_gym.loop.snapshot import Status
 

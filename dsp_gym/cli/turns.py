@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
-    "Counts",
+    "RunTotals",
     "Printer",
     "document",
     "event_line",
@@ -32,7 +32,7 @@ __all__ = [
 COLUMNS = f"{'time':8}  {'status':12}  {'rate/s':>9}  {'pending':>9}  {'p95, s':>7}  decision"
 
 
-class Counts:
+class RunTotals:
     """Decisions, changes, holds and failures of a loop so far."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Printer:
 
     def __init__(self, *, as_json: bool, at_once: bool = False, names_jobs: bool = False) -> None:
         self.as_json, self._at_once, self._names_jobs = as_json, at_once, names_jobs
-        self.counts = Counts()
+        self.counts = RunTotals()
         self._lock = threading.Lock()
 
     def begin(self, about: str) -> None:

@@ -1,12 +1,12 @@
 """Modules of earlier releases and where they are now, for code of others that imports them.
 
 A module that an earlier release documented, as a command or to be imported, has a file at its old
-place, which raises what `refused` returns and has nothing else. Nothing works under two names.
+place, which raises what `refusal` returns and has nothing else. Nothing works under two names.
 """
 
 from __future__ import annotations
 
-__all__ = ["MOVED", "new_name", "refused"]
+__all__ = ["MOVED", "new_name", "refusal"]
 
 MOVED = {
     "agents.bench": "agents.studies.bench",
@@ -89,7 +89,7 @@ def new_name(module: str) -> str | None:
     return None
 
 
-def refused(module: str, run_as: str) -> BaseException:
+def refusal(module: str, run_as: str) -> BaseException:
     """What a module that has moved raises.
 
     Args:

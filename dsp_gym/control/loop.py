@@ -13,7 +13,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.turn import take_turn
 
 
-class Step(NamedTuple):
+class LoopStep(NamedTuple):
     """One turn of the loop."""
 
     snapshot: MetricsSnapshot
@@ -51,7 +51,7 @@ class ControlLoop:
         if self.guardrails is not None:
             self.guardrails.reset(topology, seeds)
 
-    def step(self) -> Step:
+    def step(self) -> LoopStep:
         """Decide once and let the jobs run for one interval.
 
         Returns:
@@ -61,4 +61,4 @@ class ControlLoop:
         guarded = take_turn(snapshot, self.policy.decide, self.guardrails)
         if self.jobs.actuator is not None:
             self.jobs.actuator.apply(guarded)
-        return Step(snapshot, guarded.proposed, guarded, self.jobs.advance(self.interval_s))
+        return LoopStep(snapshot, guarded.proposed, guarded, self.jobs.advance(self.interval_s))

@@ -11,7 +11,7 @@ from dataclasses import asdict
 import numpy as np
 
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.records.journal import Journal, Kind
+from dsp_gym.records.journal import EntryKind, Journal
 
 __all__ = ["Notes", "outcome_to_json"]
 
@@ -52,7 +52,7 @@ class Notes:
 
     def __call__(
         self,
-        kind: Kind,
+        kind: EntryKind,
         body: Mapping[str, object],
         t_s: float | None = None,
         policy: str | None = None,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Floats, Floats32, Ints
+from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import EnvCore
@@ -80,18 +80,6 @@ class AutoscaleBatch(EnvCore):
         for j in rows:
             self.load_labels[j] = self.source.labels[j]
         return self._start(rows, drawn, mask)
-
-    def reset_with(
-        self, seeds: Ints, rates: Floats, labels: Sequence[str] | None = None
-    ) -> Floats32:
-        """Begin an episode of given seeds (J,) and loads (J, seconds) in records/s everywhere.
-
-        Returns:
-            Observations (J, size).
-        """
-        ones = np.ones(len(self))
-        drawn = Draws(seeds, rates, ones, ones, np.zeros(len(self), np.int64))
-        return self.begin(drawn, labels)
 
     def begin(self, drawn: Draws, labels: Sequence[str] | None = None) -> Floats32:
         """Begin episodes that were drawn elsewhere, in all environments.

@@ -35,7 +35,7 @@ __all__ = [
     "JOB_FEATURES",
     "LIMIT",
     "VERTEX_FEATURES",
-    "Encoding",
+    "EncoderMemory",
     "Feature",
     "Job",
     "Vertex",
@@ -136,7 +136,7 @@ JOB_MEMORY: ColumnIndex = indices("JOB_MEMORY", JOB_MEMORY_COLUMNS)
 """Place of each column of the memory."""
 
 
-class Encoding(NamedTuple):
+class EncoderMemory(NamedTuple):
     """The encoder's memory of J jobs (NaN: nothing yet), and room for what a feature reads.
 
     `vertex` and `job` are `vertex_values` and `job_values` under their names: the same memory.
@@ -149,11 +149,11 @@ class Encoding(NamedTuple):
     job_values: Floats  # (len(JOB_VALUES),)
     job: NDArray[np.void]  # (1,)
 
-    def __reduce__(self) -> tuple[Callable[[Floats, Floats], Encoding], tuple[Floats, Floats]]:
+    def __reduce__(self) -> tuple[Callable[[Floats, Floats], EncoderMemory], tuple[Floats, Floats]]:
         return encoding, (self.vertex_memory, self.job_memory)  # a copy has views of its own room
 
 
-def encoding(vertex_memory: Floats, job_memory: Floats) -> Encoding:
+def encoding(vertex_memory: Floats, job_memory: Floats) -> EncoderMemory:
     """Room for encoding beside a memory.
 
     Args:
@@ -168,7 +168,7 @@ def encoding(vertex_memory: Floats, job_memory: Floats) -> Encoding:
     job = job_values.view([(name, np.float64) for name in JOB_VALUES])
     if vars(config)["DISABLE_JIT"]:  # plain Python reads a field as an attribute of a record alone
         vertex, job = vertex.view(np.recarray), job.view(np.recarray)
-    return Encoding(vertex_memory, job_memory, vertex_values, vertex, job_values, job)
+    return EncoderMemory(vertex_memory, job_memory, vertex_values, vertex, job_values, job)
 
 
 VERTEX_FEATURES: dict[str, Feature] = {}
@@ -545,7 +545,7 @@ def encode_rows(
     hot: Floats,
     seen: SnapshotArrays,
     rates: Ds2Rates,
-    memory: Handle[Encoding],
+    memory: Handle[EncoderMemory],
     job_at: int,
     out: Floats32,
 ) -> None:

@@ -23,7 +23,7 @@ from dsp_gym.envs.features import (
     LIMIT,
     VERTEX_FEATURES,
     VERTEX_MEMORY_COLUMNS,
-    Encoding,
+    EncoderMemory,
     encode_rows,
     encoding,
 )
@@ -132,11 +132,11 @@ class ObservationEncoder:
         )
         return out if every else out[rows]
 
-    def _held(self) -> Handle[Encoding]:
+    def _held(self) -> Handle[EncoderMemory]:
         """The memory for compiled code."""
         if not self._handles:
             self._handles["own"] = handle(self._own)
-        return cast("Handle[Encoding]", self._handles["own"])
+        return cast("Handle[EncoderMemory]", self._handles["own"])
 
     def state(self) -> State:
         """The memory as JSON values (NaN as None), as `restore` takes it.

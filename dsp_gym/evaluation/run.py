@@ -19,7 +19,7 @@ import numpy as np
 from dsp_gym import __version__
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.control.loop import ControlLoop, Step
+from dsp_gym.control.loop import ControlLoop, LoopStep
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
@@ -54,7 +54,7 @@ __all__ = [
 PLAN = "clairvoyant"
 """The policy that knows the load, and its label."""
 
-OnStep = Callable[[str, int, int, Step], None]
+OnStep = Callable[[str, int, int, LoopStep], None]
 """Called after each step: the policy's label, decisions taken, decisions in all, and the step."""
 
 
@@ -270,7 +270,7 @@ def _with_bound(cells: list[ScorecardCell], runs: _Runs, possible: Possible) -> 
 
 def _steps(
     loop: ControlLoop, config: BenchmarkConfig, label: str, observer: OnStep | None
-) -> Iterator[Step]:
+) -> Iterator[LoopStep]:
     """One episode, step by step."""
     steps = config.episode_s // config.interval_s
     for k in range(steps):
@@ -348,7 +348,7 @@ class _Record:
     latency: dict[str, Floats]  # (J,) by metric
 
     @classmethod
-    def of(cls, steps: Iterator[Step], jobs: SimulatedJobs, asked: Extremes) -> _Record:
+    def of(cls, steps: Iterator[LoopStep], jobs: SimulatedJobs, asked: Extremes) -> _Record:
         tables, row = jobs.topology.tables, jobs.topology.row
         scaled = (tables.kind[row] >= 0) & (tables.kind[row] != SOURCE)
         outcomes, subtasks, trips = [], [], []

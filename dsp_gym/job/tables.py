@@ -20,7 +20,7 @@ from dsp_gym.job.spec import MAX_INPUTS, JobSpec, Vertex
 
 SOURCE, OPERATOR, SINK = 0, 1, 2
 NO_WINDOW, TUMBLING, SLIDING, SESSION = 0, 1, 2, 3
-KINDS = {"source": SOURCE, "operator": OPERATOR, "sink": SINK}
+VERTEX_KINDS = {"source": SOURCE, "operator": OPERATOR, "sink": SINK}
 WINDOWS = {"tumbling": TUMBLING, "sliding": SLIDING, "session": SESSION}
 MIB = 1024.0 * 1024.0
 
@@ -219,7 +219,7 @@ def _fill_vertex(
 ) -> None:
     cap = _cap(spec, vertex)
     fixed = vertex.kind == "source" or not vertex.scalable
-    tables.kind[k, v] = KINDS[vertex.kind]
+    tables.kind[k, v] = VERTEX_KINDS[vertex.kind]
     tables.buffer_records[k, v] = vertex.buffer_records or spec.buffer_records
     tables.selectivity[k, v] = vertex.selectivity
     tables.cpu_s[k, v] = vertex.cpu_us_per_record * 1e-6

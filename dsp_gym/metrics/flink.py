@@ -14,7 +14,7 @@ from typing import Literal
 __all__ = ["BY_NAME", "FLINK_METRICS", "Metric", "prometheus_names", "vertex_of"]
 
 Scope = Literal["task", "operator", "taskmanager"]
-Kind = Literal["gauge", "counter"]
+MetricKind = Literal["gauge", "counter"]
 Merge = Literal["sum", "mean", "max"]
 
 _READS = (
@@ -46,7 +46,7 @@ class Metric:
     name: str
     scope: Scope
     flink: tuple[str, ...]
-    kind: Kind = "gauge"
+    kind: MetricKind = "gauge"
     merge: Merge = "sum"
     quantile: float | None = None  # of a histogram
     scale: float = 1.0  # Flink's number times this is ours

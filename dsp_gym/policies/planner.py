@@ -9,9 +9,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["Backend", "CapacityPlan", "PlanRequest", "Planner", "ProfilePlan"]
+__all__ = ["PlannerBackend", "CapacityPlan", "PlanRequest", "Planner", "ProfilePlan"]
 
-Backend = Literal["simulated", "flink"]
+PlannerBackend = Literal["simulated", "flink"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class PlanRequest:
     memory_levels: tuple[int, ...] | None = None  # profiles to consider; None: all of the job file
     testbed_slots: int | None = None  # largest budget that may be tried; None: the planner's
     max_slots: int | None = None  # tasks a vertex may have, above the job file's quota; None: that
-    backend: Backend = "simulated"
+    backend: PlannerBackend = "simulated"
     home: Path | None = None  # of the local cluster, for `flink`; None: the default one
     save: Path | None = None  # where the learned model is written
     tell: Callable[[str], None] = field(default=lambda text: None)  # told of each measurement
@@ -45,7 +45,7 @@ class CapacityPlan:
     """Resources and configuration for a rate."""
 
     job: str
-    backend: Backend
+    backend: PlannerBackend
     rate_per_s: float
     planned_per_s: float  # the rate with head-room, which the model was asked for
     slots: int  # without sources, with sinks

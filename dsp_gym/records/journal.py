@@ -24,13 +24,13 @@ from typing import IO, Literal, get_args
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.base import Body, other_version
 
-__all__ = ["JOURNAL_SCHEMA", "Entry", "Journal", "Kind", "read"]
+__all__ = ["JOURNAL_SCHEMA", "Entry", "Journal", "EntryKind", "read"]
 
 JOURNAL_SCHEMA = "dsp-gym/journal/1"
 
-Kind = Literal["snapshot", "decision", "guard", "actuation", "outcome", "error"]
+EntryKind = Literal["snapshot", "decision", "guard", "actuation", "outcome", "error"]
 
-_KINDS = frozenset(get_args(Kind))
+_KINDS = frozenset(get_args(EntryKind))
 _KEYS = frozenset(("schema", "seq", "t_s", "job", "kind", "policy", "body", "crc32"))
 _MIB = 2**20
 _LEAST_SEGMENTS = 8
@@ -43,7 +43,7 @@ class Entry:
     seq: int  # from 0, without gaps, over all segments
     t_s: float  # the loop's clock
     job: str
-    kind: Kind
+    kind: EntryKind
     policy: str | None
     body: Body
 
@@ -108,7 +108,7 @@ class Journal:
             self._lock.close()
             raise
 
-    def append(self, kind: Kind, t_s: float, job: str, policy: str | None, body: Body) -> int:
+    def append(self, kind: EntryKind, t_s: float, job: str, policy: str | None, body: Body) -> int:
         """Adds an entry; it is on disk when this returns, see `decision`.
 
         Numbers that are not finite become null, as on the wire.
@@ -370,7 +370,7 @@ def _first_seq(segment: Path) -> int:
 
 
 def _listed() -> str:
-    return ", ".join(get_args(Kind))
+    return ", ".join(get_args(EntryKind))
 
 
 def _locked(folder: Path) -> IO[bytes]:

@@ -1,5 +1,5 @@
 """Moved to `dsp_gym.backends.simulated.jobs`; an import is refused with the new name."""
 
-from dsp_gym.config.moved import refused
+from dsp_gym.config.moved import refusal
 
-raise refused("dsp_gym.simulation.simulated", __name__)
+raise refusal("dsp_gym.simulation.simulated", __name__)

@@ -23,9 +23,9 @@ from dsp_gym.job.spec import JobSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Clock", "Inputs", "Partition", "Piece", "SourceFacts", "reader_of"]
+__all__ = ["TimeBase", "Inputs", "Partition", "Piece", "SourceFacts", "reader_of"]
 
-Clock = Literal["unix", "run"]
+TimeBase = Literal["unix", "run"]
 
 Partition = tuple[str, str]
 """(job, day)."""
@@ -50,7 +50,7 @@ class SourceFacts:
     name: str  # the column `source`
     kind: str  # as a configuration names it
     path: str
-    clock: Clock
+    clock: TimeBase
     pieces: tuple[Piece, ...]
     specs: Mapping[str, JobSpec] = field(default_factory=dict)  # by job
     loads: Mapping[str, str] = field(default_factory=dict)  # run -> name of its load, where known

@@ -12,7 +12,7 @@ from dsp_gym.datasets.files import write_parquet
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
 from spark_pipelines.days import day_of, is_unix
-from spark_pipelines.sources import Clock, Partition, Piece
+from spark_pipelines.sources import Partition, Piece, TimeBase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ def hash_of(*parts: object) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-def clock_of(first_s: float, last_s: float, where: str) -> Clock:
+def clock_of(first_s: float, last_s: float, where: str) -> TimeBase:
     """Whose clock some times are on.
 
     Returns:

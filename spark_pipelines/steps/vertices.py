@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-__all__ = ["VERTEX", "merged"]
+__all__ = ["VERTEX_KEYS", "merged"]
 
-VERTEX = ("source", "job", "run", "vertex")
+VERTEX_KEYS = ("source", "job", "run", "vertex")
 """What the rows of one vertex have in common."""
 
 
@@ -53,7 +53,7 @@ def merged(subtasks: DataFrame, by: Iterable[str]) -> DataFrame:
         "latency_p95_s": f.max("latency_ms") / 1000.0,
         **{f"state_{way}_latency_ms": _latency(way) for way in ("read", "write")},
     }
-    return subtasks.groupBy(*VERTEX, *by).agg(*(c.alias(name) for name, c in columns.items()))
+    return subtasks.groupBy(*VERTEX_KEYS, *by).agg(*(c.alias(name) for name, c in columns.items()))
 
 
 def _latency(way: str) -> Column:

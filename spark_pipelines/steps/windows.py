@@ -12,7 +12,7 @@ from spark_pipelines.quality.checks import SERIES
 from spark_pipelines.schema import WINDOWS, expects
 from spark_pipelines.steps.align import GRID
 from spark_pipelines.steps.rates import TOTALS
-from spark_pipelines.steps.vertices import VERTEX, merged
+from spark_pipelines.steps.vertices import VERTEX_KEYS, merged
 
 __all__ = ["configured", "decision_windows"]
 
@@ -72,14 +72,14 @@ def configured(windows: DataFrame, configurations: DataFrame) -> DataFrame:
         The windows with both columns filled in where they are known.
     """
     told = configurations.select(
-        *VERTEX,
+        *VERTEX_KEYS,
         "since_s",
         "until_s",
         f.col("parallelism").alias("_parallelism"),
         f.col("memory_level").alias("_level"),
     )
     w, c = windows.alias("w"), f.broadcast(told).alias("c")
-    same = [f.col(f"w.{name}") == f.col(f"c.{name}") for name in VERTEX]
+    same = [f.col(f"w.{name}") == f.col(f"c.{name}") for name in VERTEX_KEYS]
     holds = (f.col("w.t_s") > f.col("c.since_s")) & (f.col("w.t_s") <= f.col("c.until_s"))
     joined = w.join(c, [*same, holds], "left")
     filled = {

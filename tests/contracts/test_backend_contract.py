@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.base import Actuator, Backend, Collector, Platform, reason_to_hold
-from dsp_gym.backends.paced import Paced, Part
+from dsp_gym.backends.paced import Paced, PacedBackend
 from dsp_gym.backends.replay import connection as replay
 from dsp_gym.backends.simulated import connection as simulated
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
@@ -114,7 +114,7 @@ class TestSimulatedJobs(BackendContract):
 class TestASimulatedRun(BackendContract):
     @pytest.fixture
     def backend(self) -> Backend:
-        return Paced([Part(busy(), 0.0, 3600.0)], apply=True)
+        return Paced([PacedBackend(busy(), 0.0, 3600.0)], apply=True)
 
     def test_it_ends_with_its_load(self):
         backend = simulated.connect(line(), "diurnal", WINDOW, apply=True, duration_s=120)
@@ -127,7 +127,7 @@ class TestASimulatedRun(BackendContract):
     def test_a_stop_ends_the_waiting_for_its_speed(self):
         stop = threading.Event()
         stop.set()
-        backend = Paced([Part(busy(), 0.0)], apply=True, speed=0.001, stop=stop)
+        backend = Paced([PacedBackend(busy(), 0.0)], apply=True, speed=0.001, stop=stop)
         assert backend.advance(60).seconds[0] == 60
 
 
@@ -136,7 +136,7 @@ class TestAShadowOfASimulatedRun(BackendContract):
 
     @pytest.fixture
     def backend(self) -> Backend:
-        return Paced([Part(busy(), 0.0, 3600.0)], apply=False)
+        return Paced([PacedBackend(busy(), 0.0, 3600.0)], apply=False)
 
 
 @pytest.fixture(scope="module")

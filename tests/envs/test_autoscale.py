@@ -21,7 +21,7 @@ from dsp_gym.loop import rates
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from dsp_gym.loop.topology import Topology
-from tests.simulating import FAULTY
+from tests.simulating import FAULTY, begun
 from tests.strategies import random_configuration
 
 LOADS = {"train": {"loads": ["diurnal-bursts", "flash-crowd"], "seeds": {"from": 0, "to": 50}}}
@@ -355,7 +355,7 @@ def test_the_control_loop_and_the_environment_agree_step_by_step(guardrails):
 
 def sized_start(batch: AutoscaleBatch, seeds, rates) -> np.ndarray:
     """Begin the environment's episode; the configuration it began with."""
-    batch.reset_with(seeds, rates)
+    begun(batch, seeds, rates)
     return batch.snapshot.parallelism.copy()
 
 

@@ -25,6 +25,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.turn import take_turn
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.policies import make
+from tests.simulating import begun
 
 POLICIES = ("ds2", "justin-artifact", "hpa-cpu", "dhalion", "learned")
 STEPS = 12
@@ -67,7 +68,7 @@ def in_the_gym(
     reference = float(env.topology.tables.rate_per_s[0])
     rates = np.full((1, 7200), 0.2 * reference)
     rates[0, 240:] = surge * reference
-    env.reset_with(np.array([seed]), rates)
+    begun(env, np.array([seed]), rates)
     decider.reset(env.topology, np.array([0]))
     seen, given_ = [], []
     for _ in range(STEPS):

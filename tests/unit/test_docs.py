@@ -122,7 +122,7 @@ def test_every_module_that_the_changelog_says_moved_is_where_it_says():
         gone = old.partition("`: ")[0].strip("`").removesuffix(".*")
         for module in [f"{gone}.{name}" for name in names]:
             file = ROOT / f"{module.replace('.', '/')}.py"
-            assert not file.exists() or "raise refused(" in file.read_text(), module
+            assert not file.exists() or "raise refusal(" in file.read_text(), module
 
 
 @pytest.mark.slow

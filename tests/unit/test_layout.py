@@ -6,6 +6,7 @@ import ast
 import gc
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,20 @@ STUDIES = re.compile(rf"({'|'.join(PACKAGES)})\.studies(\.\w+)*(:\w+)?")
 MOST_SUBPACKAGES = 20
 MOST_ARGUMENTS, MANY_ARGUMENTS, MOST_FUNCTIONS_WITH_MANY = 12, 9, 5
 MOST_UNFORMATTED, MOST_ANY = 80, 250
+CLASSES_OF_ONE_NAME = {
+    # A vertex and a job as a feature sees them, beside the job file's.
+    "Vertex": 3,
+    "Job": 2,
+    # The port of Flink's autoscaler keeps the names of the classes that it ports.
+    "Memory": 2,
+    "Outcome": 2,
+    "Trace": 2,
+    "Window": 2,
+    # What each policy remembers, and its configuration for compiled code: one meaning, one name.
+    "Remembered": 5,
+    "Rules": 2,
+}
+"""Public classes that several modules may define, and how many."""
 ADDRESS_BOOK = "dsp_gym.config.moved"
 """Names modules in a message to users of an older release, and imports none of them."""
 
@@ -197,6 +212,17 @@ def test_a_study_is_imported_by_the_command_line(modules):
     """So the test above would see an import if there was one."""
     commands = [m for m in modules.values() if m.is_command]
     assert any(modules[other].is_study for m in commands for other in m.imported(modules))
+
+
+def test_a_public_class_has_a_name_of_its_own(modules):
+    found = Counter(
+        node.name
+        for module in modules.values()
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert len(found) > 500
+    assert {name: n for name, n in found.items() if n > 1} == CLASSES_OF_ONE_NAME
 
 
 def test_functions_take_few_arguments(modules):

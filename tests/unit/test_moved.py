@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dsp_gym.config.moved import MOVED, refused
+from dsp_gym.config.moved import MOVED, refusal
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,10 +102,10 @@ def test_a_file_at_an_old_place_holds_nothing_but_the_refusal():
     for old, text in found.items():
         assert text == (
             f'"""Moved to `{MOVED[old]}`; an import is refused with the new name."""\n\n'
-            "from dsp_gym.config.moved import refused\n\n"
-            f'raise refused("{old}", __name__)\n'
+            "from dsp_gym.config.moved import refusal\n\n"
+            f'raise refusal("{old}", __name__)\n'
         )
 
 
 def test_an_error_is_returned_not_raised():
-    assert isinstance(refused("dsp_gym.tuning", "dsp_gym.tuning"), ModuleNotFoundError)
+    assert isinstance(refusal("dsp_gym.tuning", "dsp_gym.tuning"), ModuleNotFoundError)

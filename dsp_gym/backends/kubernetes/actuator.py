@@ -21,7 +21,7 @@ from dsp_gym.backends.kubernetes.job_arguments import levels_in, with_levels
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.lease_keeper import LeaseKeeper
 from dsp_gym.backends.kubernetes.resources import FlinkResource
-from dsp_gym.backends.kubernetes.running import Look, RunningVertices
+from dsp_gym.backends.kubernetes.running import LookAtTasks, RunningVertices
 from dsp_gym.backends.kubernetes.writer import OverrideWriter, PatchApi
 from dsp_gym.errors import FlinkError, KubernetesError
 from dsp_gym.job.spec import JobSpec
@@ -68,7 +68,7 @@ class KubernetesActuator(JobActuator):
         place: KubernetesPlace,
         name: str,
         spec: JobSpec,
-        look: Look,
+        look: LookAtTasks,
         lease: Lease,
         *,
         pace: Pace | None = None,

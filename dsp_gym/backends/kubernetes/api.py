@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient, Configuration
     from urllib3 import HTTPResponse
 
-__all__ = ["FIELD_MANAGER", "KINDS", "KubernetesApi", "Watch"]
+__all__ = ["FIELD_MANAGER", "RESOURCE_KINDS", "KubernetesApi", "Watch"]
 
 FIELD_MANAGER = "dsp-gym"
 """Whom the server notes as the author of a change; the client would say `OpenAPI-Generator`."""
 
-KINDS = {
+RESOURCE_KINDS = {
     "FlinkDeployment": ("flink.apache.org/v1beta1", "flinkdeployments"),
     "FlinkSessionJob": ("flink.apache.org/v1beta1", "flinksessionjobs"),
     "Lease": ("coordination.k8s.io/v1", "leases"),
@@ -154,7 +154,7 @@ class KubernetesApi:
         """List every object of a kind in a namespace.
 
         Args:
-            kind: one of `KINDS`.
+            kind: one of `RESOURCE_KINDS`.
             namespace: where.
             selector: labels they have; none: any.
             name: of the only one wanted.
@@ -244,7 +244,7 @@ class KubernetesApi:
         """Merge a patch into an object, if it still has that version.
 
         Args:
-            kind: one of `KINDS`.
+            kind: one of `RESOURCE_KINDS`.
             namespace: where.
             name: of the object.
             body: what changes; null removes a key.
@@ -265,7 +265,7 @@ class KubernetesApi:
         Returns:
             True where the server's access review allows it.
         """
-        version, plural = KINDS[kind]
+        version, plural = RESOURCE_KINDS[kind]
         asked = {
             "namespace": namespace,
             "verb": verb,
@@ -444,7 +444,7 @@ def _token_file_of(config: ModuleType, file: Path | None, context: str | None) -
 
 
 def _path(kind: str, namespace: str, name: str | None = None) -> str:
-    version, plural = KINDS[kind]
+    version, plural = RESOURCE_KINDS[kind]
     path = f"/apis/{version}/namespaces/{quote(namespace, safe='')}/{plural}"
     return path if name is None else f"{path}/{quote(name, safe='')}"
 

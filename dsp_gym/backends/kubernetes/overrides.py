@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple
 
 from dsp_gym.backends.documents import Document, Json
 
-__all__ = ["KEY", "Form", "Override", "flattened", "text_of"]
+__all__ = ["KEY", "OverrideForm", "Override", "flattened", "text_of"]
 
 KEY = "pipeline.jobvertex-parallelism-overrides"
 """Flink's option: vertex id to parallelism."""
 
-Form = Literal["none", "flat", "nested", "prefix", "mixed"]
+OverrideForm = Literal["none", "flat", "nested", "prefix", "mixed"]
 
 _Path = tuple[str, ...]
 
@@ -68,7 +68,7 @@ _NOWHERE = _Place("text", (KEY,), {})
 class Override:
     """The override of one configuration, and how it is written there."""
 
-    form: Form
+    form: OverrideForm
     values: Mapping[str, int]
     trouble: str | None = None  # why it cannot be read
     place: _Place = _NOWHERE
@@ -88,7 +88,7 @@ class Override:
         if any((place.shape, place.path) != (first.shape, first.path) for place in places):
             return cls("mixed", {}, f"'{KEY}' stands there in several forms")
         place = first._replace(values={v: n for one in places for v, n in one.values.items()})
-        form: Form = "prefix" if place.shape == "entry" else "nested"
+        form: OverrideForm = "prefix" if place.shape == "entry" else "nested"
         if place.shape == "text" and place.path == (KEY,):
             form = "flat"
         values = {vertex: _parallelism(number) for vertex, number in place.values.items()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dsp_gym.backends.documents import Document, Json
-from dsp_gym.backends.kubernetes.overrides import KEY, Form, Override, flattened
+from dsp_gym.backends.kubernetes.overrides import KEY, Override, OverrideForm, flattened
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["KILL_SWITCH", "FlinkResource"]
@@ -85,7 +85,7 @@ class FlinkResource:
     configuration: Mapping[str, str]  # by dotted keys
     overrides: Mapping[str, int]  # vertex id to parallelism, of the spec
     effective_overrides: Mapping[str, int]  # of the spec that runs
-    override_form: Form
+    override_form: OverrideForm
     override_trouble: str | None
     builtin_autoscaler: Literal["off", "advisor", "on"]
     kill_switch: bool

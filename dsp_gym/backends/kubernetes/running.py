@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Look", "RunningVertices"]
+__all__ = ["LookAtTasks", "RunningVertices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class RunningVertices:
         return {self.ids[name]: tasks for name, tasks in self.parallelism.items()}
 
 
-class Look(Protocol):
+class LookAtTasks(Protocol):
     """Looks at the running tasks."""
 
     def __call__(self) -> RunningVertices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from dsp_gym.backends.paced import Paced, Part
+from dsp_gym.backends.paced import Paced, PacedBackend
 from dsp_gym.backends.replay.jobs import ReplayJobs
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.spec import JobSpec
@@ -70,4 +70,4 @@ def connect(
             remedy="Name the job file of the recording.",
         )
     parts = [ReplayJobs(one, window) for one in runs]
-    return Paced([Part(p, p.t_s) for p in parts], apply=False, speed=speed, stop=stop)
+    return Paced([PacedBackend(p, p.t_s) for p in parts], apply=False, speed=speed, stop=stop)

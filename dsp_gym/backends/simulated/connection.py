@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from dsp_gym.backends.paced import Paced, Part
+from dsp_gym.backends.paced import Paced, PacedBackend
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import load_model
 from dsp_gym.job.spec import JobSpec
@@ -50,4 +50,4 @@ def connect(
     jobs = SimulatedJobs(Topology.of([spec]), SimulationOptions(measurement=seen, threads=1))
     offered = rates(described.load, seed=seed, duration_s=float(duration_s))
     jobs.reset(np.array([seed], np.int64), offered[None, :] * spec.source.rate_per_s)
-    return Paced([Part(jobs, 0.0, float(duration_s))], apply=apply, speed=speed, stop=stop)
+    return Paced([PacedBackend(jobs, 0.0, float(duration_s))], apply=apply, speed=speed, stop=stop)

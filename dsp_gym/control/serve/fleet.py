@@ -33,7 +33,7 @@ LOOK_S = 0.5
 """Seconds between two comparisons of loops and resources; the watcher hears of a change at once."""
 
 OnTurn = Callable[[str, Turn], None]
-OnEvent = Callable[[str, str, dict[str, object]], None]
+OnJobEvent = Callable[[str, str, dict[str, object]], None]
 
 
 def of_resource(config: RunConfig, name: str) -> RunConfig:
@@ -80,7 +80,7 @@ class Fleet:
         settle: Callable[[], None],
         on_decision: OnTurn,
         on_turn: OnTurn,
-        on_event: OnEvent,
+        on_event: OnJobEvent,
         stop: threading.Event,
     ) -> None:
         self.config, self.followed, self.mode, self.journal = config, followed, mode, journal
@@ -258,7 +258,7 @@ def fleet(
     journal: Path | None = None,
     on_decision: OnTurn = lambda name, turn: None,
     on_turn: OnTurn = lambda name, turn: None,
-    on_event: OnEvent = lambda name, event, body: None,
+    on_event: OnJobEvent = lambda name, event, body: None,
     stop: threading.Event | None = None,
 ) -> Iterator[Fleet]:
     """Loops beside every job that a selector names, ready to be run; arguments as for `Fleet`.

@@ -20,13 +20,13 @@ from dsp_gym.envs import action
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["Exploration"]
+__all__ = ["RandomMoves"]
 
 
 _STREAM = zlib.crc32(b"exploration")
 
 
-class Exploration:
+class RandomMoves:
     """The random moves of J episodes; those of one seed are the same in any batch.
 
     Args:

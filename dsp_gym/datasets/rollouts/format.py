@@ -36,7 +36,7 @@ __all__ = [
     "MANIFEST",
     "ROLLOUT_SCHEMA",
     "CellRecord",
-    "Episode",
+    "RecordedEpisode",
     "RolloutManifest",
     "cell_bytes",
     "cell_file",
@@ -50,7 +50,7 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Episode:
+class RecordedEpisode:
     """One job from its start to its end: N decisions, N + 1 snapshots, V vertices."""
 
     run: str
@@ -136,7 +136,7 @@ def cell_schema() -> pa.Schema:
     )
 
 
-def cell_bytes(episode: Episode) -> bytes:
+def cell_bytes(episode: RecordedEpisode) -> bytes:
     """Writes an episode as Parquet.
 
     Returns:
@@ -179,7 +179,7 @@ def cell_bytes(episode: Episode) -> bytes:
     return sink.getvalue()
 
 
-def _snapshots(arrow: ModuleType, episode: Episode, kind: pa.StructType) -> pa.Array:
+def _snapshots(arrow: ModuleType, episode: RecordedEpisode, kind: pa.StructType) -> pa.Array:
     """The nested column; unknown stays NaN, as in a snapshot."""
     parts = []
     for field in kind:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.datasets.rollouts.exploration import Exploration
-from dsp_gym.datasets.rollouts.format import Episode
+from dsp_gym.datasets.rollouts.exploration import RandomMoves
+from dsp_gym.datasets.rollouts.format import RecordedEpisode
 from dsp_gym.datasets.rollouts.plan import Batch
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.config import Randomisation
@@ -30,7 +30,7 @@ Ticked = Callable[[float], None]
 """Told which share of the batch is played, after each decision."""
 
 
-def play(batch: Batch, ticked: Ticked | None = None) -> list[Episode]:
+def play(batch: Batch, ticked: Ticked | None = None) -> list[RecordedEpisode]:
     """Plays a batch; an episode does not depend on the others of its batch.
 
     Returns:
@@ -48,7 +48,7 @@ def play(batch: Batch, ticked: Ticked | None = None) -> list[Episode]:
     env.begin(drawn)
     policy.reset(env.topology, seeds)
     steps = batch.env.episode_s // batch.env.interval_s
-    explore = Exploration(batch.epsilon, seeds.tolist(), steps, batch.env.ds2_utilization)
+    explore = RandomMoves(batch.epsilon, seeds.tolist(), steps, batch.env.ds2_utilization)
     tape = _Tape(len(batch))
     for k in range(steps):
         snapshot = env.snapshot
@@ -85,7 +85,7 @@ class _Tape:
         self.length[ends] = len(self.steps)
         self.terminated[ends] = step.terminated[ends]
 
-    def episodes(self, batch: Batch, last: MetricsSnapshot) -> list[Episode]:
+    def episodes(self, batch: Batch, last: MetricsSnapshot) -> list[RecordedEpisode]:
         """Every episode, cut at its end and to its vertices."""
         seen = [*self.snapshots, last]
         fields = {
@@ -107,7 +107,7 @@ class _Tape:
             snapshots = {name: values[: n + 1, j] for name, values in fields.items()}
             snapshots |= {name: snapshots[name][:, :vertices] for name in PER_VERTEX}
             made.append(
-                Episode(
+                RecordedEpisode(
                     run=cell.run,
                     job=cell.spec.job,
                     policy=batch.player.label,

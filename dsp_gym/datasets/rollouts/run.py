@@ -30,7 +30,7 @@ __all__ = ["BATCH", "LOCAL", "Engine", "LocalEngine", "Played", "played", "rollo
 BATCH = 64
 """Cells played together: enough for the compiled simulation, few enough to lose when killed."""
 
-Observer = Callable[[str, float, int], None]
+OnCell = Callable[[str, float, int], None]
 """Told of progress: a policy's label, cells done (a part of one counts), cells in all."""
 
 
@@ -102,7 +102,7 @@ def rollout(
     *,
     base_dir: str | Path | None = None,
     engine: Engine = LOCAL,
-    observer: Observer | None = None,
+    observer: OnCell | None = None,
     overwrite: bool = False,
 ) -> RolloutManifest:
     """Plays every cell of a configuration that the folder does not hold yet.

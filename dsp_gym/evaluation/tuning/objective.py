@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.control.loop import Step
+from dsp_gym.control.loop import LoopStep
 from dsp_gym.envs.reward import RewardWeights, reward, reward_terms
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
@@ -139,7 +139,7 @@ class PolicyObjective:
     def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
         earned: list[float] = []
 
-        def observe(_label: str, taken: int, steps: int, step: Step) -> None:
+        def observe(_label: str, taken: int, steps: int, step: LoopStep) -> None:
             outcome = step.outcome
             if self.goal == "reward" and isinstance(outcome, Outcome):
                 rows = np.repeat(self._unit, len(outcome.cost) // len(self._unit))

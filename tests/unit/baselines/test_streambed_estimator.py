@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from baselines.streambed.estimator import (
     EstimatorConfig,
-    Observation,
+    ObservedRates,
     estimate,
     observation_of,
 )
@@ -40,10 +40,10 @@ class Ideal:
     def deploy(self, configuration: Configuration) -> None:
         self.deployed.append(configuration)
 
-    def probe(self, phases: list[tuple[float, int]], observation_s: int) -> Observation:
+    def probe(self, phases: list[tuple[float, int]], observation_s: int) -> ObservedRates:
         self.asked.append((phases, observation_s))
         first = len(self.asked) == 1
-        return Observation(min(phases[-1][0], self.absorbed if first else self.capacity), {})
+        return ObservedRates(min(phases[-1][0], self.absorbed if first else self.capacity), {})
 
 
 def targets(found) -> list[float]:

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from baselines.streambed.explorer import (
+    BudgetGrid,
     ExplorerConfig,
-    SearchSpace,
     expected_improvement,
     explore,
 )
 from baselines.streambed.models import FORMS, Surface, extrapolation_error, fit, loocv
 from dsp_gym.errors import MissingExtraError
 
-SPACE = SearchSpace(4, 24, (512.0, 1024.0, 2048.0))
+SPACE = BudgetGrid(4, 24, (512.0, 1024.0, 2048.0))
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def test_the_form_behind_the_measurements_is_chosen(form):
 
 @pytest.mark.slow
 def test_one_profile_gets_no_slope_over_memory():
-    one = SearchSpace(4, 24, (1024.0,))
+    one = BudgetGrid(4, 24, (1024.0,))
     found = explore(one, Known(surface("linear"), noise=0.01))
     assert found.surface.a == 0.0
     assert {m.slots for m in found.measured[:4]} == {4, 14, 19, 24}
@@ -149,7 +149,7 @@ def test_one_profile_gets_no_slope_over_memory():
 
 def test_a_job_with_a_single_budget_is_measured_twice_and_does_not_rise():
     found = explore(
-        SearchSpace(3, 3, (512.0,)), Known(surface("linear")), ExplorerConfig(max_measurements=4)
+        BudgetGrid(3, 3, (512.0,)), Known(surface("linear")), ExplorerConfig(max_measurements=4)
     )
     assert found.surface.b == 0.0
 

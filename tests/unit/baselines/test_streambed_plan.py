@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from baselines.streambed.models import Surface
 from baselines.streambed.optimizer import profile_mib
-from baselines.streambed.plan import CapacityModel, PlannerConfig, learn, profile_plan
+from baselines.streambed.plan import PlannerConfig, PlannerModel, learn, profile_plan
 from baselines.streambed.policy import Streambed, StreambedConfig
 from baselines.streambed.simulated import SimulatedTestbed, with_unlimited_sources
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
@@ -95,7 +95,7 @@ def test_fewer_slots_would_not_reach_the_rate_by_the_model(found):
 def test_a_saved_model_comes_back(found, tmp_path):
     request = PlanRequest(SPEC, 250_000.0, save=tmp_path / "capacity.json")
     PLANNER.plan(request)
-    model = CapacityModel.load(tmp_path / "capacity.json")
+    model = PlannerModel.load(tmp_path / "capacity.json")
     again = profile_plan(model, SPEC, found.planned_per_s, found.profile.memory_level)
     assert again == found.profile
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from baselines.streambed.models import Surface
-from baselines.streambed.plan import CapacityModel, ProfileRates, VertexRate
+from baselines.streambed.plan import PlannerModel, ProfileRates, VertexRate
 from baselines.streambed.policy import Streambed, StreambedConfig
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.loop import ControlLoop
@@ -27,9 +27,9 @@ QUICK = {
 }
 
 
-def model(b: float = 1000.0) -> CapacityModel:
+def model(b: float = 1000.0) -> PlannerModel:
     """slots - 1 tasks of the map, 1000 records/s each."""
-    return CapacityModel(
+    return PlannerModel(
         job="line",
         backend="simulated",
         surface=Surface(form="linear", a=0.0, b=b, c=-b),

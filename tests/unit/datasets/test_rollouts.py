@@ -13,7 +13,7 @@ from dsp_gym.cli import app
 from dsp_gym.config import names
 from dsp_gym.config.files import load_model, parse
 from dsp_gym.datasets.rollouts.config import RolloutConfig
-from dsp_gym.datasets.rollouts.exploration import Exploration
+from dsp_gym.datasets.rollouts.exploration import RandomMoves
 from dsp_gym.datasets.rollouts.format import MANIFEST, RolloutManifest, cell_file, cell_schema
 from dsp_gym.datasets.rollouts.plan import cells_of, players_of
 from dsp_gym.datasets.rollouts.run import LocalEngine, rollout
@@ -28,6 +28,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
+from tests.simulating import begun
 
 SMALL = {
     "policies": ["ds2", {"policy": "justin-paper", "guardrails": "floor"}],
@@ -144,7 +145,7 @@ def test_rows_are_what_the_environment_gives(tmp_path):
         [spec], [0], wanted.loads, config=wanted.env, guardrails=build_for(policy, "floor")
     )
     seeds = np.array([cell.simulation_seed])
-    env.reset_with(seeds, shape[None] * spec.source.rate_per_s)
+    begun(env, seeds, shape[None] * spec.source.rate_per_s)
     policy.reset(env.topology, seeds)
     for row in rows_of(tmp_path, cell)[:-1]:
         seen = env.snapshot
@@ -195,7 +196,7 @@ def test_propensities_are_the_frequencies_of_actions():
     decision = ScalingDecision(
         moves[..., action.DOUBLE], memory[..., action.KEEP], ("",) * len(snapshot)
     )
-    explore = Exploration(epsilon, range(draws), 1, 0.8)
+    explore = RandomMoves(epsilon, range(draws), 1, 0.8)
     proposed, propensity = explore(0, snapshot, decision)
     actions = [tuple(a) for a in action.encode(proposed, moves, memory).tolist()]
     told = dict(zip(actions, propensity.tolist(), strict=True))
