@@ -73,5 +73,5 @@ def validation_batch(
 def _guardrails(config: ExperimentConfig) -> Guardrail | None:
     if config.guardrails is None:
         return None
-    # Nobody reads the words of a thousand jobs.
+    # The sentences of a thousand jobs cost time and have no reader.
     return build(config.guardrails, explain=False)

@@ -141,7 +141,7 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
         for own in (True, False)
     )
     reach = (
-        "acts on jobs of any shape; anything but the jobs below is out of what it has seen"
+        "acts on jobs of any shape; it was trained on the jobs above alone"
         if network.encoder == "graph"
         else f"acts on jobs of at most {network.vertices} vertices only"
     )
@@ -169,15 +169,15 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
             "",
             *(f"- {name}: {value:.4g}" for name, value in figures.items()),
             "",
-            "These chose this agent among others, so they flatter it. Run `dsp-gym evaluate` for",
-            "figures on loads it has not been chosen by.",
+            "The agent was selected by these figures, so they are optimistic. `dsp-gym evaluate`",
+            "gives figures on unseen loads.",
             "",
             "## Limits",
             "",
-            "- It learned from a model of the job, not from the job: see what the model leaves out",
-            "  in the documentation, and run it under guardrails.",
-            "- It knows the loads above. Bounds of each observation in training stand in",
-            "  `policy.json`; the guardrail `out_of_distribution` steps in beyond them.",
+            "- It learned from a model of the job: the documentation lists the model's limits.",
+            "  Run it under guardrails.",
+            "- It was trained on the loads above. `policy.json` has the range of each observation",
+            "  in training; the guardrail `out_of_distribution` holds decisions outside it.",
             "",
         ]
     )

@@ -72,8 +72,10 @@ class PolicyDocument(ConfigModel):
     name: str = Field(description="the experiment it came from")
     algorithm: str = Field(description="how it was trained")
     network: NetworkShape = Field(description="shape of the network")
-    observation: ObservationDocument = Field(description="what it reads")
-    action: ActionDocument = Field(description="what it answers")
+    observation: ObservationDocument = Field(
+        description="observations: features, and their range in training"
+    )
+    action: ActionDocument = Field(description="actions: moves of parallelism and memory")
     interval_s: float = Field(gt=0, description="seconds between decisions in training")
     ds2_utilization: float = Field(
         gt=0, le=1, description="utilization the move 'what DS2 says' aimed at in training"

@@ -1,4 +1,4 @@
-"""Learning from a dataset before the first step of one's own: imitation, then improvement on it.
+"""Learning from a dataset before the first own step: imitation, then improvement on it.
 
 Improvement is advantage-weighted regression (Peng et al., 2019): the actor imitates the decisions
 of the dataset, each the more, the better it turned out than the critic expected. The critic leans

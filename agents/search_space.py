@@ -1,4 +1,4 @@
-"""What can be tuned about an agent."""
+"""The tunable parameters of an agent."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Log(NamedTuple):
 
 
 class Dhalion:
-    """Dhalion: the initiator of backpressure is scaled up, an idle vertex down, one per step."""
+    """Dhalion: scales up the initiator of backpressure or down an idle vertex, one per step."""
 
     Config = DhalionConfig
 

@@ -77,7 +77,7 @@ class SplitsConfig(ConfigModel):
     """Which rows are for training, validation and test; by default all are for training."""
 
     by: Literal["none", "job", "time", "load"] = Field(
-        "none", description="what tells the splits apart"
+        "none", description="key that separates the splits"
     )
     validation: tuple[str, ...] = Field((), description="by job or load: names, as globs")
     test: tuple[str, ...] = Field((), description="by job or load: names, as globs")
@@ -152,17 +152,19 @@ class DatasetConfig(ConfigModel):
     name: str = Field(
         pattern=r"^[A-Za-z0-9._-]+$", description="of the dataset; its folder is runs/datasets/NAME"
     )
-    description: str = Field("", description="what it is for")
+    description: str = Field("", description="purpose, for lists")
     sources: tuple[AnySource, ...] = Field(min_length=1, description="where rows come from")
     tables: tuple[Table, ...] = Field(
-        ("windows", "rescales", "transitions"), min_length=1, description="what is made"
+        ("windows", "rescales", "transitions"), min_length=1, description="tables to build"
     )
     windows: WindowsConfig = Field(default_factory=WindowsConfig, description="decision windows")
     transitions: EncodingConfig = Field(
         default_factory=EncodingConfig,
-        description="the environment whose observations, actions and rewards transitions hold",
+        description="environment that encodes observations, actions and rewards",
     )
-    quality: QualityConfig = Field(default_factory=QualityConfig, description="what may be wrong")
+    quality: QualityConfig = Field(
+        default_factory=QualityConfig, description="limits on rejected and missing values"
+    )
     splits: SplitsConfig = Field(default_factory=SplitsConfig, description="train and test")
     rows_per_file: int = Field(
         1_000_000, ge=1000, description="largest number of rows of one Parquet file"

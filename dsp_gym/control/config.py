@@ -1,4 +1,4 @@
-"""What `dsp-gym shadow` and `run` read: which job, where, who decides, and how far that goes."""
+"""The configuration of `dsp-gym shadow` and `run`: the job, its cluster, the policies, the mode."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RunConfig(ConfigModel):
     where: PlaceConfig = Field(default_factory=PlaceConfig, description="the cluster")
     policy: str | PolicyConfig | None = Field(
         None,
-        description="who decides: a policy's name, its folder or YAML file, or {policy, params}",
+        description="policy: its name, folder or YAML file, or {policy, params}",
     )
     policies: tuple[str | SeatConfig, ...] = Field(
         (),
@@ -78,11 +78,11 @@ class RunConfig(ConfigModel):
     )
     guardrails: str | GuardrailsConfig | None = Field(
         "default",
-        description="what decisions pass through: a shipped name, a file, or in place; null: none",
+        description="guardrails of the decisions: a shipped name, a file, or in place; null: none",
     )
     fallback: str | PolicyConfig | None = Field(
         None,
-        description="who decides for a policy that raised, was late or answered nonsense; none: "
+        description="replaces a policy that raised, was late or gave an invalid decision; none: "
         "the fallback of its guardrails, or else the running configuration is kept",
     )
     decide_timeout_s: float = Field(
@@ -91,9 +91,7 @@ class RunConfig(ConfigModel):
     interval_s: int = Field(
         60, ge=5, le=3600, description="seconds between decisions (the operator's interval)"
     )
-    window: WindowConfig = Field(
-        default_factory=WindowConfig, description="over which samples metrics are averaged"
-    )
+    window: WindowConfig = Field(default_factory=WindowConfig, description="metrics window")
     slo: Slo | None = Field(None, description="service level objective; none: the job file's")
     max_slots: int | None = Field(
         None,
@@ -121,7 +119,7 @@ class RunConfig(ConfigModel):
         "dsp-gym.io/stop does the same",
     )
     serve: ServeConfig = Field(
-        default_factory=ServeConfig, description="what `dsp-gym shadow` serves over HTTP"
+        default_factory=ServeConfig, description="HTTP server of `dsp-gym shadow`"
     )
     gate: GateConfig = Field(
         default_factory=GateConfig,

@@ -16,7 +16,7 @@ class GateConfig(ConfigModel):
         7.0, gt=0, le=365, description="days observed; a week shows every weekday once"
     )
     min_coverage: float = Field(
-        0.95, gt=0, le=1, description="share of the decision slots in which something was decided"
+        0.95, gt=0, le=1, description="share of the decision slots with a decision"
     )
     max_guard_trips_per_day: float = Field(
         24.0, ge=0, description="decisions a day that guardrails changed; once an hour"

@@ -46,7 +46,7 @@ class SeatConfig(ConfigModel):
         None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
         max_length=63,
-        description="what it is called in journal, status and metrics; none: the policy's name",
+        description="name in journal, status and metrics; none: the policy's name",
     )
     policy: str | PolicyConfig = Field(
         description="a policy's name, its folder or YAML file, or {policy, params}; incumbent: "
@@ -70,8 +70,8 @@ class CanaryConfig(ConfigModel):
     )
     windows: tuple[str, ...] = Field(
         (),
-        description="times of day, UTC, in which any are, such as 09:00-17:30 or 22:00-02:00; "
-        "none: all day",
+        description="times of day, UTC, at which decisions are enacted, such as 09:00-17:30 or "
+        "22:00-02:00; none: all day",
     )
 
     @field_validator("windows")

@@ -56,8 +56,8 @@ class SourceRecord(ConfigModel):
     kind: str = Field(description="which reader")
     path: str = Field(description="where it was")
     clock: Literal["unix", "run"] = Field(description="whose seconds its times are")
-    pieces: tuple[PieceRecord, ...] = Field(description="what it consisted of")
-    notes: tuple[str, ...] = Field((), description="what is not as it should be")
+    pieces: tuple[PieceRecord, ...] = Field(description="the pieces it consisted of")
+    notes: tuple[str, ...] = Field((), description="irregularities that were found")
 
 
 class TableRecord(ConfigModel):
@@ -99,7 +99,7 @@ class DatasetManifest(Manifest):
     content_sha256: str = Field(description="of all partitions' content")
     config: dict[str, object] = Field(description="resolved configuration")
     versions: dict[str, str] = Field(default_factory=dict, description="of what made it")
-    sources: tuple[SourceRecord, ...] = Field(description="what it was made from")
+    sources: tuple[SourceRecord, ...] = Field(description="sources of the dataset")
     jobs: dict[str, dict[str, object]] = Field(description="job files, by job")
     partitions: tuple[PartitionRecord, ...] = Field(description="by job and day")
     splits: dict[str, dict[str, int]] = Field(

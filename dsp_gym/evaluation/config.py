@@ -66,7 +66,7 @@ def _label(policy: str) -> str:
 class BenchmarkConfig(ConfigModel):
     """Policies, each run on every job under every load with every seed."""
 
-    description: str = Field("", description="what this benchmark is for, for lists")
+    description: str = Field("", description="purpose, for lists")
     policies: tuple[Entrant, ...] = Field(min_length=1, description="the policies to compare")
     reference: str | None = Field(
         "ds2",

@@ -78,7 +78,9 @@ class FromDataset(ConfigModel):
     )
     split: SplitName = Field("train", description="part of the dataset")
     policies: tuple[str, ...] = Field(
-        ("*",), min_length=1, description="whose decisions, as globs; all by default"
+        ("*",),
+        min_length=1,
+        description="policies whose decisions are taken, as globs; all by default",
     )
 
 
@@ -139,8 +141,8 @@ class OfflineConfig(FromDataset):
         0.7,
         gt=0,
         lt=1,
-        description="what the critic learns; 0.5: the policies' mean, towards 1 their best (IQL "
-        "takes 0.7 to 0.9)",
+        description="expectile that the critic learns; 0.5: the policies' mean, towards 1 their "
+        "best (IQL takes 0.7 to 0.9)",
     )
 
 

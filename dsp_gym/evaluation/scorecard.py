@@ -161,7 +161,7 @@ class Scorecard(ConfigModel):
     )
     reference: str | None = Field(description="the policy the others are compared with")
     config: dict[str, Any] = Field(description="the benchmark as it was run, defaults included")
-    versions: dict[str, str] = Field(description="of what the numbers depend on")
+    versions: dict[str, str] = Field(description="versions that the numbers depend on")
     rows: tuple[ScorecardRow, ...] = Field(
         description="one per policy and job, in the benchmark's order"
     )

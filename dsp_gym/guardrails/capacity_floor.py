@@ -27,7 +27,7 @@ class CapacityFloorConfig(ConfigModel):
 
     kind: Literal["capacity_floor"] = Field("capacity_floor", description="this guardrail")
     policy: str | PolicyConfig = Field(
-        "justin-paper", description="policy whose model computes what is required"
+        "justin-paper", description="policy whose model computes the required configuration"
     )
     margin: float = Field(0.0, ge=0, description="capacity above the requirement, share of it")
     memory_factor: float = Field(

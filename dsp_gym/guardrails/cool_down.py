@@ -88,8 +88,9 @@ class CoolDown(Restriction):
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         age = snapshot.t_s[job] - snapshot.running_since_s[job]
         return (
-            f"running for {age:.0f} s since the last rescale; rest is {self.config.scale_up_s:g} s "
-            f"up, {self.config.scale_down_s:g} s down, {self.config.reversal_s:g} s in reverse"
+            f"running for {age:.0f} s since the last rescale; the cool-down is "
+            f"{self.config.scale_up_s:g} s before scaling up, {self.config.scale_down_s:g} s "
+            f"before scaling down, {self.config.reversal_s:g} s before a reversal"
         )
 
 

@@ -175,7 +175,7 @@ class ExcessBudget(Restriction):
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         cost, outage = self.spent(snapshot)
         what = "cost" if cost[job] >= 1 else "outage"
-        return f"{self._shadow.name} decides: the {what} budget above its own is spent" + (
+        return f"{self._shadow.name} decides: the budget of excess {what} is spent" + (
             f" ({100 * cost[job]:.0f} % of cost, {100 * outage[job]:.0f} % of outage)"
         )
 

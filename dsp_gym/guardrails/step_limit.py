@@ -52,8 +52,8 @@ class StepLimit(Restriction):
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         c = self.config
         return (
-            f"one step goes from x{c.down_factor:g} to x{c.up_factor:g} of the tasks "
-            f"(or {c.tasks} of them) and {c.levels} memory level(s)"
+            f"a step allows {c.down_factor:g} to {c.up_factor:g} times the tasks, or {c.tasks} "
+            f"more or fewer, and {c.levels} memory level{'' if c.levels == 1 else 's'}"
         )
 
 

@@ -289,7 +289,7 @@ class FlinkProgram(ConfigModel):
     vertex is one operator (or chain) whose name and uid are the vertex's name.
     """
 
-    program: str = Field(min_length=1, description="which of the jar's jobs; its --program")
+    program: str = Field(min_length=1, description="name of the job in the jar (--program)")
     jar: str | None = Field(None, description="path of a jar; none: the one of this project")
     entry_class: str = Field("dspgym.flink.Main", description="main class in the jar")
     arguments: dict[str, str | int | float | bool] = Field(

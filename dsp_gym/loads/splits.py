@@ -63,7 +63,7 @@ class WeightedLoad(ConfigModel):
 class LoadSplit(ConfigModel):
     """The loads of one purpose."""
 
-    loads: tuple[WeightedLoad, ...] = Field(min_length=1, description="what is drawn from")
+    loads: tuple[WeightedLoad, ...] = Field(min_length=1, description="loads to draw from")
     seeds: SeedRange | None = Field(
         None,
         description="seeds of this split; none only where every load is a trace without noise, "

@@ -107,7 +107,7 @@ class InterventionDocument(ConfigModel):
     """One thing a guardrail changed."""
 
     guardrail: str = Field(description="which guardrail")
-    reason: str = Field(description="what it changed and why, in words")
+    reason: str = Field(description="its change and the reason, in words")
 
 
 class DecisionDocument(ConfigModel):
@@ -120,6 +120,6 @@ class DecisionDocument(ConfigModel):
     reason: str = Field(description="the policy's reason")
     vertices: tuple[VertexDecision, ...] = Field(description="the allowed configuration")
     proposed: tuple[VertexDecision, ...] | None = Field(
-        None, description="what the policy wanted; null where no guardrail was asked"
+        None, description="the policy's own decision; null without guardrails"
     )
     interventions: tuple[InterventionDocument, ...] = Field((), description="guardrails' changes")

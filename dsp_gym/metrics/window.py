@@ -97,7 +97,7 @@ def snapshot_of(
         observed: what else is known of each.
         samples: of each job, at least those of the last `window_s` + one sample; older ones and
             those from before the restart are left out here.
-        window: over which samples means are taken.
+        window: the metrics window, over which samples are averaged.
 
     Returns:
         One row per job; NaN where nothing is known.

@@ -69,7 +69,7 @@ class RunRecord(ConfigModel):
     name: str = Field(min_length=1, description="unique in the recording")
     parallelism: dict[str, int] = Field(description="by vertex, when the run began")
     memory_level: dict[str, int] = Field(description="by vertex; -1: no managed memory")
-    load: RecordedLoad = Field(description="what was offered")
+    load: RecordedLoad = Field(description="offered load")
     repeat: int = Field(0, ge=0, description="number among runs that are otherwise equal")
     seed: int = Field(0, ge=0, description="seed of the load and of the job's records")
     status: Literal["complete", "aborted"] = Field("complete", description="aborted: ended early")
@@ -122,7 +122,7 @@ class Event(ConfigModel):
     t_s: float = Field(description="seconds since the recording began")
     run: str = Field(description="name of the run; empty: before the first run")
     kind: EventKind = Field(description="what happened")
-    body: Body = Field(default_factory=dict, description="what is known of it")
+    body: Body = Field(default_factory=dict, description="details of the event")
 
     def line(self) -> str:
         """As it stands in the file.

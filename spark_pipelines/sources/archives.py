@@ -1,4 +1,4 @@
-"""Samples that somebody kept as Parquet or CSV, long or wide."""
+"""Archived samples as Parquet or CSV, long or wide."""
 
 from __future__ import annotations
 

@@ -74,7 +74,9 @@ class JournalsSource(_Source):
     kind: Literal["journals"]
     folder: str = Field(min_length=1, description=f"folder of the segments; {_PATH}")
     job: str = Field(min_length=1, description=_JOB)
-    key: str | None = Field(None, description="what the journal calls the job; none: its name")
+    key: str | None = Field(
+        None, description="name of the job in the journal; none: the job file's"
+    )
 
 
 class RolloutsSource(_Source):
@@ -103,7 +105,7 @@ class FlinkRunsSource(_Source):
 
 
 class ArchivesSource(_Source):
-    """Samples somebody kept as Parquet or CSV, one row per value (long) or per time (wide)."""
+    """Archived samples as Parquet or CSV, one row per value (long) or per time (wide)."""
 
     kind: Literal["archives"]
     folder: str = Field(min_length=1, description=f"searched for files, all levels; {_PATH}")
@@ -144,7 +146,8 @@ class PrometheusSource(_Source):
     timeout_s: float = Field(30.0, gt=0, description="longest wait for an answer, s")
     retries: int = Field(3, ge=0, le=20, description="times a query is sent again after an error")
     archive: str | None = Field(
-        None, description="folder of what was fetched; none: beside the dataset, in .archive/NAME"
+        None,
+        description="folder of the fetched samples; none: beside the dataset, in .archive/NAME",
     )
 
     @model_validator(mode="after")

@@ -49,7 +49,7 @@ _RUN = ("source", "job", "run")
 class Observing:
     """How runs are looked at."""
 
-    window: WindowConfig  # over which samples the means of a snapshot are taken
+    window: WindowConfig  # the metrics window
     interval_s: int  # between decisions
     env: EnvConfig  # of it counts the reference configuration, which the cost is relative to
 

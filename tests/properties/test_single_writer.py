@@ -365,7 +365,7 @@ def test_a_spec_that_changed_between_two_looks_is_left_alone():
         machine.deliver(0, 3)  # no lease, a lease, the resource the decision is for
         machine.somebody_else_writes(taken_in=True)
         machine.deliver(0, 12)
-        assert "changed by somebody else" in machine.decisions[0].ended
+        assert "another client has changed its spec" in machine.decisions[0].ended
         machine.the_spec_is_what_was_written_last()
     finally:
         machine.teardown()

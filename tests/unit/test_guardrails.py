@@ -275,7 +275,7 @@ def test_cost_above_the_fallbacks_own_is_counted_and_ends():
     # 0.05 * 3600 / (8/9) = 202 s.
     assert taken_over == 240.0
     _, said = allowed(guards, seen, own((8, 8)))
-    assert "cost budget above its own is spent" in said
+    assert "budget of excess cost is spent" in said
 
 
 def test_late_seconds_in_a_configuration_of_its_own_count_as_outage():

@@ -52,7 +52,7 @@ class FlinkCollector:
         spec: the job file.
         job: the job it describes.
         source: where its samples come from.
-        window: over which samples metrics are averaged.
+        window: the metrics window, over which samples are averaged.
         clock: Unix seconds.
         is_rescaling: whether an actuator has stopped the job and is about to submit it again.
     """

@@ -97,7 +97,7 @@ def connect(
         place: the cluster.
         spec: the job's file.
         job_name: its name in Flink.
-        window: over which samples metrics are averaged.
+        window: the metrics window, over which samples are averaged.
         apply: False: the backend has no actuator, so nothing can be asked of the job.
         on_event: receives every step of the actuator.
         clock: Unix seconds, and how it waits.

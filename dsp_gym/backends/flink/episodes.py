@@ -80,7 +80,7 @@ class FlinkEpisodes:
     Args:
         spec: the job; its file has a `flink` section.
         place: the cluster.
-        window: over which samples metrics are averaged.
+        window: the metrics window, over which samples are averaged.
         start: draws the start of an episode from its seed.
     """
 

@@ -26,7 +26,7 @@ def refuse_silence(
     Args:
         prometheus_url: where its samples were looked for.
         job: the job.
-        window: over which samples are averaged.
+        window: the metrics window, over which samples are averaged.
         now_s: Unix seconds.
         or_else: what can be done but to name another Prometheus.
 

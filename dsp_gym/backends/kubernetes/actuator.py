@@ -299,10 +299,10 @@ class KubernetesActuator(JobActuator):
         """Give up where what was written does not stand, or will not run."""
         if now.uid != wrote.uid:
             self._wrote = None
-            raise Unreached(f"{now} was deleted and made anew")
+            raise Unreached(f"{now} was deleted and created again")
         if now.overrides != wrote.overrides:
             self._wrote = None  # it is not ours to put back
-            raise Unreached(f"{now}: somebody else has written over the override")
+            raise Unreached(f"{now}: another client has overwritten the override")
         if now.lifecycle_state in _TROUBLED and now.generation == now.observed_generation:
             said = f": {now.error}" if now.error else ""
             raise Unreached(f"{now} is {now.lifecycle_state}{said}")
@@ -323,7 +323,7 @@ class KubernetesActuator(JobActuator):
         self._emit(
             "alarm",
             {
-                "reason": f"the job is not as it was before: {error}",
+                "reason": f"the job does not run as before the change: {error}",
                 "job_id": job.id,
                 "configuration": as_words(job.configuration),
                 "overrides": numbers,

@@ -101,7 +101,7 @@ class KubernetesPlace(ConfigModel):
     )
     memory_route: Literal["none", "job-arguments"] = Field(
         "none",
-        description="how memory levels are enacted: none = they are not; job-arguments = in "
+        description="way to enact memory levels: none = they stay; job-arguments = in "
         "spec.job.args of a job of this project, which the operator answers with a full upgrade",
     )
 

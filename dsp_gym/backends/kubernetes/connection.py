@@ -192,7 +192,7 @@ def connect(
     Args:
         place: the resource; `{name}` in its REST interface stands for the resource's.
         spec: the job's file.
-        window: over which samples metrics are averaged.
+        window: the metrics window, over which samples are averaged.
         apply: False: the backend has no actuator, so nothing can be asked of the job.
         must_only_read: whether an account that could write is refused; default: unless `apply`.
         followed: a server whose rights were checked, shared with other jobs; None: one of its own.

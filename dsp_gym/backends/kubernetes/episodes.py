@@ -63,7 +63,7 @@ class KubernetesEpisodes:
     Args:
         spec: the job.
         place: the resource.
-        window: over which samples metrics are averaged.
+        window: the metrics window, over which samples are averaged.
     """
 
     def __init__(self, spec: JobSpec, place: KubernetesEnvPlace, window: WindowConfig) -> None:

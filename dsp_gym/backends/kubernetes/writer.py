@@ -211,9 +211,9 @@ class OverrideWriter:
         """Refuse to write to a resource other than the observed one."""
         reason = now.reason_not_to_write() if back else now.reason_not_to_act()
         if now.uid != seen.uid:
-            reason = "it was deleted and made anew"
+            reason = "it was deleted and created again"
         elif reason is None and _spec(now) != _spec(seen):
-            reason = "its spec was changed by somebody else"
+            reason = "another client has changed its spec"
         if reason is not None:
             raise Refusal(f"{now}: {reason}", reason="Conflict")
 

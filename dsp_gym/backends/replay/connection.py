@@ -48,7 +48,7 @@ def connect(
     Args:
         folder: the recording.
         spec: the job file of the configuration; the recording must be of that graph.
-        window: over which samples metrics are averaged.
+        window: the metrics window, over which samples are averaged.
         run: only the run of that name.
         speed: seconds of the recording that pass in one real second; None: as fast as possible.
         stop: set by anyone to end all waiting.

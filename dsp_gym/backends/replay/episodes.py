@@ -53,7 +53,7 @@ class ReplayEpisodes:
 
     Args:
         recording: folder of the recording.
-        window: over which samples metrics are averaged.
+        window: the metrics window, over which samples are averaged.
     """
 
     def __init__(self, recording: Path, window: WindowConfig) -> None:

@@ -28,7 +28,7 @@ class ReplayJobs(Backend):
 
     Args:
         run: the run.
-        window: over which samples means of a snapshot are taken.
+        window: the metrics window, over which samples are averaged.
         start_s: seconds after the job ran at which the replay begins.
     """
 

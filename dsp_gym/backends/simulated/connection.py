@@ -35,7 +35,7 @@ def connect(
     Args:
         spec: the job.
         load: a shipped configs/loads name, or a YAML file.
-        window: over which samples metrics are averaged.
+        window: the metrics window, over which samples are averaged.
         apply: False: the backend has no actuator, so nothing can be asked of the job.
         seed: of load, noise and outages.
         duration_s: length of the load, s; then the backend is over.

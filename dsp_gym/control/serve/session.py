@@ -134,7 +134,7 @@ def served(
     """Everything over HTTP, for as long as the block lasts.
 
     Args:
-        config: where, and who decides on request.
+        config: address and limits, and the policy that decides on request.
         boards: the loops' status.
         acting: the policy that decides where none is named.
         token: the bearer token a client must send for a decision.

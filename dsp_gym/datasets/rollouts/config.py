@@ -18,9 +18,9 @@ __all__ = ["RolloutConfig"]
 class RolloutConfig(ConfigModel):
     """Every policy on every job under every load of a split with every seed: one cell each."""
 
-    description: str = Field("", description="what these rollouts are for, for lists")
+    description: str = Field("", description="purpose, for lists")
     policies: tuple[Entrant, ...] = Field(
-        min_length=1, description="who decides; a name alone runs without guardrails"
+        min_length=1, description="policies; a name alone runs without guardrails"
     )
     jobs: tuple[str, ...] = Field(min_length=1, description="shipped jobs, or paths of job files")
     loads: LoadSet = Field(description="loads by split; rollouts use one split")

@@ -92,7 +92,7 @@ class RolloutManifest(Manifest):
 
     schema_: Literal["dsp-gym/rollout/1"] = Field(ROLLOUT_SCHEMA, alias="schema")
     config: dict[str, object] = Field(description="the configuration, defaults included")
-    versions: dict[str, str] = Field(description="of what the numbers depend on")
+    versions: dict[str, str] = Field(description="versions that the numbers depend on")
     policies: dict[str, dict[str, object]] = Field(
         description="by label: policy, parameters, guardrails, and the hash of a policy's folder"
     )

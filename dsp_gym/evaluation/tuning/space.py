@@ -73,7 +73,7 @@ def search_space(policy: str) -> SearchSpace:
     """
     if policy not in _OFFERED:
         raise ConfigError(
-            f"nothing says what can be tuned about '{policy}'",
+            f"no search space is known for '{policy}'",
             key="policy",
             remedy=f"{did_you_mean(policy, _OFFERED)} One's own policy says it in an entry point "
             f"of the group '{GROUP}': {_OFFERED.guide}.",

@@ -1,7 +1,7 @@
 """Processes that outlive the program that started them, and are not mistaken for others.
 
 A process is written down with its pid and the time it started: a pid alone may have been given to
-somebody else since.
+another process since.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Populate(Part):
 
     seconds: int = Field(30, ge=5, le=3600, description="how long it runs")
     rate_per_s: float = Field(
-        1e6, gt=0, description="what it is offered; by default more than it can take"
+        1e6, gt=0, description="offered rate, records/s; by default more than the operator can take"
     )
 
 
@@ -112,8 +112,8 @@ class RecordConfig(ConfigModel):
         6.0,
         ge=0,
         le=120,
-        description="from submission to the load's beginning: about what coming up takes, so that "
-        "runs neither idle long nor begin with a backlog",
+        description="from submission to the start of the load: about the job's start-up time, so "
+        "that runs neither idle long nor begin with a backlog",
     )
     warm_up_s: int = Field(
         10, ge=0, le=600, description="before a run's measured part: cold caches, full buffers"
@@ -133,7 +133,8 @@ class RecordConfig(ConfigModel):
         "prometheus", description="where samples come from"
     )
     cluster: ClusterSettings = Field(
-        default_factory=ClusterSettings, description="what is started where no cluster runs"
+        default_factory=ClusterSettings,
+        description="settings of the cluster to start where none runs",
     )
     seed: int = Field(0, ge=0, description="of the records and of loads; plus the repeat's number")
 

@@ -134,7 +134,7 @@ class InPlaceActuator(OneJobActuator):
         self._emit(
             "alarm",
             {
-                "reason": f"the job is not as it was before: {error}",
+                "reason": f"the job does not run as before the change: {error}",
                 "job_id": job.id,
                 "requirements": old,
                 "remedy": f"If the job still runs, put the requirements given here: {self.door}",

@@ -354,7 +354,7 @@ def test_an_override_that_somebody_writes_over_is_not_put_back(rig, operator):
         rig.fake.put(deployment(overrides={MAP: 9})) if kind == "submitted" else None
     )
     assert rig.ask(actuator, 3) == REFUSED
-    assert "somebody else has written over" in rig.said("failed")["reason"]
+    assert "another client has overwritten the override" in rig.said("failed")["reason"]
     assert rig.written == f"{MAP}:9"
 
 
