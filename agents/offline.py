@@ -51,7 +51,7 @@ def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitio
     own = np.isin(found.job, [spec.job for spec in specs]) & found.of_policies(chosen.policies)
     if not own.any():
         raise DatasetError(
-            f"no transition of its split '{chosen.split}' is of these jobs and policies",
+            f"its split '{chosen.split}' has no transition of these jobs and policies",
             file=folder,
             key="policies",
             value=list(chosen.policies),

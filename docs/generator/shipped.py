@@ -52,7 +52,7 @@ def policies() -> str:
         "Policies",
         "What `--policy`, an experiment or a benchmark may name, besides the folder of a trained "
         "policy. Parameters go under `params:`; see [Policies](../concepts/policies.md).",
-        table(["name", "what it is"], rows),
+        table(["name", "about"], rows),
         *sections,
     )
 

@@ -95,7 +95,7 @@ def build(
 ) -> None:
     """Build a dataset, or only its new parts.
 
-    Only partitions (job and day) whose inputs changed are made. The result is published in one
+    It builds the partitions (job and day) with changed inputs, and publishes the result in one
     step: after an interruption the dataset is the old one, and the same command continues.
     """
     from dsp_gym.config.files import find, load_model

@@ -78,7 +78,7 @@ def evaluate(
     track: Annotated[bool, TRACK_OPTION] = True,
     uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
 ) -> None:
-    """Compare policies on jobs and loads none of them has seen.
+    """Compare policies on unseen jobs and loads.
 
     Every policy meets the same loads, seeds and faults. Prints a scorecard and writes it as JSON,
     CSV (every run) and one HTML page.

@@ -73,7 +73,7 @@ def up(
     home: Annotated[Path | None, HOME_OPTION] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Start a Flink cluster and Prometheus, or those parts of them that are dead."""
+    """Start a Flink cluster and Prometheus, or restart their dead parts."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
 
     given = {

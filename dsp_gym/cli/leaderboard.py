@@ -55,7 +55,7 @@ def leaderboard(
     ] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Rank all policies on a benchmark: installed ones, and those that were tuned on it.
+    """Rank the installed policies, and those tuned on a benchmark, on that benchmark.
 
     Your own policy takes part once it is installed. Prints the ranking and writes it as Markdown
     and HTML, with the scorecard it was made from.

@@ -19,7 +19,7 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 def register(app: typer.Typer) -> None:
     """Adds the command group."""
     group = typer.Typer(
-        help="Look at a trained policy; fetch or promote one in the model registry.",
+        help="Inspect a trained policy; fetch or promote one in the model registry.",
         no_args_is_help=True,
     )
     group.command(

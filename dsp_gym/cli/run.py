@@ -53,7 +53,7 @@ def run(
         bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
     ] = False,
 ) -> None:
-    """Let a policy scale a job that runs on Flink, inside its guardrails.
+    """Let a policy scale a running Flink job within its guardrails.
 
     A dry run unless --apply is given: decisions are shown and journaled, and the job is not
     touched. Ctrl-C ends it cleanly: a rescale under way is finished, and the job is left running.

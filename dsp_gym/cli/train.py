@@ -45,7 +45,7 @@ def train(
         bool, typer.Option("--resume", help="Continue from the last checkpoint in the folder.")
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Train this seed only, not those of the config.")
+        int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
     ] = None,
     out: Annotated[
         Path | None,

@@ -89,7 +89,7 @@ class Seat:
     Args:
         policy: decides.
         chain: what its decisions pass through; None: nothing.
-        name: what it is called; None: the policy's name.
+        name: its name in journal, status and metrics; None: the policy's.
         replacement: decides for it when it fails; None: the fallback of its chain, or else the
             running configuration is kept.
         timeout_s: longest wait for a decision; None: no limit, and no thread of its own.

@@ -143,7 +143,7 @@ class Encoding(ConfigModel):
                     f"its job '{spec.job}' is not the one trained on: their files differ",
                     file=folder,
                     key=f"encoding.jobs.{spec.job}",
-                    remedy="Make the dataset anew with the job file as it is now.",
+                    remedy="Rebuild the dataset with the current job file.",
                 )
 
 

@@ -282,7 +282,7 @@ def _refuse_other(chosen: ExperimentConfig, encoding: Encoding, folder: Path) ->
     ):
         return
     raise DatasetError(
-        "its actions or rewards are not those of this experiment's environment",
+        "its actions or rewards differ from this experiment's environment",
         file=folder,
         key="experiment",
         value=chosen.name,

@@ -233,9 +233,9 @@ def _explained(card: Scorecard, name: str) -> list[str]:
         f"day{'s' if days != 1 else ''} per policy, dsp-gym {card.versions['dsp-gym']}.",
         "Means per job and day; in brackets "
         f"{100 * config.confidence:g} % bootstrap intervals, over seeds within each job and load "
-        "(of the saving: over loads too). Cost is the price of what was requested. An SLO second "
-        "is one in which p95 latency exceeded the bound, or the job was down. The share of the "
-        "possible saving is 0 % for the cheapest fixed configuration that carries the peak and "
+        "(of the saving: over loads too). Cost is the price of the requested resources. An SLO "
+        "second is one in which p95 latency exceeded the bound, or the job was down. The share of "
+        "the possible saving is 0 % for the cheapest fixed configuration that carries the peak and "
         "100 % at the bound; lateness saves money too, so read it beside the late share.",
         f"Ranked by cost are policies late at most {100 * config.max_slo_share:g} % of the time; "
         "ranks in parentheses are of those late more often, the least late first. "

@@ -201,7 +201,7 @@ def render_html(scorecard: Scorecard) -> str:
         *(_job_section(scorecard, job) for job in scorecard.jobs),
         section(
             "How to read and repeat this",
-            details("What the metrics are", table(("metric", "what it is"), meanings, prose=True)),
+            details("Metrics", table(("metric", "meaning"), meanings, prose=True)),
             details(
                 "Versions",
                 table(("of", "version"), sorted(scorecard.versions.items()), prose=True),

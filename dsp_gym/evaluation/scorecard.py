@@ -49,7 +49,7 @@ EPISODE_METRICS: dict[str, str] = {
     "lag_s": "backlog over the episode's mean arrival rate, mean over decisions",
     "core_h": "core-hours requested, sources left out",
     "gib_h": "GiB-hours requested, sources left out",
-    "cost": "price of what was requested",
+    "cost": "price of the requested resources",
     "cost_provisioned": "price of the TaskManagers that ran",
     "rescales": "rescales started",
     "down_s": "seconds in which the job processed nothing",

@@ -1,4 +1,4 @@
-"""What a policy that can plan capacity ahead answers, and what it is asked."""
+"""The questions to a policy that can plan capacity ahead, and its answers."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class PrometheusSamples:
             merged = self._merged(ids, since_s, until_s)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise FlinkError(
-                f"{self.url}: the series there are not those of Flink's reporter: {error!r}",
+                f"{self.url}: the series are not from Flink's Prometheus reporter: {error!r}",
                 api="prometheus",
                 remedy="Name the Prometheus that scrapes the cluster, with Flink's own labels.",
             ) from error

@@ -19,7 +19,7 @@ class RealJob(ABC):
     `trouble` says why the last look failed; None if it did not.
 
     Args:
-        name: what it is called.
+        name: its name in Flink.
         spec: its job file.
     """
 

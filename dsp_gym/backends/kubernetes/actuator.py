@@ -250,7 +250,7 @@ class KubernetesActuator(JobActuator):
         asked = levels_in(seen.job_arguments, self.spec)
         if asked is None and not stays:
             raise Unreached(
-                f"{seen}: spec.job.args are not those of a job of this project",
+                f"{seen}: spec.job.args do not belong to a job of this project",
                 remedy="Set memory_route: none.",
             )
         if asked is None or asked == wanted.memory_level:

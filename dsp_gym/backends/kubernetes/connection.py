@@ -267,8 +267,7 @@ def _only(found: Mapping[str, FlinkResource], place: KubernetesPlace) -> str:
     """The name of the one resource that is meant."""
     if len(found) > 1:
         raise KubernetesError(
-            f"the labels {place.selector} are those of {len(found)} resources: "
-            f"{', '.join(sorted(found))}",
+            f"the labels {place.selector} match {len(found)} resources: {', '.join(sorted(found))}",
             reason="Invalid",
             remedy="Name one; `dsp-gym shadow` watches all of them.",
         )

@@ -29,7 +29,7 @@ def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> Documen
             "title": "dsp-gym shadow",
             "version": "1",
             "description": "Status of a shadowed Flink job, and scaling decisions for any "
-            "controller. The version stands in the path; what it names stays as it is.",
+            "controller. The path holds the version; a released version does not change.",
         },
         "paths": {
             "/healthz": _get(

@@ -196,7 +196,7 @@ def _kept(folder: Path, begun: RolloutManifest, overwrite: bool) -> dict[str, Ce
         raise SchemaError(
             f"holds rollouts of something else: {', '.join(changed) or 'its form'} differ",
             file=folder / MANIFEST,
-            remedy="Name another folder with --out, or play them anew with --overwrite.",
+            remedy="Name another folder with --out, or replace the output with --overwrite.",
         )
     return {cell.run: cell for cell in found.cells if _is_whole(folder / cell.file, cell.sha256)}
 

@@ -235,9 +235,9 @@ def _study(optuna: Any, database: Path, about: str, resume: bool) -> Any:
         before, now = json.loads(known), json.loads(about)
         changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
         raise ConfigError(
-            f"the study was begun with another {', '.join(changed)}",
+            f"the study began with another {', '.join(changed)}",
             file=database,
-            remedy="Resume with what it was begun with, or begin another one: --out FOLDER.",
+            remedy="Resume with the options it began with, or start another study: --out FOLDER.",
         )
     return study
 

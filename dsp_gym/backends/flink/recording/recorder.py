@@ -117,7 +117,7 @@ class Recorder:
             if job.name != self.job_name:
                 raise FlinkError(
                     f"{self.rest.url}: job {job.name!r} runs on this cluster, and would share its "
-                    "cores and memory with what is recorded",
+                    "cores and memory with the recorded job",
                     remedy=f"End it (dsp-gym flink cancel {job.name}), or record on another "
                     "cluster: --home FOLDER",
                 )

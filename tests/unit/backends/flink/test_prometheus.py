@@ -171,9 +171,9 @@ def test_a_prometheus_that_is_slow_is_not_waited_for(server, source):
         ((503, "starting"), "503"),
         ((200, "<html>"), "did not answer as it should"),
         ((200, '{"status": "success"}'), "did not answer as it should: 'data'"),
-        ({"data": {"result": [{"metric": {"__name__": "x"}, "values": []}]}}, "not those of Flink"),
-        ({"data": {"result": [{"value": 1}]}}, "not those of Flink"),
-        ({"data": {"result": None}}, "not those of Flink"),
+        ({"data": {"result": [{"metric": {"__name__": "x"}, "values": []}]}}, "not from Flink"),
+        ({"data": {"result": [{"value": 1}]}}, "not from Flink"),
+        ({"data": {"result": None}}, "not from Flink"),
     ],
 )
 def test_a_wrong_answer_is_an_error_that_names_the_server(server, source, answer, said):
