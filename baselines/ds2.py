@@ -226,7 +226,7 @@ class Ds2:
 
         def reason(job: int, v: int) -> str:
             demand, rate = rates.demand[job, v], rates.true_rate_per_task[job, v]
-            return f"demand {demand:.4g}/s, true rate {rate:.4g}/s per task"
+            return f"demand {reasons.amount(demand)}/s, true rate {reasons.amount(rate)}/s per task"
 
         return reason
 

@@ -112,9 +112,10 @@ class Keda:
         pods = np.where(cold[:, None] & scalable, lowest, pods)
 
         def why(job: int, v: int) -> str:
+            held = reasons.amount(lag[job])
             if cold[job]:
-                return f"lag {lag[job]:.4g} records: inactive for more than {c.cooldown_s:g} s"
-            return f"lag {lag[job]:.4g} records, {c.lag_threshold_records:g} per replica"
+                return f"lag {held} records: inactive for more than {c.cooldown_s:g} s"
+            return f"lag {held} records, {c.lag_threshold_records:g} per replica"
 
         return reasons.decision(
             snapshot, pods, snapshot.memory_level, why if self.explain else None

@@ -10,12 +10,24 @@ from dsp_gym.arrays import Ints
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["Why", "decision"]
+__all__ = ["Why", "amount", "decision"]
 
 HOLD = "hold"
 
 Why = Callable[[int, int], str]
 """The reason for a change, for a job and a column."""
+
+
+def amount(value: float) -> str:
+    """A rate or a count for people: four digits, thousands in full.
+
+    Returns:
+        Digits, with commas between thousands; no unit.
+
+    >>> amount(49990.2), amount(0.012345)
+    ('49,990', '0.01234')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def decision(

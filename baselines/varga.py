@@ -188,7 +188,7 @@ class HpaVarga:
             if np.isnan(seen.lag[job]):
                 return busy
             used = "counts" if seen.guarded[job] > 0 else "does not count"
-            lag, change = f"{seen.lag[job]:.4g} records", f"{seen.relative[job]:.3g}"
+            lag, change = f"{reasons.amount(seen.lag[job])} records", f"{seen.relative[job]:.3g}"
             return f"{busy}; lag {lag}, relative change {change} {used}"
 
         return reasons.decision(

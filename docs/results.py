@@ -131,7 +131,7 @@ def cloning(found: dict[str, Any]) -> str:
         )
     return f"""**Imitation.** {len(found["seeds"])} agents (seeds {_listed(found["seeds"])}) imitate
 Justin's decisions on a thousand days, read from a dataset, and take no step of their own. On
-{found["episodes"]} loads outside the dataset, without guardrails, the bar is his cost and his SLO
+{found["episodes"]} loads outside the dataset, without guardrails, the bar is its cost and its SLO
 seconds within {100 * found["within"]:.0f} % each: {_verdict(found)}. Means over loads
 and trainings; the interval resamples both. Machine: {_machine(found)}.
 

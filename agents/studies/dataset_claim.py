@@ -3,7 +3,7 @@
     python -m agents.studies.dataset_claim cloning q11-cloned     after dsp-gym train q11-cloned
     python -m agents.studies.dataset_claim offline q11-offline    trains; after Ctrl-C: --resume
 
-cloning: behaviour cloning of Justin's decisions reaches his cost and his SLO seconds within 3 %
+cloning: behaviour cloning of Justin's decisions reaches its cost and its SLO seconds within 3 %
 each, on loads of no split of the dataset. offline: an agent that learned from a dataset first needs
 at most half the steps of its own that one from scratch needs, until its score is 95 % of what the
 latter ends with; interquartile means over the seeds of the experiment. Rewards are below zero:

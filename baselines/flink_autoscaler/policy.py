@@ -287,10 +287,11 @@ class FlinkAutoscaler:
         def reason(job: int, v: int) -> str:
             if not accepted[job]:
                 return "stored override, applied again"
-            _, rate, target, catch_up, _, up, down = evaluated[job, v].tolist()
+            rates = [reasons.amount(value) for value in evaluated[job, v].tolist()]
+            _, rate, target, catch_up, _, up, down = rates
             return (
-                f"true rate {rate:.4g}/s, target {target:.4g}/s, catch-up {catch_up:.4g}/s, "
-                f"thresholds {up:.4g} and {down:.4g}/s"
+                f"true rate {rate}/s, target {target}/s, catch-up {catch_up}/s, "
+                f"thresholds {up} and {down}/s"
             )
 
         return reason

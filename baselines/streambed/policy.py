@@ -213,9 +213,9 @@ class Streambed:
         m = self._memory
 
         def reason(job: int, v: int) -> str:
-            rate = m["planned_per_s"][job]
+            rate = reasons.amount(m["planned_per_s"][job])
             slots = int(np.maximum(m["wanted"][job], 0).sum())
-            return f"plan for {rate:.4g}/s: {slots} slots of memory level {m['level'][job]}"
+            return f"plan for {rate}/s: {slots} slots of memory level {m['level'][job]}"
 
         return reason
 

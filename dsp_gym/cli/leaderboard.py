@@ -62,7 +62,7 @@ def leaderboard(
     """
     from dsp_gym.config.files import write_atomic
     from dsp_gym.evaluation import leaderboard as board
-    from dsp_gym.evaluation.report import write_report
+    from dsp_gym.evaluation.report import percent, write_report
 
     name, card = _read(benchmark) or _run(benchmark, tuple(policy or ()), tuned, seeds)
     folder = out or Path("runs/leaderboards") / name
@@ -83,8 +83,8 @@ def leaderboard(
             None if one.rank is None else one.rank if one.keeps_slo else f"({one.rank})",
             one.policy,
             f"{one.cost.value:.4g}",
-            f"{one.slo_s.value:.4g}",
-            f"{100 * one.slo_share:.2g}",
+            f"{one.slo_s.value:,.0f}",
+            percent(one.slo_share),
             None if one.saving is None else f"{100 * one.saving.value:.0f}",
             None if one.rescales is None else f"{one.rescales.value:.3g}",
         )

@@ -18,7 +18,7 @@ from dsp_gym.config.files import configs_root, load_model, parse, read_yaml
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.fingerprint import fingerprint
-from dsp_gym.evaluation.report import number
+from dsp_gym.evaluation.report import number, percent
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.evaluation.scorecard import IntervalEstimate, Scorecard
 from dsp_gym.evaluation.statistics import mean, ratio_of_means, stratified_bootstrap
@@ -196,7 +196,7 @@ def _rows(found: Sequence[Standing]) -> list[tuple[str, ...]]:
             one.policy,
             _shown(one.cost),
             _shown(one.slo_s),
-            f"{100 * one.slo_share:.2g} %",
+            f"{percent(one.slo_share)} %",
             _shown(one.saving, percent=True),
             _shown(one.rescales),
         )
@@ -206,7 +206,7 @@ def _rows(found: Sequence[Standing]) -> list[tuple[str, ...]]:
 
 def _by_job(card: Scorecard, found: Sequence[Standing]) -> tuple[tuple[str, ...], list[list[str]]]:
     rows = [
-        [one.policy, *(f"{number(cost)}, {100 * late:.2g} %" for cost, late in one.by_job.values())]
+        [one.policy, *(f"{number(cost)}, {percent(late)} %" for cost, late in one.by_job.values())]
         for one in found
     ]
     return ("policy", *card.jobs), rows

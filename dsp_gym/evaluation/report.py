@@ -19,7 +19,15 @@ from dsp_gym.evaluation.scorecard import (
 )
 from dsp_gym.pages import Html, code, details, heading, note, page, section, table
 
-__all__ = ["Summary", "number", "render_html", "summary", "validity_notes", "write_report"]
+__all__ = [
+    "Summary",
+    "number",
+    "percent",
+    "render_html",
+    "summary",
+    "validity_notes",
+    "write_report",
+]
 
 METRIC_LABELS: dict[str, str] = {
     "slo_s": "SLO seconds",
@@ -63,6 +71,18 @@ def number(value: float) -> str:
     ('0.0123', '12.3', '123,457')
     """
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """A share in percent for people: two digits that matter.
+
+    Returns:
+        Digits; no unit.
+
+    >>> percent(0.0123), percent(0.304), percent(0.999)
+    ('1.2', '30', '100')
+    """
+    return f"{100 * share:.0f}" if abs(share) >= 0.1 else f"{100 * share:.2g}"
 
 
 def summary(
@@ -139,7 +159,7 @@ def _saving(row: ScorecardRow) -> str:
     """The share with the violations it was bought with."""
     if row.saving is None:
         return "–"
-    late = f"{100 * row.metrics['slo_share'].value:.2g} % late"
+    late = f"{percent(row.metrics['slo_share'].value)} % late"
     share, low, high = (100 * x for x in (row.saving.share, row.saving.low, row.saving.high))
     interval = "" if low == high else f" [{low:.0f}, {high:.0f}]"
     return f"{share:.0f}{interval} %, {late}"

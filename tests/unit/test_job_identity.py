@@ -17,7 +17,7 @@ FIRST_RELEASE = {
     "streambed-q1": "8af75cbfc8556d0d",
     "justin-write": "4adf6b5be5741d4c",
     "demeter-cars": "d66163294bb0a20f",
-    "random-dag-1": "e6dc48f556b757cb",
+    "flink-wordcount": "0c64208a1a2a4012",
 }
 """Hashes in the datasets, policies and results of the first release."""
 

@@ -112,7 +112,7 @@ def test_an_unknown_lag_or_a_restarting_job_changes_nothing():
 def test_its_reason_names_lag_and_threshold():
     jobs = topology()
     snapshot = blank_snapshot(jobs, parallelism=[[2, 4, 4]], pending_records=12_000.0)
-    assert "(lag 1.2e+04 records, 1000 per replica)" in keda(jobs).decide(snapshot).reasons[0]
+    assert "(lag 12,000 records, 1000 per replica)" in keda(jobs).decide(snapshot).reasons[0]
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def test_a_study_is_not_overwritten_and_not_mixed_with_another(tmp_path):
     search(Bowl(), database, trials=2)
     with pytest.raises(ConfigError, match=r"a study already.*--resume"):
         search(Bowl(), database, trials=2)
-    with pytest.raises(ConfigError, match="begun with another seed"):
+    with pytest.raises(ConfigError, match="began with another seed"):
         search(Bowl(), database, trials=4, resume=True, seed=3)
 
 
@@ -281,5 +281,5 @@ def test_a_tuned_agent_is_an_experiment_to_train(tmp_path):
 
 
 def test_an_unknown_policy_is_answered_with_those_that_can_be_tuned():
-    with pytest.raises(ConfigError, match=r"what can be tuned about 'static'.*entry point"):
+    with pytest.raises(ConfigError, match=r"no search space is known for 'static'.*entry point"):
         search_space("static")

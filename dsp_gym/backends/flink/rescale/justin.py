@@ -90,9 +90,9 @@ def level_of(managed_bytes: int, base_mib: float) -> int:
 
 
 class JustinActuator(InPlaceActuator):
-    """Rescales a job on Justin's Flink; stock Flink answers 404 to his endpoint.
+    """Rescales a job on Justin's Flink; stock Flink answers 404 to its endpoint.
 
-    The job file's `memory.base_mib` must be that of his profile, so that a level means the same
+    The job file's `memory.base_mib` must be that of its profile, so that a level means the same
     to policy, price and cluster.
     """
 
