@@ -19,14 +19,14 @@ from dsp_gym.job.capacity import MstResult, mst
 from dsp_gym.job.placement import place, smallest
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["MORE_SLOTS", "Held", "held", "mst_of", "slot_cost", "source_notes", "unreachable"]
+__all__ = ["MORE_SLOTS", "HeldPlan", "held", "mst_of", "slot_cost", "source_notes", "unreachable"]
 
 MORE_SLOTS = 1.1
 """Head-room in slots: where a tenth of the rate takes more than a tenth of the slots, this much."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldPlan:
     """Slots of one profile that carry a rate, and what they carry."""
 
     slots: int
@@ -58,7 +58,7 @@ def held(
     level: int,
     rates_per_s: tuple[float, float],
     surface_slots: int | None,
-) -> Held | None:
+) -> HeldPlan | None:
     """Finds the slots of one profile for a rate.
 
     Args:
@@ -90,14 +90,14 @@ def held(
         placed = bids2(known, surface_slots)
         carried = mst_of(spec, placed.parallelism, level)
         if carried >= rates_per_s[0]:
-            return Held(surface_slots, placed.parallelism, carried, None)
+            return HeldPlan(surface_slots, placed.parallelism, carried, None)
     tasks = {name: p for name, p in _tasks(found).items() if spec.vertex(name).kind != "source"}
     slots = sum(tasks.values())
     asked = "more than the job file allows" if surface_slots is None else f"{surface_slots:,}"
     why = (
         f"the model fitted to the trials asks for {asked}; by the job file {least:,} carry the rate"
     )
-    return Held(slots, tasks, found.rate_per_s, why)
+    return HeldPlan(slots, tasks, found.rate_per_s, why)
 
 
 def source_notes(spec: JobSpec, rate_per_s: float) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import Field
 
 from baselines.streambed.bids2 import Operator, bids2, slot_range
-from baselines.streambed.checked import Held, held, mst_of, slot_cost, source_notes, unreachable
+from baselines.streambed.checked import HeldPlan, held, mst_of, slot_cost, source_notes, unreachable
 from baselines.streambed.estimator import EstimatorConfig, Testbed
 from baselines.streambed.explorer import BudgetGrid, Exploration, ExplorerConfig, explore
 from baselines.streambed.models import Surface
@@ -257,7 +257,7 @@ def answer(
     profiles = [
         profile_plan(model, spec, planned, level, rate_per_s) for level in model.memory_levels
     ]
-    checks: dict[int, Held] = {}
+    checks: dict[int, HeldPlan] = {}
     if config.check and model.backend == "simulated":
         for i, profile in enumerate(profiles):
             level = profile.memory_level

@@ -38,7 +38,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.validity import half_width
 from dsp_gym.studies.reproduce.check import Check, skipped
 
-__all__ = ["HELD", "Cell", "cells", "intervals"]
+__all__ = ["HELD", "PredictedCell", "cells", "intervals"]
 
 HELD = (0.85, 0.97)
 """Share of cells that 90 % intervals may hold."""
@@ -55,7 +55,7 @@ FEWEST = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PredictedCell:
     """A measured rate beside the prediction of a fit that had not seen it."""
 
     data: str
@@ -103,7 +103,7 @@ def intervals(data: Path | None) -> list[Check]:
         used_in_fit=False,
         note=_note(found),
     )
-    groups: dict[str, list[Cell]] = {f"{cell.data}, {cell.what}": [] for cell in found}
+    groups: dict[str, list[PredictedCell]] = {f"{cell.data}, {cell.what}": [] for cell in found}
     for cell in found:
         groups[f"{cell.data}, {cell.what}"].append(cell)
     groups |= {
@@ -114,7 +114,7 @@ def intervals(data: Path | None) -> list[Check]:
     return [whole, *(_reported(source, name, some) for name, some in groups.items() if some)]
 
 
-def cells(data: Path) -> list[Cell]:
+def cells(data: Path) -> list[PredictedCell]:
     """Every cell.
 
     Returns:
@@ -128,7 +128,7 @@ def cells(data: Path) -> list[Cell]:
     return found
 
 
-def _of_query(data: Path, query: str) -> Iterable[Cell]:
+def _of_query(data: Path, query: str) -> Iterable[PredictedCell]:
     tables = (data / "streambed_mst.csv", data / "streambed_operator_rates.csv")
     measured = read_measurements(*tables, query)
     slots = sorted({_slots(measured, run) for run in measured.runs})
@@ -151,7 +151,7 @@ def _slots(measured: Measurements, run: MstRun) -> int:
     return 0 if all(run.parallelism[v] == 1 for v in measured.working) else run.slots
 
 
-def _of_runs(data: Path, name: str) -> Iterable[Cell]:
+def _of_runs(data: Path, name: str) -> Iterable[PredictedCell]:
     config = load_model(CalibrationConfig, "calibrations", f"flink-runs-{name}")
     changes: dict[str, object] = {"recordings": (str(data / "flink_runs"),)}
     spec = load_job(config.job)
@@ -165,7 +165,7 @@ def _of_runs(data: Path, name: str) -> Iterable[Cell]:
         yield from _of_parts(f"flink_runs {name}", what, spec, seen, names)
 
 
-def _of_own(report: Path, name: str) -> Iterable[Cell]:
+def _of_own(report: Path, name: str) -> Iterable[PredictedCell]:
     """The runs of a committed report, fitted anew."""
     if not report.is_file():
         return
@@ -182,7 +182,7 @@ def _of_own(report: Path, name: str) -> Iterable[Cell]:
 
 def _of_parts(
     data: str, what: str, spec: JobSpec, seen: Sequence[SteadyPart], names: frozenset[str]
-) -> Iterable[Cell]:
+) -> Iterable[PredictedCell]:
     training = [part for part in seen if part.run in names]
     if sum(part.saturated for part in training) < FEWEST:
         return
@@ -205,7 +205,7 @@ def _cells(
     seen: Evidence,
     others: Sequence[SeenRate],
     predicted: Sequence[float],
-) -> Iterable[Cell]:
+) -> Iterable[PredictedCell]:
     if seen.error is None:
         return
     distance = distances_of(spec, seen, others, predicted)
@@ -213,10 +213,10 @@ def _cells(
     for one, rate, far, width in zip(
         others, predicted, distance.worst.tolist(), widths.tolist(), strict=True
     ):
-        yield Cell(data, what, one.rate_per_s, rate, far, width)
+        yield PredictedCell(data, what, one.rate_per_s, rate, far, width)
 
 
-def _reported(source: str, name: str, found: Sequence[Cell]) -> Check:
+def _reported(source: str, name: str, found: Sequence[PredictedCell]) -> Check:
     slug = "intervals/" + name.lower().replace(",", "").replace(" ", "-").replace("/", "-")
     return Check(
         slug,
@@ -231,11 +231,11 @@ def _reported(source: str, name: str, found: Sequence[Cell]) -> Check:
     )
 
 
-def _share(found: Sequence[Cell]) -> float:
+def _share(found: Sequence[PredictedCell]) -> float:
     return float(np.mean([cell.held for cell in found]))
 
 
-def _note(found: Sequence[Cell]) -> str:
+def _note(found: Sequence[PredictedCell]) -> str:
     error = np.abs([cell.log_error for cell in found])
     factor = math.exp(float(np.median([cell.half_width for cell in found])))
     return (
