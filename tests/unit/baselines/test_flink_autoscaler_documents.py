@@ -24,8 +24,8 @@ from baselines.flink_autoscaler.state import (
     IN,
     LAG,
     LOAD,
-    METRICS,
     OBSERVED,
+    SCALING_METRICS,
 )
 from dsp_gym.cli import app
 
@@ -188,7 +188,7 @@ def test_busy_time_that_another_vertex_stops_reporting_leaves_it_out():
 
 def test_a_finished_vertex_reports_nothing_of_what_it_once_read():
     row = sample({}, finished=True, records_in=7.0, records_out=8.0, busy_ms=9.0)
-    assert [row[METRICS.index(name)] for name in COUNTERS] == [0.0, 0.0, 0.0]
+    assert [row[SCALING_METRICS.index(name)] for name in COUNTERS] == [0.0, 0.0, 0.0]
 
 
 def test_a_vertex_without_busy_time_is_left_out_but_feeds_what_follows():
