@@ -72,7 +72,10 @@ def test_there_are_ids_for_every_query_and_one_from_a_config():
 
 @pytest.mark.parametrize("name", ["Nexmark-Q11", "Autoscale"])
 def test_the_former_version_is_refused_with_the_new_name(name):
-    with pytest.raises(gymnasium.error.DeprecatedEnv, match=f"{name}-v1"):
+    with (
+        pytest.warns(DeprecationWarning, match="upgrading to version `v1`"),
+        pytest.raises(gymnasium.error.DeprecatedEnv, match=f"{name}-v1"),
+    ):
         gymnasium.make(f"dsp_gym/{name}-v0")
 
 
