@@ -16,8 +16,16 @@ SEEDS = range(30)
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
 def test_the_shipped_ones_are_what_their_seeds_give(seed):
+    # core-v1 froze them; their vertices were sized with the hit curve of that release, and the
+    # costs of those that keep Zipf keys are up to 12 % lower since.
     file = configs_root() / "jobs" / f"random-dag-{seed}.yaml"
-    assert yaml.safe_load(file.read_text("utf-8")) == random_dag(seed)
+    shipped, generated = yaml.safe_load(file.read_text("utf-8")), random_dag(seed)
+    for old, new in zip(shipped["vertices"], generated["vertices"], strict=True):
+        for costs, sized in ((old, new), (old.get("state") or {}, new.get("state") or {})):
+            for key in [key for key in costs if "_us" in key and "state" in old]:
+                assert sized[key] == pytest.approx(costs[key], rel=0.12), (old["name"], key)
+                sized[key] = costs[key]
+    assert shipped == generated
 
 
 @pytest.mark.parametrize("seed", SEEDS)
