@@ -39,9 +39,9 @@ __all__ = [
 LEAST_WITHIN = 0.05
 """Least half-width of an interval, logarithm: repeats of a run differ by about as much."""
 PER_DOUBLING, PER_MEMORY_DOUBLING = 0.1, 0.6
-"""Growth per doubling beyond the seen ranges where no prediction there could be tested: of fits of
-StreamBed's q1, q5 and q11 to runs of one task per operator, and of q5 to enough memory
-(`python -m dsp_gym.studies.validation.intervals`)."""
+"""Growth per doubling beyond the seen ranges where no prediction there could be tested: read off
+fits of StreamBed's q1, q5 and q11 to runs of one task per operator, and of q5 to enough memory.
+`dsp-gym reproduce intervals` tests what share of measurements such intervals hold."""
 LEAST_GROWTH = 0.03
 """Least growth per doubling: the largest of StreamBed's three queries fitted to several slot
 counts. A query whose own predictions happen not to get worse is no proof of the next doubling."""
