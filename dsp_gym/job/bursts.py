@@ -154,7 +154,15 @@ def carried(
     Returns:
         True where no backlog grows from period to period.
     """
+    # Columns once: each call that takes the tables counts the references of all their arrays.
     n, inputs = tables.n[k], tables.upstream.shape[2]
+    upstream, in_share, selectivity = tables.upstream[k], tables.in_share[k], tables.selectivity[k]
+    ratio, source_share = tables.ratio[k], tables.source_share[k]
+    fires, slide = np.zeros(n, np.bool_), np.ones(n, np.int64)
+    for v in range(n):
+        fires[v] = _fires(tables, k, v)
+        slide[v] = max(1, int(tables.slide_s[k, v]))
+    is_source = tables.kind[k] == SOURCE
     period = max(1, period_s(tables, k))
     periods_meant = max(FEWEST_PERIODS, min(PERIODS, LONGEST_S // period))
     quarter = period * max(periods_meant, math.ceil(LEAST_S / period))
@@ -172,42 +180,42 @@ def carried(
         share[:] = 0.0
         for v in range(n - 1, -1, -1):
             take = capacity[v]
-            if _fires(tables, k, v):
+            if fires[v]:
                 emit[v] = min(outbox[v], allowed[v])
                 take *= 1.0 - share[v]
                 if tick >= 3 * quarter:
                     blocked[v] += share[v] / quarter
-            elif tables.selectivity[k, v] > 0.0:
-                take = min(take, allowed[v] / tables.selectivity[k, v])
+            elif selectivity[v] > 0.0:
+                take = min(take, allowed[v] / selectivity[v])
             allowed[v] = take
             free = max(0.0, buffer[v] - queue[v])
             for i in range(inputs):
-                u = tables.upstream[k, v, i]
+                u = upstream[v, i]
                 if u < 0:
                     break
-                part = tables.in_share[k, v, i]
+                part = in_share[v, i]
                 allowed[u] = min(allowed[u], (take + free) * part)
                 share[u] = max(share[u], blocked_share(outbox[u], free * part, take * part))
         for v in range(n):
             have = queue[v]
-            if tables.kind[k, v] == SOURCE:
-                have += rate_per_s * tables.source_share[k, v]
+            if is_source[v]:
+                have += rate_per_s * source_share[v]
             for i in range(inputs):
-                u = tables.upstream[k, v, i]
+                u = upstream[v, i]
                 if u < 0:
                     break
                 have += now[u]
             done = min(have, allowed[v])
             queue[v] = have - done
-            now[v] = done * tables.selectivity[k, v]
-            if _fires(tables, k, v):
+            now[v] = done * selectivity[v]
+            if fires[v]:
                 outbox[v] -= emit[v]
                 pane[v] += now[v]
                 now[v] = emit[v]
                 since[v] += done
                 missing[v] -= done
-                behind[v] += rate_per_s * tables.ratio[k, v] - done
-                if (tick + 1) % max(1, int(tables.slide_s[k, v])) == 0:
+                behind[v] += rate_per_s * ratio[v] - done
+                if (tick + 1) % slide[v] == 0:
                     periods[v] += 1.0
                     missing[v] = behind[v]
                 while periods[v] > 0.0:
