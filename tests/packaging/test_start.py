@@ -42,11 +42,11 @@ import dsp_gym
 import gymnasium
 
 def made():
-    return gymnasium.make("dsp_gym:dsp_gym/Nexmark-Q1-v0")
+    return gymnasium.make("dsp_gym:dsp_gym/Nexmark-Q1-v1")
 
 if __name__ == "__main__":
     by_id = gymnasium.make_vec(
-        "dsp_gym/Nexmark-Q1-v0",
+        "dsp_gym/Nexmark-Q1-v1",
         num_envs=2,
         vectorization_mode="async",
         vector_kwargs={"context": "spawn"},
