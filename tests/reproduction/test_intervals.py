@@ -7,7 +7,7 @@ import pytest
 from dsp_gym.studies.reproduce.intervals import ENOUGH, HELD, intervals
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_intervals_hold_85_to_97_percent_of_streambed_mst_csv_and_flink_runs_left_out(data_folder):
     whole, *reported = intervals(data_folder)
     assert whole.passed, f"{whole.ours}, {whole.tolerance}: {whole.note}"

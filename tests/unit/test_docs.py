@@ -130,8 +130,14 @@ def test_published_numbers_are_what_reproduce_says():
     folder = data_folder()
     if folder is None:
         pytest.skip("needs the folder of measured data: DSP_GYM_DATA")
-    written = checks((DOCS / "reproduction.md").read_text("utf-8"))
-    now = checks(importlib.import_module("generator.published").reproduction(folder))
+    # The study of intervals takes longer than all others: `make validate` recomputes it.
+    written = {
+        name: row
+        for name, row in checks((DOCS / "reproduction.md").read_text("utf-8")).items()
+        if not name.startswith("intervals/")
+    }
+    recomputed = importlib.import_module("generator.published").reproduction
+    now = checks(recomputed(folder, left_out={"intervals"}))
     again = "run python docs/generate.py and commit docs/reproduction.md"
     assert list(written) == list(now), again
     for name, row in now.items():
