@@ -24,8 +24,8 @@ def amount(value: float) -> str:
     Returns:
         Digits, with commas between thousands; no unit.
 
-    >>> amount(49990.2), amount(0.012345)
-    ('49,990', '0.01234')
+    >>> amount(49990.2), amount(0.012346)
+    ('49,990', '0.01235')
     """
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 

@@ -100,8 +100,8 @@ def refusal(module: str, run_as: str) -> BaseException:
         An error that names the new place, to be raised: an end with a message for a command, a
         failed import for code.
 
-    >>> str(refused("agents.claim", "agents.claim"))
-    "'agents.claim' is now 'agents.studies.claim'"
+    >>> print(refusal("agents.claim", "agents.claim"))
+    'agents.claim' is now 'agents.studies.claim'
     """
     new = new_name(module)
     if run_as == "__main__":

@@ -121,15 +121,18 @@ def test_shipped_plans_are_short_and_fit_into_the_cluster(name):
     plan = files.load_model(RecordConfig, "recordings", name)
     spec = load_job(plan.job)
     runs = planned(plan, spec)
-    assert 6 <= len(runs) <= 10
-    assert any(run.load.saturated for run in runs)
-    assert any(not run.load.saturated for run in runs)
+    assert len(runs) <= 10
+    if name not in {"flink-q8", "flink-q8-buffers", "flink-q8-bursts"}:  # they show one rule each
+        assert len(runs) >= 6
+        assert any(run.load.saturated for run in runs)
+        assert any(not run.load.saturated for run in runs)
     for run in runs:
         assert run.configuration.slots("per-vertex") <= plan.cluster.slots
         managed = run.configuration.managed_mib(spec)
         used = sum(run.configuration.parallelism[v] * mib for v, mib in managed.items())
         assert used <= plan.cluster.managed_mib
-        if not run.load.saturated:  # a steady run is one that the job can carry
+        # A steady run is one that the job can carry, except where the overload is the question.
+        if not run.load.saturated and run.load.name != "over":
             carried = mst(spec, run.configuration.parallelism, run.configuration.memory_level)
             assert max(rate for _, rate in run.load.steps) < 0.9 * carried.rate_per_s
 
