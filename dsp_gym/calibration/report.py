@@ -127,8 +127,8 @@ class CalibrationReport:
 
         Returns:
             One sentence each: runs left out, parameters that kept their prior and the run that
-            would fix them, keys skewed otherwise than modelled, what is wrong with runs, and last
-            the headline.
+            would fix them, keys skewed otherwise than modelled, the range of the fit, what is wrong
+            with runs, and last the headline.
         """
         found = [f"left out as aborted: {name}" for name in (*self.aborted, *self.fit.outliers)]
         kept = [p.name for p in self.fit.parameters if not p.identified]
@@ -140,9 +140,9 @@ class CalibrationReport:
             for one in self.skew
             if one.is_off
         ]
+        found += self.spec.fitted.sentences() if self.spec.fitted is not None else []
         found += [one.sentence for one in self.advice]
         found += [one.sentence for one in self.problems]
-        found += self.spec.fitted.sentences() if self.spec.fitted is not None else []
         return [*found, self.headline]
 
     def render_html(self) -> str:
