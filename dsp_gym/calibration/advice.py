@@ -18,7 +18,6 @@ from dsp_gym.calibration.fit import IDENTIFIED, Fit, Point, residuals_of
 from dsp_gym.calibration.model import JobModel
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.calibration.parameters import READ_SPREAD, with_parameters
-from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
 
 __all__ = ["Advice", "advice"]
@@ -105,12 +104,12 @@ def advice(found: Fit, seen: Sequence[SteadyPart]) -> list[Advice]:
         helps = left[near, column] < HELPS * now[column]
         groups.append((near if helps else None, [column]))
     return [
-        _told(found.spec, seen, candidates, best, tuple(names[c] for c in columns))
+        _advice(found.spec, seen, candidates, best, tuple(names[c] for c in columns))
         for best, columns in groups
     ]
 
 
-def _told(
+def _advice(
     spec: JobSpec,
     seen: Sequence[SteadyPart],
     candidates: Sequence[_Candidate],
@@ -123,8 +122,8 @@ def _told(
     most = max(o.parallelism.get(one.vertex, 1) for o in seen)
     if spec.vertex(one.vertex).state is None:
         return Advice(names, one.vertex, one.tasks, None, (one.tasks > most, False), None)
-    mib = _managed(one.part, one.vertex, spec)
-    known = [m for o in seen if (m := _managed(o, one.vertex, spec)) > 0]
+    mib = one.part.managed_mib(one.vertex, spec.memory.base_mib)
+    known = [m for o in seen if (m := o.managed_mib(one.vertex, spec.memory.base_mib)) > 0]
     least = min(known) if known else None
     less = least is not None and mib < least
     return Advice(names, one.vertex, one.tasks, mib, (one.tasks > most, less), least)
@@ -132,10 +131,6 @@ def _told(
 
 def _size(candidate: _Candidate) -> tuple[int, float]:
     return sum(candidate.part.parallelism.values()), -candidate.part.memory
-
-
-def _managed(o: SteadyPart, vertex: str, spec: JobSpec) -> float:
-    return level_mib(o.base_mib or spec.memory.base_mib, o.level.get(vertex, -1))
 
 
 def _candidates(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[_Candidate]:

@@ -19,7 +19,7 @@ from dsp_gym.calibration.observations import (
     MeasuredRun,
     SteadyPart,
 )
-from dsp_gym.job.memory import LEAST_ROCKSDB_MIB, level_mib
+from dsp_gym.job.memory import LEAST_ROCKSDB_MIB
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
 
@@ -114,11 +114,7 @@ def repeated(fitted: Sequence[SteadyPart]) -> list[Problem]:
         At most one problem; none where there is a single run.
     """
     names = tuple(dict.fromkeys(o.run for o in fitted))
-    shown = {
-        (tuple(sorted(o.parallelism.items())), tuple(sorted(o.level.items())), o.base_mib)
-        for o in fitted
-    }
-    if len(shown) > 1 or len(names) < 2:
+    if len({o.configuration for o in fitted}) > 1 or len(names) < 2:
         return []
     return [
         Problem(
@@ -163,7 +159,7 @@ def _starved(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[Problem]:
     least: dict[str, float] = {}
     for o in seen:
         for name in stateful:
-            mib = level_mib(o.base_mib or spec.memory.base_mib, o.level.get(name, -1))
+            mib = o.managed_mib(name, spec.memory.base_mib)
             if mib < LEAST_ROCKSDB_MIB:
                 least[o.run] = min(mib, least.get(o.run, mib))
     if not least:

@@ -19,7 +19,7 @@ import yaml
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.evidence import LEVEL, Evidence, FitError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.job.validity import Distances, distances_at, slots_in_use
+from dsp_gym.job.validity import Distances, distances_at, slots_taken
 
 __all__ = [
     "LeftOut",
@@ -29,7 +29,7 @@ __all__ = [
     "distances_of",
     "error_of",
     "folds",
-    "left_out",
+    "what_folds_leave_out",
     "predictions_left_out",
     "ranges_of",
     "section",
@@ -72,7 +72,7 @@ Refit = Callable[[Sequence[int]], Callable[[int], float]]
 
 
 def ranges_of(spec: JobSpec, seen: Sequence[SeenRate], command: str) -> Evidence:
-    """The ranges of what was measured; the error is yet to be told.
+    """The ranges of the measured rates, without an error.
 
     Args:
         spec: the job.
@@ -84,7 +84,7 @@ def ranges_of(spec: JobSpec, seen: Sequence[SeenRate], command: str) -> Evidence
     """
     order = [v for v in spec.topological_order() if v.kind != "source"]
     runs, seen = len(seen), [one for one in seen if not one.starved]
-    slots = slots_in_use(spec, _parallelism(spec, seen))
+    slots = slots_taken(spec, _parallelism(spec, seen))
     mib = [value for one in seen for value in one.managed_mib.values() if value > 0]
     hot = {
         v.name: [one.hottest[v.name] for one in seen if v.name in one.hottest]
@@ -134,7 +134,7 @@ def folds(seen: Sequence[SeenRate], fewest: int = 2) -> list[tuple[int, ...]]:
     return list(found)
 
 
-def left_out(seen: Sequence[SeenRate]) -> str:
+def what_folds_leave_out(seen: Sequence[SeenRate]) -> str:
     """What `folds` leaves out, in words.
 
     Returns:

@@ -8,9 +8,9 @@ from dsp_gym.calibration.evidence import (
     SeenRate,
     error_of,
     folds,
-    left_out,
     predictions_left_out,
     ranges_of,
+    what_folds_leave_out,
 )
 from dsp_gym.calibration.mst_fit import MstFit, refit
 from dsp_gym.calibration.mst_tables import MstRun
@@ -43,7 +43,7 @@ def evidence_of(fit: MstFit, spec: JobSpec, command: str) -> Evidence:
         return lambda i: model.mst_per_s(runs[i].parallelism, runs[i].memory_mib)
 
     predictions = predictions_left_out(spec, seen, predict_from, folds(seen))
-    error = error_of(predictions, left_out(seen))
+    error = error_of(predictions, what_folds_leave_out(seen))
     return ranges_of(spec, seen, command).model_copy(update={"error": error})
 
 

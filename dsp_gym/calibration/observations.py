@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import increase
@@ -106,6 +107,24 @@ class SteadyPart:
     def memory(self) -> float:
         """Managed memory as a number that grows with it: log2 of MiB over vertices, -1 for none."""
         return memory_of(self.level, self.base_mib)
+
+    @property
+    def configuration(self) -> tuple[object, ...]:
+        """Tasks and levels by vertex and the memory of level 0; equal where the job ran alike."""
+        tasks, levels = sorted(self.parallelism.items()), sorted(self.level.items())
+        return tuple(tasks), tuple(levels), self.base_mib
+
+    def managed_mib(self, vertex: str, base_mib: float) -> float:
+        """Managed memory of one task of a vertex.
+
+        Args:
+            vertex: its name.
+            base_mib: MiB of level 0 in the job file, for recordings that do not say.
+
+        Returns:
+            MiB; 0 for none.
+        """
+        return level_mib(self.base_mib or base_mib, self.level.get(vertex, -1))
 
 
 def memory_of(level: Mapping[str, int], base_mib: float | None) -> float:

@@ -12,14 +12,13 @@ from dsp_gym.calibration.evidence import (
     distances_from,
     error_of,
     folds,
-    left_out,
     predictions_left_out,
     ranges_of,
+    what_folds_leave_out,
 )
 from dsp_gym.calibration.fit import fit
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.evidence import Evidence
-from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
 
 __all__ = ["evidence_of", "seen_rate"]
@@ -52,14 +51,15 @@ def evidence_of(
 
     def predict_from(rows: Sequence[int]) -> Callable[[int], float]:
         kept = [parts[i] for i in rows]
-        known = {_configuration(part) for part in kept}
-        alike = [part for part in paced if _configuration(part) in known]
+        known = {part.configuration for part in kept}
+        alike = [part for part in paced if part.configuration in known]
         model = fit(spec, [*kept, *alike]).model()
         return lambda i: model.predict(parts[i]).rate_per_s
 
     what = "runs held out"
     if refit:
-        what = f"{what}; {left_out(seen)}" if predictions else left_out(seen)
+        folded = what_folds_leave_out(seen)
+        what = f"{what}; {folded}" if predictions else folded
         predictions += predictions_left_out(spec, seen, predict_from, folds(seen))
     return ranges.model_copy(update={"error": error_of(predictions, what)})
 
@@ -70,11 +70,10 @@ def seen_rate(spec: JobSpec, part: SteadyPart) -> SeenRate:
     Returns:
         Its configuration, rate and skew.
     """
-    base_mib = spec.memory.base_mib if part.base_mib is None else part.base_mib
     return SeenRate(
         {v.name: part.parallelism.get(v.name, v.parallelism) for v in spec.vertices},
         {
-            v.name: level_mib(base_mib, part.level[v.name])
+            v.name: part.managed_mib(v.name, spec.memory.base_mib)
             for v in spec.vertices
             if v.state is not None and v.name in part.level
         },
@@ -93,11 +92,3 @@ def _held_out(spec: JobSpec, seen: Sequence[SeenRate], others: Sequence[Compared
         LeftOut(float(far), float(memory), math.log(rate / c.seen.rate_per_s))
         for c, rate, far, memory in zip(others, rates, distance.far, distance.memory, strict=True)
     ]
-
-
-def _configuration(part: SteadyPart) -> tuple[object, ...]:
-    return (
-        tuple(sorted(part.parallelism.items())),
-        tuple(sorted(part.level.items())),
-        part.base_mib,
-    )

@@ -154,7 +154,7 @@ class EnvCore:
         """
         guarded = take_turn(self.snapshot, lambda _: decision, self.guardrails)
         self._ask(guarded)
-        outcome = self._told(self.backend.advance(self.config.interval_s))
+        outcome = self._rewarded(self.backend.advance(self.config.interval_s))
         self.steps += 1
         terms = reward_terms(outcome, self.reference_cost_per_s)
         self._look()
@@ -236,7 +236,7 @@ class EnvCore:
         if (actuator := self.backend.actuator) is not None:
             actuator.apply(guarded)
 
-    def _told(self, outcome: Outcome) -> Outcome:
+    def _rewarded(self, outcome: Outcome) -> Outcome:
         """The outcome the reward is computed from."""
         return outcome
 

@@ -17,13 +17,14 @@ class LazyInfo(dict[str, object]):
     """
 
     def __init__(self, make: Callable[[], dict[str, object]]) -> None:
-        super().__init__()
+        super().__init__({"": None})  # C code such as json's writes an empty dict without a look
         self._make: Callable[[], dict[str, object]] | None = make
 
     def fill(self) -> None:
         """Make the items, unless they are there."""
         if self._make is not None:
             make, self._make = self._make, None
+            dict.clear(self)
             dict.update(self, make())
 
     def __reduce__(self) -> tuple[type[dict[str, object]], tuple[dict[str, object]]]:

@@ -111,7 +111,7 @@ class MeasuredEnv(EnvCore):
         if reason_to_hold(self.backend, self.snapshot) is None:
             super()._ask(guarded)
 
-    def _told(self, outcome: Outcome) -> Outcome:
+    def _rewarded(self, outcome: Outcome) -> Outcome:
         """While a job is down its backlog is not counted, so the last count stands."""
         if np.isfinite(outcome.pending_s[0]):
             self._pending_s = outcome.pending_s

@@ -33,7 +33,7 @@ __all__ = [
     "distances",
     "distances_at",
     "half_width",
-    "slots_in_use",
+    "slots_taken",
     "validity_of",
 ]
 
@@ -254,7 +254,7 @@ def distances_at(
         (N, Q) for the quantities that the job file's section `fitted` names; none without one.
         Rates and skew count above their range only.
     """
-    return _distances(spec, slots_in_use(spec, parallelism), parallelism, managed_mib, rate_per_s)
+    return _distances(spec, slots_taken(spec, parallelism), parallelism, managed_mib, rate_per_s)
 
 
 def _distances(
@@ -390,7 +390,7 @@ class Extremes:
         ).validity(spec, 0)
 
 
-def slots_in_use(spec: JobSpec, parallelism: Ints) -> Floats:
+def slots_taken(spec: JobSpec, parallelism: Ints) -> Floats:
     """Task slots of configurations, sources left out.
 
     Args:

@@ -62,7 +62,7 @@ def survey(config: RecordingsSource, name: str, work: Path) -> SourceFacts:
             run.file, name, ("t_s", "vertex", "subtask", "metric", "value")
         )
         days = days_between(started_s + first_s, started_s + last_s) if rows else ()
-        sha256 = hash_of(run.sha256, recording.spec, _told(run))
+        sha256 = hash_of(run.sha256, recording.spec, _beside_samples(run))
         partitions = tuple((job, day) for day in days)
         pieces.append(Piece(run.name, sha256, rows, partitions, run.file, run.name))
     return SourceFacts(
@@ -131,8 +131,8 @@ def read(
     )
 
 
-def _told(run: Run) -> str:
-    """What of a run is said beside its samples."""
+def _beside_samples(run: Run) -> str:
+    """Text of a run beside its samples."""
     lines = "".join(event.line() for event in run.events)
     return f"{run.t_running_s!r} {run.t_end_s!r} {run.configuration!r} {run.load!r}\n{lines}"
 

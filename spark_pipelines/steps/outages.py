@@ -72,10 +72,14 @@ def outages(
     Returns:
         One row per outage.
     """
-    told = any(event["kind"] in _DOWN for event in events) or (
+    has_events = any(event["kind"] in _DOWN for event in events) or (
         sum(event["kind"] == "running" for event in events) > 1
     )
-    found = _told(seen, events, sample_s) if told else _seen(seen, max_gap_s, sample_s)
+    found = (
+        _from_events(seen, events, sample_s)
+        if has_events
+        else _from_gaps(seen, max_gap_s, sample_s)
+    )
     for down_s, up_s, before, after, savepoint in found:
         changed = {
             vertex: [old[0], new[0], old[1], new[1]]
@@ -96,7 +100,7 @@ def outages(
 Outage = tuple[float, float, TasksAndLevels, TasksAndLevels, Mapping[str, float]]
 
 
-def _told(seen: Timeline, events: Sequence[Event], sample_s: float) -> Iterator[Outage]:
+def _from_events(seen: Timeline, events: Sequence[Event], sample_s: float) -> Iterator[Outage]:
     """An outage lies between `stopped` or `failure` and the next `running`."""
     before: TasksAndLevels | None = None
     down_s: float | None = None
@@ -131,7 +135,7 @@ def _last_sample(seen: Timeline, up_s: float, sample_s: float) -> float:
     return float(earlier[-1]) if len(earlier) else up_s - sample_s
 
 
-def _seen(seen: Timeline, max_gap_s: float, sample_s: float) -> Iterator[Outage]:
+def _from_gaps(seen: Timeline, max_gap_s: float, sample_s: float) -> Iterator[Outage]:
     """An outage lies between the last sample before counters fall, and the first one after."""
     if len(seen.slot) == 0:
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import gymnasium
 import numpy as np
 import pytest
@@ -366,3 +368,14 @@ def test_making_an_environment_twice_shares_nothing():
     other.step(other.action_space.sample())
     again, _ = one.reset(seed=1)
     np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize(
+    "copied", [dict, lambda info: {**info}, lambda info: json.loads(json.dumps(info, default=str))]
+)
+def test_an_info_nobody_looked_at_is_copied_and_written_whole(copied):
+    env = AutoscaleEnv(config=config())
+    env.reset(seed=1)
+    hold = np.zeros(env.action_space.shape, np.int64)
+    infos = [env.step(hold)[4] for _ in range(2)]
+    assert copied(infos[0]).keys() == set(infos[1])

@@ -155,7 +155,7 @@ class KubernetesJob(RealJob):
                 if self.tasks is None:
                     raise
             else:
-                return self._told_by_flink(job)
+                return self._from_flink(job)
         found, resource = self._tasks_of(job_id, self._clock()), self.resource
         return RunningVertices(
             job_id,
@@ -165,7 +165,7 @@ class KubernetesJob(RealJob):
             resource.job_state == "RUNNING",
         )
 
-    def _told_by_flink(self, job: JobAnswer) -> RunningVertices:
+    def _from_flink(self, job: JobAnswer) -> RunningVertices:
         names = [vertex.name for vertex in self.spec.vertices]
         found = {vertex_of(vertex["name"], names): vertex for vertex in job["vertices"]}
         self._check(found, f"job {job['jid']}")

@@ -26,9 +26,9 @@ from dsp_gym.calibration.evidence import (
     SeenRate,
     error_of,
     folds,
-    left_out,
     predictions_left_out,
     ranges_of,
+    what_folds_leave_out,
     with_section,
 )
 from dsp_gym.config import files
@@ -368,7 +368,9 @@ def evidence_of(query: Query, runs: Sequence[StreambedRun], text: str) -> Eviden
         model = _Model(query, fit_miss(query, _gathered(query, hungry), fold) if hungry else fold)
         return lambda i: model.predict(_gathered(query, [measured[i][1]])[0])
 
-    error = error_of(predictions_left_out(spec, seen, predict_from, folds(seen)), left_out(seen))
+    error = error_of(
+        predictions_left_out(spec, seen, predict_from, folds(seen)), what_folds_leave_out(seen)
+    )
     if beyond is not None:
         seen += [seen_rate(run) for run in beyond.runs]
     return ranges_of(spec, seen, COMMAND).model_copy(update={"error": error})

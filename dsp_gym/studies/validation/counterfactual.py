@@ -191,7 +191,7 @@ def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[
         "days": card.days,
         "decisions": card.decisions,
         "rescales": [float(np.nansum(one.outcome["rescales"])) for one in (course, beside)],
-        "model": _told(error),
+        "model": _pairs(error),
         "lag_error": _relative(error.lag_s),
         "slo_error": error.slo,
         "slo_range": error.slo_range,
@@ -200,7 +200,7 @@ def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[
         "ds2_cost_per_h": {"predicted": said, "recorded": did},
         "ds2_cost_error": abs(said / did - 1.0),
         "incumbent_cost_per_h": _cost_per_h(course),
-        "model_of_ds2_run": _told(again),
+        "model_of_ds2_run": _pairs(again),
         "verdicts": {name: verdict.word for name, verdict in card.verdicts.items()},
         "holds": {
             "lag": _relative(error.lag_s) <= BARS["lag"],
@@ -212,7 +212,7 @@ def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[
     }
 
 
-def _told(error: ModelError) -> dict[str, tuple[float, float]]:
+def _pairs(error: ModelError) -> dict[str, tuple[float, float]]:
     """Predicted and observed."""
     return {"lag_s": error.lag_s, "slo_share": error.slo_share, "cost_per_h": error.cost_per_h}
 
