@@ -50,7 +50,7 @@ FIRST = (
     "integration/test_flink_cluster.py",
     "integration/test_flink_job_counts.py",
     # What computes beside what waits, the longest first.
-    "unit/test_docs.py",  # all published numbers are computed anew
+    "reproduction/test_published_numbers.py",
     "integration/test_dataset_build.py",
     "integration/test_run.py",
     "integration/test_record.py",
@@ -65,6 +65,14 @@ FIRST = (
     "integration/test_flink_env.py",
     "integration/test_collectors.py",
     "packaging/test_wheel.py",
+    "unit/test_docs.py",  # builds the site
+    "integration/test_shadow_availability.py",
+    "reproduction/test_streambed.py",
+    "reproduction/test_streambed_tables.py",
+    "unit/calibration/test_fit.py",
+    "unit/calibration/test_robust_fits.py",
+    "integration/test_dataset_plan.py",
+    "integration/test_dataset_killed.py",
     "integration/test_dataset_rescales.py",
     "integration/test_calibrating_from_datasets.py",
     "integration/test_learning_from_datasets.py",

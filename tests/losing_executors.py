@@ -54,8 +54,9 @@ class Killer:
         self.killed = 0
 
     def __call__(self, *_: object) -> None:
-        if self.killed < 3 and self.lost == 0:
-            os.kill(executors(self.context.applicationId)[0], signal.SIGKILL)
+        running = executors(self.context.applicationId)  # none while Spark replaces them
+        if self.killed < 3 and self.lost == 0 and running:
+            os.kill(running[0], signal.SIGKILL)
             self.killed += 1
 
     @property

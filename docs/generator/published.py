@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from pathlib import Path
 
 from reproduction_plots import PLOTS
@@ -12,30 +12,29 @@ from dsp_gym.studies.reproduce.registry import reproduce, studies
 from generator.markdown import page, table
 
 
-def reproduction(data: Path | None, left_out: Collection[str] = ()) -> str:
-    """The table of published numbers, study by study, without those left out."""
-    sections = []
-    every: list[Check] = []
-    for study, about in studies().items():
-        if study in left_out:
-            continue
-        checks = reproduce(study, data)
-        every += checks
-        rows = [
-            [
-                f"`{check.name}`",
-                check.claim,
-                check.published,
-                "–" if check.ours is None else check.ours,
-                check.tolerance,
-                "yes" if check.used_in_fit else "no",
-                {True: "ok", False: "**failed**", None: "–"}[check.passed],
-                check.note or "",
-            ]
-            for check in checks
+def section(study: str, checks: Sequence[Check]) -> str:
+    """The table of one study."""
+    rows = [
+        [
+            f"`{check.name}`",
+            check.claim,
+            check.published,
+            "–" if check.ours is None else check.ours,
+            check.tolerance,
+            "yes" if check.used_in_fit else "no",
+            {True: "ok", False: "**failed**", None: "–"}[check.passed],
+            check.note or "",
         ]
-        head = ["check", "claim", "published", "ours", "tolerance", "in fit", "result", "note"]
-        sections.append(f"## {study}\n\n{about}.\n\n{table(head, rows)}")
+        for check in checks
+    ]
+    head = ["check", "claim", "published", "ours", "tolerance", "in fit", "result", "note"]
+    return f"## {study}\n\n{studies()[study]}.\n\n{table(head, rows)}"
+
+
+def reproduction(data: Path | None) -> str:
+    """The table of published numbers, study by study."""
+    found = {study: reproduce(study, data) for study in studies()}
+    every = [check for checks in found.values() for check in checks]
     bar = [check for check in every if check.passed is not None]
     unseen = [check for check in bar if not check.used_in_fit]
     summary = (
@@ -52,7 +51,7 @@ def reproduction(data: Path | None, left_out: Collection[str] = ()) -> str:
         "study needs the folder of measured data (`DSP_GYM_DATA`).",
         summary,
         reproduction_figures(),
-        *sections,
+        *(section(study, checks) for study, checks in found.items()),
     )
 
 

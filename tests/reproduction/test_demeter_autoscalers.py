@@ -14,18 +14,9 @@ from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.studies.reproduce.demeter_autoscalers import (
     SETUPS,
     FailingJobs,
-    demeter_autoscalers,
     simulate,
 )
 from dsp_gym.studies.reproduce.demeter_jobs import JOBS, job_files
-
-
-@pytest.mark.slow
-def test_rescales_and_late_rows_of_both_autoscalers_are_within_the_bars(data_folder):
-    checks = demeter_autoscalers(data_folder)
-    failed = [check for check in checks if check.failed]
-    assert not failed, "\n".join(f"{c.name}: {c.published} against {c.ours}" for c in failed)
-    assert sum(check.passed is True for check in checks) == 7
 
 
 @pytest.mark.slow

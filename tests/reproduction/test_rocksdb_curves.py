@@ -8,17 +8,6 @@ import pytest
 from dsp_gym.job.cache import hit_curve
 from dsp_gym.job.service import hit_rate
 from dsp_gym.studies.fitting.rocksdb_curves import predicted, read_curves
-from dsp_gym.studies.reproduce.rocksdb_curves import rocksdb_curves
-
-
-@pytest.mark.slow
-def test_curves_of_rocksdb_miss_ratio_curves_csv_are_met_by_the_form_chosen_on_curves_left_out(
-    data_folder,
-):
-    checks = rocksdb_curves(data_folder)
-    assert len(checks) == 4 * 2 + 1 + 6
-    failed = [check for check in checks if check.failed]
-    assert not failed, "\n".join(f"{c.name}: {c.ours}, {c.tolerance}" for c in failed)
 
 
 @pytest.mark.parametrize("name", ["db_bench_zipf0.6_20M", "db_bench_uniform_20M"])

@@ -6,7 +6,6 @@ import importlib
 import re
 import subprocess
 import sys
-from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.config.kinds import model_of
 from dsp_gym.loads.splits import LoadSet
-from dsp_gym.studies.reproduce.registry import data_folder
 from tests.browser import BROWSER, Browser
 from tests.guides import needs_edit
 
@@ -123,104 +121,6 @@ def test_every_module_that_the_changelog_says_moved_is_where_it_says():
         for module in [f"{gone}.{name}" for name in names]:
             file = ROOT / f"{module.replace('.', '/')}.py"
             assert not file.exists() or "raise refusal(" in file.read_text(), module
-
-
-@pytest.mark.slow
-def test_published_numbers_are_what_reproduce_says():
-    folder = data_folder()
-    if folder is None:
-        pytest.skip("needs the folder of measured data: DSP_GYM_DATA")
-    # The study of intervals takes longer than all others: `make validate` recomputes it.
-    written = {
-        name: row
-        for name, row in checks((DOCS / "reproduction.md").read_text("utf-8")).items()
-        if not name.startswith("intervals/")
-    }
-    recomputed = importlib.import_module("generator.published").reproduction
-    now = checks(recomputed(folder, left_out={"intervals"}))
-    again = "run python docs/generate.py and commit docs/reproduction.md"
-    assert list(written) == list(now), again
-    for name, row in now.items():
-        claim, published, ours, *rest, _note = row
-        claim_there, published_there, ours_there, *rest_there, _note = written[name]
-        assert (claim_there, published_there, rest_there) == (claim, published, rest), again
-        assert agree(name, ours_there, ours), f"{name}: {ours_there} became {ours}; {again}"
-
-
-NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.])")
-ROUNDED_REL = 0.02
-"""Largest relative difference of a figure between processors, whose libraries round otherwise."""
-PLANNED = {"streambed-tables/*-slots": (0.02, 1)}  # rounded up to whole slots
-"""Rows of slots that StreamBed's planner found: largest differences, relative and absolute.
-
-Its least squares and its Gaussian process end in other last digits where BLAS has other kernels
-(Haswell's and Prescott's, for instance). So it tries more budgets or fewer, and its plans differ
-by a slot or two.
-"""
-
-REPLAYED = "streambed-tables/*-replay"
-"""Rows that count the budgets it tried, such as `14 of 15, 0 of 15`: their shares agree."""
-
-SHARE = re.compile(r"(\d+) of (\d+)")
-SHARE_ABS = 0.1
-"""Largest difference of a share of the budgets tried."""
-
-
-def agree(name: str, there: str, here: str) -> bool:
-    """Whether a cell of the page is what was computed here, perhaps on another processor.
-
-    A single number agrees within `ROUNDED_REL`, the numbers of a row of `PLANNED` within its
-    tolerance, the shares of `REPLAYED` within `SHARE_ABS`. Everything else is equal, text and
-    letters beside the numbers in particular.
-    """
-    if there == here:
-        return True
-    if fnmatch(name, REPLAYED) and SHARE.sub("#", there) == SHARE.sub("#", here):
-        shares = [[int(a) / int(b) for a, b in SHARE.findall(cell)] for cell in (there, here)]
-        return shares[0] == pytest.approx(shares[1], abs=SHARE_ABS)
-    allowed = next((limits for row, limits in PLANNED.items() if fnmatch(name, row)), None)
-    if allowed is None and NUMBER.fullmatch(there) and NUMBER.fullmatch(here):
-        allowed = (ROUNDED_REL, 0)
-    if allowed is None or NUMBER.sub("#", there) != NUMBER.sub("#", here):
-        return False
-    rel, most = allowed
-    pairs = zip(NUMBER.findall(there), NUMBER.findall(here), strict=True)
-    return all(float(a) == pytest.approx(float(b), rel=rel, abs=most) for a, b in pairs)
-
-
-@pytest.mark.parametrize(
-    ("name", "there", "here", "same"),
-    [
-        ("streambed-tables/q1-slots", "179 179 179 178", "179 179 178 178", True),
-        ("streambed-tables/q5-slots", "- - 1637 1586", "- - 1630 1587", True),
-        ("streambed-tables/q1-slots", "179 179 179 178", "179 179 179", False),
-        ("streambed-tables/q1-slots", "179 179 179 178", "179 179 179 -", False),
-        ("streambed-tables/q1-slots", "179 179 179 178", "179 179 184 178", False),
-        ("streambed-tables/q1-slots", "- - 1637 1586", "not reached", False),
-        ("streambed-tables/q1-replay", "9 of 9, 0 of 9", "11 of 11, 0 of 11", True),
-        ("streambed-tables/q11-replay", "16 of 16, 0 of 16", "13 of 13, 0 of 13", True),
-        ("streambed-tables/q2-replay", "11 of 11, 0 of 11", "14 of 15, 0 of 15", True),
-        ("streambed-tables/q2-replay", "11 of 11, 0 of 11", "14 of 15", False),
-        ("streambed-tables/q2-replay", "11 of 11, 0 of 11", "12 of 15, 0 of 15", False),
-        ("streambed-tables/q11-replay", "16 of 16, 0 of 16", "16 of 16, 3 of 16", False),
-        ("streambed-tables/q11-replay", "16 of 16, 0 of 16", "9 of 16, 0 of 16", False),
-        ("justin-nexmark/q1-steps", "9 of 9, 0 of 9", "9 of 10, 0 of 10", False),
-        ("streambed/mst-median", "0.0375", "0.0376", True),
-        ("streambed/mst-median", "0.0375", "0.039", False),
-        ("streambed/mst-median", "-0.0375", "0.0375", False),
-        ("justin-nexmark/q1-justin-artifact-levels", "0 -1 -1", "0 0 -1", False),
-        ("justin-nexmark/q1-ds2-justin-final", "(7; 158)", "(7; 159)", False),
-        ("ds2-word-count/flink-phase-1", "(19, 11)", "(19, 11) in 1 step", False),
-    ],
-)
-def test_only_the_digits_a_processor_decides_may_differ(name, there, here, same):
-    assert agree(name, there, here) is same
-
-
-def checks(page: str) -> dict[str, list[str]]:
-    """Cells by check, of the table of published numbers."""
-    rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", page, re.MULTILINE)
-    return {name: cells.split(" | ") for name, cells in rows}
 
 
 def test_every_page_is_in_the_navigation():
