@@ -98,11 +98,14 @@ class Sweep:
             size = self.batch_size(total)
             work = [part for share in shares for part in share.split(size)]
             done: dict[int, evaluation.ShareResult] = {}
+            following = 0
             for place, part in self.run([_carried_share(share) for share in work], _play_share):
                 done[place] = part
                 if told is not None:
                     told(len(part.cells), total)
-            return iter([done[place] for place in range(len(work))])
+                while following in done:  # in order, and each as soon as it can be
+                    yield done.pop(following)
+                    following += 1
 
         return spread
 

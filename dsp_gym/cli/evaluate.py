@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from dsp_gym.backends.documents import Document
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.experiment import ExperimentConfig
-    from dsp_gym.evaluation.run import OnStep
+    from dsp_gym.evaluation.run import OnStep, Spread
     from dsp_gym.evaluation.scorecard import Scorecard
 
 __all__ = [
     "benchmark_of",
+    "played",
     "print_scorecard",
     "progress",
     "read_benchmark",
@@ -68,6 +69,12 @@ def evaluate(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the results. Default: runs/evaluations/NAME."),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Play only the policies an interrupted run had not finished."
+        ),
+    ] = False,
     engine: Annotated[str, ENGINE_OPTION] = "local",
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,
@@ -84,20 +91,14 @@ def evaluate(
     CSV (every run) and one HTML page.
     """
     from dsp_gym.evaluation.report import write_report
-    from dsp_gym.evaluation.run import entrants_of
-    from dsp_gym.evaluation.run import evaluate as run
 
     source = _fetched(config.removeprefix(_RUN), uri) if config.startswith(_RUN) else config
     name, benchmark = read_benchmark(source, tuple(policy or ()))
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
     with spark_engine(engine, f"dsp-gym evaluate {name}", master, setting) as spark:
-        if spark is None:
-            with progress(len(entrants_of(benchmark))) as observer:
-                scorecard = run(benchmark, observer=observer)
-        else:
-            with count("runs") as advance:
-                scorecard = run(benchmark, spread=spark.evaluation(advance))
+        folder = out or (None if as_json else Path("runs/evaluations") / name)
+        scorecard = played(benchmark, spark and spark.evaluation, folder, resume)
     if as_json and out is None:
         typer.echo(scorecard.to_json(), nl=False)
         return
@@ -113,6 +114,51 @@ def evaluate(
         typer.echo("No HTML report without matplotlib: pip install 'dsp-gym[train]'", err=True)
     if record is not None:
         typer.echo(f"MLflow  run {record} in {uri}")
+
+
+def played(
+    benchmark: BenchmarkConfig,
+    spread: Callable[[Callable[[int, int], None]], Spread] | None,
+    folder: Path | None,
+    resume: bool,
+) -> Scorecard:
+    """Runs a benchmark with a progress bar, keeping each policy's results until the end.
+
+    Args:
+        benchmark: What to run.
+        spread: Of an engine: from the function that counts runs. None: this process.
+        folder: Of the results; those of an interrupted run are kept in `unfinished` below it.
+            None: nothing is kept.
+        resume: Take the kept results of an interrupted run; else they are removed.
+
+    Returns:
+        The scorecard, the same on every engine.
+    """
+    from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.evaluation.run import entrants_of
+    from dsp_gym.evaluation.run import evaluate as run
+
+    kept = None if folder is None else KeptResults(folder / "unfinished")
+    if kept is not None and not resume:
+        kept.clear()
+    try:
+        if spread is None:
+            with progress(len(entrants_of(benchmark))) as observer:
+                card = run(benchmark, observer=observer, kept=kept)
+        else:
+            with count("runs") as advance:
+                card = run(benchmark, spread=spread(advance), kept=kept)
+    except KeyboardInterrupt:
+        if kept is not None and len(kept):
+            typer.echo(
+                f"Stopped; the results of {len(kept)} policies are kept in {kept.folder}. "
+                "Continue with the same command and --resume.",
+                err=True,
+            )
+        raise
+    if kept is not None:
+        kept.clear()
+    return card
 
 
 def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, BenchmarkConfig]:

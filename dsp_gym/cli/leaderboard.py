@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsp_gym.cli.engines import ENGINE_OPTION, MASTER_OPTION, SETTING_OPTION, spark_engine
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
+    from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.scorecard import Scorecard
 
 __all__ = ["register"]
@@ -21,6 +23,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  dsp-gym leaderboard\n\n"
         "  dsp-gym leaderboard core-v1 --seeds 1 --policy my-policy\n\n"
+        "  dsp-gym leaderboard core-v1 --engine spark --master spark://host:7077\n\n"
         "  dsp-gym leaderboard runs/leaderboards/core-v1/scorecard.json     the pages once more"
     )(leaderboard)
 
@@ -53,6 +56,15 @@ def leaderboard(
         Path | None,
         typer.Option(metavar="FILE", help="Write the Markdown page here too: docs/leaderboard.md."),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Play only the policies an interrupted run had not finished."
+        ),
+    ] = False,
+    engine: Annotated[str, ENGINE_OPTION] = "local",
+    master: Annotated[str | None, MASTER_OPTION] = None,
+    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Rank the installed policies, and those tuned on a benchmark, on that benchmark.
@@ -60,12 +72,19 @@ def leaderboard(
     Your own policy takes part once it is installed. Prints the ranking and writes it as Markdown
     and HTML, with the scorecard it was made from.
     """
+    from dsp_gym.cli.evaluate import played
     from dsp_gym.config.files import write_atomic
     from dsp_gym.evaluation import leaderboard as board
     from dsp_gym.evaluation.report import percent, write_report
 
-    name, card = _read(benchmark) or _run(benchmark, tuple(policy or ()), tuned, seeds)
-    folder = out or Path("runs/leaderboards") / name
+    read = _read(benchmark)
+    if read is not None:
+        name, card = read
+    else:
+        name, config = _everyone(benchmark, tuple(policy or ()), tuned, seeds)
+        with spark_engine(engine, f"dsp-gym leaderboard {name}", master, setting) as spark:
+            card = played(config, spark and spark.evaluation, out or _folder(name), resume)
+    folder = out or _folder(name)
     text = board.render_markdown(card, name)
     written = write_report(card, folder) | {
         "page": write_atomic(folder / "leaderboard.md", text),
@@ -96,6 +115,10 @@ def leaderboard(
         typer.echo(f"{kind:>7}  {path}")
 
 
+def _folder(name: str) -> Path:
+    return Path("runs/leaderboards") / name
+
+
 def _read(benchmark: str) -> tuple[str, Scorecard] | None:
     """The scorecard of an earlier leaderboard, if one is named."""
     from dsp_gym.evaluation.scorecard import Scorecard
@@ -107,13 +130,13 @@ def _read(benchmark: str) -> tuple[str, Scorecard] | None:
     return path.absolute().parent.name, Scorecard.from_json(text, benchmark)
 
 
-def _run(
+def _everyone(
     benchmark: str, policies: tuple[str, ...], tuned: Path | None, seeds: int | None
-) -> tuple[str, Scorecard]:
-    from dsp_gym.cli.evaluate import progress, read_benchmark
+) -> tuple[str, BenchmarkConfig]:
+    """The name of a benchmark, and the benchmark with all policies."""
+    from dsp_gym.cli.evaluate import read_benchmark
     from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.leaderboard import with_everyone
-    from dsp_gym.evaluation.run import entrants_of, evaluate
 
     if tuned is not None and not tuned.is_dir():
         raise ConfigError("is no folder", key="--tuned", value=str(tuned))
@@ -121,5 +144,4 @@ def _run(
     config = with_everyone(config, name, tuned or Path("runs/tuned") / name)
     if seeds is not None:
         config = config.model_copy(update={"seeds": seeds})
-    with progress(len(entrants_of(config))) as observer:
-        return name, evaluate(config, observer=observer)
+    return name, config

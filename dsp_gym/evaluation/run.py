@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -48,7 +49,9 @@ __all__ = [
     "entrants_of",
     "evaluate",
     "play",
+    "Keep",
     "simulation_seed",
+    "versions",
 ]
 
 PLAN = "clairvoyant"
@@ -118,6 +121,17 @@ class ShareResult:
     validity: tuple[RunValidity, ...] = ()
 
 
+class Keep(Protocol):
+    """Results kept while an evaluation runs; see `dsp_gym.evaluation.kept`."""
+
+    def read(self, share: Share) -> list[ShareResult] | None:
+        """The results of a share, None where they have to be played."""
+        ...
+
+    def write(self, share: Share, parts: Sequence[ShareResult]) -> None:
+        """Keep the results of a share."""
+
+
 Spread = Callable[[Sequence[Share]], Iterable[ShareResult]]
 """Plays shares somewhere else: gives their parts, cut as it likes, in the order of the shares."""
 
@@ -128,6 +142,7 @@ def evaluate(
     base_dir: str | Path | None = None,
     observer: OnStep | None = None,
     spread: Spread | None = None,
+    kept: Keep | None = None,
 ) -> Scorecard:
     """Runs a benchmark.
 
@@ -137,13 +152,14 @@ def evaluate(
         observer: Called after each step made in this process.
         spread: Plays the runs in other processes; none: in this one, all runs of a policy as one
             batch.
+        kept: Keeps the results of each policy as it is done, and gives those of an earlier run.
 
     Returns:
         The scorecard; the same config gives the same one to the last bit.
     """
     runs = _runs(config, base_dir)
     shares = _shares(config, runs)
-    parts = list((play(share, observer) for share in shares) if spread is None else spread(shares))
+    parts = list(_parts(shares, spread, observer, kept))
     cells = [cell for part in parts for cell in part.cells]
     found = [part.possible for part in parts if part.possible is not None]
     if found:
@@ -158,12 +174,29 @@ def evaluate(
     return Scorecard(
         reference=config.reference,
         config=config.model_dump(mode="json", by_alias=True),
-        versions=_versions(runs.specs),
+        versions=versions(runs.specs),
         rows=rows,
         cells=tuple(cells),
         timelines=tuple(timeline for part in parts for timeline in part.timelines),
         validity=_farthest(one for part in parts for one in part.validity),
     )
+
+
+def _parts(
+    shares: Sequence[Share], spread: Spread | None, observer: OnStep | None, kept: Keep | None
+) -> Iterator[ShareResult]:
+    """The results of all shares, in their order; what was kept is not played again."""
+    known = [None if kept is None else kept.read(share) for share in shares]
+    left = [share for share, parts in zip(shares, known, strict=True) if parts is None]
+    played = iter((play(share, observer) for share in left) if spread is None else spread(left))
+    for share, parts in zip(shares, known, strict=True):
+        if parts is None:
+            parts = []
+            while sum(len(part.cells) for part in parts) < len(share):
+                parts.append(next(played))
+            if kept is not None:
+                kept.write(share, parts)
+        yield from parts
 
 
 def _farthest(found: Iterable[RunValidity]) -> tuple[RunValidity, ...]:
@@ -436,8 +469,12 @@ def _timeline(
     )
 
 
-def _versions(specs: tuple[JobSpec, ...]) -> dict[str, str]:
-    """What the numbers depend on beside the config."""
+def versions(specs: tuple[JobSpec, ...]) -> dict[str, str]:
+    """What the numbers depend on beside the config.
+
+    Returns:
+        Versions by package, and hashes by job.
+    """
     found = {"dsp-gym": __version__, "python": platform.python_version()}
     found |= {package: version(package) for package in ("numba", "numpy")}
     return found | {f"job {spec.job}": job_hash(spec) for spec in specs}

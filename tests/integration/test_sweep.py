@@ -61,6 +61,18 @@ def test_rollouts_on_executors_are_those_of_the_local_engine(spark, tmp_path):
     assert contents(tmp_path / "spark") == here
 
 
+def test_a_ranking_from_executors_is_that_of_the_local_engine(spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dsp_gym.evaluation.leaderboard.installed", lambda: ("ds2", "justin-paper"))
+    Path("small.yaml").write_text(json.dumps(BENCHMARK))
+    for engine in ("local", "spark"):
+        arguments = ["small.yaml", "--engine", engine, "--seeds", "1", "--out", engine]
+        result = CliRunner().invoke(app, ["leaderboard", *arguments])
+        assert result.exit_code == 0, result.output
+    assert {"leaderboard.md", "scorecard.json"} <= contents(Path("local")).keys()
+    assert contents(Path("spark")) == contents(Path("local"))
+
+
 def test_a_scorecard_from_executors_is_that_of_the_local_engine(spark, tmp_path):
     file = tmp_path / "small.yaml"
     file.write_text(json.dumps(BENCHMARK))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dsp_gym.evaluation.run import _versions
+from dsp_gym.evaluation.run import versions
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.identity import job_hash
 
@@ -35,7 +35,7 @@ def test_a_policy_of_the_first_release_was_trained_on_the_same_jobs():
 
 
 def test_a_result_of_the_first_release_is_of_the_same_jobs():
-    found = _versions(tuple(map(load_job, FIRST_RELEASE)))
+    found = versions(tuple(map(load_job, FIRST_RELEASE)))
     assert {job: found[f"job {job}"] for job in FIRST_RELEASE} == FIRST_RELEASE
 
 

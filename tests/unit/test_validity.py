@@ -15,7 +15,7 @@ from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
-from dsp_gym.evaluation.run import _versions
+from dsp_gym.evaluation.run import versions
 from dsp_gym.job.evidence import Evidence, FitError
 from dsp_gym.job.identity import job_hash
 from dsp_gym.job.spec import JobSpec
@@ -158,7 +158,7 @@ def test_a_fit_that_nobody_tested_gives_no_interval():
 def test_evidence_does_not_change_which_job_it_is(tmp_path, monkeypatch):
     with_evidence, without = job(), job(None)
     assert job_hash(with_evidence) == job_hash(without)
-    assert _versions((with_evidence,)) == _versions((without,))
+    assert versions((with_evidence,)) == versions((without,))
     hashes = []
     for spec in (with_evidence, without):
         monkeypatch.setattr("agents.export.load_job", lambda name, spec=spec: spec)
