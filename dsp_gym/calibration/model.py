@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsp_gym.calibration.observations import SteadyPart
-from dsp_gym.job.capacity import mst_per_s, read_shares, slots_in_use, vertex_capacity
+from dsp_gym.job.capacity import block_reads, mst_per_s, read_shares, slots_in_use, vertex_capacity
 from dsp_gym.job.service import ticker_ratio
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
@@ -79,14 +79,22 @@ class JobModel:
             if vertex.state is None:
                 continue
             _, memtable = read_shares(tables, 0, column, p[column], level[column], needed)
-            hit[vertex.name] = float(ticker_ratio(served, memtable, tables.index_hits[0, column]))
+            lookups, compacted = block_reads(tables, 0, column, p[column], level[column], needed)
+            per_lookup = compacted * tables.writes[0, column]
+            per_lookup /= max(lookups * tables.reads[0, column], 1e-9)
+            hit[vertex.name] = float(
+                ticker_ratio(served, memtable, tables.index_hits[0, column], per_lookup)
+            )
             fast = float(tables.read_hit_s[0, column]) * 1e6
             miss = tables.read_miss_s[0, column] * tables.miss_factor[0, column, p[column]] * 1e6
+            misses = lookups * (1.0 - float(served))  # per read
             if seen.latency == "mean":
-                read[vertex.name] = fast + (1.0 - float(served)) * float(miss)
+                read[vertex.name] = fast + misses * float(miss)
             else:
                 spread = self.read_spread.get(vertex.name, FAST_SPREAD)
-                read[vertex.name] = mixture_median(float(served), fast, fast + float(miss), spread)
+                untouched = float(served) ** lookups
+                slow = fast + float(miss) * misses / max(1.0 - untouched, 1e-9)
+                read[vertex.name] = mixture_median(untouched, fast, slow, spread)
             factor = tables.write_factor[0, column, level[column] + 1]
             write[vertex.name] = float(tables.write_s[0, column] * factor) * 1e6
         return Prediction(rate, busy, hit, read, write)

@@ -28,6 +28,9 @@ CHURN, INDEX_HITS, MISS_CONTENTION = (0.36, 0.1), (0.73, 0.2), (0.1, 0.15)
 their runs fitted: churn 0.36 and 0.37, index lookups 0.74 and 0.73 per read (`flink-runs-update`,
 `flink-runs-direct-update`); contention 0 to 0.30 per further task."""
 
+LEVEL0_INDEX_HITS = (0.5, 0.3)
+"""The same per lookup where lookups in level 0 are counted: between none and one."""
+
 READ_SPREAD = "read_spread"
 """Log spread of reads from disk: belongs to the measurement, not to the job file."""
 
@@ -115,11 +118,16 @@ def _of_state(vertex: Vertex, several: bool) -> list[Parameter]:
             )
     if state.writes > 0:
         found.append(_positive(name, "state.write_us", state.write_us, 0.7, "us"))
+        if state.compaction_us > 0:
+            found.append(_positive(name, "state.compaction_us", state.compaction_us, 0.7, "us"))
     if state.reads > 0 and state.writes > 0:
-        churn = _known(state, "churn", CHURN, 0.3)
-        index = _known(state, "index_hits", INDEX_HITS, 0.5)
+        compacted = state.level0_files > 0  # then what flushes replace is in the form
+        if not compacted:
+            churn = _known(state, "churn", CHURN, 0.3)
+            found.append(Parameter(name, "state.churn", *churn, False, 0.0, 0.95, "share"))
+        others = LEVEL0_INDEX_HITS if compacted else INDEX_HITS
+        index = _known(state, "index_hits", others, 0.5)
         found += [
-            Parameter(name, "state.churn", *churn, False, 0.0, 0.95, "share"),
             Parameter(name, "state.index_hits", *index, False, 0.0, 5.0, "per read"),
         ]
         if state.memtable_coverage > 0:  # 0: the file says MemTables serve no reads

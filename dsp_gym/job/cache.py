@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,7 +24,16 @@ from dsp_gym.arrays import Floats
 from dsp_gym.job.memory import FULL_MEMTABLE_MIB
 from dsp_gym.job.spec import Popularity, State
 
-__all__ = ["CURVE_X", "GRID", "Blocks", "LruCurve", "hit_curve", "lru_curve", "write_factor"]
+__all__ = [
+    "CURVE_X",
+    "GRID",
+    "Blocks",
+    "LruCurve",
+    "hit_curve",
+    "level0_hit_curve",
+    "lru_curve",
+    "write_factor",
+]
 
 HALF_GRID = 64
 """Points of a hit curve until cache / working set is 1."""
@@ -120,25 +130,118 @@ def lru_curve(blocks: Blocks) -> LruCurve:
     Returns:
         Hit rates at rising characteristic times; the first is 0.
     """
-    share, weight = _keys(blocks)
-    n = blocks.keys_per_block
+    law = _Law.of(blocks)
     upper = blocks.upper_lookups / (1.0 + blocks.upper_lookups)
     small = 1.0 / (1.0 + blocks.level_ratio)
     levels = [(1.0, 1.0)] if upper == 0 else [(1.0 - upper, 1.0 - small), (upper, small)]
     # Time in data lookups over data blocks: a block of mean popularity is looked up once in 1.
-    t = np.geomspace(1e-4 / float(weight.max()), 1e4 / min(1.0, float(weight.min())), TIMES)
-    occupied, hit = blocks.cold * t, np.zeros(TIMES)
+    t = law.time
+    occupied, hit = blocks.cold * t, np.zeros(len(t))
     for lookups, size in levels:
         warm = lookups * (1.0 - blocks.cold)
-        decay = np.exp(-np.outer(t * warm / size / n, weight))
-        phi, psi = decay @ share, decay @ (share * weight)
-        occupied += size * (1.0 - phi**n)
-        hit += warm * (1.0 - phi ** (n - 1.0) * psi)
-    index = np.ones(TIMES)
+        occupied += size * np.interp(t * warm / size, t, law.cached)
+        hit += warm * np.interp(t * warm / size, t, law.hits)
+    index = np.ones(len(t))
     if blocks.index_share > 0:
         index = -np.expm1(-t * blocks.index_lookups / blocks.index_share)
         occupied += blocks.index_share * index
-    return LruCurve(np.r_[0.0, occupied], np.r_[0.0, hit], np.r_[0.0, index])
+    index[0] = 0.0
+    return LruCurve(occupied, hit, index)
+
+
+def level0_hit_curve(
+    blocks: Blocks, files: float, memtable_over_cache: float, reads_per_write: float = 1.0
+) -> Floats:
+    """Hit rate of data blocks on the points `CURVE_X` while flushes and compactions replace them.
+
+    Level 0 shares the cache with the level below, which is the state. Its size and its lookups
+    (`service.level0_lookups`) follow from MemTable over state, and that from the cache's size and
+    the point of the curve. A compaction replaces every block: the new ones are cold, the old ones
+    stay until they are the oldest. `upper_lookups`, index blocks and `cold` are left out.
+
+    Args:
+        blocks: the state's blocks.
+        files: of level 0 that start a compaction.
+        memtable_over_cache: a MemTable when it is flushed, over the block cache.
+        reads_per_write: how often the state is read for one write.
+
+    Returns:
+        (GRID,) hit rates of all lookups, 0..1.
+    """
+    plain = Blocks(blocks.popularity, blocks.keys, blocks.keys_per_block)
+    reads = max(reads_per_write, 1e-9)
+    return _level0_hit_curve(plain, files, memtable_over_cache, reads).copy()
+
+
+@lru_cache(maxsize=64)  # a job's levels and the steps of a fit mostly share it
+def _level0_hit_curve(
+    blocks: Blocks, files: float, memtable_over_cache: float, reads_per_write: float
+) -> Floats:
+    law = _Law.of(blocks)
+    u = np.maximum(CURVE_X * memtable_over_cache, 1e-6)
+    below = np.exp(-0.5 * (files - 1.0) * u)
+    above = (1.0 - below) / -np.expm1(-u)
+    level0 = -0.5 * (files - 1.0) * np.expm1(-u)  # its size over the state's
+    # Times are in reads over blocks of the state; of those a MemTable serves, none comes here.
+    lasts = files * blocks.keys_per_block * reads_per_write * -np.expm1(-u)
+    shares = ((below, 1.0, lasts), (above / level0, level0, 0.5 * lasts))
+    low, high = np.full(GRID, -16.0), np.full(GRID, 16.0)
+    for _ in range(40):  # the characteristic time, as a logarithm
+        middle = 0.5 * (low + high)
+        t = np.exp(middle)
+        occupied = sum(size * law.occupied(rate * t, rate * life) for rate, size, life in shares)
+        fits = occupied < CURVE_X
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    t = np.exp(low)
+    hits = sum(rate * size * law.hit(rate * t, rate * life) for rate, size, life in shares)
+    curve = np.asarray(hits / (below + above))
+    curve[0] = 0.0
+    return curve
+
+
+@dataclass(frozen=True, slots=True)
+class _Law:
+    """Shares of a level over time, which counts the lookups of a block of mean popularity."""
+
+    time: Floats  # (T,) from 0
+    cached: Floats  # (T,) share of blocks looked up within the time
+    hits: Floats  # (T,) share of lookups whose block was looked up within the time before
+    cached_sum: Floats  # (T,) integral of `cached`
+    hits_sum: Floats  # (T,) integral of `hits`
+
+    @classmethod
+    def of(cls, blocks: Blocks) -> _Law:
+        share, weight = _keys(blocks)
+        n = blocks.keys_per_block
+        t = np.geomspace(1e-4 / float(weight.max()), 1e4 / min(1.0, float(weight.min())), TIMES)
+        t = np.r_[0.0, t]
+        decay = np.exp(-np.outer(t / n, weight))
+        phi, psi = decay @ share, decay @ (share * weight)
+        cached, hits = 1.0 - phi**n, 1.0 - phi ** (n - 1.0) * psi
+        return cls(t, cached, hits, _integral(t, cached), _integral(t, hits))
+
+    def occupied(self, time: Floats, life: Floats) -> Floats:
+        """Blocks in the cache over blocks of the level, replaced ones included."""
+        young = np.minimum(time, life)  # the age of a block is uniform up to its life
+        alive = self._at(young, self.cached) * (1.0 - young / life)
+        alive += self._at(young, self.cached_sum) / life
+        replaced = self._at(young, self.cached_sum)
+        replaced += (time - young) * self._at(life, self.cached)
+        return np.asarray(alive + replaced / life)
+
+    def hit(self, time: Floats, life: Floats) -> Floats:
+        """Share of lookups that find their block in the cache."""
+        young = np.minimum(time, life)
+        old_enough = self._at(young, self.hits) * (1.0 - young / life)
+        return np.asarray(old_enough + self._at(young, self.hits_sum) / life)
+
+    def _at(self, time: Floats, values: Floats) -> Floats:
+        return np.asarray(np.interp(time, self.time, values))
+
+
+def _integral(time: Floats, values: Floats) -> Floats:
+    """Trapezoids from the first point on."""
+    return np.asarray(np.r_[0.0, np.cumsum(0.5 * np.diff(time) * (values[1:] + values[:-1]))])
 
 
 def _keys(blocks: Blocks) -> tuple[Floats, Floats]:

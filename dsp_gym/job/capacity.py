@@ -26,9 +26,11 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.job.bursts import carried, is_blocked
 from dsp_gym.job.service import (
+    compacted_blocks,
     compiled,
     entries,
     hit_rate,
+    level0_lookups,
     memtable_share,
     served_share,
     service_s,
@@ -40,6 +42,7 @@ from dsp_gym.job.tables import NO_WINDOW, SOURCE, JobTables, compile_jobs
 __all__ = [
     "MstResult",
     "VertexLoad",
+    "block_reads",
     "mst",
     "mst_per_s",
     "read_shares",
@@ -106,11 +109,40 @@ def read_shares(
     working = working_set_mib(
         count, tables.entry_mib[k, v], tables.unshared_mib[k, v], float(parallelism)
     )
-    hit = hit_rate(tables.hit[k, v], tables.cache_mib[k, v, level + 1], working)
+    hit = hit_rate(tables.hit[k, v, level + 1], tables.cache_mib[k, v, level + 1], working)
     memtable = memtable_share(
         tables.memtable_mib[k, v, level + 1], count * tables.entry_mib[k, v] / parallelism
     )
     return served_share(hit, tables.churn[k, v], memtable), memtable
+
+
+@compiled
+def block_reads(
+    tables: JobTables, k: int, v: int, parallelism: int, level: int, input_per_s: float
+) -> tuple[float, float]:
+    """Data blocks a vertex's read looks up past the MemTable, and those compactions read per write.
+
+    Args:
+        tables: compiled jobs.
+        k: row of the job.
+        v: column of the vertex.
+        parallelism: its subtasks.
+        level: its memory level, -1 for none.
+        input_per_s: records/s that arrive, which fill its window.
+
+    Returns:
+        Both as blocks.
+    """
+    if tables.stateful[k, v] == 0:
+        return 1.0, 0.0
+    content = math.inf
+    if tables.window[k, v] != NO_WINDOW:
+        content = input_per_s * tables.length_s[k, v]
+    count = entries(tables.keys[k, v], content, tables.panes[k, v], tables.prefilled[k, v] == 1)
+    state = count * tables.entry_mib[k, v] / parallelism
+    flushed, files = tables.flush_mib[k, v, level + 1], tables.level0_files[k, v]
+    compacted = compacted_blocks(flushed, state, files, tables.blocks_per_entry[k, v])
+    return level0_lookups(flushed, state, files), compacted
 
 
 @compiled
@@ -131,14 +163,16 @@ def vertex_capacity(
         Records/s, and a share 0..1.
     """
     hit, _ = read_shares(tables, k, v, parallelism, level, input_per_s)
+    lookups, compacted = block_reads(tables, k, v, parallelism, level, input_per_s)
+    shared = tables.miss_factor[k, v, parallelism]
     seconds = service_s(
         tables.cpu_s[k, v],
         tables.reads[k, v],
         tables.read_hit_s[k, v],
-        tables.read_miss_s[k, v] * tables.miss_factor[k, v, parallelism],
+        tables.read_miss_s[k, v] * shared * lookups,
         tables.writes[k, v],
-        tables.write_s[k, v],
-        tables.write_factor[k, v, level + 1],
+        tables.write_s[k, v] * tables.write_factor[k, v, level + 1]
+        + compacted * tables.compaction_s[k, v] * shared,
         hit,
     )
     tasks = tables.useful[k, v, parallelism] / tables.hot[k, v, parallelism]

@@ -17,6 +17,9 @@ LEAST_ROCKSDB_MIB = 3 * 8 * 8 / 7
 an eighth of 64 MiB in seven eighths of the third that MemTables get (Flink 2.1,
 RocksDBMemoryControllerUtils.validateArenaBlockSize, which warns below it)."""
 
+FLUSHED_AT = 7 / 8
+"""Share of its memory at which RocksDB's write buffer manager flushes a MemTable."""
+
 NO_MEMORY = -1
 """Memory level of a subtask without managed memory (the papers' bottom)."""
 

@@ -13,9 +13,11 @@ from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
 
 __all__ = [
+    "compacted_blocks",
     "compiled",
     "entries",
     "hit_rate",
+    "level0_lookups",
     "memtable_share",
     "served_share",
     "service_s",
@@ -90,6 +92,61 @@ def memtable_share(memtable_mib: float, state_mib: float) -> float:
 
 
 @compiled
+def level0_lookups(memtable_mib: float, state_mib: float, files: float) -> float:
+    """Data blocks that a read looks up which no MemTable serves.
+
+    Level 0 holds up to `files` - 1 files, half of them on average, each a flushed MemTable of
+    random keys of the state. A read opens them from the newest on until one has its key, then the
+    level below.
+
+    Args:
+        memtable_mib: a MemTable when it is flushed.
+        state_mib: live state of the subtask.
+        files: of level 0 that start a compaction; 0: there is one level.
+
+    Returns:
+        Lookups, at least 1.
+
+    >>> level0_lookups(1e-9, 100.0, 4.0), level0_lookups(1e9, 100.0, 4.0)
+    (2.5, 1.0)
+    """
+    if files <= 1.0:
+        return 1.0
+    u = memtable_mib / max(state_mib, 1e-9)
+    if u < 1e-6:
+        return 0.5 * (files - 1.0) + 1.0
+    below = math.exp(-0.5 * (files - 1.0) * u)
+    return (1.0 - below) / -math.expm1(-u) + below
+
+
+@compiled
+def compacted_blocks(
+    memtable_mib: float, state_mib: float, files: float, blocks_per_entry: float
+) -> float:
+    """Blocks that compactions read for one write.
+
+    `files` flushed MemTables are merged with the whole level below, which is the state. A MemTable
+    holds each version of a key; what is flushed of it, the last ones.
+
+    Args:
+        memtable_mib: a MemTable when it is flushed.
+        state_mib: live state of the subtask.
+        files: of level 0 that start a compaction; 0: there are no compactions.
+        blocks_per_entry: size of an entry in blocks.
+
+    Returns:
+        Blocks per write.
+
+    >>> round(compacted_blocks(10.0, 1000.0, 4.0, 0.25), 1)  # 1,040 MiB read for 40 written
+    6.5
+    """
+    if files <= 0.0 or memtable_mib <= 0.0 or state_mib <= 0.0:
+        return 0.0
+    u = memtable_mib / state_mib
+    return blocks_per_entry * (-math.expm1(-u) + 1.0 / files) / u
+
+
+@compiled
 def served_share(hit: float, churn: float, memtable: float) -> float:
     """Share of reads that go to no SST file.
 
@@ -105,19 +162,27 @@ def served_share(hit: float, churn: float, memtable: float) -> float:
 
 
 @compiled
-def ticker_ratio(served: float, memtable: float, index_hits: float) -> float:
+def ticker_ratio(served: float, memtable: float, index_hits: float, compacted: float) -> float:
     """Hit ratio of RocksDB's block cache tickers: MemTable reads count none, index blocks hit.
+
+    Args:
+        served: share of the lookups of data blocks that go to no SST file.
+        memtable: share of reads the MemTable serves.
+        index_hits: cached lookups beside each data block.
+        compacted: blocks that compactions read, all missed, per lookup of a data block.
 
     Returns:
         0..1.
 
-    >>> ticker_ratio(0.5, 0.0, 0.0), ticker_ratio(0.5, 0.0, 1.0), ticker_ratio(0.75, 0.5, 0.0)
-    (0.5, 0.75, 0.5)
+    >>> ticker_ratio(0.5, 0.0, 0.0, 0.0), ticker_ratio(0.5, 0.0, 1.0, 0.0)
+    (0.5, 0.75)
+    >>> ticker_ratio(0.75, 0.5, 0.0, 0.0), ticker_ratio(0.5, 0.0, 0.0, 1.0)
+    (0.5, 0.25)
     """
     asked = 1.0 - memtable
-    if asked <= 0.0:
+    if asked + compacted <= 0.0:
         return 1.0
-    return (asked * index_hits + served - memtable) / (asked * (1.0 + index_hits))
+    return (asked * index_hits + served - memtable) / (asked * (1.0 + index_hits) + compacted)
 
 
 @compiled
@@ -140,7 +205,6 @@ def service_s(
     read_miss_s: float,
     writes: float,
     write_s: float,
-    write_factor: float,
     hit: float,
 ) -> float:
     """Seconds one subtask needs for one record; a miss costs `read_miss_s` on top of a hit.
@@ -148,6 +212,4 @@ def service_s(
     Returns:
         Seconds of busy time per record, before noise.
     """
-    return (
-        cpu_s + reads * (read_hit_s + (1.0 - hit) * read_miss_s) + writes * write_s * write_factor
-    )
+    return cpu_s + reads * (read_hit_s + (1.0 - hit) * read_miss_s) + writes * write_s

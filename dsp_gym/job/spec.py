@@ -164,6 +164,22 @@ class State(ConfigModel):
         description="bytes of index and filter blocks over bytes of data blocks; they share "
         "the cache with them",
     )
+    level0_files: Number = Field(
+        0.0,
+        ge=0,
+        le=64,
+        exclude_if=lambda value: value == 0.0,
+        description="files of level 0 that start a compaction: RocksDB's "
+        "level0_file_num_compaction_trigger, 4; reads look into those that are there, in place of "
+        "upper_lookups; 0: updates cost neither lookups nor compactions",
+    )
+    compaction_us: Number = Field(
+        0.0,
+        ge=0,
+        exclude_if=lambda value: value == 0.0,
+        description="microseconds a subtask loses per block that compactions read; needs "
+        "level0_files",
+    )
     small_memtable_penalty: Number = Field(
         0.03,
         ge=0,
@@ -171,6 +187,17 @@ class State(ConfigModel):
         description="relative extra write cost with a MemTable of half its full size "
         "(Justin, section 3: (1;128) slightly below (1;256))",
     )
+
+    @model_validator(mode="after")
+    def _one_tree(self) -> State:
+        if self.level0_files > 0 and self.upper_lookups > 0:
+            raise ValueError(
+                "level0_files and upper_lookups both say what reads find above the "
+                "last level; give one of them"
+            )
+        if self.compaction_us > 0 and self.level0_files == 0:
+            raise ValueError("compaction_us needs level0_files, RocksDB's default is 4")
+        return self
 
 
 class Vertex(ConfigModel):

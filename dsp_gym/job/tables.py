@@ -15,7 +15,7 @@ from pydantic import Field
 from dsp_gym.arrays import Column, Floats, Ints, filled
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job import cache, scaling
-from dsp_gym.job.memory import flink_split, justin_split, level_mib
+from dsp_gym.job.memory import FLUSHED_AT, flink_split, justin_split, level_mib
 from dsp_gym.job.spec import MAX_INPUTS, JobSpec, Vertex
 
 SOURCE, OPERATOR, SINK = 0, 1, 2
@@ -100,8 +100,13 @@ class JobTables(NamedTuple):
         Floats, Column("K V P+1", ">= 1", "load of the hottest subtask over the mean", 1)
     ]
     hit: Annotated[
-        Floats, Column("K V grid", "0..1", "hit rate at cache / working set of cache.CURVE_X", 1)
+        Floats,
+        Column("K V L+1 grid", "0..1", "hit rate at cache / working set of cache.CURVE_X", 1),
     ]
+    level0_files: Annotated[Floats, Column("K V", "files", "that start a compaction, 0: none")]
+    blocks_per_entry: Annotated[Floats, Column("K V", "blocks", "a state entry takes")]
+    compaction_s: Annotated[Floats, Column("K V", "s", "lost per block that compactions read")]
+    flush_mib: Annotated[Floats, Column("K V L+1", "MiB", "a MemTable when flushed, by level")]
     cache_mib: Annotated[
         Floats, Column("K V L+1", "MiB", "block cache by level, column 0 = no managed memory")
     ]
@@ -266,7 +271,11 @@ def _fill_state(
     tables.entry_mib[k, v] = state.value_bytes * state.space_factor / MIB
     tables.unshared_mib[k, v] = state.unshared_mib
     tables.prefilled[k, v] = state.prefilled and window is None
-    tables.hit[k, v] = cache.hit_curve(cache.Blocks.of_state(state))
+    blocks = cache.Blocks.of_state(state)
+    tables.hit[k, v] = cache.hit_curve(blocks)
+    tables.level0_files[k, v] = state.level0_files
+    tables.blocks_per_entry[k, v] = state.value_bytes * state.space_factor / state.block_bytes
+    tables.compaction_s[k, v] = state.compaction_us * 1e-6 if on.cache else 0.0
     tables.churn[k, v], tables.index_hits[k, v] = state.churn, state.index_hits
     others = np.arange(tables.miss_factor.shape[2] - 1)
     tables.miss_factor[k, v, 1:] = 1.0 + state.miss_contention * others
@@ -279,6 +288,12 @@ def _fill_state(
         )
         tables.cache_mib[k, v, level + 1] = cached if on.cache else np.inf
         tables.memtable_mib[k, v, level + 1] = state.memtable_coverage * memtable
+        flushed = FLUSHED_AT * memtable
+        tables.flush_mib[k, v, level + 1] = flushed
+        if state.level0_files > 0 and cached > 0:
+            tables.hit[k, v, level + 1] = cache.level0_hit_curve(
+                blocks, state.level0_files, flushed / cached, state.reads / max(state.writes, 1e-9)
+            )
         tables.write_factor[k, v, level + 1] = cache.write_factor(
             memtable, state.small_memtable_penalty
         )

@@ -7,8 +7,10 @@ import numpy as np
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.job.service import (
+    compacted_blocks,
     entries,
     hit_rate,
+    level0_lookups,
     memtable_share,
     served_share,
     service_s,
@@ -82,6 +84,8 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         x[X.cache] = t.cache_mib[k, v, column]
         x[X.write_factor] = t.write_factor[k, v, column]
         x[X.memtable] = t.memtable_mib[k, v, column]
+        x[X.flush], x[X.memory] = t.flush_mib[k, v, column], column
+        x[X.compaction_s] = t.compaction_s[k, v] * t.miss_factor[k, v, p]
         x[X.miss_s] = t.read_miss_s[k, v] * t.miss_factor[k, v, p]
         x[X.buffer] = t.buffer_records[k, v] * p
         if t.kind[k, v] == SOURCE:
@@ -105,14 +109,14 @@ def renew_capacity(
     Args:
         n: Vertices v.
         c: (V, len(C)) their fixed columns.
-        hit_curves: (V, grid) hit rate over cache / working set.
+        hit_curves: (V, L+1, grid) hit rate over cache / working set.
         x: (V, len(X)) their state, changed in place.
         speed: Of the TaskManagers, 0..1.
         factor: Scale of CPU times.
         par: The simulation's parameters.
     """
     for v in range(n):
-        hit, covered = 1.0, 0.0
+        hit, covered, lookups, compacted = 1.0, 0.0, 1.0, 0.0
         if c[v, C.stateful] > 0.0:
             held = entries(c[v, C.keys], x[v, X.content], c[v, C.panes], c[v, C.prefilled] > 0)
             x[v, X.state] = held * c[v, C.entry_mib]
@@ -120,17 +124,21 @@ def renew_capacity(
             if par.warm_up > 0:
                 cache = min(cache, x[v, X.cached])
             wanted = working_set_mib(held, c[v, C.entry_mib], c[v, C.unshared_mib], x[v, X.tasks])
-            covered = memtable_share(x[v, X.memtable], x[v, X.state] / x[v, X.tasks])
-            hit = served_share(hit_rate(hit_curves[v], cache, wanted), c[v, C.churn], covered)
+            mine, files = x[v, X.state] / x[v, X.tasks], c[v, C.level0_files]
+            covered = memtable_share(x[v, X.memtable], mine)
+            lookups = level0_lookups(x[v, X.flush], mine, files)
+            compacted = compacted_blocks(x[v, X.flush], mine, files, c[v, C.blocks_per_entry])
+            x[v, X.lookups], x[v, X.compacted] = lookups, compacted
+            curve = hit_curves[v, int(x[v, X.memory])]
+            hit = served_share(hit_rate(curve, cache, wanted), c[v, C.churn], covered)
         x[v, X.hit], x[v, X.covered] = hit, covered
         base = service_s(
             c[v, C.cpu_s] * factor,
             c[v, C.reads],
             c[v, C.read_hit_s],
-            x[v, X.miss_s],
+            x[v, X.miss_s] * lookups,
             c[v, C.writes],
-            c[v, C.write_s],
-            x[v, X.write_factor],
+            c[v, C.write_s] * x[v, X.write_factor] + compacted * x[v, X.compaction_s],
             hit,
         )
         base *= max(0.5, 1.0 + par.service_cv * x[v, X.noise])

@@ -76,23 +76,26 @@ def keep_sample(
         x[v, X.gauge_busy] += busy
         x[v, X.gauge_back] += back
         reads = records * c[v, C.reads]
-        misses = reads * (1.0 - x[v, X.hit])
-        asked = reads * (1.0 - x[v, X.covered])  # of the block cache, for data blocks
+        lookups = reads * x[v, X.lookups]
+        misses = lookups * (1.0 - x[v, X.hit])
+        asked = lookups * (1.0 - x[v, X.covered])  # of the block cache, for data blocks
         hits = asked * (1.0 + c[v, C.index_hits]) - misses
+        compacted = records * c[v, C.writes] * x[v, X.compacted]  # these do not stay cached
         x[v, X.hits] += hits
-        x[v, X.misses] += misses
+        x[v, X.misses] += misses + compacted
         for m in range(SUMMED_COLUMNS):
             ring[at, v, m] = ring[before, v, m] if taken > 0 else 0.0
         mean_busy = min(1.0, max(0.0, x[v, X.gauge_busy] / spans))
         if known:
-            read_s = c[v, C.read_hit_s] + (1.0 - x[v, X.hit]) * x[v, X.miss_s]
+            missed = (1.0 - x[v, X.hit]) * x[v, X.lookups]
+            read_s = c[v, C.read_hit_s] + missed * x[v, X.miss_s]
             ring[at, v, S.records_in] += records
             ring[at, v, S.records_out] += x[v, X.records_out] - x[v, X.last_out]
             ring[at, v, S.busy] += mean_busy
             ring[at, v, S.busy_max] += min(1.0, mean_busy * x[v, X.hot])
             ring[at, v, S.back] += min(1.0 - mean_busy, max(0.0, x[v, X.gauge_back] / spans))
             ring[at, v, S.hits] += hits
-            ring[at, v, S.misses] += misses
+            ring[at, v, S.misses] += misses + compacted
             ring[at, v, S.read_s] += read_s * noise
             ring[at, v, S.write_s] += c[v, C.write_s] * x[v, X.write_factor] * noise
         ring[at, v, S.raw_busy], ring[at, v, S.raw_back] = busy, back

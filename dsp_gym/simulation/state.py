@@ -56,7 +56,7 @@ class _Vertex(NamedTuple):
     write_factor: Annotated[int, Row("", "write cost of a small MemTable")]
     buffer: Annotated[int, Row("records", "room in input buffers")]
     memtable: Annotated[int, Row("MiB", "state whose reads a MemTable serves")]
-    miss_s: Annotated[int, Row("s", "of one read that misses the cache")]
+    miss_s: Annotated[int, Row("s", "of one block that misses the cache")]
     busy_per: Annotated[int, Row("s", "busy time of the vertex per record")]
     load_per: Annotated[int, Row("s", "share of capacity per record/s")]
     sample_back: Annotated[int, Row("s", "backpressured in the open 5 s sample")]
@@ -68,6 +68,11 @@ class _Vertex(NamedTuple):
     blocked: Annotated[int, Row("0..1", "of this second a window waits to be rid of its results")]
     now: Annotated[int, Row("records", "it puts out")]
     wait_s: Annotated[int, Row("s", "p95 latency up to here")]
+    lookups: Annotated[int, Row("blocks", "a read looks up that no MemTable serves")]
+    compacted: Annotated[int, Row("blocks", "that compactions read per write")]
+    compaction_s: Annotated[int, Row("s", "of the running configuration, per such block")]
+    flush: Annotated[int, Row("MiB", "the same: a MemTable when it is flushed")]
+    memory: Annotated[int, Row("", "the same: memory level + 1")]
 
 
 X = numbered(_Vertex)
@@ -94,6 +99,8 @@ class _Fixed(NamedTuple):
     window: Annotated[int, Row("", "NO_WINDOW, TUMBLING, SLIDING, SESSION")]
     length_s: Annotated[int, Row("s", "of the window")]
     slide_s: Annotated[int, Row("s", "of the window")]
+    level0_files: Annotated[int, Row("files", "that start a compaction, 0: none")]
+    blocks_per_entry: Annotated[int, Row("blocks", "a state entry takes")]
     churn: Annotated[int, Row("0..1", "share of cached blocks replaced since")]
     index_hits: Annotated[int, Row("", "cached lookups beside each data block")]
     has_log: Annotated[int, Row("0, 1", "what is not read waits in a log")]

@@ -50,5 +50,5 @@ def test_working_set_shares_entries_but_not_the_unshared_part():
 
 def test_service_time_adds_cpu_reads_and_writes():
     # 10 us CPU, two reads of 5 us that miss half the time for 20 us more, one 8 us write * 1.25
-    seconds = service_s(10e-6, 2.0, 5e-6, 20e-6, 1.0, 8e-6, 1.25, 0.5)
+    seconds = service_s(10e-6, 2.0, 5e-6, 20e-6, 1.0, 8e-6 * 1.25, 0.5)
     assert seconds == pytest.approx(50e-6)

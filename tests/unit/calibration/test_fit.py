@@ -27,13 +27,15 @@ TRUE = {
 
 
 UPDATE = {"churn": 0.2, "index_hits": 0.5, "write_us": 5.0}
+COMPACTED = {"index_hits": 0.5, "write_us": 5.0, "compaction_us": 40.0}
+ONE_LEVEL = {"level0_files": 0.0, "compaction_us": 0.0, "memtable_coverage": 1.0}
 
 
-def changed(spec: JobSpec, **state: float) -> JobSpec:
+def changed(spec: JobSpec, cpu_us: float = 27.0, **state: float) -> JobSpec:
     """The job with another CPU time of, and other numbers in, its stateful vertex."""
     vertices = [
         v.model_copy(
-            update={"cpu_us_per_record": 27.0, "state": v.state.model_copy(update=state)}
+            update={"cpu_us_per_record": cpu_us, "state": v.state.model_copy(update=state)}
             if v.state
             else {}
         )
@@ -87,8 +89,21 @@ def test_the_numbers_of_a_simulated_job_are_recovered_within_their_intervals(pri
 )
 def test_those_of_a_job_that_writes_too(tmp_path):
     spec = load_job("flink-runs-direct-update")
-    runs = record(changed(spec, **TRUE, **UPDATE), tmp_path / "recording")
-    assert_recovered(spec, runs, TRUE | UPDATE)
+    prior = changed(spec, 20.0, **ONE_LEVEL)
+    runs = record(changed(prior, **TRUE, **UPDATE), tmp_path / "recording")
+    assert_recovered(prior, runs, TRUE | UPDATE)
+
+
+@pytest.mark.slow
+def test_a_job_whose_updates_are_compacted_is_predicted_on_a_run_left_out(tmp_path):
+    spec = load_job("flink-runs-direct-update")
+    runs = record(changed(spec, **TRUE, **COMPACTED), tmp_path / "recording")
+    seen = observe_all(runs)
+    found = fit(spec, [o for o in seen if o.run != "p2-l1"])
+    held_out = next(o for o in seen if o.run == "p2-l1")
+    said = found.model().predict(held_out)
+    assert said.rate_per_s == pytest.approx(held_out.rate_per_s, rel=0.05)
+    assert said.hit["state"] == pytest.approx(held_out.hit["state"], abs=0.03)
 
 
 @pytest.mark.slow
