@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt  # noqa: E402 - the backend is chosen first
 
 DOCS = Path(__file__).parent
 FIGURES = DOCS / "figures" / "validation"
-OWN = ("flink-q1", "flink-q11", "flink-wordcount", "flink-micro-update")
+OWN = ("flink-q1", "flink-q11", "flink-wordcount", "flink-micro-update", "flink-large-update")
 INK, FITTED, HELD = "#1f2430", "#9aa1ab", "#c8553d"
 
 
@@ -113,7 +113,7 @@ nothing. Churn, index lookups and miss contention have priors from other recorde
 
 def own_recordings() -> str:
     """Recordings made by `dsp-gym record`."""
-    rows, unknown = [errors_row("**all four jobs**", pooled(OWN))], []
+    rows, unknown = [errors_row("**all five jobs**", pooled(OWN))], []
     for job in OWN:
         found = figures(f"calibrate-{job}")
         rows.append(errors_row(f"`{job}`", found["errors"]["held_out"]))

@@ -9,21 +9,7 @@ from dsp_gym.studies.fitting.fitted_values import fitted_values
 from dsp_gym.studies.fitting.streambed import CROWDED_MIB, QUERIES, fit, fit_miss
 from dsp_gym.studies.fitting.streambed_data import cells, read_runs
 
-FITTED_ANEW = {"q5": "the shipped file was fitted before mst counted the bursts of windows"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=[pytest.mark.xfail(strict=False, reason=FITTED_ANEW[name])]
-            if name in FITTED_ANEW
-            else [],
-        )
-        for name in sorted(QUERIES)
-    ],
-)
+@pytest.mark.parametrize("name", sorted(QUERIES))
 def test_the_shipped_files_are_what_the_fit_gives(name, data_folder):
     runs = read_runs(data_folder)
     text = find("jobs", f"streambed-{name}").read_text()

@@ -371,8 +371,9 @@ def evidence_of(query: Query, runs: Sequence[StreambedRun], text: str) -> Eviden
     error = error_of(
         predictions_left_out(spec, seen, predict_from, folds(seen)), what_folds_leave_out(seen)
     )
-    if beyond is not None:
-        seen += [seen_rate(run) for run in beyond.runs]
+    if beyond is not None and query.production is not None:
+        carried = query.production.carried_per_s
+        seen += [replace(seen_rate(run), rate_per_s=carried) for run in beyond.runs]
     return ranges_of(spec, seen, COMMAND).model_copy(update={"error": error})
 
 

@@ -45,7 +45,13 @@ HELD = (0.85, 0.97)
 ENOUGH = 100
 QUERIES = ("q1", "q5", "q11")
 RUNS = ("read", "update", "direct-read", "direct-update")
-OWN = ("flink-q1", "flink-q11", "flink-wordcount", "flink-micro-update")
+OWN = (
+    "flink-q1",
+    "flink-q11",
+    "flink-wordcount",
+    "flink-micro-update",
+    "flink-large-update",
+)
 FIGURES = Path("docs/figures/validation")
 """Reports of calibrations to this project's own recordings, with what every run showed."""
 SMALL = 2

@@ -121,10 +121,11 @@ def test_shipped_plans_are_short_and_fit_into_the_cluster(name):
     plan = files.load_model(RecordConfig, "recordings", name)
     spec = load_job(plan.job)
     runs = planned(plan, spec)
-    assert len(runs) <= 10
+    assert len(runs) <= 20
     if name not in {"flink-q8", "flink-q8-buffers", "flink-q8-bursts"}:  # they show one rule each
         assert len(runs) >= 6
         assert any(run.load.saturated for run in runs)
+    if name in {"flink-q1", "flink-q11", "flink-wordcount"}:  # the others are about capacity
         assert any(not run.load.saturated for run in runs)
     for run in runs:
         assert run.configuration.slots("per-vertex") <= plan.cluster.slots
