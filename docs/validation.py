@@ -79,6 +79,7 @@ and p90 25 %, busyness and hit rate 0.07, reads within a factor of two 90 %; ext
 
 The choice of the fitted third matters: a rule makes it (`dsp_gym.calibration.selection`), not the error. By job
 alone the bars of rate, busyness and hit rate hold; `direct-read` and `direct-update` miss that of reads.
+The form of an update's cost was chosen with these runs at hand; `flink-micro-update` and `flink-large-update` are independent of it.
 
 Of {agreement["pairs"]} pairs of configurations that differ by more than twice the repeat spread
 ({percent(found["repeat_cv"])}), {agreement["trades"]} of them trading parallelism against memory, the model orders them as the
@@ -108,7 +109,8 @@ halves of runs.
 {table((*ERRORS[:-1], "own noise", "misses"), rows)}
 
 A run counts by its drift and spread; two of the twelve runs of `direct-update` never became steady and count for next to
-nothing. Churn, index lookups and miss contention have priors from other recorded jobs, `direct-update` among them."""
+nothing. The prior of miss contention comes from other recorded jobs, `direct-update` among them: its errors are not
+wholly those of a job nobody had seen."""
 
 
 def own_recordings() -> str:
