@@ -6,8 +6,10 @@ import pytest
 
 from dsp_gym.config.files import find
 from dsp_gym.studies.fitting.fitted_values import fitted_values
-from dsp_gym.studies.fitting.streambed import CROWDED_MIB, QUERIES, fit, fit_miss
+from dsp_gym.studies.fitting.streambed import fit, fit_miss
 from dsp_gym.studies.fitting.streambed_data import cells, read_runs
+from dsp_gym.studies.fitting.streambed_queries import CROWDED_MIB, QUERIES
+
 
 @pytest.mark.parametrize("name", sorted(QUERIES))
 def test_the_shipped_files_are_what_the_fit_gives(name, data_folder):

@@ -13,7 +13,7 @@ aborted. Prints how well each cell is predicted by a fit that has not seen its s
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,16 +32,12 @@ from dsp_gym.calibration.evidence import (
     with_section,
 )
 from dsp_gym.config import files
-from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import MissingExtraError
-from dsp_gym.job.capacity import mst, mst_per_s
+from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.memory import managed_mib_per_slot
 from dsp_gym.job.placement import place, with_slot_memory
-from dsp_gym.job.scaling import hottest_share, useful_tasks
-from dsp_gym.job.spec import Efficiency, JobSpec
-from dsp_gym.job.tables import JobTables, compile_jobs
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
 from dsp_gym.studies.fitting.streambed_data import (
     ENOUGH_MIB,
@@ -51,13 +47,11 @@ from dsp_gym.studies.fitting.streambed_data import (
     read_runs,
     read_table,
 )
+from dsp_gym.studies.fitting.streambed_model import QueryModel, spec_of
+from dsp_gym.studies.fitting.streambed_queries import AT_SCALE, CROWDED_MIB, QUERIES, Query
 
 __all__ = [
-    "AT_SCALE",
-    "CROWDED_MIB",
-    "QUERIES",
     "CellPrediction",
-    "Query",
     "evidence_of",
     "fit",
     "fit_miss",
@@ -66,155 +60,9 @@ __all__ = [
     "production_cell",
     "single_task_evidence",
 ]
-
 COMMAND = "python -m dsp_gym.studies.fitting.streambed --data ../shared/data --write"
 SINGLE_TASK = ("streambed-q2", "streambed-q8")
 """Job files by hand from operator rates of runs with one task per operator."""
-CROWDED_MIB = (512, 1024)
-"""Memory per slot at which the state of q5 does not fit."""
-MST_NOISE = 0.05
-"""Relative noise of a measured MST (StreamBed: repeats vary by about 5.7 %)."""
-OVERLAP = 0.77
-"""What to expect of `join_loss` before any MST is seen.
-
-The join of q5 is hashed by window end. The records of one firing all go to one subtask, and the
-next firing can use another one only as far as the buffers between hold the first: with a share b
-of a firing in buffers, p subtasks do the work of 1 / (1 - b (1 - 1/p)), which is the contention
-form with a = 1 - b. A firing at 32 slots is about 470,000 records (2 s of 0.3 x 770 K/s); 21 input
-channels of 2 buffers and 8 floating ones of 32 KiB hold about 55,000 of 30 B, and the output side
-as many: b = 0.23.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Production:
-    """A plan that StreamBed deployed far beyond its testbed (Table 3, Figure 8).
-
-    The rate it was planned for is no measurement. What was measured is a bound on either side: a
-    rate that was carried in full, and one at which the job had reached saturation.
-    """
-
-    memory_mib: int
-    slots: int
-    carried_per_s: float
-    saturated_per_s: float
-
-    @property
-    def mst_per_s(self) -> float:
-        """Middle of what is known, on a log scale."""
-        return float(np.sqrt(self.carried_per_s * self.saturated_per_s))
-
-    @property
-    def noise(self) -> float:
-        """Half of the log width of what is known."""
-        return float(np.log(self.saturated_per_s / self.carried_per_s)) / 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What is fitted of one query."""
-
-    name: str
-    operators: tuple[str, ...]  # vertex by op_index of the data, source first
-    by_rate: tuple[str, ...]  # vertices whose cost is the inverse of their true rate
-    selectivity: tuple[tuple[str, str], ...]  # vertex, and the one whose input is its output
-    by_mst: tuple[tuple[str, float], ...]  # fitted to MSTs, with the value the search starts at
-    prior: tuple[tuple[str, float, float], ...] = ()  # fitted number, its expectation and spread
-    production: Production | None = None  # part of every fit
-    key_groups: int | None = None  # of the testbed's runs, where they are not the job file's
-    variant: str = ""  # of the job file's name
-
-    @property
-    def job(self) -> str:
-        """Name of the job file."""
-        return f"streambed-{self.name}{self.variant}"
-
-
-QUERIES: dict[str, Query] = {
-    "q1": Query(
-        "q1",
-        ("source", "filter_map", "sink"),
-        ("sink",),
-        (),
-        (("filter_map_us", 0.6), ("contention", 0.01)),
-    ),
-    "q5": Query(
-        "q5",
-        (
-            "source",
-            "filter_map",
-            "window_agg",
-            "map_counts",
-            "map_max",
-            "max_agg",
-            "map_best",
-            "join",
-            "map_result",
-            "sink",
-        ),
-        ("filter_map", "map_counts", "map_max", "max_agg", "join", "map_result", "sink"),
-        (("window_agg", "map_counts"),),
-        (
-            ("window_agg_us", 20.0),
-            ("window_agg_loss", 0.05),
-            ("window_agg_floor", 0.5),
-            ("join_loss", OVERLAP),
-        ),
-        (("join_loss", OVERLAP, 0.1),),
-    ),
-    "q11": Query(
-        "q11",
-        ("source", "filter_map", "window_agg", "map", "sink"),
-        ("filter_map", "map", "sink"),
-        (("window_agg", "map"),),
-        (("window_agg_us", 14.0), ("window_agg_loss", 0.05), ("window_agg_floor", 0.5)),
-    ),
-}
-
-KEY_GROUPS = 128
-"""Flink's default up to 85 tasks.
-
-It was StreamBed's: five runs of q11 with 42 tasks of the window (four groups of 128 on the fullest,
-1.31 times the mean) carried 1.89 to 1.98 M/s, five with 43 (three, 1.01 times) 2.10 to 2.36.
-"""
-
-AT_SCALE: dict[str, Query] = {
-    "q5": replace(
-        QUERIES["q5"],
-        by_mst=(
-            ("window_agg_us", 20.0),
-            ("window_agg_power", 0.05),
-            ("join_loss", OVERLAP),
-            ("join_floor", 0.05),
-        ),
-        # Section 8.2: at 100 % of 2.5 M/s "the saturation point is not reached", at 120 % it was.
-        # The testbed has at most three join tasks, which says nothing of fifty.
-        production=Production(2048, 1069, 2.5e6, 3.0e6),
-        key_groups=KEY_GROUPS,
-        variant="-large",
-    ),
-    "q11": replace(
-        QUERIES["q11"],
-        by_mst=(("window_agg_us", 14.0), ("window_agg_power", 0.05)),
-        key_groups=KEY_GROUPS,
-        variant="-large",
-    ),
-}
-"""For budgets far beyond the testbed.
-
-Within it the rounding to key groups looks like a loss that grows with parallelism, and the job
-files of `QUERIES` absorb it. It does not grow: what is to be extrapolated is fitted with it set
-apart.
-"""
-
-FEW_KEYS = ("max_agg", "join")
-"""Vertices of q5 that group by window end: few of their keys are active, so tasks wait.
-
-The true rate of one stays what it is alone: about 220 K/s for the join with one to three.
-"""
-
-MOST_TASKS = 2048
-"""Of one vertex, where the budget is beyond what the job files allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +91,7 @@ def fit(query: Query, training: Sequence[StreambedCell], text: str) -> str:
         The text with the fitted lines replaced and all others as they were.
     """
     text = with_values(text, _from_operator_rates(query, training, text))
-    model = _Model(query, text)
+    model = QueryModel(query, text)
     beyond = production_cell(query, training)
     names = [name for name, _ in query.by_mst]
     start = np.array([value for _, value in query.by_mst])
@@ -296,7 +144,7 @@ def fit_miss(query: Query, crowded: Sequence[StreambedCell], text: str) -> str:
     Returns:
         The text with the line `join_miss_us` replaced.
     """
-    model = _Model(query, text)
+    model = QueryModel(query, text)
     start = fitted_values(text)["join_miss_us"]
 
     def loss(scale: Floats) -> float:
@@ -316,8 +164,8 @@ def leave_one_out(query: Query, runs: Sequence[StreambedRun], text: str) -> list
     found = []
     for slots in sorted({cell.slots for cell in every}):
         fold = fit(query, [cell for cell in every if cell.slots != slots], text)
-        spec = _spec(query, fold)
-        model = _Model(query, fold)
+        spec = spec_of(query, fold)
+        model = QueryModel(query, fold)
         for cell in every:
             if cell.slots == slots:
                 placed = place(with_slot_memory(spec, cell.memory_mib), slots)
@@ -341,7 +189,7 @@ def evidence_of(query: Query, runs: Sequence[StreambedRun], text: str) -> Eviden
     """
     fed = cells(runs, query.name)
     beyond = production_cell(query, fed)
-    spec = _spec(query, text)
+    spec = spec_of(query, text)
     stateful = [v.name for v in spec.vertices if v.state is not None]
     crowded = "join_miss_us" in fitted_values(text)
     starved = cells(runs, query.name, CROWDED_MIB) if crowded else []
@@ -365,7 +213,8 @@ def evidence_of(query: Query, runs: Sequence[StreambedRun], text: str) -> Eviden
             query, _gathered(query, [r for _, r in kept if r.memory_mib >= ENOUGH_MIB]), text
         )
         hungry = [r for _, r in kept if r.memory_mib < ENOUGH_MIB]
-        model = _Model(query, fit_miss(query, _gathered(query, hungry), fold) if hungry else fold)
+        fold = fit_miss(query, _gathered(query, hungry), fold) if hungry else fold
+        model = QueryModel(query, fold)
         return lambda i: model.predict(_gathered(query, [measured[i][1]])[0])
 
     error = error_of(
@@ -423,87 +272,6 @@ def _gathered(query: Query, runs: Sequence[StreambedRun]) -> list[StreambedCell]
     ]
 
 
-class _Model:
-    """The compiled job with fitted numbers set in place, for searches."""
-
-    def __init__(self, query: Query, text: str) -> None:
-        self.query = query
-        self.spec = _spec(query, text)
-        self.tables: dict[int, JobTables] = {}
-        self.column = {v.name: c for c, v in enumerate(self.spec.topological_order())}
-        self.values: dict[str, float] = {}
-
-    def set(self, values: Mapping[str, float]) -> None:
-        """Sets fitted numbers."""
-        self.values |= values
-        for tables in self.tables.values():
-            self._write(tables)
-
-    def predict(self, cell: StreambedCell) -> float:
-        """MST of a cell: the median over its repeats, whose parallelism may differ."""
-        return statistics.median(self._mst(run) for run in cell.runs)
-
-    def loss(self, cell: StreambedCell, noise: float = MST_NOISE) -> float:
-        """Squared log error of the cell, in units of the noise."""
-        return float(np.log(self.predict(cell) / cell.mst_per_s) / noise) ** 2
-
-    def _mst(self, run: StreambedRun) -> float:
-        tables = self._of(run.memory_mib)
-        p = np.zeros(len(self.column), np.int64)
-        for name, tasks in zip(self.query.operators, run.parallelism, strict=True):
-            p[self.column[name]] = tasks
-        return float(mst_per_s(tables, 0, p, np.zeros(len(p), np.int64)))
-
-    def _of(self, memory_mib: int) -> JobTables:
-        if memory_mib not in self.tables:
-            large = self.spec.model_copy(update={"max_parallelism_per_vertex": MOST_TASKS})
-            self.tables[memory_mib] = compile_jobs([with_slot_memory(large, memory_mib)])
-            self._set_key_groups(self.tables[memory_mib])
-            self._write(self.tables[memory_mib])
-        return self.tables[memory_mib]
-
-    def _set_key_groups(self, tables: JobTables) -> None:
-        """The testbed's rounding to key groups, in place of the job file's."""
-        if self.query.key_groups is None:
-            return
-        p = np.arange(1, int(self.query.key_groups / 1.5) + 1)  # more tasks get more groups
-        for vertex in self.spec.vertices:
-            # With few keys active at a time it is they, not the groups, that are uneven.
-            if vertex.name not in FEW_KEYS and any(edge.ship == "HASH" for edge in vertex.inputs):
-                rounded = vertex.model_copy(update={"max_parallelism": self.query.key_groups})
-                hot = hottest_share(rounded, p)
-                tables.hot[0, self.column[vertex.name], 1 : len(p) + 1] = hot
-
-    def _write(self, tables: JobTables) -> None:
-        p = np.arange(1, tables.useful.shape[2])
-        for name, value in self.values.items():
-            vertex, _, kind = name.rpartition("_")
-            if name == "contention":
-                tables.contention[0] = value
-            elif kind == "power":
-                form = Efficiency(form="power", a=value)
-                tables.useful[0, self.column[vertex], 1:] = useful_tasks(form, p)
-            elif kind == "loss":
-                floor = self.values.get(f"{vertex}_floor", 0.0)
-                useful = useful_tasks(Efficiency(form="contention", a=value, b=floor), p)
-                if vertex in FEW_KEYS:  # all of them alike; what is lost is not busy
-                    for alike in FEW_KEYS:
-                        tables.hot[0, self.column[alike], 1:] = p / useful
-                else:
-                    tables.useful[0, self.column[vertex], 1:] = useful
-            elif name == "join_miss_us":
-                tables.read_miss_s[0, self.column["join"]] = value * 1e-6
-            elif kind == "us":
-                tables.cpu_s[0, self.column[vertex]] = value * 1e-6
-
-    @staticmethod
-    def _state_s(tables: JobTables, v: int) -> float:
-        return float(
-            tables.reads[0, v] * tables.read_hit_s[0, v]
-            + tables.writes[0, v] * tables.write_s[0, v]
-        )
-
-
 def _from_operator_rates(
     query: Query, training: Sequence[StreambedCell], text: str
 ) -> dict[str, float]:
@@ -514,12 +282,11 @@ def _from_operator_rates(
         into, out = query.operators.index(vertex), query.operators.index(reader)
         ratio = [run.input_ratio[out] / run.input_ratio[into] for run in runs]
         values[f"{vertex}_selectivity"] = statistics.median(ratio)
-    model = _Model(query, text)
-    tables = model._of(ENOUGH_MIB)
+    model = QueryModel(query, text)
     for vertex in query.by_rate:
         index = query.operators.index(vertex)
         rate = statistics.median(run.true_rate[index] for run in runs)
-        values[f"{vertex}_us"] = (1 / rate - model._state_s(tables, model.column[vertex])) * 1e6
+        values[f"{vertex}_us"] = (1 / rate - model.state_s(ENOUGH_MIB, vertex)) * 1e6
     return values
 
 
@@ -532,11 +299,6 @@ def _minimize(loss: Callable[[Floats], float], size: int) -> Floats:
     options = {"initial_simplex": start, "xatol": 1e-4, "fatol": 1e-9, "maxiter": 2000}
     found = minimize(loss, np.zeros(size), method="Nelder-Mead", options=options)
     return np.asarray(found.x)
-
-
-def _spec(query: Query, text: str) -> JobSpec:
-    name = f"{query.job}.yaml"
-    return files.parse(JobSpec, parse_yaml(text, file=name), name)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,7 +10,7 @@ from dsp_gym.config import files
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.placement import place, with_slot_memory
-from dsp_gym.studies.fitting.streambed import CROWDED_MIB, QUERIES, CellPrediction, leave_one_out
+from dsp_gym.studies.fitting.streambed import CellPrediction, leave_one_out
 from dsp_gym.studies.fitting.streambed_data import (
     ENOUGH_MIB,
     StreambedCell,
@@ -18,6 +18,7 @@ from dsp_gym.studies.fitting.streambed_data import (
     cells,
     read_runs,
 )
+from dsp_gym.studies.fitting.streambed_queries import CROWDED_MIB, QUERIES
 from dsp_gym.studies.reproduce.check import Check, skipped
 
 __all__ = ["streambed"]

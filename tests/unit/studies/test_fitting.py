@@ -14,8 +14,9 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.tables import compile_jobs
 from dsp_gym.studies.fitting import justin_micro, nexmark
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
-from dsp_gym.studies.fitting.streambed import AT_SCALE, KEY_GROUPS, QUERIES, fit, production_cell
+from dsp_gym.studies.fitting.streambed import fit, production_cell
 from dsp_gym.studies.fitting.streambed_data import StreambedCell, StreambedRun, cells, read_runs
+from dsp_gym.studies.fitting.streambed_queries import AT_SCALE, KEY_GROUPS, QUERIES
 
 LINE = "  cpu_us_per_record: {value: 0.5, source: fit} # fit: map_us"
 
