@@ -190,10 +190,19 @@ def test_advice_names_a_run_that_fixes_what_is_open():
 
 def test_the_priors_of_updates_are_those_of_other_jobs_unless_the_job_file_has_its_own():
     seen = [part(1, 0), part(2, 3)]
-    middle = {p.name: p.prior for p in free_parameters(SPEC, "linear", seen)}
-    assert middle["state.state.churn"] == pytest.approx(0.36)
-    own = {p.name: p.prior for p in free_parameters(costing(20.0, churn=0.0), "linear", seen)}
-    assert own["state.state.churn"] == 0.0
+    one_level = costing(20.0, level0_files=0.0, compaction_us=0.0)
+    for spec, name, others in (
+        (SPEC, "state.state.index_hits", 0.5),
+        (one_level, "state.state.index_hits", 0.73),
+        (one_level, "state.state.churn", 0.36),
+    ):
+        priors = {p.name: p.prior for p in free_parameters(spec, "linear", seen)}
+        assert priors[name] == pytest.approx(others)
+    own = costing(20.0, level0_files=0.0, compaction_us=0.0, churn=0.0)
+    priors = {p.name: p.prior for p in free_parameters(own, "linear", seen)}
+    assert priors["state.state.churn"] == 0.0
+    compacted = {p.name for p in free_parameters(SPEC, "linear", seen)}
+    assert "state.state.churn" not in compacted  # level 0 says what flushes replace
 
 
 def test_runs_of_one_configuration_are_named_with_what_to_do():
