@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 # Where the default index offers only CUDA builds, name PyTorch's CPU index: TORCH_INDEX=URL.
 TORCH_INDEX ?=
 # Tests of a real Flink wait more than they compute, so there are more of them than cores.
-JOBS ?= 3
+JOBS ?= 4
 EXPERIMENT ?= configs/experiments/q11-quickstart.yaml
 JDK_BIN := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)
 FLINK_JAR := dsp_gym/_jars/flink-jobs.jar

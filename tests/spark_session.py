@@ -19,6 +19,11 @@ SMALL = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.adaptive.enabled": "true",
+    # Compiling plans takes a third of the time, and saves little on so few rows. Commands that
+    # tests start as a user does have it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": SHORT_LIVED,
 }
 """Settings beside those of every session."""

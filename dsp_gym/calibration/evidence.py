@@ -183,6 +183,7 @@ def error_of(
     predictions: Sequence[LeftOut],
     what: str,
     growth: tuple[float, float] = (PER_DOUBLING, PER_MEMORY_DOUBLING),
+    fitted: Sequence[float] = (),
 ) -> FitError | None:
     """The line that nine in ten predictions of what was left out stay below.
 
@@ -194,6 +195,8 @@ def error_of(
         what: what was left out, in words.
         growth: of half the interval per doubling, and per doubling of memory, where none of them
             lies beyond what its fit saw.
+        fitted: log errors on the rates that the whole fit saw: what it has not seen it predicts no
+            better, however few predictions happen to say so.
 
     Returns:
         The error, rounded to three digits; None without predictions.
@@ -208,6 +211,8 @@ def error_of(
     # With none inside, those nearest to it: the distance is to explain nothing of them.
     nearest = far + memory == (far + memory).min()
     within = max(LEAST_WITHIN, _quantile(error[inside if inside.any() else nearest]))
+    if fitted:
+        within = max(within, float(np.quantile(np.abs(fitted), LEVEL)))
     per_doubling, per_memory_doubling = growth
     beyond = (far > 0) & (memory == 0)
     if beyond.any():

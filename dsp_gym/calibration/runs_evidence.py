@@ -41,9 +41,11 @@ def evidence_of(
     Returns:
         The section `fitted` of the job file; None where no fitted run was saturated.
     """
-    parts = [c.seen for c in compared if c.in_fit and c.seen.saturated]
-    if not parts:
+    at_capacity = [c for c in compared if c.in_fit and c.seen.saturated]
+    if not at_capacity:
         return None
+    parts = [c.seen for c in at_capacity]
+    fitted = [math.log(c.predicted.rate_per_s / c.seen.rate_per_s) for c in at_capacity]
     paced = [c.seen for c in compared if c.in_fit and not c.seen.saturated]
     seen = [seen_rate(spec, part) for part in parts]
     ranges = ranges_of(spec, seen, command)
@@ -61,7 +63,7 @@ def evidence_of(
         folded = what_folds_leave_out(seen)
         what = f"{what}; {folded}" if predictions else folded
         predictions += predictions_left_out(spec, seen, predict_from, folds(seen))
-    return ranges.model_copy(update={"error": error_of(predictions, what)})
+    return ranges.model_copy(update={"error": error_of(predictions, what, fitted=fitted)})
 
 
 def seen_rate(spec: JobSpec, part: SteadyPart) -> SeenRate:

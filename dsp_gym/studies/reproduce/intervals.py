@@ -193,7 +193,8 @@ def _of_parts(
     if sum(part.saturated for part in training) < FEWEST:
         return
     found = fit(spec, training)
-    compared = compare(found.model(), seen, names)
+    # The rate of a run that never became steady is no measurement of a capacity.
+    compared = [c for c in compare(found.model(), seen, names) if not c.seen.is_unsteady]
     fitted = [c for c in compared if c.in_fit]
     evidence = evidence_of_runs(spec, fitted, "intervals")
     others = [c for c in compared if not c.in_fit and c.at_capacity]
