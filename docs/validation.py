@@ -315,7 +315,8 @@ too, a job is either late for ten seconds, the memory of a sink, or not at all.
 The model replays the deployed configurations under the load counted from sample to sample, with the observed duration
 of each rescale; the durations of a policy's own rescales are drawn from these. Its samples have the age of the real
 ones, and lateness is measured as at a sink. No number was fitted to these runs, but the rules were chosen with the runs
-of `flink-q11` and `flink-wordcount` at hand; those of `flink-q1` were recorded afterwards."""
+of `flink-q11` and an earlier one of `flink-wordcount` at hand; those of `flink-q1` and this one of `flink-wordcount`
+were recorded afterwards, the latter with other work at the lowest priority beside it."""
 
 
 def overhead() -> str:
