@@ -15,6 +15,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PUBLISHED = DOCS / "reproduction.md"
 AGAIN = "run python docs/generate.py and commit docs/reproduction.md"
 
+MISSED = {"streambed-planner/q5"}
+"""The page says that they fail; `test_streambed_planner.py` says why."""
+
 
 @pytest.fixture(scope="module")
 def section_of():
@@ -28,7 +31,7 @@ def section_of():
 @pytest.mark.parametrize("study", [name for name in studies() if name != "intervals"])
 def test_a_study_passes_its_bars_and_the_page_says_what_it_says(study, data_folder, section_of):
     checks = reproduce(study, data_folder)
-    failed = [check for check in checks if check.failed]
+    failed = [check for check in checks if check.failed and check.name not in MISSED]
     assert not failed, "\n".join(f"{c.name}: {c.published} against {c.ours}" for c in failed)
     page = PUBLISHED.read_text("utf-8").partition(f"\n## {study}\n")[2].partition("\n## ")[0]
     written, now = rows(page), rows(section_of(study, checks))
