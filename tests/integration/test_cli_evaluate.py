@@ -202,7 +202,9 @@ def test_a_record_that_is_not_there_is_named(benchmark, tmp_path):
     assert "there is no such store" in result.stderr
 
 
-def test_an_interrupted_evaluation_leaves_nothing_behind(benchmark, tmp_path, monkeypatch):
+def test_an_interrupted_evaluation_leaves_whole_results_to_continue_with_and_nothing_else(
+    benchmark, tmp_path, monkeypatch
+):
     step, taken = ControlLoop.step, []
 
     def interrupted(loop):
@@ -211,10 +213,15 @@ def test_an_interrupted_evaluation_leaves_nothing_behind(benchmark, tmp_path, mo
             raise KeyboardInterrupt
         return step(loop)
 
-    monkeypatch.setattr(ControlLoop, "step", interrupted)
-    result = evaluate(benchmark)
+    with monkeypatch.context() as patch:
+        patch.setattr(ControlLoop, "step", interrupted)
+        result = evaluate(benchmark)
     assert result.exit_code == 130
-    assert list(tmp_path.iterdir()) == [benchmark]
+    left = [file for file in tmp_path.rglob("*") if file.is_file() and file != benchmark]
+    assert [file.parent.name for file in left] == ["unfinished"]
+    assert json.loads(left[0].read_text())["schema"] == "dsp-gym/policy-result/1"
+    assert evaluate(benchmark, "--resume").exit_code == 0
+    assert not left[0].parent.exists()
 
 
 def test_what_could_be_won_stands_in_every_scorecard(benchmark):
