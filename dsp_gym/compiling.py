@@ -30,6 +30,7 @@ def njit(
     nogil: bool = False,
     inline: Literal["never", "always"] = "never",
     error_model: Literal["python", "numpy"] = "python",
+    borrows: bool = False,
 ) -> Callable[[_F], _F]:
     """Compiles a function on its first call, as `numba.njit` does; the options are numba's.
 
@@ -38,13 +39,17 @@ def njit(
         nogil: Let other threads run meanwhile.
         inline: Whether callers take the function in before they are compiled.
         error_model: Division by zero: an error, or infinity.
+        borrows: The function makes no array and gives none back. Then numba need not count the
+            references to its arguments, which takes longer than the work of a small function.
 
     Returns:
         A decorator; the compiled function is called as the original.
     """
 
     def compiled(function: _F) -> _F:
-        made = numba.njit(nogil=nogil, inline=inline, error_model=error_model)(function)  # noqa: TID251  # the one place
+        made = numba.njit(  # type: ignore[call-overload]  # numba's types leave `_nrt` out  # noqa: TID251  # the one place
+            nogil=nogil, inline=inline, error_model=error_model, _nrt=not borrows
+        )(function)
         if cache and isinstance(made, Dispatcher):  # it is the function where numba is switched off
             made._cache = _Cache(function)  # type: ignore[attr-defined, no-untyped-call]  # numba's own, as `enable_caching` sets it
         return cast(_F, made)

@@ -7,7 +7,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numba import config
+from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError
+
+from dsp_gym.arrays import Floats
+from dsp_gym.compiling import njit
 
 CALLER = """
 from typing import NamedTuple
@@ -97,3 +104,32 @@ def test_a_change_of_a_called_function_in_another_file_is_seen(run: Run) -> None
 def test_a_change_of_a_constant_in_another_file_is_seen(run: Run) -> None:
     assert run(limit=10.0) == (6.0, 0)
     assert run(limit=5.0) == (5.0, 0)
+
+
+def test_a_function_that_borrows_its_arrays_counts_no_references() -> None:
+    def total(values: Floats) -> float:
+        found = 0.0
+        for i in range(len(values)):
+            if values[i] < 0.0:
+                return -1.0
+            found += doubled(values, i)
+        return found
+
+    @njit(inline="always")
+    def doubled(values: Floats, i: int) -> float:
+        return 2.0 * values[i]
+
+    made = njit(borrows=True)(total)
+    assert made(np.array([1.0, 2.0])) == 6.0
+    if isinstance(made, Dispatcher):
+        assert not any("NRT_incref" in text for text in made.inspect_llvm().values())
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="plain Python allocates as it likes")
+def test_a_function_that_borrows_its_arrays_can_make_none() -> None:
+    @njit(borrows=True)
+    def made(size: int) -> float:
+        return float(np.zeros(size).sum())
+
+    with pytest.raises(NumbaError, match="returning of array"):
+        made(3)
