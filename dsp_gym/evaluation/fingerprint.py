@@ -30,7 +30,7 @@ def fingerprint(config: BenchmarkConfig) -> str:
         by_alias=True,
         exclude={
             **dict.fromkeys(WHO_TAKES_PART | HOW_IT_IS_SHOWN, True),
-            "simulation": {"threads", "trace"},
+            "simulation": {"threads", "trace", "quiet_strides"},
         },
     )
     for kind in ("jobs", "train_jobs"):

@@ -100,7 +100,7 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
     s.speed[j] = max(0.05, 1.0 - t.contention[k] * (used - 1))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def renew_capacity(
     n: int, c: Row, hit_curves: Row, x: Row, speed: float, factor: float, par: Parameters
 ) -> None:
@@ -149,7 +149,7 @@ def renew_capacity(
         x[v, X.capacity] = 1.0 / x[v, X.load_per]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def slowed(speed: float, slow: bool, tm_count: int, par: Parameters) -> float:
     """Speed of a job while one of its TaskManagers is slow: that one's share suffers.
 

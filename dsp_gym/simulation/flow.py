@@ -20,10 +20,10 @@ MAX_LOAD = 0.98
 """Load above which the queueing formula rho / (1 - rho) is cut; the fluid queue takes over."""
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def flow(
     n: int, c: Row, upstream: Ints, in_share: Row, x: Row, rate: float, tick: int
-) -> tuple[float, float, float]:
+) -> tuple[float, float, float, bool]:
     """One second of records through a running job.
 
     Backwards, what each vertex may process: its capacity, and what the vertices after it can take
@@ -41,7 +41,8 @@ def flow(
         tick: Seconds since reset.
 
     Returns:
-        Records taken from the log, backlog in records, and p95 latency in seconds.
+        Records taken from the log, backlog in records, p95 latency in seconds, and whether records
+        wait at its end.
     """
     inputs = upstream.shape[1]
     for v in range(n):
@@ -69,6 +70,7 @@ def flow(
                     waits = blocked_share(x[u, X.outbox], free * part, take * part)
                     x[u, X.blocked] = max(x[u, X.blocked], waits)
     taken = backlog = latest = 0.0
+    waits = False
     for v in range(n):
         capacity = x[v, X.capacity]
         before = 0.0
@@ -102,12 +104,13 @@ def flow(
         load = min(done * x[v, X.load_per], MAX_LOAD)
         delay = HOP_S + BURSTINESS * x[v, X.service_s] * load / (1.0 - load)
         if left > 0.0:
+            waits = True
             delay += left / max(done, c[v, C.least_per_s])
         x[v, X.wait_s] = before + delay
         latest = max(latest, before + delay)
         out = done * c[v, C.selectivity]
         if c[v, C.window] != NO_WINDOW:
-            out = hold(c, x, v, done, out, tick)
+            out = hold(c, x, v, done, out, (tick + 1) % slide_s(c, v) == 0)
         x[v, X.now] = out
         x[v, X.records_in] += done
         x[v, X.records_out] += out
@@ -115,11 +118,11 @@ def flow(
             x[v, X.sample_back] += max(0.0, 1.0 - done * x[v, X.busy_per])
         elif x[v, X.blocked] > 0.0:  # nothing waits, yet it takes nothing in meanwhile
             x[v, X.sample_back] += max(0.0, min(x[v, X.blocked], 1.0 - done * x[v, X.busy_per]))
-    return taken, backlog, latest
+    return taken, backlog, latest, waits
 
 
 @njit(cache=True, nogil=True, inline="always")
-def hold(c: Row, x: Row, v: int, done: float, results: float, tick: int) -> float:
+def hold(c: Row, x: Row, v: int, done: float, results: float, ends: bool) -> float:
     """A second of a window: records enter, results leave when it fires.
 
     Args:
@@ -128,7 +131,7 @@ def hold(c: Row, x: Row, v: int, done: float, results: float, tick: int) -> floa
         v: The vertex.
         done: Records it processed.
         results: Records that follow from them.
-        tick: Seconds since reset.
+        ends: Whether a period ends with the second.
 
     Returns:
         Records it puts out.
@@ -143,7 +146,8 @@ def hold(c: Row, x: Row, v: int, done: float, results: float, tick: int) -> floa
     x[v, X.pane] += results
     x[v, X.since] += done
     x[v, X.missing] -= done
-    end_period(c, x, v, tick)
+    if ends:
+        end_period(x, v)
     while x[v, X.periods] > 0.0:
         share = fired_share(x[v, X.since], x[v, X.missing], x[v, X.periods])
         if share < 0.0:
@@ -158,17 +162,22 @@ def hold(c: Row, x: Row, v: int, done: float, results: float, tick: int) -> floa
 
 
 @njit(cache=True, nogil=True, inline="always")
-def end_period(c: Row, x: Row, v: int, tick: int) -> None:
+def slide_s(c: Row, v: int) -> int:
+    """Seconds between two ends of a period of window v; its fixed columns are in c (V, len(C))."""
+    return max(1, int(c[v, C.slide_s]))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def end_period(x: Row, v: int) -> None:
     """Notes the end of a window's period, which fires when all that belongs to it has come in.
 
-    c (V, len(C)) and x (V, len(X)) of vertex v, as in `hold`; `tick` is the second that ends.
+    x (V, len(X)) is the state of vertex v, as in `hold`.
     """
-    if (tick + 1) % max(1, int(c[v, C.slide_s])) == 0:
-        x[v, X.periods] += 1.0
-        x[v, X.missing] = x[v, X.behind]
+    x[v, X.periods] += 1.0
+    x[v, X.missing] = x[v, X.behind]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def stand_still(n: int, c: Row, upstream: Ints, x: Row, rate: float, tick: int) -> float:
     """One second of a job that is down: its log grows, and with it what its windows wait for.
 
@@ -193,6 +202,7 @@ def stand_still(n: int, c: Row, upstream: Ints, x: Row, rate: float, tick: int) 
         x[v, X.offer] = due * c[v, C.selectivity]
         if c[v, C.kind] != SOURCE:
             x[v, X.behind] += due
-        if c[v, C.window] != NO_WINDOW and c[v, C.window] != SESSION:
-            end_period(c, x, v, tick)
+        fires = c[v, C.window] != NO_WINDOW and c[v, C.window] != SESSION
+        if fires and (tick + 1) % slide_s(c, v) == 0:
+            end_period(x, v)
     return backlog

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import NO_WINDOW
@@ -23,14 +25,43 @@ from dsp_gym.simulation.state import (
 
 Row = Floats
 
+NOISE_SAMPLES = 4
+"""Samples whose noise is drawn at once."""
+
 BLOCK_MIB = 4096 / (1024.0 * 1024.0)
 """What a cache miss brings in: one RocksDB block of 4 KiB."""
 
 _LOG_MIN = math.log(LATENCY_MIN_S)
 _BIN_WIDTH = (math.log(LATENCY_MAX_S) - _LOG_MIN) / LATENCY_BINS
+_BIN_RATIO = math.exp(_BIN_WIDTH)
 
 
 @njit(cache=True, nogil=True)
+def noise_lanes(vertices: int) -> Floats:
+    """Room for the noise of `NOISE_SAMPLES` samples of a job of that many vertices.
+
+    Returns:
+        (3, V * NOISE_SAMPLES): of service times, of busyness, of state accesses; the samples of a
+        vertex stand side by side.
+    """
+    return np.zeros((3, vertices * NOISE_SAMPLES))
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def draw_noise(n: int, seed: int, tick: int, noise: Row) -> None:
+    """Draw the noise of n vertices for the sample that closes in second `tick`, and the next ones.
+
+    One loop over samples and vertices, for vector instructions: a draw by itself takes three times
+    as long. `noise` is as from `noise_lanes`.
+    """
+    for m in range(n * NOISE_SAMPLES):
+        v, i = m // NOISE_SAMPLES, m % NOISE_SAMPLES
+        first, second = rng.philox(seed, rng.NOISE, tick + i * SAMPLE_S, v)
+        noise[0, m], noise[1, m] = rng.normal(first), rng.low_normal(second)
+        noise[2, m] = rng.high_normal(second)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def keep_sample(
     n: int,
     c: Row,
@@ -38,73 +69,90 @@ def keep_sample(
     ring: Row,
     taken: int,
     known: int,
-    seed: int,
-    tick: int,
+    noise: Row,
+    drawn: int,
     par: Parameters,
-) -> None:
+) -> int:
     """Close the 5 s sample of one job in its ring (R, V, len(S)).
 
     n vertices v, with fixed columns c (V, len(C)) and state x (V, len(X)); `taken` samples before.
+    Its noise is number `drawn` of each vertex in `noise` (`draw_noise`).
 
     The ring holds sums since the restart over the samples that are known, so that a window is the
     difference of two rows however long it is.
 
     Service times are constant within a sample, so busy time and state accesses follow from the
     records. The cache warms, and the time gauges move on.
+
+    Returns:
+        Its place in the ring.
     """
     size, gauge = ring.shape[0], par.gauge_samples
-    at, before, oldest = taken % size, (taken - 1) % size, (taken - gauge) % size
+    at = taken % size
+    before = at - 1 if at > 0 else size - 1
+    oldest = at - gauge if at >= gauge else at - gauge + size
     spans = min(taken + 1, gauge)
     noisy = par.noise_cv + par.service_cv > 0
+    kept = 1.0 if taken > 0 else 0.0  # what the ring holds of the time before a restart is over
     for v in range(n):
         records = x[v, X.records_in] - x[v, X.last_in]
+        sent = x[v, X.records_out] - x[v, X.last_out]
         if c[v, C.window] == NO_WINDOW:
             x[v, X.content] += records
         busy = min(1.0, records * x[v, X.busy_per] / SAMPLE_S)
         back = min(1.0 - busy, x[v, X.sample_back] / SAMPLE_S)
-        noise = 1.0
+        factor = 1.0
         if noisy:
-            first, second = rng.philox(seed, rng.NOISE, tick, v)
-            x[v, X.noise] = rng.normal(first)  # of service times until the next sample
+            m = v * NOISE_SAMPLES + drawn
+            x[v, X.noise] = noise[0, m]  # of service times until the next sample
             # Busy is what idle and backpressured leave: a task that never waits reads 1000.
-            change = par.noise_cv * rng.low_normal(second) * min(busy, max(0.0, 1.0 - busy - back))
-            busy += change
-            noise = max(0.2, 1.0 + par.noise_cv * rng.high_normal(second))
+            busy += par.noise_cv * noise[1, m] * min(busy, max(0.0, 1.0 - busy - back))
+            factor = max(0.2, 1.0 + par.noise_cv * noise[2, m])
         if taken >= gauge:
             x[v, X.gauge_busy] -= ring[oldest, v, S.raw_busy]
             x[v, X.gauge_back] -= ring[oldest, v, S.raw_back]
         x[v, X.gauge_busy] += busy
         x[v, X.gauge_back] += back
-        reads = records * c[v, C.reads]
-        lookups = reads * x[v, X.lookups]
+        mean_busy = min(1.0, max(0.0, x[v, X.gauge_busy] / spans))
+        mean_back = min(1.0 - mean_busy, max(0.0, x[v, X.gauge_back] / spans))
+        if known:
+            top = min(1.0, mean_busy * x[v, X.hot])
+            ring[at, v, S.records_in] = kept * ring[before, v, S.records_in] + records
+            ring[at, v, S.records_out] = kept * ring[before, v, S.records_out] + sent
+            ring[at, v, S.busy] = kept * ring[before, v, S.busy] + mean_busy
+            ring[at, v, S.busy_max] = kept * ring[before, v, S.busy_max] + top
+            ring[at, v, S.back] = kept * ring[before, v, S.back] + mean_back
+        else:
+            for m in range(S.hits):
+                ring[at, v, m] = kept * ring[before, v, m]
+        ring[at, v, S.raw_busy], ring[at, v, S.raw_back] = busy, back
+        ring[at, v, S.pending] = x[v, X.pending]
+        x[v, X.last_in], x[v, X.last_out] = x[v, X.records_in], x[v, X.records_out]
+        x[v, X.sample_back] = 0.0
+        if c[v, C.stateful] == 0.0:
+            continue
+        lookups = records * c[v, C.reads] * x[v, X.lookups]
         misses = lookups * (1.0 - x[v, X.hit])
         asked = lookups * (1.0 - x[v, X.covered])  # of the block cache, for data blocks
         hits = asked * (1.0 + c[v, C.index_hits]) - misses
         compacted = records * c[v, C.writes] * x[v, X.compacted]  # these do not stay cached
         x[v, X.hits] += hits
         x[v, X.misses] += misses + compacted
-        for m in range(SUMMED_COLUMNS):
-            ring[at, v, m] = ring[before, v, m] if taken > 0 else 0.0
-        mean_busy = min(1.0, max(0.0, x[v, X.gauge_busy] / spans))
         if known:
             missed = (1.0 - x[v, X.hit]) * x[v, X.lookups]
-            read_s = c[v, C.read_hit_s] + missed * x[v, X.miss_s]
-            ring[at, v, S.records_in] += records
-            ring[at, v, S.records_out] += x[v, X.records_out] - x[v, X.last_out]
-            ring[at, v, S.busy] += mean_busy
-            ring[at, v, S.busy_max] += min(1.0, mean_busy * x[v, X.hot])
-            ring[at, v, S.back] += min(1.0 - mean_busy, max(0.0, x[v, X.gauge_back] / spans))
-            ring[at, v, S.hits] += hits
-            ring[at, v, S.misses] += misses + compacted
-            ring[at, v, S.read_s] += read_s * noise
-            ring[at, v, S.write_s] += c[v, C.write_s] * x[v, X.write_factor] * noise
-        ring[at, v, S.raw_busy], ring[at, v, S.raw_back] = busy, back
-        ring[at, v, S.pending] = x[v, X.pending]
+            read_s = (c[v, C.read_hit_s] + missed * x[v, X.miss_s]) * factor
+            write_s = c[v, C.write_s] * x[v, X.write_factor] * factor
+            ring[at, v, S.hits] = kept * ring[before, v, S.hits] + hits
+            ring[at, v, S.misses] = kept * ring[before, v, S.misses] + (misses + compacted)
+            ring[at, v, S.read_s] = kept * ring[before, v, S.read_s] + read_s
+            ring[at, v, S.write_s] = kept * ring[before, v, S.write_s] + write_s
+        else:
+            for m in range(S.hits, SUMMED_COLUMNS):
+                ring[at, v, m] = kept * ring[before, v, m]
         if misses > 0.0:
             brought = misses / x[v, X.tasks] * max(BLOCK_MIB, c[v, C.entry_mib])
             x[v, X.cached] = min(x[v, X.cache], x[v, X.cached] + brought)
-        x[v, X.last_in], x[v, X.last_out] = x[v, X.records_in], x[v, X.records_out]
-        x[v, X.sample_back] = 0.0
+    return int(at)
 
 
 @njit(cache=True, nogil=True)
@@ -123,11 +171,41 @@ def is_known(seed: int, tick: int, gap_until: int, par: Parameters) -> int:
     return 1
 
 
-@njit(cache=True, nogil=True, inline="always")
-def count_latency(histogram: Row, latency: float) -> None:
-    """Count a second in the bin of its latency."""
+@njit(cache=True, nogil=True)
+def latency_bin(latency: float) -> int:
+    """Bin of the histogram.
+
+    Returns:
+        0..LATENCY_BINS - 1.
+    """
     place = (math.log(max(latency, LATENCY_MIN_S)) - _LOG_MIN) / _BIN_WIDTH
-    histogram[min(LATENCY_BINS - 1, int(place))] += 1.0
+    return min(LATENCY_BINS - 1, int(place))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def count_latency(
+    histogram: Row, latency: float, known: tuple[int, float, float]
+) -> tuple[int, float, float]:
+    """Count a second in the bin of its latency.
+
+    Seconds of one job resemble each other, and a comparison is cheaper than a logarithm.
+
+    Args:
+        histogram: (LATENCY_BINS,) seconds.
+        latency: Seconds.
+        known: A bin and two latencies between which all are in that bin; at first 0, infinity, 0.
+
+    Returns:
+        The bin of this latency, and two such latencies.
+    """
+    place, least, most = known
+    if not least < latency < most:
+        place = latency_bin(latency)
+        # Within rounding of an edge the logarithm decides.
+        least = LATENCY_MIN_S * _BIN_RATIO**place * (1.0 + 1e-9)
+        most = least * _BIN_RATIO * (1.0 - 2e-9) if place < LATENCY_BINS - 1 else math.inf
+    histogram[place] += 1.0
+    return place, least, most
 
 
 @njit(cache=True, nogil=True)

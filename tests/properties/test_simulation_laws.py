@@ -163,6 +163,28 @@ def test_an_interval_may_be_cut_anywhere(seed, cut):
     np.testing.assert_array_equal(one.slo_s, two.slo_s + three.slo_s)
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+@settings(max_examples=60)
+@given(seed=seeds())
+def test_quiet_strides_change_nothing(options, seed):
+    runs = []
+    for quiet in (True, False):
+        rng = np.random.default_rng(seed)
+        update = {"quiet_strides": quiet, "trace": True}
+        jobs = random_jobs(rng, 3, OPTIONS[options].model_copy(update=update), seconds=400)
+        outcomes = []
+        for _ in range(6):
+            outcomes.append(jobs.advance(int(rng.integers(1, 80))))
+            rescale_some(rng, jobs)
+        runs.append((jobs, outcomes))
+    (jobs, outcomes), (reference, expected) = runs
+    assert_same(jobs, reference)
+    np.testing.assert_array_equal(jobs.trace, reference.trace)
+    for one, other in zip(outcomes, expected, strict=True):
+        for field in one.__slots__:
+            np.testing.assert_array_equal(getattr(one, field), getattr(other, field), err_msg=field)
+
+
 def _saturated(seed: int, parallelism_by: int, level_by: int) -> tuple[float, float]:
     """Records a random job takes in 400 s of too much load, before and after it gets more."""
     rng = np.random.default_rng(seed)

@@ -62,6 +62,11 @@ def test_another_policy_is_not(core):
     assert fingerprint(changed) == fingerprint(core)
 
 
+def test_another_way_to_the_same_results_is_not(core):
+    simulation = core.simulation.model_copy(update={"quiet_strides": False, "threads": 3})
+    assert fingerprint(core.model_copy(update={"simulation": simulation})) == fingerprint(core)
+
+
 def test_it_is_tuned_on_other_jobs_than_it_reports(core):
     assert not set(core.jobs) & set(core.train_jobs)
     assert core.loads.train is not None
