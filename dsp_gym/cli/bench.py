@@ -50,10 +50,11 @@ def environment(
     learning: Annotated[bool, typer.Option(help="Also measure policy inference and PPO.")] = True,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure decisions per second of the environment, with a policy, and while learning."""
+    """Measure decisions per second: environment, simulation alone, policy, and while learning."""
     from dsp_gym.studies.bench.environment import bench_environment, machine
+    from dsp_gym.studies.bench.strides import bench_strides
 
-    rates = bench_environment(jobs, runs)
+    rates = bench_environment(jobs, runs) + bench_strides(runs=runs)
     if learning:
         # By name: the library stands below the agents, and works without them and without torch.
         agents: Any = importlib.import_module("agents.studies.bench")
