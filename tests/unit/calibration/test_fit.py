@@ -83,10 +83,6 @@ def test_the_numbers_of_a_simulated_job_are_recovered_within_their_intervals(pri
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=False,
-    reason="with the priors of churn and index hits these runs do not identify space_factor",
-)
 def test_those_of_a_job_that_writes_too(tmp_path):
     spec = load_job("flink-runs-direct-update")
     prior = changed(spec, 20.0, **ONE_LEVEL)
