@@ -11,7 +11,15 @@ import typer
 
 from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = ["ENGINES", "ENGINE_OPTION", "MASTER_OPTION", "SETTING_OPTION", "count", "spark_engine"]
+__all__ = [
+    "ENGINES",
+    "ENGINE_OPTION",
+    "MASTER_OPTION",
+    "RESUME_OPTION",
+    "SETTING_OPTION",
+    "count",
+    "spark_engine",
+]
 
 ENGINES = ("local", "spark")
 
@@ -22,6 +30,7 @@ ENGINE_OPTION = typer.Option(
 MASTER_OPTION = typer.Option(
     help="Spark's master: local[2], spark://host:7077, yarn, k8s://... Default: local[*].",
 )
+RESUME_OPTION = typer.Option("--resume", help="Continue an interrupted run, policy by policy.")
 SETTING_OPTION = typer.Option(
     "--setting", metavar="KEY=VALUE", help="A setting of Spark, such as spark.executor.cores=4."
 )

@@ -12,6 +12,7 @@ import typer
 from dsp_gym.cli.engines import (
     ENGINE_OPTION,
     MASTER_OPTION,
+    RESUME_OPTION,
     SETTING_OPTION,
     count,
     spark_engine,
@@ -69,12 +70,7 @@ def evaluate(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the results. Default: runs/evaluations/NAME."),
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Play only the policies an interrupted run had not finished."
-        ),
-    ] = False,
+    resume: Annotated[bool, RESUME_OPTION] = False,
     engine: Annotated[str, ENGINE_OPTION] = "local",
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.engines import ENGINE_OPTION, MASTER_OPTION, SETTING_OPTION, spark_engine
+from dsp_gym.cli.engines import (
+    ENGINE_OPTION,
+    MASTER_OPTION,
+    RESUME_OPTION,
+    SETTING_OPTION,
+    spark_engine,
+)
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
@@ -56,12 +62,7 @@ def leaderboard(
         Path | None,
         typer.Option(metavar="FILE", help="Write the Markdown page here too: docs/leaderboard.md."),
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Play only the policies an interrupted run had not finished."
-        ),
-    ] = False,
+    resume: Annotated[bool, RESUME_OPTION] = False,
     engine: Annotated[str, ENGINE_OPTION] = "local",
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,
