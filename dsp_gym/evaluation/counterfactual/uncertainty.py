@@ -13,7 +13,7 @@ from dsp_gym.job.spec import JobSpec, Vertex
 
 __all__ = ["capacity_factors", "with_capacity"]
 
-COSTS_OF_STATE = ("read_hit_us", "read_miss_us", "write_us")
+COSTS_OF_STATE = ("read_hit_us", "read_miss_us", "write_us", "compaction_us")
 
 
 def capacity_factors(spec: JobSpec) -> tuple[float, float] | None:

@@ -260,3 +260,10 @@ def test_a_verdict_says_the_change_of_cost_and_lateness_in_words(journals):
     assert saving.endswith("at most 10 % more allowed")
     nothing = judge(course, Claim("p", {}, 0.5, 0.6, {}, {}, 240), EXACT, GateConfig(), Trust())
     assert [r.text for r in nothing.reasons if r.subject in ("saving", "SLO")] == 2 * [NO_CLAIM]
+
+
+@pytest.mark.parametrize("job", ["flink-runs-direct-update", "flink-wordcount"])
+def test_a_job_with_more_capacity_takes_as_many_times_as_many(job):
+    spec = load_job(job)
+    before, after = mst(spec).rate_per_s, mst(with_capacity(spec, 1.2)).rate_per_s
+    assert after == pytest.approx(1.2 * before)
