@@ -84,6 +84,16 @@ class MstResult:
 
 
 @compiled
+def _held(tables: JobTables, k: int, v: int, input_per_s: float) -> float:
+    """State entries of vertex v while records arrive at a rate, its window full."""
+    content = math.inf
+    if tables.window[k, v] != NO_WINDOW:
+        content = input_per_s * tables.length_s[k, v]
+    prefilled = tables.prefilled[k, v] == 1
+    return float(entries(tables.keys[k, v], content, tables.panes[k, v], prefilled))
+
+
+@compiled
 def read_shares(
     tables: JobTables, k: int, v: int, parallelism: int, level: int, input_per_s: float
 ) -> tuple[float, float]:
@@ -102,10 +112,7 @@ def read_shares(
     """
     if tables.stateful[k, v] == 0:
         return 1.0, 0.0
-    content = math.inf
-    if tables.window[k, v] != NO_WINDOW:
-        content = input_per_s * tables.length_s[k, v]
-    count = entries(tables.keys[k, v], content, tables.panes[k, v], tables.prefilled[k, v] == 1)
+    count = _held(tables, k, v, input_per_s)
     working = working_set_mib(
         count, tables.entry_mib[k, v], tables.unshared_mib[k, v], float(parallelism)
     )
@@ -135,10 +142,7 @@ def block_reads(
     """
     if tables.stateful[k, v] == 0:
         return 1.0, 0.0
-    content = math.inf
-    if tables.window[k, v] != NO_WINDOW:
-        content = input_per_s * tables.length_s[k, v]
-    count = entries(tables.keys[k, v], content, tables.panes[k, v], tables.prefilled[k, v] == 1)
+    count = _held(tables, k, v, input_per_s)
     state = count * tables.entry_mib[k, v] / parallelism
     flushed, files = tables.flush_mib[k, v, level + 1], tables.level0_files[k, v]
     compacted = compacted_blocks(flushed, state, files, tables.blocks_per_entry[k, v])
