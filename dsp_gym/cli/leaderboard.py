@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  dsp-gym leaderboard\n\n"
         "  dsp-gym leaderboard core-v1 --seeds 1 --policy my-policy\n\n"
+        "  dsp-gym leaderboard core-v2 --only learned     costs at equal lateness\n\n"
         "  dsp-gym leaderboard core-v1 --engine spark --master spark://host:7077\n\n"
         "  dsp-gym leaderboard runs/leaderboards/core-v1/scorecard.json     the pages once more"
     )(leaderboard)
@@ -36,7 +37,10 @@ def register(app: typer.Typer) -> None:
 
 def leaderboard(
     benchmark: Annotated[
-        str, typer.Argument(help="A benchmark, or the scorecard.json of an earlier leaderboard.")
+        str,
+        typer.Argument(
+            help="A benchmark, a frontier, or the scorecard.json of an earlier leaderboard."
+        ),
     ] = "core-v1",
     policy: Annotated[
         list[str] | None, typer.Option(help="One more policy: name, YAML file or folder; repeat.")
@@ -48,6 +52,14 @@ def leaderboard(
             help="Folder of policies tuned on it, beside the shipped ones.  [default: "
             "runs/tuned/BENCHMARK]",
         ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a frontier: this policy beside the tuned rules; repeat."),
+    ] = None,
+    cell: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a frontier: this cell, as unseen-jobs-unseen-loads; repeat."),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds per load; the benchmark's if not given.")
@@ -71,13 +83,28 @@ def leaderboard(
     """Rank the installed policies, and those tuned on a benchmark, on that benchmark.
 
     Your own policy takes part once it is installed. Prints the ranking and writes it as Markdown
-    and HTML, with the scorecard it was made from.
+    and HTML, with the scorecard it was made from. A frontier, such as core-v2, runs every policy
+    at several settings and compares costs at equal lateness.
     """
     from dsp_gym.cli.evaluate import played
+    from dsp_gym.cli.frontier import find_frontier, frontier_board, print_board, write_board
     from dsp_gym.config.files import write_atomic
+    from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation import leaderboard as board
     from dsp_gym.evaluation.report import percent, write_report
 
+    frontier = find_frontier(benchmark, tuple(policy or ()), tuple(only or ()), seeds)
+    if frontier is not None:
+        name, swept = frontier
+        where = out or Path("runs/frontiers") / name
+        with spark_engine(engine, f"dsp-gym leaderboard {name}", master, setting) as spark:
+            spread = spark and spark.evaluation
+            result = frontier_board(name, swept, where, tuple(cell or ()), spread, resume)
+        print_board(result, write_board(result, where, page), as_json)
+        return
+    for option, given in (("--only", only), ("--cell", cell)):
+        if given:
+            raise ConfigError("needs a frontier, such as core-v2", key=option, value=given[0])
     read = _read(benchmark)
     if read is not None:
         name, card = read

@@ -63,12 +63,19 @@ def names(kind: str) -> list[str]:
 def find(kind: str, name: str | Path) -> Path:
     """The file meant by a path, or by the name of a shipped configuration.
 
+    Shipped ones in a folder below their kind's are named with it: `tuned/core-v1/ds2-tuned`.
+
     Returns:
         Path of an existing file.
     """
     path = Path(name)
     if path.is_file():
         return path
+    nested = len(path.parts) > 1 and not path.suffix and not path.is_absolute()
+    if nested and ".." not in path.parts and not path.is_dir():
+        shipped = (configs_root() / kind / path).with_suffix(".yaml")
+        if shipped.is_file():
+            return shipped
     is_path = path.suffix in {".yaml", ".yml"} or len(path.parts) > 1
     known = names(kind)
     if not is_path and str(name) in known:

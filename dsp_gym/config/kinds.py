@@ -21,6 +21,7 @@ KINDS: dict[str, str] = {
     "guardrails": "dsp_gym.guardrails.config:GuardrailsConfig",
     "experiments": "dsp_gym.evaluation.experiment:ExperimentConfig",
     "benchmarks": "dsp_gym.evaluation.config:BenchmarkConfig",
+    "frontiers": "dsp_gym.evaluation.frontier.config:FrontierConfig",
     "calibrations": "dsp_gym.calibration.config:CalibrationConfig",
     "shadow": "dsp_gym.control.config:RunConfig",
     "recordings": "dsp_gym.backends.flink.recording.plan:RecordConfig",

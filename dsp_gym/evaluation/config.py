@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,7 +15,7 @@ from dsp_gym.loads.splits import LoadSet
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["BOUND", "BenchmarkConfig", "Entrant"]
+__all__ = ["BOUND", "BenchmarkConfig", "Entrant", "RunSettings"]
 
 BOUND = "bound"
 """Label of the lower bound's row."""
@@ -63,7 +63,55 @@ def _label(policy: str) -> str:
     return path.parent.name if path.name == "policy" and path.parent.name else path.name
 
 
-class BenchmarkConfig(ConfigModel):
+class RunSettings(ConfigModel):
+    """How every policy is run: clock, start, bound, prices, and how jobs are measured."""
+
+    episode_s: int = Field(
+        7200, ge=60, le=7 * 86_400, description="seconds of load per episode; two hours"
+    )
+    interval_s: int = Field(
+        60,
+        ge=5,
+        le=3600,
+        description="seconds between decisions; the operator's reconcile interval",
+    )
+    start: Literal["job", "sized"] = Field(
+        "sized",
+        description="configuration every policy starts from: job = as the job file says; sized = "
+        "carries the first rate of the load",
+    )
+    start_headroom: float = Field(
+        0.7, gt=0, le=1, description="utilization a sized start aims at (the operator's 0.7 target)"
+    )
+    slo_latency_s: float | None = Field(
+        None, gt=0, description="bound on p95 latency for every job, s; none: the job file's"
+    )
+    prices: Prices | None = Field(
+        None, description="money per hour for every job; none: the job file's"
+    )
+    simulation: SimulationOptions = Field(
+        default_factory=SimulationOptions, description="how jobs are measured, and faults"
+    )
+    bootstrap: int = Field(
+        2000,
+        ge=100,
+        le=100_000,
+        description="resamples behind each interval; 2,000 fix its ends to about 3 % of its width",
+    )
+    confidence: float = Field(
+        0.95, gt=0.5, lt=1, description="of the intervals, and of one-sided bounds taken alone"
+    )
+
+    @model_validator(mode="after")
+    def _check_clock(self) -> Self:
+        if self.episode_s % self.interval_s:
+            raise ValueError(
+                f"episode_s {self.episode_s} is no multiple of interval_s {self.interval_s}"
+            )
+        return self
+
+
+class BenchmarkConfig(RunSettings):
     """Policies, each run on every job under every load with every seed."""
 
     description: str = Field("", description="purpose, for lists")
@@ -90,47 +138,12 @@ class BenchmarkConfig(ConfigModel):
     seeds: int | None = Field(
         None, ge=1, description="seeds of the split to run, the first ones; none: all"
     )
-    episode_s: int = Field(
-        7200, ge=60, le=7 * 86_400, description="seconds of load per episode; two hours"
-    )
-    interval_s: int = Field(
-        60,
-        ge=5,
-        le=3600,
-        description="seconds between decisions; the operator's reconcile interval",
-    )
-    start: Literal["job", "sized"] = Field(
-        "sized",
-        description="configuration every policy starts from: job = as the job file says; sized = "
-        "carries the first rate of the load",
-    )
-    start_headroom: float = Field(
-        0.7, gt=0, le=1, description="utilization a sized start aims at (the operator's 0.7 target)"
-    )
-    slo_latency_s: float | None = Field(
-        None, gt=0, description="bound on p95 latency for every job, s; none: the job file's"
-    )
     max_slo_share: float = Field(
         0.05,
         gt=0,
         le=1,
         description="share of the time the bound may be missed: policies are tuned, and ranked, "
         "by cost among those that keep to it",
-    )
-    prices: Prices | None = Field(
-        None, description="money per hour for every job; none: the job file's"
-    )
-    simulation: SimulationOptions = Field(
-        default_factory=SimulationOptions, description="how jobs are measured, and faults"
-    )
-    bootstrap: int = Field(
-        2000,
-        ge=100,
-        le=100_000,
-        description="resamples behind each interval; 2,000 fix its ends to about 3 % of its width",
-    )
-    confidence: float = Field(
-        0.95, gt=0.5, lt=1, description="of the intervals, and of one-sided bounds taken alone"
     )
 
     @model_validator(mode="after")
@@ -144,10 +157,6 @@ class BenchmarkConfig(ConfigModel):
         repeated = sorted({job for job in self.jobs if self.jobs.count(job) > 1})
         if repeated:
             raise ValueError(f"the job '{repeated[0]}' is listed twice")
-        if self.episode_s % self.interval_s:
-            raise ValueError(
-                f"episode_s {self.episode_s} is no multiple of interval_s {self.interval_s}"
-            )
         both = sorted(set(self.jobs) & set(self.train_jobs))
         if both:
             raise ValueError(

@@ -46,6 +46,7 @@ __all__ = [
     "Share",
     "Spread",
     "benchmark_job",
+    "cells_of",
     "entrants_of",
     "evaluate",
     "play",
@@ -158,8 +159,7 @@ def evaluate(
         The scorecard; the same config gives the same one to the last bit.
     """
     runs = _runs(config, base_dir)
-    shares = _shares(config, runs)
-    parts = list(_parts(shares, spread, observer, kept))
+    parts = list(_parts(_shares(config, runs), spread, observer, kept))
     cells = [cell for part in parts for cell in part.cells]
     found = [part.possible for part in parts if part.possible is not None]
     if found:
@@ -180,6 +180,32 @@ def evaluate(
         timelines=tuple(timeline for part in parts for timeline in part.timelines),
         validity=_farthest(one for part in parts for one in part.validity),
     )
+
+
+def cells_of(
+    config: BenchmarkConfig,
+    *,
+    base_dir: str | Path | None = None,
+    observer: OnStep | None = None,
+    spread: Spread | None = None,
+    kept: Keep | None = None,
+) -> tuple[ScorecardCell, ...]:
+    """Runs a benchmark and keeps the measured values alone: no timelines, rows or comparison.
+
+    Args:
+        config: The benchmark.
+        base_dir: Folder that relative trace paths start from.
+        observer: Called after each step made in this process.
+        spread: Plays the runs in other processes, as for `evaluate`.
+        kept: Keeps the results of each policy as it is done, and gives those of an earlier run.
+
+    Returns:
+        Every run, policy by policy.
+    """
+    runs = _runs(config, base_dir)
+    shares = [replace(share, drawn=()) for share in _shares(config, runs)]
+    parts = _parts(shares, spread, observer, kept)
+    return tuple(cell for part in parts for cell in part.cells)
 
 
 def _parts(

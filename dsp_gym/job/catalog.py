@@ -1,13 +1,17 @@
-"""The shipped job files, and job files given by path."""
+"""The shipped job files, job files given by path, and random graphs given by seed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from dsp_gym.config import files
+from dsp_gym.errors import ConfigError
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["list_jobs", "load_job"]
+__all__ = ["list_jobs", "load_job", "random_job"]
+
+_RANDOM = "random-dag:"
+"""Begins the name of a random graph; its seed follows."""
 
 
 def list_jobs() -> list[JobSpec]:
@@ -19,13 +23,39 @@ def list_jobs() -> list[JobSpec]:
     return [load_job(name) for name in files.names("jobs")]
 
 
+def random_job(seed: int) -> str:
+    """The name of a random graph.
+
+    Returns:
+        A name that `load_job` takes.
+
+    >>> random_job(7)
+    'random-dag:7'
+    """
+    return f"{_RANDOM}{seed}"
+
+
 def load_job(name_or_path: str | Path) -> JobSpec:
-    """The job of a shipped name, or of a YAML file.
+    """The job of a shipped name, of a YAML file, or of the seed in `random-dag:SEED`.
 
     Returns:
         The checked job file.
 
     Raises:
-        ConfigError: No shipped job has that name, or the job file is wrong.
+        ConfigError: No shipped job has that name, the job file is wrong, or the seed is none.
     """
+    if isinstance(name_or_path, str) and name_or_path.startswith(_RANDOM):
+        return _drawn(name_or_path)
     return files.load_model(JobSpec, "jobs", name_or_path)
+
+
+def _drawn(name: str) -> JobSpec:
+    # Drawing sizes every vertex with the model of its capacity, which need not be imported before.
+    from dsp_gym.job.random_dag import random_dag
+
+    seed = name.removeprefix(_RANDOM)
+    if not (seed.isascii() and seed.isdigit()):
+        raise ConfigError(
+            "has no seed", key="job", value=name, remedy="Name a number from 0 on: random-dag:7"
+        )
+    return files.parse(JobSpec, random_dag(int(seed)), name)

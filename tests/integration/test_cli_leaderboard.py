@@ -52,7 +52,7 @@ def test_all_policies_are_ranked_and_the_pages_can_be_made_again(tmp_path, monke
 def test_what_cannot_be_ranked_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments, said in (
-        (["core-v2"], "Did you mean 'core-v1'"),
+        (["core-v3"], "Did you mean 'core-v1'"),
         (["core-v1", "--tuned", "nowhere"], "is no folder"),
         (["core-v1", "--policy", "ds3"], "there is no policy 'ds3'"),
     ):
@@ -91,3 +91,83 @@ def test_ten_lines_and_an_entry_point_take_part(tmp_path):
     # At least one rescale in the half hour, of which a day has 48.
     assert mine["rescales"]["value"] >= 48
     assert mine["rescales"]["value"] % 48 == 0
+
+
+FRONTIER = """
+policies:
+  - {policy: ds2, rule: true, knob: target_utilization, values: [0.5, 0.8]}
+  - {policy: clairvoyant, knob: slo_weight, values: [1, 8]}
+  - hpa-cpu
+jobs:
+  seen: {named: [nexmark-q1]}
+  unseen: {named: [nexmark-q2], random_dags: {from: 100, to: 101}}
+loads:
+  seen: {loads: [diurnal], seeds: {from: 0, to: 1}}
+  unseen: {loads: [markov], seeds: {from: 10, to: 12}}
+  recorded: {loads: [{name: nobody, load: {form: trace, path: nobody-has-this.csv}}]}
+lateness: [0.2, 0.5]
+episode_s: 1800
+bootstrap: 100
+"""
+
+
+@pytest.mark.slow
+def test_a_frontier_is_the_same_after_an_interruption(tmp_path, monkeypatch):
+    from dsp_gym.evaluation.frontier import play
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(FRONTIER)
+    whole = CliRunner().invoke(app, ["leaderboard", "small.yaml", "--json"])
+    assert whole.exit_code == 0, whole.output
+    found = json.loads(whole.stdout)
+    assert [cell["cell"] for cell in found["cells"]] == [
+        "unseen-jobs-unseen-loads",
+        "unseen-jobs-seen-loads",
+        "seen-jobs-unseen-loads",
+        "seen-jobs-seen-loads",
+    ]
+    assert "nobody-has-this" in found["left_out"]["unseen-jobs-recorded-loads"]
+    first = found["cells"][0]
+    assert first["jobs"] == ["nexmark-q2", "random-dag-100"]
+    assert [one["policy"] for one in first["policies"]] == ["ds2", "clairvoyant", "hpa-cpu"]
+    assert [len(one["points"]) for one in first["policies"]] == [2, 2, 1]
+    folder = tmp_path / "runs/frontiers/small"
+    before = (folder / "frontier.json").read_bytes()
+    assert "<svg" in (folder / "frontier.html").read_text()
+
+    played = play.cells_of
+
+    def interrupted(benchmark, *arguments, kept, **others):
+        if kept.folder.name == "unseen-jobs-seen-loads":  # the second cell
+            raise KeyboardInterrupt
+        return played(benchmark, *arguments, kept=kept, **others)
+
+    monkeypatch.setattr(play, "cells_of", interrupted)
+    stopped = CliRunner().invoke(app, ["leaderboard", "small.yaml"])
+    assert stopped.exit_code != 0
+    assert "1 cells and 0 settings of unseen-jobs-seen-loads are kept" in stopped.stderr
+    found_there = []
+
+    def counted(benchmark, *arguments, kept, **others):
+        found_there.append(len(kept))
+        return played(benchmark, *arguments, kept=kept, **others)
+
+    monkeypatch.setattr(play, "cells_of", counted)
+    resumed = CliRunner().invoke(app, ["leaderboard", "small.yaml", "--resume", "--json"])
+    assert resumed.exit_code == 0, resumed.output
+    assert found_there == [5, 0, 0, 0, 0, 0]  # cells of recorded loads are tried, too
+    assert (folder / "frontier.json").read_bytes() == before
+    assert not (folder / "unfinished").exists()
+
+
+def test_options_of_a_frontier_are_refused_elsewhere_and_wrong_ones_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(FRONTIER)
+    for arguments, said in (
+        (["core-v1", "--cell", "seen-jobs-seen-loads"], "needs a frontier"),
+        (["small.yaml", "--cell", "unseen"], "there is no cell 'unseen'"),
+        (["small.yaml", "--only", "ds3"], "takes no part"),
+    ):
+        run = CliRunner().invoke(app, ["leaderboard", *arguments])
+        assert run.exit_code == 2, run.output
+        assert said in " ".join(run.stderr.split())

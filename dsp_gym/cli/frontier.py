@@ -1,0 +1,200 @@
+"""`dsp-gym leaderboard` of a frontier: policies at equal lateness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from dsp_gym.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from dsp_gym.evaluation.frontier.board import FrontierBoard
+    from dsp_gym.evaluation.frontier.config import Cell, FrontierConfig
+    from dsp_gym.evaluation.frontier.play import CellRuns
+    from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.evaluation.run import Spread
+
+__all__ = ["find_frontier", "frontier_board", "print_board", "write_board"]
+
+
+def find_frontier(
+    benchmark: str, policies: tuple[str, ...], only: tuple[str, ...], seeds: int | None
+) -> tuple[str, FrontierConfig] | None:
+    """The frontier meant by a name or path, if it is one.
+
+    Args:
+        benchmark: A name or path.
+        policies: Policies to add, each as one point.
+        only: Labels to keep beside the tuned rules and the best plan; none: all.
+        seeds: Seeds per load; None: the frontier's.
+
+    Returns:
+        Its name and the frontier; None where the name is of another kind.
+    """
+    from dsp_gym.config.files import find, names, parse, read_yaml
+    from dsp_gym.evaluation.frontier.config import FrontierConfig
+
+    path = Path(benchmark)
+    if benchmark in names("frontiers") and not path.exists():
+        path = find("frontiers", benchmark)
+    elif path.suffix not in {".yaml", ".yml"} or not path.is_file():
+        return None
+    document = read_yaml(path)
+    jobs = document.get("jobs") if isinstance(document, dict) else None
+    if not isinstance(jobs, dict):  # a benchmark has a list of jobs
+        return None
+    config = parse(FrontierConfig, document, path)
+    return path.stem, _narrowed(config, policies, only, seeds)
+
+
+def _narrowed(
+    config: FrontierConfig, policies: tuple[str, ...], only: tuple[str, ...], seeds: int | None
+) -> FrontierConfig:
+    from dsp_gym.config.files import parse
+    from dsp_gym.errors import ConfigError, did_you_mean
+    from dsp_gym.evaluation.frontier.config import FrontierConfig
+    from dsp_gym.evaluation.run import PLAN
+
+    document = config.model_dump(mode="json", by_alias=True)
+    labels = [policy.name for policy in config.policies]
+    document["policies"] += [{"policy": policy} for policy in policies if policy not in labels]
+    for label in only:
+        if label not in labels:
+            raise ConfigError(
+                "takes no part", key="--only", value=label, remedy=did_you_mean(label, labels)
+            )
+    if only:
+        kept = {*only, PLAN, *(policy.name for policy in config.policies if policy.rule)}
+        document["policies"] = [
+            entry
+            for entry in document["policies"]
+            if entry.get("name", entry["policy"]) in kept or entry["policy"] in policies
+        ]
+    if seeds is not None:
+        for family in document["loads"].values():
+            span = family and family.get("seeds")
+            if span:
+                span["to"] = min(span["to"], span["from"] + seeds)
+    return parse(FrontierConfig, document, "--policy, --only, --seeds")
+
+
+def frontier_board(
+    name: str,
+    config: FrontierConfig,
+    folder: Path,
+    cells: tuple[str, ...],
+    spread: Callable[[Callable[[int, int], None]], Spread] | None,
+    resume: bool,
+) -> FrontierBoard:
+    """Plays the cells of a frontier, each with a progress bar, and estimates it.
+
+    Args:
+        name: Of the frontier.
+        config: The frontier.
+        folder: Of the results; those of an interrupted run are kept in `unfinished` below it.
+        cells: Names of the cells to play; none: all.
+        spread: Of an engine: from the function that counts runs. None: this process.
+        resume: Take the kept results of an interrupted run; else they are removed.
+
+    Returns:
+        The board; cells whose recorded loads are not there are left out with the reason.
+    """
+    from dsp_gym.errors import ConfigError, LoadError, did_you_mean
+    from dsp_gym.evaluation.frontier.board import board_of
+    from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.evaluation.run import versions
+
+    known = {cell.name: cell for cell in config.cells()}
+    for wanted in cells:
+        if wanted not in known:
+            raise ConfigError(
+                f"there is no cell '{wanted}'", key="--cell", remedy=did_you_mean(wanted, known)
+            )
+    everything = KeptResults(folder / "unfinished")
+    if not resume:
+        everything.clear()
+    played: list[CellRuns] = []
+    left_out: dict[str, str] = {}
+    for cell in known.values():
+        if cells and cell.name not in cells:
+            continue
+        kept = KeptResults(everything.folder / cell.name)
+        try:
+            played.append(_played(config, cell, kept, spread))
+        except LoadError as error:
+            if cell.loads != "recorded":
+                raise
+            left_out[cell.name] = str(error)
+            typer.echo(f"{cell.name} is left out: {error}", err=True)
+        except KeyboardInterrupt:
+            typer.echo(
+                f"Stopped; {len(played)} cells and {len(kept)} settings of {cell.name} are kept in "
+                f"{everything.folder}. Continue with the same command and --resume.",
+                err=True,
+            )
+            raise
+    if not played:
+        raise ConfigError("every cell is left out", key="loads.recorded")
+    board = board_of(name, config, played, left_out, versions(()))
+    everything.clear()
+    return board
+
+
+def _played(
+    config: FrontierConfig,
+    cell: Cell,
+    kept: KeptResults,
+    spread: Callable[[Callable[[int, int], None]], Spread] | None,
+) -> CellRuns:
+    from dsp_gym.cli.engines import count
+    from dsp_gym.cli.evaluate import progress
+    from dsp_gym.evaluation.frontier.play import play_cell
+
+    if spread is not None:
+        with count(f"runs of {cell.name}") as advance:
+            return play_cell(config, cell, spread=spread(advance), kept=kept)
+    settings = sum(max(1, len(policy.values)) for policy in config.policies)
+    with progress(settings) as observer:
+        return play_cell(config, cell, observer=observer, kept=kept)
+
+
+def print_board(board: FrontierBoard, written: dict[str, Path], as_json: bool) -> None:
+    """Prints the headline, a table per cell and the files."""
+    import json
+
+    from dsp_gym.evaluation.frontier.board import headline, render_json, terminal_rows
+
+    if as_json:
+        print_json({**json.loads(render_json(board)), "files": written})
+        return
+    typer.echo(headline(board))
+    for cell in board.cells:
+        columns, rows = terminal_rows(cell, board.config)
+        print_table(columns, rows, title=cell.title, right=columns[1:])
+    typer.echo()
+    for kind, path in written.items():
+        typer.echo(f"{kind:>8}  {path}")
+
+
+def write_board(board: FrontierBoard, folder: Path, page: Path | None) -> dict[str, Path]:
+    """Writes the board as JSON, Markdown and HTML, and the runs of each cell.
+
+    Returns:
+        What was written, by kind.
+    """
+    from dsp_gym.config.files import write_atomic
+    from dsp_gym.evaluation.frontier.board import render_html, render_json, render_markdown
+
+    for cell in board.cells:
+        text = cell.runs.model_dump_json(by_alias=True)
+        write_atomic(folder / "runs" / f"{cell.runs.cell}.json", text)
+    text = render_markdown(board)
+    written = {
+        "json": write_atomic(folder / "frontier.json", render_json(board)),
+        "markdown": write_atomic(folder / "frontier.md", text),
+        "html": write_atomic(folder / "frontier.html", render_html(board)),
+    }
+    return written if page is None else {**written, "page": write_atomic(page, text)}

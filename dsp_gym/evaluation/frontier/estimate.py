@@ -1,0 +1,328 @@
+"""Costs at equal lateness, read from frontiers, with their intervals.
+
+Points of a frontier are means over runs: the late share over everything, the cost as the geometric
+mean over jobs, so that a large job counts no more than a small one. Jobs and loads are both
+resampled, and every policy gets the same ones (the pigeonhole bootstrap; Owen, Annals of Applied
+Statistics 2007), so what makes a job or a load hard for everyone cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dsp_gym.arrays import Floats
+from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
+from dsp_gym.evaluation.run import PLAN
+
+__all__ = [
+    "Estimate",
+    "FrontierPoint",
+    "PolicyFrontier",
+    "PricedPolicy",
+    "cheapest_settings",
+    "cost_at",
+    "estimate_cell",
+    "price_cell",
+]
+
+WORST_SHARE = 0.05
+"""Share of the runs behind the column of the worst runs."""
+
+
+class Estimate(NamedTuple):
+    """A value with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class FrontierPoint(NamedTuple):
+    """One setting of a policy in one cell, means over runs."""
+
+    value: float | None  # of the knob
+    late: float  # share of the time
+    cost: float  # per day, geometric mean over jobs
+    worst: float  # late share of the worst 5 % of the runs
+    rescales: float  # per day
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFrontier:
+    """One policy in one cell.
+
+    Each mapping has an entry per level of lateness, None where the policy is later at each of its
+    settings.
+    """
+
+    policy: str
+    rule: bool
+    points: tuple[FrontierPoint, ...]
+    cost: dict[float, Estimate | None]  # per day, geometric mean over jobs
+    ratio: dict[float, Estimate | None]  # to the best tuned rule
+    closed: dict[float, Estimate | None]  # share of the gap from that rule to the clairvoyant
+    regret: dict[float, Estimate | None]  # cost over the clairvoyant's, less 1
+    worst: dict[float, float | None]  # late share of the worst 5 % of the runs
+    by_job: dict[str, dict[float, float | None]]  # cost per day on each job's own frontier
+
+
+def cost_at(late: Floats, cost: Floats, level: float) -> Floats:
+    """The cost at a lateness, on the line through the settings that no other one beats.
+
+    A setting that is both later and dearer than another does not count. Between two settings the
+    cost is linear in the lateness. A policy whose laxest setting is still more punctual than the
+    level costs what that setting costs.
+
+    Args:
+        late: (..., settings) shares of the time.
+        cost: (..., settings) costs of the same.
+        level: Share of the time late, 0..1.
+
+    Returns:
+        (...) costs; NaN where every setting is later than the level.
+
+    >>> float(cost_at(np.array([0.01, 0.03]), np.array([10.0, 8.0]), 0.02))
+    9.0
+    """
+    order = np.argsort(late, axis=-1, kind="stable")
+    x = np.take_along_axis(late, order, axis=-1)
+    y = np.minimum.accumulate(np.take_along_axis(cost, order, axis=-1), axis=-1)
+    below = (x <= level).sum(axis=-1) - 1
+    left = np.clip(below, 0, x.shape[-1] - 1)[..., None]
+    right = np.minimum(left + 1, x.shape[-1] - 1)
+    x0, x1 = (np.take_along_axis(x, at, axis=-1)[..., 0] for at in (left, right))
+    y0, y1 = (np.take_along_axis(y, at, axis=-1)[..., 0] for at in (left, right))
+    share = np.where(x1 > x0, (level - x0) / np.where(x1 > x0, x1 - x0, 1.0), 0.0)
+    return np.where(below < 0, np.nan, y0 + np.clip(share, 0.0, 1.0) * (y1 - y0))
+
+
+class _Draws(NamedTuple):
+    """Resampled runs as weights; the first row is the runs as they are."""
+
+    jobs: Floats  # (n + 1, jobs), each row sums to 1
+    loads: Floats  # (n + 1, loads), likewise
+
+    @classmethod
+    def of(cls, jobs: int, loads: int, n: int, seed: int = 0) -> _Draws:
+        stream = np.random.Generator(np.random.Philox(seed))
+
+        def weights(count: int) -> Floats:
+            drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
+            return np.vstack([np.ones(count), drawn]) / count
+
+        return cls(weights(jobs), weights(loads))
+
+
+class _Frontiers(NamedTuple):
+    """The settings of one policy under every resampling."""
+
+    late: Floats  # (n + 1, settings)
+    log_cost: Floats  # (n + 1, settings)
+
+    @classmethod
+    def of(cls, runs: PolicyRuns, draws: _Draws) -> _Frontiers:
+        late, cost = (np.array(table).mean(axis=3) for table in (runs.late, runs.cost))
+        by_load = np.einsum("nl,kjl->nkj", draws.loads, cost)
+        return cls(
+            np.einsum("nj,nl,kjl->nk", draws.jobs, draws.loads, late),
+            np.einsum("nj,nkj->nk", draws.jobs, np.log(by_load)),
+        )
+
+    def cost(self, level: float) -> Floats:
+        """Cost at a lateness, (n + 1,)."""
+        return np.asarray(np.exp(cost_at(self.late, self.log_cost, level)))
+
+
+def estimate_cell(
+    runs: CellRuns, lateness: Sequence[float], *, resamples: int, confidence: float
+) -> tuple[PolicyFrontier, ...]:
+    """The frontiers of one cell.
+
+    Args:
+        runs: Every run of the cell.
+        lateness: Levels of lateness, shares of the time.
+        resamples: Of the bootstrap.
+        confidence: Of the intervals.
+
+    Returns:
+        One frontier per policy, in the order of the runs.
+    """
+    draws = _Draws.of(len(runs.jobs), len(runs.loads), resamples)
+    swept = {one.policy: _Frontiers.of(one, draws) for one in runs.policies}
+    costs = {name: {level: one.cost(level) for level in lateness} for name, one in swept.items()}
+    rules = [one.policy for one in runs.policies if one.rule]
+    # The best rule is chosen on the runs as they are, not anew in each resampling: what is compared
+    # is a policy one could have named.
+    best = {level: _cheapest([costs[name][level] for name in rules]) for level in lateness}
+    least = {level: costs.get(PLAN, {}).get(level) for level in lateness}
+
+    def estimated(values: Floats | None) -> Estimate | None:
+        return _estimate(values, confidence)
+
+    found = []
+    for one in runs.policies:
+        mine = costs[one.policy]
+        found.append(
+            PolicyFrontier(
+                policy=one.policy,
+                rule=one.rule,
+                points=_points(one),
+                cost={level: estimated(mine[level]) for level in lateness},
+                ratio={level: estimated(_ratio(mine[level], best[level])) for level in lateness},
+                closed={
+                    level: estimated(_closed(mine[level], best[level], least[level]))
+                    for level in lateness
+                },
+                regret={level: estimated(_regret(mine[level], least[level])) for level in lateness},
+                worst={level: _worst_at(one, level) for level in lateness},
+                by_job={
+                    job: {level: _job_cost(one, j, level) for level in lateness}
+                    for j, job in enumerate(runs.jobs)
+                },
+            )
+        )
+    return tuple(found)
+
+
+def _cheapest(costs: Sequence[Floats]) -> Floats | None:
+    """The costs (n + 1,) of the policy that is cheapest on the runs as they are."""
+    able = [cost for cost in costs if np.isfinite(cost[0])]
+    return min(able, key=lambda cost: float(cost[0])) if able else None
+
+
+def _ratio(mine: Floats, other: Floats | None) -> Floats | None:
+    return None if other is None else np.asarray(mine / other)
+
+
+def _closed(mine: Floats, rule: Floats | None, least: Floats | None) -> Floats | None:
+    if rule is None or least is None or not rule[0] > least[0]:
+        return None
+    gap = np.where(rule > least, rule - least, np.nan)
+    return np.asarray((rule - mine) / gap)
+
+
+def _regret(mine: Floats, least: Floats | None) -> Floats | None:
+    return None if least is None else np.asarray(mine / least - 1.0)
+
+
+def _estimate(values: Floats | None, confidence: float) -> Estimate | None:
+    if values is None or not np.isfinite(values[0]):
+        return None
+    draws = values[1:][np.isfinite(values[1:])]
+    if not len(draws):
+        return None
+    low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Estimate(float(values[0]), float(low), float(high))
+
+
+def _points(runs: PolicyRuns) -> tuple[FrontierPoint, ...]:
+    late, cost, rescales = (np.array(table) for table in (runs.late, runs.cost, runs.rescales))
+    return tuple(
+        FrontierPoint(
+            value=value,
+            late=float(late[k].mean()),
+            cost=float(np.exp(np.log(cost[k].mean(axis=(1, 2))).mean())),
+            worst=_worst(late[k].reshape(-1)),
+            rescales=float(rescales[k].mean()),
+        )
+        for k, value in enumerate(runs.values)
+    )
+
+
+def _worst(late: Floats) -> float:
+    count = max(1, round(WORST_SHARE * late.size))
+    return float(np.sort(late)[-count:].mean())
+
+
+def _worst_at(runs: PolicyRuns, level: float) -> float | None:
+    """Lateness of the worst runs, between the two settings around a level."""
+    points = sorted(_points(runs), key=lambda point: point.late)
+    late = np.array([point.late for point in points])
+    if late[0] > level:
+        return None
+    return float(np.interp(level, late, [point.worst for point in points]))
+
+
+def _job_cost(runs: PolicyRuns, job: int, level: float) -> float | None:
+    late, cost = (np.array(table)[:, job].mean(axis=(1, 2)) for table in (runs.late, runs.cost))
+    found = float(cost_at(late, cost, level))
+    return found if np.isfinite(found) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PricedPolicy:
+    """A policy at the setting that was cheapest on seen jobs and loads, late time priced in."""
+
+    policy: str
+    value: float | None  # of the knob
+    price: Estimate  # in costs of the job's reference configuration
+    better: float | None  # share of the runs that are cheaper than the best rule's; none: it is it
+
+
+def price_cell(
+    runs: CellRuns,
+    chosen: dict[str, int],
+    late_weight: float,
+    *,
+    resamples: int,
+    confidence: float,
+) -> tuple[PricedPolicy, ...]:
+    """Ranks policies by money and the price of late time together.
+
+    Args:
+        runs: Every run of the cell.
+        chosen: The setting of each policy, as `cheapest_settings` chose it on other runs.
+        late_weight: Price of a late second, in seconds of the reference configuration.
+        resamples: Of the bootstrap.
+        confidence: Of the intervals.
+
+    Returns:
+        The policies, the cheapest first.
+    """
+    draws = _Draws.of(len(runs.jobs), len(runs.loads), resamples)
+    prices = {
+        one.policy: _prices(one, runs, late_weight)[chosen[one.policy]] for one in runs.policies
+    }
+    rules = [one.policy for one in runs.policies if one.rule]
+    best = min(rules, key=lambda name: float(prices[name].mean()))
+    found = []
+    for name, price in prices.items():
+        means = np.einsum("nj,nl,jl->n", draws.jobs, draws.loads, price.mean(axis=2))
+        estimate = _estimate(means, confidence)
+        assert estimate is not None  # prices are finite
+        values = next(one.values for one in runs.policies if one.policy == name)
+        found.append(
+            PricedPolicy(
+                policy=name,
+                value=values[chosen[name]],
+                price=estimate,
+                better=None if name == best else float((price < prices[best]).mean()),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: one.price.value))
+
+
+def cheapest_settings(runs: CellRuns, late_weight: float) -> dict[str, int]:
+    """The setting of each policy that costs least with late time priced in.
+
+    Args:
+        runs: Runs that policies may be tuned on.
+        late_weight: Price of a late second, in seconds of the reference configuration.
+
+    Returns:
+        The place of the setting by policy.
+    """
+    return {
+        one.policy: int(_prices(one, runs, late_weight).mean(axis=(1, 2, 3)).argmin())
+        for one in runs.policies
+    }
+
+
+def _prices(one: PolicyRuns, runs: CellRuns, late_weight: float) -> Floats:
+    """Price of each run in costs of the reference configuration, (settings, jobs, loads, seeds)."""
+    unit = np.array(runs.reference_cost)[:, None, None]
+    return np.asarray(np.array(one.cost) / unit + late_weight * np.array(one.late))

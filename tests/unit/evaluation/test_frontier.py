@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsp_gym.config.files import load_model, parse
+from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.frontier.board import board_of, frontier_fingerprint, headline, render_json
+from dsp_gym.evaluation.frontier.config import FrontierConfig
+from dsp_gym.evaluation.frontier.estimate import cost_at, estimate_cell, price_cell
+from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
+from dsp_gym.evaluation.tuning.space import with_params
+from dsp_gym.job.catalog import load_job
+
+DOCUMENT = {
+    "policies": [
+        {"policy": "ds2", "rule": True, "knob": "target_utilization", "values": [0.5, 0.8]},
+        {"policy": "justin-artifact", "knob": "ds2/target_utilization", "values": [0.5, 0.8]},
+    ],
+    "jobs": {
+        "seen": {"named": ["nexmark-q1"], "random_dags": {"from": 1, "to": 2}},
+        "unseen": {"random_dags": {"from": 5, "to": 8}},
+    },
+    "loads": {
+        "seen": {"loads": ["diurnal"], "seeds": {"from": 0, "to": 2}},
+        "unseen": {"loads": ["markov", "flash-crowd"], "seeds": {"from": 10, "to": 12}},
+    },
+    "bootstrap": 200,
+}
+
+
+def config(**changes: object) -> FrontierConfig:
+    return parse(FrontierConfig, with_params(DOCUMENT, changes), "frontier")
+
+
+def runs(
+    policies: dict[str, list[tuple[float, float]]],
+    rules: tuple[str, ...] = ("rule",),
+    jobs: int = 3,
+    spread: float = 0.0,
+) -> CellRuns:
+    """Policies by their points (late share, cost); job j costs 10^j times as much."""
+    shape = (jobs, 2, 2)
+    hard = 1.0 + spread * np.linspace(-1, 1, 4).reshape(2, 2)  # loads and seeds
+    found = []
+    for name, points in policies.items():
+        factor = (10.0 ** np.arange(jobs))[:, None, None] * hard
+        cost = np.stack([cost * factor for _, cost in points])
+        late = np.stack([np.full(shape, late) for late, _ in points])
+        found.append(
+            PolicyRuns(
+                policy=name,
+                rule=name in rules,
+                knob=("x",),
+                values=tuple(range(len(points))),
+                cost=cost.tolist(),
+                late=late.tolist(),
+                rescales=np.zeros_like(cost).tolist(),
+            )
+        )
+    return CellRuns(
+        cell="seen-jobs-seen-loads",
+        jobs=tuple(f"job-{j}" for j in range(jobs)),
+        loads=("a", "b"),
+        seeds=(0, 1),
+        reference_cost=tuple(10.0**j for j in range(jobs)),
+        policies=tuple(found),
+    )
+
+
+def test_a_cost_lies_on_the_line_between_two_settings():
+    late, cost = np.array([0.04, 0.01, 0.02]), np.array([6.0, 10.0, 8.0])
+    assert cost_at(late, cost, 0.01) == 10.0
+    assert cost_at(late, cost, 0.015) == pytest.approx(9.0)
+    assert cost_at(late, cost, 0.03) == pytest.approx(7.0)
+    assert cost_at(late, cost, 0.5) == 6.0
+    assert np.isnan(cost_at(late, cost, 0.009))
+
+
+def test_a_setting_both_later_and_dearer_does_not_count():
+    late, cost = np.array([0.01, 0.02, 0.03]), np.array([8.0, 9.0, 6.0])
+    assert cost_at(late, cost, 0.02) == 8.0
+    assert cost_at(late, cost, 0.025) == pytest.approx(7.0)
+
+
+points = st.lists(
+    st.tuples(st.floats(0.001, 0.2), st.floats(0.1, 100.0)), min_size=1, max_size=6, unique=True
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(points, st.tuples(st.floats(0.001, 0.2), st.floats(0.1, 100.0)), st.floats(0.001, 0.3))
+def test_more_settings_and_more_lateness_never_cost_more(found, another, level):
+    def cost(settings: list[tuple[float, float]], at: float) -> float:
+        late, money = (np.array(part) for part in zip(*settings, strict=True))
+        return float(np.nan_to_num(cost_at(late, money, at), nan=np.inf))
+
+    assert cost(found, level + 0.01) <= cost(found, level) * (1 + 1e-12)
+    # A further setting between two others can lift the line there by at most its own cost's step,
+    # but never above the more punctual setting that was the answer without a line.
+    punctual = [one for one in found if one[0] <= level]
+    if punctual:
+        assert cost([*found, another], level) <= min(one[1] for one in punctual) * (1 + 1e-12)
+
+
+def test_the_costs_of_jobs_count_alike_whatever_their_size():
+    cell = runs({"rule": [(0.02, 10.0)], "mine": [(0.02, 8.0)], "clairvoyant": [(0.02, 6.0)]})
+    found = {one.policy: one for one in estimate_cell(cell, [0.02], resamples=200, confidence=0.95)}
+    mine = found["mine"]
+    assert mine.cost[0.02].value == pytest.approx(8.0 * 10.0)  # the middle one of 1, 10, 100
+    assert mine.ratio[0.02].value == pytest.approx(0.8)
+    # Each job's ratio is 0.8, so no resampling gives another.
+    assert (mine.ratio[0.02].low, mine.ratio[0.02].high) == pytest.approx((0.8, 0.8))
+    assert mine.closed[0.02].value == pytest.approx(0.5)
+    assert mine.regret[0.02].value == pytest.approx(8 / 6 - 1)
+    assert found["rule"].closed[0.02].value == pytest.approx(0.0)
+    assert found["clairvoyant"].closed[0.02].value == pytest.approx(1.0)
+    assert mine.by_job["job-2"][0.02] == pytest.approx(800.0)
+
+
+def test_a_policy_later_at_every_setting_has_no_cost_there():
+    cell = runs({"rule": [(0.01, 10.0)], "late": [(0.05, 2.0)]})
+    late = estimate_cell(cell, [0.02], resamples=100, confidence=0.95)[1]
+    assert late.cost[0.02] is None
+    assert late.ratio[0.02] is None
+    assert late.closed[0.02] is None
+    assert late.worst[0.02] is None
+
+
+def test_the_best_rule_is_chosen_at_each_lateness():
+    cell = runs(
+        {"calm": [(0.01, 10.0)], "lax": [(0.02, 5.0)], "mine": [(0.005, 4.0)]},
+        rules=("calm", "lax"),
+    )
+    mine = estimate_cell(cell, [0.01, 0.02], resamples=100, confidence=0.95)[2]
+    assert mine.ratio[0.01].value == pytest.approx(0.4)
+    assert mine.ratio[0.02].value == pytest.approx(0.8)
+
+
+def test_an_interval_holds_its_estimate_and_widens_with_the_spread_over_loads():
+    widths = []
+    for spread in (0.0, 0.05, 0.4):
+        cell = runs({"rule": [(0.02, 10.0)]}, jobs=1, spread=spread)
+        found = estimate_cell(cell, [0.02], resamples=400, confidence=0.95)[0].cost[0.02]
+        assert found.low <= found.value * (1 + 1e-12)
+        assert found.value <= found.high * (1 + 1e-12)
+        widths.append(np.log(found.high / found.low))
+    assert widths[0] == pytest.approx(0.0)
+    assert widths[0] < widths[1] < widths[2]
+
+
+def test_by_price_each_policy_runs_at_the_setting_chosen_elsewhere():
+    cell = runs({"rule": [(0.00, 2.0), (0.10, 1.0)], "mine": [(0.01, 1.0)]})
+    priced = price_cell(
+        cell, {"rule": 1, "mine": 0}, late_weight=4.0, resamples=100, confidence=0.95
+    )
+    assert [one.policy for one in priced] == ["mine", "rule"]
+    assert [one.price.value for one in priced] == pytest.approx([1.04, 1.4])
+    assert (priced[0].better, priced[1].better) == (1.0, None)
+
+
+def test_the_board_says_its_result_in_a_sentence_and_leaves_no_number_undefined():
+    cell = runs(
+        {"rule": [(0.02, 10.0)], "mine": [(0.01, 8.0)], "late": [(0.9, 1.0)]}, rules=("rule",)
+    )
+    board = board_of("small", config(), [cell], {"unseen-jobs-recorded-loads": "no file"}, {})
+    assert headline(board) == (
+        "On seen jobs, seen families of load, mine is the cheapest at 2 % late: 80 per day, 20 % "
+        "less than the best tuned rule."
+    )
+    assert '"schema": "dsp-gym/frontier/1"' in render_json(board)
+
+
+def test_a_knob_turns_its_parameter_and_the_others_with_it():
+    plain, tuned = (
+        parse(FrontierConfig, {**DOCUMENT, "policies": [policy]}, "frontier").policies[0]
+        for policy in (
+            {"policy": "ds2", "rule": True, "knob": "target_utilization", "values": [0.5, 0.8]},
+            {
+                "policy": "tuned/core-v1/flink-autoscaler-tuned",
+                "rule": True,
+                "knob": [
+                    "flink_configuration/job.autoscaler.utilization.target",
+                    "flink_configuration/job.autoscaler.utilization.min",
+                    "flink_configuration/job.autoscaler.utilization.max",
+                ],
+                "values": [0.46],
+            },
+        )
+    )
+    assert [one.name for one in entrants(plain)] == ["ds2@0.5", "ds2@0.8"]
+    assert entrants(plain)[1].policy.params == {"target_utilization": 0.8}
+    turned = entrants(tuned)[0].policy.params["flink_configuration"]
+    before = load_tuned()
+    share = 0.46 / before["job.autoscaler.utilization.target"]
+    assert turned["job.autoscaler.utilization.target"] == 0.46
+    for other in ("job.autoscaler.utilization.min", "job.autoscaler.utilization.max"):
+        assert turned[other] == pytest.approx(share * before[other])
+    window = "job.autoscaler.metrics.window"
+    assert turned[window] == before[window]
+
+
+def load_tuned() -> dict[str, float]:
+    from dsp_gym.policies.config import PolicyConfig
+
+    found = load_model(PolicyConfig, "policies", "tuned/core-v1/flink-autoscaler-tuned")
+    return found.params["flink_configuration"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ({"policy": "ds2", "rule": True, "knob": "targets", "values": [0.5]}, "targets"),
+        ({"policy": "ds2", "rule": True, "knob": "target_utilization", "values": [7]}, "7"),
+        ({"policy": "ds2", "rule": True, "knob": ["a", "b"], "values": [7]}, "gives no number"),
+    ],
+)
+def test_a_wrong_knob_is_refused_before_anything_is_played(policy, said):
+    found = parse(FrontierConfig, {**DOCUMENT, "policies": [policy]}, "frontier")
+    with pytest.raises(ConfigError, match=said):
+        entrants(found.policies[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"policies": ["ds2"]}, "no policy is a tuned rule"),
+        ({"policies": [{"policy": "ds2", "rule": True, "knob": "x"}]}, "belong together"),
+        ({"jobs": {"unseen": {"random_dags": {"from": 1, "to": 3}}}}, "seen and the unseen"),
+        ({"jobs": {"unseen": {"random_dags": None}}}, "names no job"),
+        ({"loads": {"unseen": {"seeds": {"from": 1, "to": 3}}}}, "overlap"),
+        ({"lateness": [0.02, 2.0]}, "between 0 and 1"),
+    ],
+)
+def test_a_frontier_that_would_deceive_is_refused(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        config(**changes)
+
+
+def test_a_random_graph_is_named_by_its_seed():
+    job = load_job("random-dag:7")
+    assert job.job == "random-dag-7"
+    assert load_job("random-dag:7") == job
+    for wrong in ("random-dag:", "random-dag:-1", "random-dag:x"):
+        with pytest.raises(ConfigError, match="has no seed"):
+            load_job(wrong)
+
+
+def test_core_v2_keeps_apart_what_it_tests_and_measures_what_it_measured():
+    core = load_model(FrontierConfig, "frontiers", "core-v2")
+    assert not set(core.jobs.seen.names()) & set(core.jobs.unseen.names())
+    assert len(core.jobs.unseen.names()) == 30
+    assert len(core.cells()) == 6
+    assert [policy.name for policy in core.policies if policy.rule] == [
+        "ds2-tuned",
+        "justin-artifact-tuned",
+        "flink-autoscaler-tuned",
+    ]
+    assert frontier_fingerprint(core) == "40d1b86af5830d83"
