@@ -10,6 +10,7 @@ from dsp_gym.config.files import load_model, names
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.guardrails.chain import ORDER
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.catalog import load_job
@@ -188,10 +189,24 @@ def experiments() -> str:
                 ", ".join(f"`{entrant.name}`" for entrant in benchmark.policies),
             ]
         )
+    frontiers = []
+    for name in names("frontiers"):
+        frontier = load_model(FrontierConfig, "frontiers", name)
+        groups = {"seen": frontier.jobs.seen, "unseen": frontier.jobs.unseen}
+        frontiers.append(
+            [
+                f"`{name}`",
+                frontier.description,
+                "; ".join(f"{len(group.names())} {kind}" for kind, group in groups.items()),
+                ", ".join(f"`{policy.name}`" for policy in frontier.policies),
+            ]
+        )
     return page(
         "Shipped experiments and benchmarks",
         "Files in `configs/experiments/`, for `dsp-gym train` and `dsp-gym evaluate`:",
         table(["name", "about", "jobs", "training loads", "decisions x seeds"], rows),
         "Files in `configs/benchmarks/`, for `dsp-gym evaluate`:",
         table(["name", "about", "jobs", "policies"], benchmarks),
+        "Files in `configs/frontiers/`, for `dsp-gym leaderboard`:",
+        table(["name", "about", "jobs", "policies"], frontiers),
     )
