@@ -12,7 +12,7 @@ from dsp_gym.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.frontier.board import FrontierBoard
-    from dsp_gym.evaluation.frontier.config import Cell, FrontierConfig
+    from dsp_gym.evaluation.frontier.config import FrontierCell, FrontierConfig
     from dsp_gym.evaluation.frontier.play import CellRuns
     from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.evaluation.run import Spread
@@ -145,7 +145,7 @@ def frontier_board(
 
 def _played(
     config: FrontierConfig,
-    cell: Cell,
+    cell: FrontierCell,
     kept: KeptResults,
     spread: Callable[[Callable[[int, int], None]], Spread] | None,
 ) -> CellRuns:

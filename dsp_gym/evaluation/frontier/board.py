@@ -13,7 +13,7 @@ from dsp_gym.errors import MissingExtraError
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.estimate import (
-    Estimate,
+    BootstrapEstimate,
     PolicyFrontier,
     PricedPolicy,
     cheapest_settings,
@@ -203,7 +203,7 @@ def _rows(cell: BoardCell, config: FrontierConfig) -> list[tuple[str, ...]]:
 
 
 def _shown(
-    estimate: Estimate | None, factor: float = 1.0, unit: str = "", interval: bool = False
+    estimate: BootstrapEstimate | None, factor: float = 1.0, unit: str = "", interval: bool = False
 ) -> str:
     if estimate is None:
         return "–"

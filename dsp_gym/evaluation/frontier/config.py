@@ -12,7 +12,7 @@ from dsp_gym.evaluation.config import BenchmarkConfig, Entrant, RunSettings
 from dsp_gym.job.catalog import random_job
 from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange
 
-__all__ = ["Cell", "FrontierConfig", "JobGroup", "SweptPolicy"]
+__all__ = ["FrontierCell", "FrontierConfig", "JobGroup", "SweptPolicy"]
 
 
 class SweptPolicy(Entrant):
@@ -108,7 +108,7 @@ class Families(ConfigModel):
         return self
 
 
-class Cell(NamedTuple):
+class FrontierCell(NamedTuple):
     """Jobs under loads, each seen by policies before or not."""
 
     jobs: Literal["seen", "unseen"]
@@ -154,20 +154,20 @@ class FrontierConfig(RunSettings):
             raise ValueError(f"lateness holds {wrong[0]:g}, expected shares between 0 and 1")
         return self
 
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[FrontierCell, ...]:
         """The cells, those of unseen jobs first.
 
         Returns:
             Each cell once.
         """
         return tuple(
-            Cell(jobs, loads)
+            FrontierCell(jobs, loads)
             for jobs in ("unseen", "seen")
             for loads in ("unseen", "recorded", "seen")
             if loads != "recorded" or self.loads.recorded is not None
         )
 
-    def cell(self, name: str) -> Cell:
+    def cell(self, name: str) -> FrontierCell:
         """The cell of a name.
 
         Returns:
@@ -181,7 +181,7 @@ class FrontierConfig(RunSettings):
             raise ValueError(f"there is no cell '{name}'. {did_you_mean(name, known)}")
         return known[name]
 
-    def benchmark(self, cell: Cell, entrants: tuple[Entrant, ...]) -> BenchmarkConfig:
+    def benchmark(self, cell: FrontierCell, entrants: tuple[Entrant, ...]) -> BenchmarkConfig:
         """The runs of one cell as a benchmark.
 
         Args:

@@ -19,7 +19,7 @@ from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
 from dsp_gym.evaluation.run import PLAN
 
 __all__ = [
-    "Estimate",
+    "BootstrapEstimate",
     "FrontierPoint",
     "PolicyFrontier",
     "PricedPolicy",
@@ -33,7 +33,7 @@ WORST_SHARE = 0.05
 """Share of the runs behind the column of the worst runs."""
 
 
-class Estimate(NamedTuple):
+class BootstrapEstimate(NamedTuple):
     """A value with its interval."""
 
     value: float
@@ -62,10 +62,12 @@ class PolicyFrontier:
     policy: str
     rule: bool
     points: tuple[FrontierPoint, ...]
-    cost: dict[float, Estimate | None]  # per day, geometric mean over jobs
-    ratio: dict[float, Estimate | None]  # to the best tuned rule
-    closed: dict[float, Estimate | None]  # share of the gap from that rule to the clairvoyant
-    regret: dict[float, Estimate | None]  # cost over the clairvoyant's, less 1
+    cost: dict[float, BootstrapEstimate | None]  # per day, geometric mean over jobs
+    ratio: dict[float, BootstrapEstimate | None]  # to the best tuned rule
+    closed: dict[
+        float, BootstrapEstimate | None
+    ]  # share of the gap from that rule to the clairvoyant
+    regret: dict[float, BootstrapEstimate | None]  # cost over the clairvoyant's, less 1
     worst: dict[float, float | None]  # late share of the worst 5 % of the runs
     by_job: dict[str, dict[float, float | None]]  # cost per day on each job's own frontier
 
@@ -160,7 +162,7 @@ def estimate_cell(
     best = {level: _cheapest([costs[name][level] for name in rules]) for level in lateness}
     least = {level: costs.get(PLAN, {}).get(level) for level in lateness}
 
-    def estimated(values: Floats | None) -> Estimate | None:
+    def estimated(values: Floats | None) -> BootstrapEstimate | None:
         return _estimate(values, confidence)
 
     found = []
@@ -209,14 +211,14 @@ def _regret(mine: Floats, least: Floats | None) -> Floats | None:
     return None if least is None else np.asarray(mine / least - 1.0)
 
 
-def _estimate(values: Floats | None, confidence: float) -> Estimate | None:
+def _estimate(values: Floats | None, confidence: float) -> BootstrapEstimate | None:
     if values is None or not np.isfinite(values[0]):
         return None
     draws = values[1:][np.isfinite(values[1:])]
     if not len(draws):
         return None
     low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Estimate(float(values[0]), float(low), float(high))
+    return BootstrapEstimate(float(values[0]), float(low), float(high))
 
 
 def _points(runs: PolicyRuns) -> tuple[FrontierPoint, ...]:
@@ -259,7 +261,7 @@ class PricedPolicy:
 
     policy: str
     value: float | None  # of the knob
-    price: Estimate  # in costs of the job's reference configuration
+    price: BootstrapEstimate  # in costs of the job's reference configuration
     better: float | None  # share of the runs that are cheaper than the best rule's; none: it is it
 
 

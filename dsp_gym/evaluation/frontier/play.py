@@ -13,7 +13,7 @@ from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import Entrant
-from dsp_gym.evaluation.frontier.config import Cell, FrontierConfig, SweptPolicy
+from dsp_gym.evaluation.frontier.config import FrontierCell, FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.run import Keep, OnStep, Spread, benchmark_job, cells_of
 from dsp_gym.evaluation.scorecard import ScorecardCell
 from dsp_gym.evaluation.tuning.space import with_params
@@ -115,7 +115,7 @@ def _number(params: Mapping[str, object], policy: SweptPolicy, path: str) -> flo
 
 def play_cell(
     config: FrontierConfig,
-    cell: Cell,
+    cell: FrontierCell,
     *,
     base_dir: str | Path | None = None,
     observer: OnStep | None = None,
