@@ -1,13 +1,13 @@
 """The networks of `agents.extractor` forwards and backwards by hand, a piece of rows at a time.
 
-A piece is small enough that its activations stay in a core's cache, its buffers are made once, and
-its matrix products write and add in place: that is twice as fast as torch's own gradients, which
-tests hold these to. Everything here lets other threads run, so that two cores work on two pieces.
+A piece is small enough that its activations stay near a core, its buffers are made once, and its
+matrix products write and add in place. Tests hold the gradients to torch's own. The work lets
+other threads run, so that several cores work on several pieces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,20 +19,70 @@ from agents.network import NetworkShape
 from dsp_gym.arrays import Floats32, Ints
 from dsp_gym.envs.action import LOGITS
 
-__all__ = ["Piece", "Seen", "Tensors", "piece_of", "piece_rows"]
-
-Tensors = Mapping[str, Tensor]
-"""Weights, or their gradients, by the names that NumPy inference knows."""
+__all__ = ["Flat", "RowPiece", "RolloutInputs", "piece_of", "piece_rows"]
 
 VERTICES_OF_A_PIECE = 2048
 """Rows times vertices: 512 KiB for each activation of 64 numbers."""
 
 
-class Seen(NamedTuple):
+class Linear(NamedTuple):
+    """Weights of one layer, or their gradients."""
+
+    weight: Tensor  # (out, in)
+    turned: Tensor  # (in, out), the same numbers
+    bias: Tensor  # (out,), empty where the layer has none
+    bias_array: Floats32  # the same numbers
+
+
+Layers = Mapping[str, Linear]
+
+
+class Flat:
+    """All weights of a network in one vector, or their gradients.
+
+    Args:
+        vector: The numbers, one tensor after the other.
+        shapes: Tensors of the same shapes, by the names that NumPy inference knows.
+    """
+
+    def __init__(self, vector: Tensor, shapes: Iterable[tuple[str, Tensor]]) -> None:
+        self.vector, self.by_name, start = vector, dict[str, Tensor](), 0
+        for name, tensor in shapes:
+            self.by_name[name] = vector[start : start + tensor.numel()].view(tensor.shape)
+            start += tensor.numel()
+        self.layers = {
+            name.removesuffix(".weight"): self._layer(name.removesuffix(".weight"))
+            for name in self.by_name
+            if name.endswith(".weight")
+        }
+
+    def _layer(self, name: str) -> Linear:
+        weight = self.by_name[f"{name}.weight"]
+        bias = self.by_name.get(f"{name}.bias", torch.zeros(0))
+        return Linear(weight, weight.t(), bias, bias.numpy())
+
+
+class RolloutInputs(NamedTuple):
     """The N observations that pieces are drawn from."""
 
     inputs: Tensor  # (N, V Fv + Fj + V) normalised
     links: Links  # of the jobs; row n is of job n modulo their number
+
+
+class Buffer:
+    """Numbers that torch multiplies and compiled loops walk over.
+
+    Args:
+        rows: R.
+        shape: Of a row, the last axis the width; with vertices before it, each has a row in
+            `flat` and `tensor`.
+    """
+
+    def __init__(self, rows: int, *shape: int) -> None:
+        self.array: Floats32 = np.zeros((rows, *shape), np.float32)
+        count = rows * (shape[0] if len(shape) > 1 else 1)
+        self.flat: Floats32 = self.array.reshape(count, -1)
+        self.tensor = torch.from_numpy(self.flat)
 
 
 def piece_rows(vertices: int) -> int:
@@ -44,7 +94,7 @@ def piece_rows(vertices: int) -> int:
     return min(512, max(64, VERTICES_OF_A_PIECE // vertices))
 
 
-class Piece:
+class RowPiece:
     """Buffers of R rows, and the way through a network that leads over them.
 
     Args:
@@ -56,204 +106,189 @@ class Piece:
         v = shape.vertices
         self.shape, self.tanh = shape, shape.activation == "tanh"
         self.features = v * shape.vertex_features
-        self.inputs = torch.empty(rows, self.features + shape.job_features + v)
-        self.logits, self.d_logits = torch.empty(rows, v * LOGITS), torch.empty(rows, v * LOGITS)
-        self.values, self.d_values = torch.empty(rows, 1), torch.empty(rows, 1)
+        self.inputs = Buffer(rows, self.features + shape.job_features + v)
+        self.logits, self.d_logits = Buffer(rows, v * LOGITS), Buffer(rows, v * LOGITS)
+        self.values, self.d_values = Buffer(rows, 1), Buffer(rows, 1)
 
-    def forward(self, weights: Tensors, seen: Seen, rows: Ints) -> None:
+    def forward(self, weights: Layers, seen: RolloutInputs, rows: Ints) -> None:
         """Writes `logits` (R, 10 V), those of padding left as they come, and `values` (R, 1)."""
         raise NotImplementedError
 
-    def backward(self, weights: Tensors, gradients: Tensors) -> None:
+    def backward(self, weights: Layers, gradients: Layers) -> None:
         """Adds the gradients of the weights, from `d_logits` and `d_values`.
 
         Both are those of the rows of the last `forward`.
         """
         raise NotImplementedError
 
-    def _take(self, seen: Seen, rows: Ints) -> None:
-        torch.index_select(seen.inputs, 0, torch.from_numpy(rows), out=self.inputs)
+    def _take(self, seen: RolloutInputs, rows: Ints) -> None:
+        torch.index_select(seen.inputs, 0, torch.from_numpy(rows), out=self.inputs.tensor)
 
-    def _activate(self, layer: Tensor) -> None:
+    def _activate(self, out: Tensor) -> None:
         if self.tanh:
-            layer.tanh_()
+            out.tanh_()
         else:
-            layer.relu_()
+            out.relu_()
 
-    def _layer(self, weights: Tensors, name: str, x: Tensor, out: Tensor) -> None:
-        torch.addmm(weights[f"{name}.bias"], x, weights[f"{name}.weight"].t(), out=out)
-        self._activate(out)
+    def _layer(self, layer: Linear, x: Tensor, out: Buffer) -> None:
+        torch.addmm(layer.bias, x, layer.turned, out=out.tensor)
+        self._activate(out.tensor)
 
-    def _through(self, delta: Tensor, out: Tensor, bias: Tensor) -> None:
-        through(delta.numpy(), out.numpy(), self.tanh, bias.numpy())
+    def _through(self, delta: Buffer, out: Buffer, gradient: Linear) -> None:
+        through(delta.flat, out.flat, self.tanh, gradient.bias_array)
 
 
-class MlpPiece(Piece):
+class MlpPiece(RowPiece):
     """An actor and a critic of plain layers over the whole observation."""
 
     def __init__(self, shape: NetworkShape, rows: int) -> None:
         super().__init__(shape, rows)
         self.outs = {
-            part: [torch.empty(rows, width) for width in shape.hidden]
-            for part in ("actor", "critic")
+            part: [Buffer(rows, width) for width in shape.hidden] for part in ("actor", "critic")
         }
-        self.deltas = [torch.empty(rows, width) for width in shape.hidden]
+        self.deltas = [Buffer(rows, width) for width in shape.hidden]
 
-    def forward(self, weights: Tensors, seen: Seen, rows: Ints) -> None:
+    def forward(self, weights: Layers, seen: RolloutInputs, rows: Ints) -> None:
         self._take(seen, rows)
         for part, result in (("actor", self.logits), ("critic", self.values)):
             x = self.inputs
             for k, out in enumerate(self.outs[part]):
-                self._layer(weights, f"{part}.{k}", x, out)
+                self._layer(weights[f"{part}.{k}"], x.tensor, out)
                 x = out
-            head = f"{part}_out"
-            torch.addmm(weights[f"{head}.bias"], x, weights[f"{head}.weight"].t(), out=result)
+            head = weights[f"{part}_out"]
+            torch.addmm(head.bias, x.tensor, head.turned, out=result.tensor)
 
-    def backward(self, weights: Tensors, gradients: Tensors) -> None:
-        for part, result in (("actor", self.d_logits), ("critic", self.d_values)):
-            xs, delta, name = [self.inputs, *self.outs[part]], result, f"{part}_out"
-            gradients[f"{name}.bias"].add_(delta.sum(0))
+    def backward(self, weights: Layers, gradients: Layers) -> None:
+        for part, delta in (("actor", self.d_logits), ("critic", self.d_values)):
+            xs, name = [self.inputs, *self.outs[part]], f"{part}_out"
+            gradients[name].bias.add_(delta.tensor.sum(0))
             for k in range(len(self.deltas) - 1, -1, -1):
-                _add_product(gradients[f"{name}.weight"], delta, xs[k + 1])
-                torch.mm(delta, weights[f"{name}.weight"], out=self.deltas[k])
+                _add_product(gradients[name], delta.tensor, xs[k + 1].tensor)
+                torch.mm(delta.tensor, weights[name].weight, out=self.deltas[k].tensor)
                 delta, name = self.deltas[k], f"{part}.{k}"
-                self._through(delta, xs[k + 1], gradients[f"{name}.bias"])
-            _add_product(gradients[f"{name}.weight"], delta, xs[0])
+                self._through(delta, xs[k + 1], gradients[name])
+            _add_product(gradients[name], delta.tensor, xs[0].tensor)
 
 
-class GraphPiece(Piece):
-    """Shared vertex encoder, messages along edges, shared head; critic from the pooled job.
-
-    `flat` buffers have a row per vertex, `whole` ones a row per job.
-    """
+class GraphPiece(RowPiece):
+    """Shared vertex encoder, messages along edges, shared head; critic from the pooled job."""
 
     def __init__(self, shape: NetworkShape, rows: int) -> None:
         super().__init__(shape, rows)
         v, wide, head = shape.vertices, shape.hidden[0], shape.hidden[-1]
         message = (wide + 1) // 2
+        job = slice(self.features, self.features + shape.job_features)
+        self.job, self.mask = self.inputs.tensor[:, job], self.inputs.array[:, job.stop :]
+        self.of_vertices = self.inputs.tensor[:, : self.features]
         self.rows = np.arange(rows)
+        # One row per vertex:
+        self.x = Buffer(rows, v, shape.vertex_features)
+        self.x_by_job = self.x.tensor.view(rows, -1)
+        self.h = [Buffer(rows, v, wide) for _ in range(shape.rounds + 1)]
+        self.said = [Buffer(rows, v, wide) for _ in range(shape.rounds)]
+        self.d_h, self.d_said = Buffer(rows, v, wide), Buffer(rows, v, wide)
+        self.message, self.d_message = Buffer(rows, v, message), Buffer(rows, v, message)
+        self.heard = [Buffer(rows, v, 2, message) for _ in range(shape.rounds)]
+        self.d_heard = Buffer(rows, v, 2, message)
+        self.head, self.d_head = Buffer(rows, v, head), Buffer(rows, v, head)
+        self.moves, self.d_moves = (
+            part.tensor.view(-1, LOGITS) for part in (self.logits, self.d_logits)
+        )
+        # One row per job:
+        self.mean, self.largest = Buffer(rows, wide), Buffer(rows, wide)
+        self.top = np.zeros((rows, wide), np.int32)
+        self.to_pool = Buffer(rows, 2 * wide + shape.job_features)
+        self.d_to_pool = np.zeros((rows, 2, wide), np.float32)
+        self.pooled, self.d_pooled = Buffer(rows, head), Buffer(rows, head)
+        self.critic, self.d_critic = Buffer(rows, head), Buffer(rows, head)
+        self.terms = {width: torch.zeros(rows, width) for width in (wide, head)}
 
-        def flat(width: int) -> Tensor:
-            return torch.empty(rows * v, width)
-
-        def whole(width: int) -> Tensor:
-            return torch.empty(rows, width)
-
-        self.x = flat(shape.vertex_features)
-        self.h = [flat(wide) for _ in range(shape.rounds + 1)]
-        self.message, self.d_message = flat(message), flat(message)
-        self.heard = [flat(2 * message) for _ in range(shape.rounds)]
-        self.d_heard = flat(2 * message)
-        self.said = [flat(wide) for _ in range(shape.rounds)]
-        self.d_h, self.d_said = flat(wide), flat(wide)
-        self.to_pool = whole(2 * wide + shape.job_features)
-        self.d_to_pool, self.top = whole(2 * wide), np.zeros((rows, wide), np.int32)
-        self.pooled, self.d_pooled, self.critic = whole(head), whole(head), whole(head)
-        self.d_critic, self.job_term = whole(head), whole(max(wide, head))
-        self.head, self.d_head = flat(head), flat(head)
-
-    def forward(self, weights: Tensors, seen: Seen, rows: Ints) -> None:
+    def forward(self, weights: Layers, seen: RolloutInputs, rows: Ints) -> None:
         self._take(seen, rows)
         self.links, self.rows = seen.links, rows
-        v, wide = self.shape.vertices, self.shape.hidden[0]
-        self.x.view(len(rows), -1).copy_(self.inputs[:, : self.features])
-        self._shared("encode", "encode_job", weights, self.x, self._job, self.h[0])
+        self.x_by_job.copy_(self.of_vertices)
+        self._shared(weights["encode"], self.x, weights["encode_job"], self.job, self.h[0])
         for k, (heard, said) in enumerate(zip(self.heard, self.said, strict=True)):
-            say = f"say.{k}"
-            torch.addmm(
-                weights[f"{say}.bias"], self.h[k], weights[f"{say}.weight"].t(), out=self.message
-            )
-            hear(seen.links, rows, _by_vertex(self.message, v), _by_vertex(heard, v))
-            self._layer(weights, f"hear.{k}", heard, said)
-            torch.add(self.h[k], said, out=self.h[k + 1])
-        pool(_by_vertex(self.h[-1], v), self._mask, self.to_pool.numpy(), self.top)
-        self.to_pool[:, 2 * wide :].copy_(self._job)
-        self._layer(weights, "pool", self.to_pool, self.pooled)
-        self._shared("actor_vertex", "actor_pool", weights, self.h[-1], self.pooled, self.head)
-        torch.addmm(
-            weights["actor_out.bias"],
-            self.head,
-            weights["actor_out.weight"].t(),
-            out=self.logits.view(-1, LOGITS),
-        )
-        self._layer(weights, "critic_hidden", self.pooled, self.critic)
-        torch.addmm(
-            weights["critic_out.bias"],
-            self.critic,
-            weights["critic_out.weight"].t(),
-            out=self.values,
-        )
+            say, h = weights[f"say.{k}"], self.h[k].tensor
+            torch.addmm(say.bias, h, say.turned, out=self.message.tensor)
+            hear(seen.links, rows, self.message.array, heard.array)
+            self._layer(weights[f"hear.{k}"], heard.tensor, said)
+            torch.add(h, said.tensor, out=self.h[k + 1].tensor)
+        last = self.h[-1]
+        pool(last.array, self.mask, self.mean.array, self.largest.array, self.top)
+        parts = [self.mean.tensor, self.largest.tensor, self.job]
+        torch.cat(parts, 1, out=self.to_pool.tensor)
+        self._layer(weights["pool"], self.to_pool.tensor, self.pooled)
+        pooled = self.pooled.tensor
+        self._shared(weights["actor_vertex"], last, weights["actor_pool"], pooled, self.head)
+        out = weights["actor_out"]
+        torch.addmm(out.bias, self.head.tensor, out.turned, out=self.moves)
+        self._layer(weights["critic_hidden"], pooled, self.critic)
+        out = weights["critic_out"]
+        torch.addmm(out.bias, self.critic.tensor, out.turned, out=self.values.tensor)
 
-    def backward(self, weights: Tensors, gradients: Tensors) -> None:
-        v, wide = self.shape.vertices, self.shape.hidden[0]
-        d_logits = self.d_logits.view(-1, LOGITS)
-        gradients["actor_out.bias"].add_(d_logits.sum(0))
-        _add_product(gradients["actor_out.weight"], d_logits, self.head)
-        torch.mm(d_logits, weights["actor_out.weight"], out=self.d_head)
-        self._through(self.d_head, self.head, gradients["actor_vertex.bias"])
-        _add_product(gradients["actor_vertex.weight"], self.d_head, self.h[-1])
-        torch.mm(self.d_head, weights["actor_vertex.weight"], out=self.d_h)
-        d_pooled = self._summed(self.d_head)
-        _add_product(gradients["actor_pool.weight"], d_pooled, self.pooled)
-        torch.mm(d_pooled, weights["actor_pool.weight"], out=self.d_pooled)
+    def backward(self, weights: Layers, gradients: Layers) -> None:
+        wide, d_head, d_h = self.shape.hidden[0], self.d_head.tensor, self.d_h.tensor
+        d_values, d_critic = self.d_values.tensor, self.d_critic.tensor
+        d_pooled = self.d_pooled.tensor
 
-        gradients["critic_out.bias"].add_(self.d_values.sum(0))
-        _add_product(gradients["critic_out.weight"], self.d_values, self.critic)
-        torch.mm(self.d_values, weights["critic_out.weight"], out=self.d_critic)
-        self._through(self.d_critic, self.critic, gradients["critic_hidden.bias"])
-        _add_product(gradients["critic_hidden.weight"], self.d_critic, self.pooled)
-        self.d_pooled.addmm_(self.d_critic, weights["critic_hidden.weight"])
+        gradients["actor_out"].bias.add_(self.d_moves.sum(0))
+        _add_product(gradients["actor_out"], self.d_moves, self.head.tensor)
+        torch.mm(self.d_moves, weights["actor_out"].weight, out=d_head)
+        self._through(self.d_head, self.head, gradients["actor_vertex"])
+        _add_product(gradients["actor_vertex"], d_head, self.h[-1].tensor)
+        torch.mm(d_head, weights["actor_vertex"].weight, out=d_h)
+        summed = self._summed(d_head)
+        _add_product(gradients["actor_pool"], summed, self.pooled.tensor)
+        torch.mm(summed, weights["actor_pool"].weight, out=d_pooled)
 
-        self._through(self.d_pooled, self.pooled, gradients["pool.bias"])
-        _add_product(gradients["pool.weight"], self.d_pooled, self.to_pool)
-        torch.mm(self.d_pooled, weights["pool.weight"][:, : 2 * wide], out=self.d_to_pool)
-        pool_backward(self.d_to_pool.numpy(), self._mask, self.top, _by_vertex(self.d_h, v))
+        gradients["critic_out"].bias.add_(d_values.sum(0))
+        _add_product(gradients["critic_out"], d_values, self.critic.tensor)
+        torch.mm(d_values, weights["critic_out"].weight, out=d_critic)
+        self._through(self.d_critic, self.critic, gradients["critic_hidden"])
+        _add_product(gradients["critic_hidden"], d_critic, self.pooled.tensor)
+        d_pooled.addmm_(d_critic, weights["critic_hidden"].weight)
+
+        self._through(self.d_pooled, self.pooled, gradients["pool"])
+        _add_product(gradients["pool"], d_pooled, self.to_pool.tensor)
+        d_to_pool = torch.from_numpy(self.d_to_pool).view(len(d_pooled), -1)
+        torch.mm(d_pooled, weights["pool"].weight[:, : 2 * wide], out=d_to_pool)
+        pool_backward(self.d_to_pool, self.mask, self.top, self.d_h.array)
         for k in range(self.shape.rounds - 1, -1, -1):
             self._unheard(k, weights, gradients)
 
-        self._through(self.d_h, self.h[0], gradients["encode.bias"])
-        _add_product(gradients["encode.weight"], self.d_h, self.x)
-        _add_product(gradients["encode_job.weight"], self._summed(self.d_h), self._job)
+        self._through(self.d_h, self.h[0], gradients["encode"])
+        _add_product(gradients["encode"], d_h, self.x.tensor)
+        _add_product(gradients["encode_job"], self._summed(d_h), self.job)
 
-    def _unheard(self, k: int, weights: Tensors, gradients: Tensors) -> None:
+    def _unheard(self, k: int, weights: Layers, gradients: Layers) -> None:
         """Takes the gradient of the embeddings back through one round of messages."""
-        say, listen, v = f"say.{k}", f"hear.{k}", self.shape.vertices
-        self.d_said.copy_(self.d_h)
-        self._through(self.d_said, self.said[k], gradients[f"{listen}.bias"])
-        _add_product(gradients[f"{listen}.weight"], self.d_said, self.heard[k])
-        torch.mm(self.d_said, weights[f"{listen}.weight"], out=self.d_heard)
-        d_heard, d_message = _by_vertex(self.d_heard, v), _by_vertex(self.d_message, v)
-        hear_backward(self.links, self.rows, d_heard, d_message)
-        gradients[f"{say}.bias"].add_(self.d_message.sum(0))
-        _add_product(gradients[f"{say}.weight"], self.d_message, self.h[k])
-        self.d_h.addmm_(self.d_message, weights[f"{say}.weight"])
+        say, listen = f"say.{k}", f"hear.{k}"
+        d_said, d_message = self.d_said.tensor, self.d_message.tensor
+        d_said.copy_(self.d_h.tensor)
+        self._through(self.d_said, self.said[k], gradients[listen])
+        _add_product(gradients[listen], d_said, self.heard[k].tensor)
+        torch.mm(d_said, weights[listen].weight, out=self.d_heard.tensor)
+        hear_backward(self.links, self.rows, self.d_heard.array, self.d_message.array)
+        gradients[say].bias.add_(d_message.sum(0))
+        _add_product(gradients[say], d_message, self.h[k].tensor)
+        self.d_h.tensor.addmm_(d_message, weights[say].weight)
 
-    def _shared(
-        self, own: str, common: str, weights: Tensors, x: Tensor, job: Tensor, out: Tensor
-    ) -> None:
+    def _shared(self, own: Linear, x: Buffer, common: Linear, job: Tensor, out: Buffer) -> None:
         """A layer over every vertex, and a term of the job that all its vertices share."""
-        term = self.job_term[:, : out.shape[1]]
-        torch.mm(job, weights[f"{common}.weight"].t(), out=term)
-        torch.addmm(weights[f"{own}.bias"], x, weights[f"{own}.weight"].t(), out=out)
-        out.view(len(job), self.shape.vertices, -1).add_(term.unsqueeze(1))
-        self._activate(out)
+        term = self.terms[len(own.bias)]
+        torch.addmm(own.bias, job, common.turned, out=term)
+        torch.mm(x.tensor, own.turned, out=out.tensor)
+        out.tensor.view(len(job), self.shape.vertices, -1).add_(term.unsqueeze(1))
+        self._activate(out.tensor)
 
     def _summed(self, delta: Tensor) -> Tensor:
         """Sums (R V, width) over the vertices of each job."""
-        term = self.job_term[:, : delta.shape[1]]
+        term = self.terms[delta.shape[1]]
         return torch.sum(delta.view(len(term), self.shape.vertices, -1), 1, out=term)
 
-    @property
-    def _job(self) -> Tensor:
-        return self.inputs[:, self.features : self.features + self.shape.job_features]
 
-    @property
-    def _mask(self) -> Floats32:
-        mask: Floats32 = self.inputs.numpy()[:, self.features + self.shape.job_features :]
-        return mask
-
-
-def piece_of(shape: NetworkShape, rows: int) -> Piece:
+def piece_of(shape: NetworkShape, rows: int) -> RowPiece:
     """Buffers for a network's own encoder.
 
     Returns:
@@ -262,11 +297,6 @@ def piece_of(shape: NetworkShape, rows: int) -> Piece:
     return (GraphPiece if shape.encoder == "graph" else MlpPiece)(shape, rows)
 
 
-def _add_product(gradient: Tensor, delta: Tensor, x: Tensor) -> None:
-    """Adds the gradient of a layer's weight, (out, in)."""
-    gradient.addmm_(delta.t(), x)
-
-
-def _by_vertex(flat: Tensor, vertices: int) -> Floats32:
-    array: Floats32 = flat.numpy().reshape(-1, vertices, flat.shape[1])
-    return array
+def _add_product(gradient: Linear, delta: Tensor, x: Tensor) -> None:
+    """Adds the gradient of a layer's weight."""
+    gradient.weight.addmm_(delta.t(), x)

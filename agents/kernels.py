@@ -18,7 +18,7 @@ from dsp_gym.envs.action import LOGITS, MOVES
 
 __all__ = [
     "Coefficients",
-    "Decisions",
+    "RolloutDecisions",
     "Links",
     "advantages",
     "draw",
@@ -36,7 +36,7 @@ ZERO, ONE = np.float32(0), np.float32(1)
 LOWEST = np.float32(-3e38)
 
 
-class Decisions(NamedTuple):
+class RolloutDecisions(NamedTuple):
     """N decisions of a rollout."""
 
     actions: Ints  # (N, 2 V)
@@ -139,7 +139,7 @@ def draw(
 def surrogate(
     logits: Floats32,
     values: Floats32,
-    decisions: Decisions,
+    decisions: RolloutDecisions,
     rows: Ints,
     weigh: Coefficients,
     d_logits: Floats32,
@@ -241,28 +241,30 @@ def hear(links: Links, rows: Ints, message: Floats32, heard: Floats32) -> None:
         links: of the J jobs.
         rows: (R,) which rows of the rollout; row n is of job n modulo J.
         message: (R, V, M).
-        heard: (R, V, 2 M), written: from upstream, then from downstream.
+        heard: (R, V, 2, M), written: from upstream, then from downstream.
     """
     jobs, most = links.reader.shape
     vertices, width = message.shape[1], message.shape[2]
     for r in range(len(rows)):
         for v in range(vertices):
-            for f in range(2 * width):
-                heard[r, v, f] = ZERO
+            for f in range(width):
+                heard[r, v, 0, f] = ZERO
+            for f in range(width):
+                heard[r, v, 1, f] = ZERO
         j = rows[r] % jobs
         for e in range(most):
             v, u, up, down = links.reader[j, e], links.read[j, e], links.up[j, e], links.down[j, e]
             if up == ZERO:
                 break
             for f in range(width):
-                heard[r, v, f] += message[r, u, f] * up
+                heard[r, v, 0, f] += message[r, u, f] * up
             for f in range(width):
-                heard[r, u, width + f] += message[r, v, f] * down
+                heard[r, u, 1, f] += message[r, v, f] * down
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def hear_backward(links: Links, rows: Ints, d_heard: Floats32, d_message: Floats32) -> None:
-    """Gradient of the messages, (R, V, M) written, from that of what was heard, (R, V, 2 M)."""
+    """Gradient of the messages, (R, V, M) written, from that of what was heard, (R, V, 2, M)."""
     jobs, most = links.reader.shape
     vertices, width = d_message.shape[1], d_message.shape[2]
     for r in range(len(rows)):
@@ -275,19 +277,22 @@ def hear_backward(links: Links, rows: Ints, d_heard: Floats32, d_message: Floats
             if up == ZERO:
                 break
             for f in range(width):
-                d_message[r, u, f] += d_heard[r, v, f] * up
+                d_message[r, u, f] += d_heard[r, v, 0, f] * up
             for f in range(width):
-                d_message[r, v, f] += d_heard[r, u, width + f] * down
+                d_message[r, v, f] += d_heard[r, u, 1, f] * down
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def pool(h: Floats32, mask: Floats32, pooled: Floats32, top: NDArray[np.int32]) -> None:
+def pool(
+    h: Floats32, mask: Floats32, mean: Floats32, largest: Floats32, top: NDArray[np.int32]
+) -> None:
     """Mean and largest embedding of a job's vertices.
 
     Args:
         h: (R, V, W).
         mask: (R, V) 1 where there is a vertex.
-        pooled: (R, at least 2 W), its first columns written: means, then the largest.
+        mean: (R, W), written.
+        largest: (R, W), written.
         top: (R, W) the vertex with the largest, written; the last of equals.
     """
     width = h.shape[2]
@@ -295,37 +300,39 @@ def pool(h: Floats32, mask: Floats32, pooled: Floats32, top: NDArray[np.int32]) 
         count = ZERO
         for v in range(h.shape[1]):
             count += mask[r, v]
+        share = ONE / max(count, ONE)
         for f in range(width):
-            pooled[r, f], pooled[r, width + f] = ZERO, LOWEST
+            mean[r, f], largest[r, f] = ZERO, LOWEST
         # Loops of one kind of operation each: the compiler makes vectors of them.
         for v in range(h.shape[1]):
             if mask[r, v] > ZERO:
                 for f in range(width):
-                    pooled[r, f] += h[r, v, f] / count
+                    mean[r, f] += h[r, v, f] * share
                 for f in range(width):
-                    pooled[r, width + f] = max(pooled[r, width + f], h[r, v, f])
+                    largest[r, f] = max(largest[r, f], h[r, v, f])
         for v in range(h.shape[1]):
             if mask[r, v] > ZERO:
                 for f in range(width):
-                    top[r, f] = v if h[r, v, f] == pooled[r, width + f] else top[r, f]
+                    top[r, f] = np.int32(v) if h[r, v, f] == largest[r, f] else top[r, f]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def pool_backward(
     d_pooled: Floats32, mask: Floats32, top: NDArray[np.int32], d_h: Floats32
 ) -> None:
-    """Adds the gradient of `pool`'s means and largest, (R, 2 W), to the embeddings' (R, V, W)."""
+    """Adds the gradient of means and largest, (R, 2, W), to that of the embeddings, (R, V, W)."""
     width = d_h.shape[2]
     for r in range(len(d_h)):
         count = ZERO
         for v in range(d_h.shape[1]):
             count += mask[r, v]
+        share = ONE / max(count, ONE)
         for v in range(d_h.shape[1]):
             if mask[r, v] > ZERO:
                 for f in range(width):
-                    d_h[r, v, f] += d_pooled[r, f] / count
+                    d_h[r, v, f] += d_pooled[r, 0, f] * share
         for f in range(width):
-            d_h[r, top[r, f], f] += d_pooled[r, width + f]
+            d_h[r, top[r, f], f] += d_pooled[r, 1, f]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

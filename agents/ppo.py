@@ -15,18 +15,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from agents.actor_critic import MaskableVertexPolicy, VertexPolicy, policy_arguments
 from agents.checkpoint import Tree
-from agents.gradients import Piece, Seen, Tensors, piece_of, piece_rows
+from agents.gradients import Flat, RolloutInputs, RowPiece, piece_of, piece_rows
 from agents.kernels import (
     Coefficients,
-    Decisions,
+    RolloutDecisions,
     advantages,
     draw,
     links_of,
@@ -72,14 +71,14 @@ class Rollout:
         self.ends = np.zeros((steps, jobs), bool)
         self.flat_inputs = torch.from_numpy(self.inputs.reshape(-1, layout.mask.stop))
 
-    def decisions(self, advantage: Floats32) -> Decisions:
+    def decisions(self, advantage: Floats32) -> RolloutDecisions:
         """All decisions in a row, with advantages (T J,) in their stead.
 
         Returns:
             Views of the rollout's arrays.
         """
         size = self.rewards.size
-        return Decisions(
+        return RolloutDecisions(
             self.actions.reshape(size, -1),
             self.masks.reshape(size, -1),
             self.log_prob.reshape(size),
@@ -88,20 +87,13 @@ class Rollout:
         )
 
 
-class Flat(NamedTuple):
-    """Numbers of all weights in one vector, and the same by name."""
-
-    vector: Tensor
-    by_name: Tensors
-
-
 @dataclass
 class Lane:
     """Everything one share of a minibatch is computed in, by one core at a time."""
 
     gradient: Flat
     figures: Floats
-    pieces: dict[int, Piece]
+    pieces: dict[int, RowPiece]
 
 
 class NativePpo:
@@ -131,13 +123,21 @@ class NativePpo:
         self.episodes: deque[Tree] = deque(maxlen=EPISODES_KEPT)
         self.observation = np.zeros((0, 0), np.float32)  # none yet
         self.rollout = Rollout(agent.n_steps, env, shape)
-        network = self.policy.features_extractor
-        self.weights = _gathered(dict(network.named_parameters()))
+        self.weights = _gathered(self.policy.features_extractor)
         self.moments = torch.zeros(2, len(self.weights.vector))
-        self.lanes = [Lane(_like(self.weights), np.zeros(len(FIGURES)), {}) for _ in range(LANES)]
-        cores = agent.threads or min(LANES, len(os.sched_getaffinity(0)))
-        self.workers = ThreadPoolExecutor(cores, "ppo") if cores > 1 else None
-        self.seen = Seen(self.rollout.flat_inputs, links_of(np.zeros((1, 1, 1), np.float32)))
+        self.lanes = [
+            Lane(
+                Flat(torch.zeros_like(self.weights.vector), self.weights.by_name.items()),
+                np.zeros(len(FIGURES)),
+                {},
+            )
+            for _ in range(LANES)
+        ]
+        self.threads = agent.threads or min(LANES, len(os.sched_getaffinity(0)))
+        self.workers = ThreadPoolExecutor(self.threads, "ppo") if self.threads > 1 else None
+        self.seen = RolloutInputs(
+            self.rollout.flat_inputs, links_of(np.zeros((1, 1, 1), np.float32))
+        )
 
     @property
     def observations(self) -> Floats32:
@@ -150,7 +150,7 @@ class NativePpo:
             self.observation = self.env.reset()
         layout = ObservationLayout(self.shape.vertices)
         edges = self.observation[:, layout.adjacency]
-        self.seen = Seen(
+        self.seen = RolloutInputs(
             self.rollout.flat_inputs, links_of(edges.reshape(len(edges), *[layout.vertices] * 2))
         )
 
@@ -163,7 +163,7 @@ class NativePpo:
         """Learns until a number of decisions, the first rollout that reaches it included.
 
         Args:
-            until: Decisions over all jobs, those before included.
+            until: RolloutDecisions over all jobs, those before included.
             between: Called before each rollout with the figures of the last update.
             sampled: Called after each rollout.
         """
@@ -268,18 +268,18 @@ class NativePpo:
 
         def learn(lane: Lane, part: slice) -> None:
             piece, own = self._piece(lane, part), rows[part]
-            piece.forward(self.weights.by_name, self.seen, own)
+            piece.forward(self.weights.layers, self.seen, own)
             surrogate(
-                piece.logits.numpy(),
-                piece.values.numpy(),
+                piece.logits.array,
+                piece.values.array,
                 decisions,
                 own,
                 share,
-                piece.d_logits.numpy(),
-                piece.d_values.numpy(),
+                piece.d_logits.array,
+                piece.d_values.array,
                 lane.figures,
             )
-            piece.backward(self.weights.by_name, lane.gradient.by_name)
+            piece.backward(self.weights.layers, lane.gradient.layers)
 
         self._in_lanes(learn, len(rows))
         whole = self.lanes[0]
@@ -344,10 +344,9 @@ class NativePpo:
         jobs = self.env.num_envs
         piece = self._piece(lane, part)
         rows = np.arange(t * jobs + part.start, t * jobs + part.stop)
-        piece.forward(self.weights.by_name, self.seen, rows)
-        self.rollout.values[t, part] = piece.values.numpy()[:, 0]
-        logits: Floats32 = piece.logits.numpy()
-        return logits
+        piece.forward(self.weights.layers, self.seen, rows)
+        self.rollout.values[t, part] = piece.values.array[:, 0]
+        return piece.logits.array
 
     def _values(self, observations: Floats32) -> Floats32:
         with torch.no_grad():
@@ -367,7 +366,7 @@ class NativePpo:
         for _ in (self.workers.map if self.workers else map)(run, range(LANES)):
             pass
 
-    def _piece(self, lane: Lane, part: slice) -> Piece:
+    def _piece(self, lane: Lane, part: slice) -> RowPiece:
         rows = part.stop - part.start
         if rows not in lane.pieces:
             lane.pieces[rows] = piece_of(self.shape, rows)
@@ -401,24 +400,10 @@ class NativePpo:
         return shift.numpy(), scale.numpy()
 
 
-def _gathered(parameters: dict[str, torch.nn.Parameter]) -> Flat:
+def _gathered(network: nn.Module) -> Flat:
     """Moves a network's weights into one vector that they stay views of."""
-    flat = _by_name(torch.cat([p.data.flatten() for p in parameters.values()]), parameters)
+    parameters = dict(network.named_parameters())
+    flat = Flat(torch.cat([p.data.flatten() for p in parameters.values()]), parameters.items())
     for name, parameter in parameters.items():
         parameter.data = flat.by_name[name]
     return flat
-
-
-def _like(weights: Flat) -> Flat:
-    return _by_name(torch.zeros_like(weights.vector), weights.by_name)
-
-
-def _by_name(vector: Tensor, shapes: Tensors) -> Flat:
-    parts = torch.split(vector, [tensor.numel() for tensor in shapes.values()])
-    return Flat(
-        vector,
-        {
-            name: part.view(tensor.shape)
-            for (name, tensor), part in zip(shapes.items(), parts, strict=True)
-        },
-    )

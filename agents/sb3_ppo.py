@@ -34,7 +34,8 @@ class Sb3Ppo:
     """
 
     def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
-        torch.set_num_threads(agent.threads or 1)
+        self.threads = agent.threads or 1
+        torch.set_num_threads(self.threads)
         algorithm, policy = (
             (MaskablePPO, MaskableVertexPolicy)
             if agent.algorithm == "maskable-ppo"
