@@ -163,7 +163,7 @@ class NativePpo:
         """Learns until a number of decisions, the first rollout that reaches it included.
 
         Args:
-            until: RolloutDecisions over all jobs, those before included.
+            until: Decisions over all jobs, those before included.
             between: Called before each rollout with the figures of the last update.
             sampled: Called after each rollout.
         """
@@ -237,7 +237,7 @@ class NativePpo:
         means = dict(zip(FIGURES, np.mean(seen, axis=0).tolist(), strict=True))
         means["entropy_loss"] = -means["entropy_loss"]
         told = {f"train/{name}": value for name, value in means.items()} | {
-            "train/explained_variance": float(1 - np.var(target - values) / np.var(target)),
+            "train/explained_variance": _explained(values, target),
             "train/learning_rate": learning_rate,
             "train/n_updates": float(self.updates),
         }
@@ -253,15 +253,16 @@ class NativePpo:
             The gradient, (weights,), and the means of `FIGURES`.
         """
         advantage = self.rollout.advantage.reshape(-1)
-        own = advantage[rows]
-        standard = (advantage - own.mean()) / (own.std(ddof=1) + np.float32(1e-8))
+        if len(rows) > 1:
+            own = advantage[rows]
+            advantage = (advantage - own.mean()) / (own.std(ddof=1) + np.float32(1e-8))
         share = Coefficients(
             *map(
                 np.float32,
                 (self.agent.clip_range, self.agent.ent_coef, self.agent.vf_coef, 1 / len(rows)),
             )
         )
-        decisions = self.rollout.decisions(standard if len(rows) > 1 else advantage)
+        decisions = self.rollout.decisions(advantage)
         for lane in self.lanes:
             lane.gradient.vector.zero_()
             lane.figures[:] = 0
@@ -398,6 +399,12 @@ class NativePpo:
             for what in ("shift", "scale")
         )
         return shift.numpy(), scale.numpy()
+
+
+def _explained(values: Floats32, target: Floats32) -> float:
+    """Share of the targets' variance that the critic explains; NaN where they do not vary."""
+    variance = float(np.var(target))
+    return 1 - float(np.var(target - values)) / variance if variance > 0 else math.nan
 
 
 def _gathered(network: nn.Module) -> Flat:

@@ -156,8 +156,8 @@ class AgentConfig(ConfigModel):
     )
     learner: Literal["native", "sb3"] = Field(
         "native",
-        description="native: this project's PPO, the same loss, two to three times faster on two "
-        "cores; sb3: Stable-Baselines3's, for comparison and for its extensions",
+        description="native: this project's PPO, the same update on all cores (`dsp-gym bench env` "
+        "compares their speed); sb3: Stable-Baselines3's, for comparison",
     )
     network: NetworkConfig = Field(default_factory=NetworkConfig, description="the network")
     n_envs: int = Field(
