@@ -119,7 +119,9 @@ def _unreadable(folder: Path, error: Exception) -> SchemaError:
 
 def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> None:
     """A checkpoint continues the experiment it was made by."""
-    before, now = flatten(saved), flatten(config.model_dump(mode="json", by_alias=True))
+    # Before there was a choice, Stable-Baselines3 it was.
+    before = {"agent.learner": "sb3"} | flatten(saved)
+    now = flatten(config.model_dump(mode="json", by_alias=True))
     for key in sorted(before.keys() | now.keys()):
         if key.startswith(FREE_KEYS) or before.get(key) == now.get(key):
             continue

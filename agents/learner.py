@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,23 +10,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from sb3_contrib import MaskablePPO
-from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import configure
 
-from agents.actor_critic import MaskableVertexPolicy, VertexPolicy, policy_arguments
-from agents.checkpoint import Tree, read_checkpoint, refuse_other_config, write_checkpoint
+from agents.checkpoint import read_checkpoint, refuse_other_config, write_checkpoint
 from agents.cloning import Demonstrations, clone, demonstrate
 from agents.environment import training_batch, validation_batch
 from agents.network import NetworkShape
 from agents.offline import demonstrated, improve, read_transitions
+from agents.ppo import NativePpo
+from agents.sb3_ppo import Sb3Ppo
 from agents.sb3_vec import Sb3VecEnv
 from agents.validation import validate
 from dsp_gym.arrays import Floats32
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.evaluation.experiment import (
-    AgentConfig,
     ExperimentConfig,
     OfflineConfig,
     WarmStartConfig,
@@ -84,7 +79,6 @@ class Learner:
         base_dir: str | Path | None = None,
     ) -> None:
         agent = config.agent
-        torch.set_num_threads(agent.threads)
         self.config, self.seed = config, seed
         self.checkpoint = folder / "checkpoint"
         self.masked = agent.algorithm == "maskable-ppo"
@@ -102,7 +96,9 @@ class Learner:
             vertex_features=FV,
             job_features=FJ,
         )
-        self.model = self._model()
+        algorithm = NativePpo if agent.learner == "native" else Sb3Ppo
+        self.model: NativePpo | Sb3Ppo = algorithm(self.env, agent, self.shape, seed)
+        self._resumed_at = 0
 
     def run(self, *, resume: bool = False) -> BestWeights:
         """Learns to the end, from the last checkpoint if asked.
@@ -118,17 +114,10 @@ class Learner:
         else:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             self._begin()
-        done = self.model.num_timesteps
-        callback = _Callback(self)
-        if done < self.config.agent.total_steps:
-            self.model.learn(
-                self.config.agent.total_steps - done,
-                callback=callback,
-                reset_num_timesteps=False,
-            )
-        elif not self.best.weights:  # of imitation alone
-            self.model._setup_learn(0, reset_num_timesteps=False)
-        else:
+        self._resumed_at = self.model.num_timesteps
+        if self._resumed_at < self.config.agent.total_steps:
+            self.model.learn(self.config.agent.total_steps, self.tick, self.sample)
+        elif self.best.weights:
             return self.best
         self.evaluate()
         self.save()
@@ -153,25 +142,15 @@ class Learner:
 
     def save(self) -> None:
         """Writes a checkpoint from which training continues bit for bit."""
-        model = self.model
-        optimizer = model.policy.optimizer.state_dict()["state"]
         write_checkpoint(
             self.checkpoint,
             {
                 "config": self.config.model_dump(mode="json", by_alias=True),
                 "seed": self.seed,
-                "steps": int(model.num_timesteps),
-                "updates": int(model._n_updates),
+                "steps": int(self.model.num_timesteps),
                 "policy": self.weights(),
-                "optimizer": {
-                    str(key): {name: np.asarray(value) for name, value in entry.items()}
-                    for key, entry in optimizer.items()
-                },
                 "env": self.env.save(),
-                "observation": np.asarray(model._last_obs),
-                "starts": np.asarray(model._last_episode_starts),
-                "episodes": list(model.ep_info_buffer or ()),
-                "random": _random_state(),
+                **self.model.state(),
                 "best": {
                     "steps": self.best.steps,
                     "figures": self.best.figures,
@@ -183,8 +162,7 @@ class Learner:
 
     def sample(self) -> None:
         """Keeps some observations of the rollout, evenly over time and jobs."""
-        seen = self.model.rollout_buffer.observations
-        self._keep(seen.reshape(-1, seen.shape[-1]))
+        self._keep(self.model.observations)
 
     def _keep(self, flat: Floats32) -> None:
         stride = max(1, len(flat) // SAMPLE_ROWS)
@@ -196,6 +174,8 @@ class Learner:
     def tick(self, figures: dict[str, float]) -> None:
         """Between two updates: report, evaluate, write, stop."""
         steps, agent = int(self.model.num_timesteps), self.config.agent
+        if steps == self._resumed_at > 0:
+            return  # what is due here was done before the checkpoint was written
         rollout = agent.n_envs * agent.n_steps
         if figures:
             self._record(figures, steps)
@@ -211,31 +191,6 @@ class Learner:
             self.save()
         if self.stop:
             raise TrainingInterrupted
-
-    def _model(self) -> Any:
-        agent = self.config.agent
-        algorithm, policy = (
-            (MaskablePPO, MaskableVertexPolicy) if self.masked else (PPO, VertexPolicy)
-        )
-        model = algorithm(
-            policy,  # type: ignore[arg-type]  # one of two, with its own algorithm
-            self.env,
-            learning_rate=_schedule(agent),
-            n_steps=agent.n_steps,
-            batch_size=agent.batch_size,
-            n_epochs=agent.n_epochs,
-            gamma=agent.gamma,
-            gae_lambda=agent.gae_lambda,
-            clip_range=agent.clip_range,
-            ent_coef=agent.ent_coef,
-            vf_coef=agent.vf_coef,
-            max_grad_norm=agent.max_grad_norm,
-            policy_kwargs=policy_arguments(self.shape),
-            seed=self.seed,
-            device="cpu",
-        )
-        model.set_logger(configure(None, []))
-        return model
 
     def _begin(self) -> None:
         agent = self.config.agent
@@ -293,51 +248,13 @@ class Learner:
     def _restore(self) -> None:
         saved = read_checkpoint(self.checkpoint)
         refuse_other_config(self.checkpoint, saved["config"], self.config)
-        model = self.model
-        network = model.policy.features_extractor
+        network = self.model.policy.features_extractor
         network.load_state_dict({k: torch.from_numpy(v) for k, v in saved["policy"].items()})
-        groups = model.policy.optimizer.state_dict()["param_groups"]
-        state = {
-            int(key): {name: torch.from_numpy(value) for name, value in entry.items()}
-            for key, entry in saved["optimizer"].items()
-        }
-        model.policy.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.env.load(saved["env"])
-        model.num_timesteps, model._n_updates = saved["steps"], saved["updates"]
-        model._last_obs = saved["observation"]
-        model._last_episode_starts = saved["starts"]
-        model._setup_learn(0, reset_num_timesteps=False)
-        model.ep_info_buffer.extend(saved["episodes"])
+        self.model.restore(saved)
         best = saved["best"]
         self.best = BestWeights(best["steps"], best["figures"], best["weights"])
         self.samples = list(saved["samples"])
-        _restore_random(saved["random"])
-
-
-class _Callback(BaseCallback):
-    """Between two updates everything is at rest: the place to evaluate, write and stop."""
-
-    def __init__(self, learner: Learner) -> None:
-        super().__init__()
-        self.learner = learner
-        self.resumed_at = int(learner.model.num_timesteps)
-
-    def _on_rollout_start(self) -> None:
-        steps = int(self.model.num_timesteps)
-        if steps == self.resumed_at > 0:
-            return  # what is due here was done before the checkpoint was written
-        figures = {
-            key: float(value)
-            for key, value in self.logger.name_to_value.items()
-            if key.startswith(("train/", "rollout/")) and isinstance(value, int | float | np.number)
-        }
-        self.learner.tick(figures)
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_rollout_end(self) -> None:
-        self.learner.sample()
 
 
 def by_feature(observations: Floats32, vertices: int) -> tuple[Floats32, Floats32]:
@@ -368,41 +285,3 @@ def _wander(batch: Any) -> Floats32:
 def _due(steps: int, rollout: int, every: int) -> bool:
     """True at the first rest after each multiple of `every`, and at the start."""
     return steps // every != (steps - rollout) // every
-
-
-def _schedule(agent: AgentConfig) -> float | Callable[[float], float]:
-    if agent.schedule == "constant":
-        return agent.learning_rate
-    rate = agent.learning_rate
-    return lambda remaining: rate * remaining
-
-
-def _random_state() -> dict[str, object]:
-    """Stable-Baselines3 draws from the three global generators."""
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
-    version, internal, gauss = random.getstate()
-    return {
-        "torch": torch.get_rng_state().numpy(),
-        "numpy": {
-            "kind": kind,
-            "keys": np.asarray(keys),
-            "position": int(position),
-            "has_gauss": int(has_gauss),
-            "cached": float(cached),
-        },
-        "python": {
-            "version": version,
-            "internal": np.array(internal, dtype=np.uint32),
-            "gauss": gauss,
-        },
-    }
-
-
-def _restore_random(saved: Tree) -> None:
-    torch.set_rng_state(torch.from_numpy(saved["torch"]))
-    numpy, python = saved["numpy"], saved["python"]
-    np.random.set_state(  # noqa: NPY002
-        (numpy["kind"], numpy["keys"], numpy["position"], numpy["has_gauss"], numpy["cached"])
-    )
-    internal = tuple(int(value) for value in python["internal"])
-    random.setstate((python["version"], internal, python["gauss"]))

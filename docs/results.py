@@ -94,12 +94,17 @@ def bench_table(bench: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for rate in bench["rates"]:
-        bar = "–" if rate["bar"] is None else f"{rate['bar']:,.0f}"
+        bar = "–" if rate["bar"] is None else _rate(rate["bar"])
         lines.append(
-            f"| {rate['name']} | {rate['median']:,.0f} | {rate['low']:,.0f} to {rate['high']:,.0f} "
-            f"| {bar} | {rate['runs']} | {rate['threads']} |"
+            f"| {rate['name']} | {_rate(rate['median'])} | {_rate(rate['low'])} to "
+            f"{_rate(rate['high'])} | {bar} | {rate['runs']} | {rate['threads']} |"
         )
     return "\n".join(lines)
+
+
+def _rate(value: float) -> str:
+    """A rate as a whole number, a ratio of two with its decimals."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def learning_from_data() -> str:

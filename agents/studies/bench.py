@@ -6,7 +6,9 @@ guardrails of the shipped experiments.
 
 from __future__ import annotations
 
+import statistics
 import tempfile
+import time
 from pathlib import Path
 
 import torch
@@ -18,29 +20,35 @@ from dsp_gym.studies.bench.environment import GUARDRAILS, MeasuredRate, experime
 
 __all__ = ["bench_learning"]
 
-BARS = {"mlp": 12_000.0, "graph": 4_000.0}
+BARS = {"mlp": 30_000.0, "graph": 15_000.0}
+TIMES = 1.5
+"""Bar of the native learner's speed, in that of Stable-Baselines3."""
+
+LEARNERS = ("native", "sb3")
 ROLLOUTS = 2
 """Rollouts of one run of `learn()`."""
 
 
 def bench_learning(runs: int = 5) -> list[MeasuredRate]:
-    """Inference and PPO's `learn()` with both networks.
+    """Inference and PPO's `learn()` with both networks, by both learners in turn.
 
     Returns:
-        Two rates per network, in the order of `BARS`: inference, then learning, both in
-        decisions/s.
+        Four rates per network, in the order of `BARS`: inference, `LEARNERS`, all in decisions/s,
+        and how many times faster the first of them learns.
     """
     rates = []
     for encoder, bar in BARS.items():
         with tempfile.TemporaryDirectory() as folder:
-            learner = Learner(_config(encoder), 0, Path(folder))
-            rates += [_acting(learner, encoder, runs), _learning(learner, encoder, runs, bar)]
+            learners = {name: Learner(_config(encoder, name), 0, Path(folder)) for name in LEARNERS}
+            rates += [_acting(learners["native"], encoder, runs)]
+            rates += _learning(learners, encoder, runs, bar)
     return rates
 
 
-def _config(encoder: str) -> ExperimentConfig:
+def _config(encoder: str, learner: str) -> ExperimentConfig:
     agent = {
         "algorithm": "ppo",
+        "learner": learner,
         "network": {"encoder": encoder},
         "n_envs": 512,
         "n_steps": 32,
@@ -69,15 +77,38 @@ def _acting(learner: Learner, encoder: str, runs: int) -> MeasuredRate:
     )
 
 
-def _learning(learner: Learner, encoder: str, runs: int, bar: float) -> MeasuredRate:
-    agent = learner.config.agent
-    steps = ROLLOUTS * agent.n_envs * agent.n_steps
+def _learning(
+    learners: dict[str, Learner], encoder: str, runs: int, bar: float
+) -> list[MeasuredRate]:
+    found: dict[str, list[float]] = {name: [] for name in learners}
+    for run in range(runs + 1):
+        for name, learner in learners.items():
+            agent, before = learner.config.agent, learner.model.num_timesteps
+            begun = time.perf_counter()
+            learner.model.learn(before + ROLLOUTS * agent.n_envs * agent.n_steps)
+            if run > 0:  # the first one warms up
+                done = learner.model.num_timesteps - before
+                found[name].append(done / (time.perf_counter() - begun))
+    threads = {name: learner.model.threads for name, learner in learners.items()}
+    rates = [
+        _summary(
+            f"PPO learn(), {encoder}, {name}",
+            "decisions/s",
+            each,
+            threads[name],
+            bar if name == "native" else None,
+        )
+        for name, each in found.items()
+    ]
+    native, sb3 = found.values()
+    times = [ours / theirs for ours, theirs in zip(native, sb3, strict=True)]
+    name = f"PPO learn(), {encoder}, native over sb3"
+    return [*rates, _summary(name, "times", times, threads["native"], TIMES)]
 
-    def learn() -> int:
-        learner.model.learn(steps)
-        return steps
 
-    threads = torch.get_num_threads()
-    return measure(
-        f"PPO learn(), {encoder}", "decisions/s", learn, runs=runs, threads=threads, bar=bar
+def _summary(
+    name: str, unit: str, each: list[float], threads: int, bar: float | None
+) -> MeasuredRate:
+    return MeasuredRate(
+        name, unit, statistics.median(each), min(each), max(each), len(each), threads, bar
     )

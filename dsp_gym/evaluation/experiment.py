@@ -154,6 +154,11 @@ class AgentConfig(ConfigModel):
         description="maskable-ppo never tries a move that bounds forbid, which saves it learning "
         "them; ppo leaves them to the environment",
     )
+    learner: Literal["native", "sb3"] = Field(
+        "native",
+        description="native: this project's PPO, the same update on all cores (`dsp-gym bench env` "
+        "compares their speed); sb3: Stable-Baselines3's, for comparison",
+    )
     network: NetworkConfig = Field(default_factory=NetworkConfig, description="the network")
     n_envs: int = Field(
         512, ge=1, description="jobs stepped together; hundreds, so that the batch fills the cores"
@@ -178,6 +183,12 @@ class AgentConfig(ConfigModel):
     )
     gae_lambda: float = Field(0.95, ge=0, le=1, description="bias against variance of advantages")
     clip_range: float = Field(0.2, gt=0, description="PPO's limit on the change of a probability")
+    target_kl: float | None = Field(
+        None,
+        gt=0,
+        description="an update ends early once the policy has left the one that decided by half as "
+        "much again (mean divergence of a minibatch); none: all passes are made",
+    )
     ent_coef: float = Field(
         0.002, ge=0, description="weight of the entropy; small, it is summed over all vertices"
     )
@@ -207,11 +218,11 @@ class AgentConfig(ConfigModel):
     eval_episodes: int = Field(
         64, ge=1, description="episodes of such an evaluation; the best agent is chosen by them"
     )
-    threads: int = Field(
-        1,
+    threads: int | None = Field(
+        None,
         ge=1,
-        description="torch threads; 1 because two collapse when anything else runs, and the "
-        "simulation uses the other cores",
+        description="cores that updates run on; the agent does not depend on them. None: native: "
+        "all, at most 4; sb3: 1, as torch's threads collapse when anything else runs",
     )
 
     @field_validator("seeds")

@@ -47,10 +47,14 @@ def an_experiment(**agent) -> ExperimentConfig:
     )
 
 
+@pytest.mark.parametrize("learner", ["native", "sb3"])
 @pytest.mark.parametrize("algorithm", ["ppo", "maskable-ppo"])
 @pytest.mark.parametrize("encoder", ["graph", "mlp"])
-def test_going_on_from_a_checkpoint_gives_the_same_agent_bit_for_bit(tmp_path, algorithm, encoder):
-    config = an_experiment(algorithm=algorithm, network={"hidden": [16], "encoder": encoder})
+def test_going_on_from_a_checkpoint_gives_the_same_agent_bit_for_bit(
+    tmp_path, algorithm, encoder, learner
+):
+    network = {"hidden": [16], "encoder": encoder}
+    config = an_experiment(algorithm=algorithm, network=network, learner=learner)
     whole = Learner(config, 3, tmp_path / "whole")
     whole.run()
 
@@ -98,7 +102,7 @@ def test_the_deployed_policy_decides_as_the_trained_one(tmp_path, encoder):
             expected = network(torch.from_numpy(observation))[:, :-1].numpy()
         found = policy.scores(observation, batch.vertices).reshape(expected.shape)
         np.testing.assert_allclose(found, expected, atol=1e-5)
-        actions, _ = learner.model.predict(
+        actions, _ = learner.model.policy.predict(
             observation, deterministic=True, action_masks=batch.action_masks()
         )
         decision = policy.decide(batch.snapshot)

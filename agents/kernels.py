@@ -1,0 +1,383 @@
+"""The loops of PPO that are not matrix products: sampling, loss, messages, pooling, advantages.
+
+Letters: r counts the rows of a piece, v and u vertices, k logits, f features of a vertex. `rows`
+names the rows of the rollout that a piece was drawn from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
+from dsp_gym.compiling import njit
+from dsp_gym.envs.action import LOGITS, MOVES
+
+__all__ = [
+    "Coefficients",
+    "RolloutDecisions",
+    "Links",
+    "advantages",
+    "draw",
+    "hear",
+    "hear_backward",
+    "links_of",
+    "normalise",
+    "pool",
+    "pool_backward",
+    "surrogate",
+    "through",
+]
+
+ZERO, ONE = np.float32(0), np.float32(1)
+LOWEST = np.float32(-3e38)
+
+
+class RolloutDecisions(NamedTuple):
+    """N decisions of a rollout."""
+
+    actions: Ints  # (N, 2 V)
+    masks: Bools  # (N, 10 V), a padded vertex may only hold
+    log_prob: Floats32  # (N,) when they were made
+    advantage: Floats32  # (N,) normalised over the minibatch
+    target: Floats32  # (N,) return that the critic learns
+
+
+class Links(NamedTuple):
+    """Edges of J jobs, at most E of them each; a share of 0 ends a job's."""
+
+    reader: Ints  # (J, E) the vertex downstream
+    read: Ints  # (J, E) the vertex upstream
+    up: Floats32  # (J, E) 1 / number of vertices that the reader reads
+    down: Floats32  # (J, E) 1 / number of readers of the vertex upstream
+
+
+class Coefficients(NamedTuple):
+    """Of PPO's loss."""
+
+    clip: np.float32  # largest change of a probability, relative
+    entropy: np.float32
+    value: np.float32
+    share: np.float32  # of one row in the means: 1 / size of the minibatch
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def normalise(
+    observation: Floats32,
+    shift: Floats32,
+    scale: Floats32,
+    features: int,
+    limit: np.float32,
+    inputs: Floats32,
+) -> None:
+    """Writes what a network reads: features shifted, scaled and cut, then the mask of vertices.
+
+    Args:
+        observation: (J, size).
+        shift: (V Fv + Fj,) of each column.
+        scale: (V Fv + Fj,) of each column.
+        features: Fv.
+        limit: largest normalised value.
+        inputs: (J, V Fv + Fj + V), written; 0 in padding.
+    """
+    columns = len(shift)
+    vertices = inputs.shape[1] - columns
+    for r in range(len(observation)):
+        for f in range(columns):
+            x = (observation[r, f] - shift[f]) * scale[f]
+            inputs[r, f] = min(max(x, -limit), limit)
+        for v in range(vertices):
+            there = observation[r, columns + v]
+            inputs[r, columns + v] = there
+            if there == ZERO:
+                for f in range(v * features, (v + 1) * features):
+                    inputs[r, f] = ZERO
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw(
+    logits: Floats32, masks: Bools, uniforms: Floats32, actions: Ints, log_prob: Floats32
+) -> None:
+    """Draws a move of parallelism and one of memory for every vertex.
+
+    Args:
+        logits: (R, 10 V).
+        masks: (R, 10 V) moves that can be made.
+        uniforms: (R, 2 V) between 0 and 1.
+        actions: (R, 2 V), written.
+        log_prob: (R,) of all moves of a row together, written.
+    """
+    for r in range(len(logits)):
+        whole = ZERO
+        for block in range(actions.shape[1]):
+            first = (block // 2) * LOGITS + (MOVES if block % 2 else 0)
+            last = first + (LOGITS - MOVES if block % 2 else MOVES)
+            top, total = LOWEST, ZERO
+            for k in range(first, last):
+                if masks[r, k]:
+                    top = max(top, logits[r, k])
+            for k in range(first, last):
+                if masks[r, k]:
+                    total += math.exp(logits[r, k] - top)
+            # The first move at which the running sum of probabilities passes the uniform.
+            left, chosen = uniforms[r, block] * total, first
+            for k in range(first, last):
+                if masks[r, k]:
+                    chosen = k
+                    left -= math.exp(logits[r, k] - top)
+                    if left < ZERO:
+                        break
+            actions[r, block] = chosen - first
+            whole += logits[r, chosen] - top - math.log(total)
+        log_prob[r] = whole
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def surrogate(
+    logits: Floats32,
+    values: Floats32,
+    decisions: RolloutDecisions,
+    rows: Ints,
+    weigh: Coefficients,
+    d_logits: Floats32,
+    d_values: Floats32,
+    figures: Floats,
+) -> None:
+    """PPO's clipped loss of some rows, and its gradient.
+
+    Args:
+        logits: (R, 10 V).
+        values: (R, 1).
+        decisions: those of the rollout.
+        rows: (R,) which of them.
+        weigh: the loss's coefficients.
+        d_logits: (R, 10 V), written.
+        d_values: (R, 1), written.
+        figures: (5,) grows by the rows' shares of the loss of the actor, that of the critic, the
+            entropy, the divergence from the old policy, and the share of clipped rows.
+    """
+    blocks = decisions.actions.shape[1]
+    norm, entropy = np.empty(blocks, np.float32), np.empty(blocks, np.float32)
+    for r in range(len(rows)):
+        row = rows[r]
+        log_prob, disorder = ZERO, ZERO
+        for block in range(blocks):
+            first = (block // 2) * LOGITS + (MOVES if block % 2 else 0)
+            last = first + (LOGITS - MOVES if block % 2 else MOVES)
+            top, total, mean = LOWEST, ZERO, ZERO
+            for k in range(first, last):
+                if decisions.masks[row, k]:
+                    top = max(top, logits[r, k])
+            for k in range(first, last):
+                p = math.exp(logits[r, k] - top) if decisions.masks[row, k] else ZERO
+                d_logits[r, k] = p  # until the gradient takes its place
+                total += p
+                mean += p * (logits[r, k] - top) if p > ZERO else ZERO
+            # log p = logit - norm, and the entropy is norm less the mean logit.
+            norm[block] = top + math.log(total)
+            entropy[block] = math.log(total) - mean / total
+            log_prob += logits[r, first + decisions.actions[row, block]] - norm[block]
+            disorder += entropy[block]
+            for k in range(first, last):
+                d_logits[r, k] /= total
+
+        change = log_prob - decisions.log_prob[row]
+        ratio, gain = math.exp(change), decisions.advantage[row]
+        inside = min(max(ratio, ONE - weigh.clip), ONE + weigh.clip)
+        # The smaller of both counts; where that is the clipped one, nothing pulls.
+        pull = -weigh.share * gain * ratio if gain * ratio <= gain * inside else ZERO
+        push = weigh.share * weigh.entropy
+        for block in range(blocks):
+            first = (block // 2) * LOGITS + (MOVES if block % 2 else 0)
+            last = first + (LOGITS - MOVES if block % 2 else MOVES)
+            chosen = first + decisions.actions[row, block]
+            for k in range(first, last):
+                p = d_logits[r, k]
+                slope = push * p * (logits[r, k] - norm[block] + entropy[block])
+                own = ONE if k == chosen else ZERO
+                d_logits[r, k] = pull * (own - p) + (slope if p > ZERO else ZERO)
+        error = values[r, 0] - decisions.target[row]
+        d_values[r, 0] = weigh.share * weigh.value * np.float32(2) * error
+
+        figures[0] -= weigh.share * min(gain * ratio, gain * inside)
+        figures[1] += weigh.share * error * error
+        figures[2] += weigh.share * disorder
+        figures[3] += weigh.share * (ratio - ONE - change)
+        figures[4] += weigh.share if abs(ratio - ONE) > weigh.clip else ZERO
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def through(delta: Floats32, out: Floats32, tanh: bool, bias: Floats32) -> None:
+    """Takes a gradient back through an activation, and adds it to that of the layer's bias.
+
+    Args:
+        delta: (N, width) by the activation's output; in place by its input.
+        out: (N, width) the activation's output.
+        tanh: whether it is tanh, else relu.
+        bias: (width,) gradient of the bias, grows.
+    """
+    if tanh:
+        for r in range(len(delta)):
+            for f in range(delta.shape[1]):
+                d = delta[r, f] * (ONE - out[r, f] * out[r, f])
+                delta[r, f] = d
+                bias[f] += d
+    else:
+        for r in range(len(delta)):
+            for f in range(delta.shape[1]):
+                d = delta[r, f] if out[r, f] > ZERO else ZERO
+                delta[r, f] = d
+                bias[f] += d
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def hear(links: Links, rows: Ints, message: Floats32, heard: Floats32) -> None:
+    """Means of the messages of each vertex's neighbours.
+
+    Args:
+        links: of the J jobs.
+        rows: (R,) which rows of the rollout; row n is of job n modulo J.
+        message: (R, V, M).
+        heard: (R, V, 2, M), written: from upstream, then from downstream.
+    """
+    jobs, most = links.reader.shape
+    vertices, width = message.shape[1], message.shape[2]
+    for r in range(len(rows)):
+        for v in range(vertices):
+            for f in range(width):
+                heard[r, v, 0, f] = ZERO
+            for f in range(width):
+                heard[r, v, 1, f] = ZERO
+        j = rows[r] % jobs
+        for e in range(most):
+            v, u, up, down = links.reader[j, e], links.read[j, e], links.up[j, e], links.down[j, e]
+            if up == ZERO:
+                break
+            for f in range(width):
+                heard[r, v, 0, f] += message[r, u, f] * up
+            for f in range(width):
+                heard[r, u, 1, f] += message[r, v, f] * down
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def hear_backward(links: Links, rows: Ints, d_heard: Floats32, d_message: Floats32) -> None:
+    """Gradient of the messages, (R, V, M) written, from that of what was heard, (R, V, 2, M)."""
+    jobs, most = links.reader.shape
+    vertices, width = d_message.shape[1], d_message.shape[2]
+    for r in range(len(rows)):
+        for v in range(vertices):
+            for f in range(width):
+                d_message[r, v, f] = ZERO
+        j = rows[r] % jobs
+        for e in range(most):
+            v, u, up, down = links.reader[j, e], links.read[j, e], links.up[j, e], links.down[j, e]
+            if up == ZERO:
+                break
+            for f in range(width):
+                d_message[r, u, f] += d_heard[r, v, 0, f] * up
+            for f in range(width):
+                d_message[r, v, f] += d_heard[r, u, 1, f] * down
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def pool(
+    h: Floats32, mask: Floats32, mean: Floats32, largest: Floats32, top: NDArray[np.int32]
+) -> None:
+    """Mean and largest embedding of a job's vertices.
+
+    Args:
+        h: (R, V, W).
+        mask: (R, V) 1 where there is a vertex.
+        mean: (R, W), written.
+        largest: (R, W), written.
+        top: (R, W) the vertex with the largest, written; the last of equals.
+    """
+    width = h.shape[2]
+    for r in range(len(h)):
+        count = ZERO
+        for v in range(h.shape[1]):
+            count += mask[r, v]
+        share = ONE / max(count, ONE)
+        for f in range(width):
+            mean[r, f], largest[r, f] = ZERO, LOWEST
+        # Loops of one kind of operation each: the compiler makes vectors of them.
+        for v in range(h.shape[1]):
+            if mask[r, v] > ZERO:
+                for f in range(width):
+                    mean[r, f] += h[r, v, f] * share
+                for f in range(width):
+                    largest[r, f] = max(largest[r, f], h[r, v, f])
+        for v in range(h.shape[1]):
+            if mask[r, v] > ZERO:
+                for f in range(width):
+                    top[r, f] = np.int32(v) if h[r, v, f] == largest[r, f] else top[r, f]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def pool_backward(
+    d_pooled: Floats32, mask: Floats32, top: NDArray[np.int32], d_h: Floats32
+) -> None:
+    """Adds the gradient of means and largest, (R, 2, W), to that of the embeddings, (R, V, W)."""
+    width = d_h.shape[2]
+    for r in range(len(d_h)):
+        count = ZERO
+        for v in range(d_h.shape[1]):
+            count += mask[r, v]
+        share = ONE / max(count, ONE)
+        for v in range(d_h.shape[1]):
+            if mask[r, v] > ZERO:
+                for f in range(width):
+                    d_h[r, v, f] += d_pooled[r, 0, f] * share
+        for f in range(width):
+            d_h[r, top[r, f], f] += d_pooled[r, 1, f]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def advantages(
+    rewards: Floats32, values: Floats32, ends: Bools, gamma: float, keep: float, found: Floats32
+) -> None:
+    """Generalised advantages (Schulman et al., 2016).
+
+    Args:
+        rewards: (T, J); that of a step cut short holds the value of what would have followed.
+        values: (T + 1, J) of the critic before each step, and after the last.
+        ends: (T, J) the episode ended with the step.
+        gamma: discount.
+        keep: GAE's lambda.
+        found: (T, J), written.
+    """
+    for j in range(rewards.shape[1]):
+        future = 0.0
+        for t in range(len(rewards) - 1, -1, -1):
+            after = 0.0 if ends[t, j] else 1.0
+            surprise = rewards[t, j] + gamma * after * values[t + 1, j] - values[t, j]
+            future = surprise + gamma * keep * after * future
+            found[t, j] = future
+
+
+def links_of(adjacency: Floats32) -> Links:
+    """Lists the edges of jobs.
+
+    Args:
+        adjacency: (J, V, V), 1 at (j, v, u) where vertex v of job j reads from u.
+
+    Returns:
+        The edges, with room for those of the job that has the most.
+    """
+    most = max(1, int(adjacency.sum(axis=(1, 2)).max()))
+    job, reader, read = np.nonzero(adjacency)
+    place = np.arange(len(job)) - np.searchsorted(job, job)  # how many of its job stand before it
+    shape = (len(adjacency), most)
+    links = Links(
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.float32),
+        np.zeros(shape, np.float32),
+    )
+    links.reader[job, place], links.read[job, place] = reader, read
+    links.up[job, place] = 1 / adjacency.sum(axis=2)[job, reader]
+    links.down[job, place] = 1 / adjacency.sum(axis=1)[job, read]
+    return links

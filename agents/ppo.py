@@ -1,0 +1,416 @@
+"""PPO on the batch of jobs, by this project: the learner `native`.
+
+The loss, the advantages and Adam are those of Stable-Baselines3, which tests hold it to. What
+differs is the way: weights and gradients are one vector each, a rollout is normalised once, and a
+minibatch is cut into pieces whose gradients are written by hand (`agents.gradients`), for several
+cores. A piece's place in the sum does not depend on the cores, so neither does the agent.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from agents.actor_critic import MaskableVertexPolicy, VertexPolicy, policy_arguments
+from agents.checkpoint import Tree
+from agents.gradients import Flat, RolloutInputs, RowPiece, piece_of, piece_rows
+from agents.kernels import (
+    Coefficients,
+    RolloutDecisions,
+    advantages,
+    draw,
+    links_of,
+    normalise,
+    surrogate,
+)
+from agents.network import OBSERVATION_LIMIT, NetworkShape
+from agents.sb3_vec import Sb3VecEnv
+from dsp_gym.arrays import Floats, Floats32, Ints
+from dsp_gym.envs.action import HOLD, LOGITS, MOVES
+from dsp_gym.envs.observation import ObservationLayout
+from dsp_gym.evaluation.experiment import AgentConfig
+
+__all__ = ["NativePpo"]
+
+LANES = 4
+"""Sums that a minibatch's gradient is made of; as many cores can work on it."""
+
+ADAM_EPS, BETA_1, BETA_2 = 1e-5, 0.9, 0.999
+"""Of Adam, as in Stable-Baselines3."""
+
+FIGURES = ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction")
+EPISODES_KEPT = 100
+STREAM = 0x70706F
+"""Second half of the key of the learner's random numbers; the first is the seed."""
+
+
+class Rollout:
+    """T decisions of J jobs; row t J + j is decision t of job j."""
+
+    def __init__(self, steps: int, env: Sb3VecEnv, shape: NetworkShape) -> None:
+        jobs, v = env.num_envs, shape.vertices
+        layout = ObservationLayout(v)
+        self.observations = np.zeros((steps, jobs, layout.size), np.float32)
+        # One more: the observation after the last decision.
+        self.inputs = np.zeros((steps + 1, jobs, layout.mask.stop), np.float32)
+        self.actions = np.zeros((steps, jobs, 2 * v), np.int64)
+        self.masks = np.ones((steps, jobs, v * LOGITS), bool)
+        self.values = np.zeros((steps + 1, jobs), np.float32)
+        self.rewards, self.log_prob, self.advantage, self.target = np.zeros(
+            (4, steps, jobs), np.float32
+        )
+        self.ends = np.zeros((steps, jobs), bool)
+        self.flat_inputs = torch.from_numpy(self.inputs.reshape(-1, layout.mask.stop))
+
+    def decisions(self, advantage: Floats32) -> RolloutDecisions:
+        """All decisions in a row, with advantages (T J,) in their stead.
+
+        Returns:
+            Views of the rollout's arrays.
+        """
+        size = self.rewards.size
+        return RolloutDecisions(
+            self.actions.reshape(size, -1),
+            self.masks.reshape(size, -1),
+            self.log_prob.reshape(size),
+            advantage,
+            self.target.reshape(size),
+        )
+
+
+@dataclass
+class Lane:
+    """Everything one share of a minibatch is computed in, by one core at a time."""
+
+    gradient: Flat
+    figures: Floats
+    pieces: dict[int, RowPiece]
+
+
+class NativePpo:
+    """Learns on the batch of an environment.
+
+    Args:
+        env: The jobs.
+        agent: How to learn.
+        shape: Of the network.
+        seed: Of network, exploration and environments.
+    """
+
+    def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
+        self.env, self.agent, self.shape = env, agent, shape
+        self.masked = agent.algorithm == "maskable-ppo"
+        torch.set_num_threads(1)  # cores work on pieces, not within a product
+        torch.manual_seed(seed)
+        env.seed(seed)
+        self.policy = (MaskableVertexPolicy if self.masked else VertexPolicy)(
+            env.observation_space,
+            env.action_space,
+            lambda _: agent.learning_rate,
+            **policy_arguments(shape),  # type: ignore[arg-type]  # of Stable-Baselines3
+        )
+        self.generator = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
+        self.num_timesteps = self.updates = self.adam_steps = 0
+        self.episodes: deque[Tree] = deque(maxlen=EPISODES_KEPT)
+        self.observation = np.zeros((0, 0), np.float32)  # none yet
+        self.rollout = Rollout(agent.n_steps, env, shape)
+        self.weights = _gathered(self.policy.features_extractor)
+        self.moments = torch.zeros(2, len(self.weights.vector))
+        self.lanes = [
+            Lane(
+                Flat(torch.zeros_like(self.weights.vector), self.weights.by_name.items()),
+                np.zeros(len(FIGURES)),
+                {},
+            )
+            for _ in range(LANES)
+        ]
+        self.threads = agent.threads or min(LANES, len(os.sched_getaffinity(0)))
+        self.workers = ThreadPoolExecutor(self.threads, "ppo") if self.threads > 1 else None
+        self.seen = RolloutInputs(
+            self.rollout.flat_inputs, links_of(np.zeros((1, 1, 1), np.float32))
+        )
+
+    @property
+    def observations(self) -> Floats32:
+        """Observations of the last rollout, (T J, size)."""
+        return self.rollout.observations.reshape(-1, self.rollout.observations.shape[2])
+
+    def begin(self) -> None:
+        """Takes the first observation, where there is none."""
+        if not len(self.observation):
+            self.observation = self.env.reset()
+        layout = ObservationLayout(self.shape.vertices)
+        edges = self.observation[:, layout.adjacency]
+        self.seen = RolloutInputs(
+            self.rollout.flat_inputs, links_of(edges.reshape(len(edges), *[layout.vertices] * 2))
+        )
+
+    def learn(
+        self,
+        until: int,
+        between: Callable[[dict[str, float]], None] = lambda figures: None,
+        sampled: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Learns until a number of decisions, the first rollout that reaches it included.
+
+        Args:
+            until: Decisions over all jobs, those before included.
+            between: Called before each rollout with the figures of the last update.
+            sampled: Called after each rollout.
+        """
+        self.begin()
+        figures: dict[str, float] = {}
+        while self.num_timesteps < until:
+            between(figures)
+            # What is left when the rollout begins: the last update is worth its while, too.
+            left = 1 - self.num_timesteps / until if self.agent.schedule == "linear" else 1.0
+            self.collect()
+            sampled()
+            figures = self.update(self.agent.learning_rate * left)
+
+    def collect(self) -> None:
+        """Makes the decisions of a rollout, and judges them."""
+        rollout, agent = self.rollout, self.agent
+        shift, scale = self._normalisation()
+        prepare = partial(
+            normalise,
+            shift=shift,
+            scale=scale,
+            features=self.shape.vertex_features,
+            limit=OBSERVATION_LIMIT,
+        )
+        for t in range(agent.n_steps):
+            rollout.observations[t] = self.observation
+            prepare(self.observation, inputs=rollout.inputs[t])
+            self._allow(t)
+            self._decide(t)
+            observation, rewards, ends, infos = self.env.step(rollout.actions[t])
+            self.num_timesteps += len(rewards)
+            cut = [j for j in np.flatnonzero(ends) if infos[j]["TimeLimit.truncated"]]
+            self.episodes.extend(infos[j]["episode"] for j in np.flatnonzero(ends))
+            if cut:  # by the clock: it would have gone on like this
+                terminal = np.stack([infos[j]["terminal_observation"] for j in cut])
+                rewards[cut] += np.float32(agent.gamma) * self._values(terminal)
+            rollout.rewards[t], rollout.ends[t] = rewards, ends
+            self.observation = np.asarray(observation, np.float32)
+        prepare(self.observation, inputs=rollout.inputs[-1])
+        self._in_lanes(partial(self._judge, t=agent.n_steps), self.env.num_envs)
+        advantages(
+            rollout.rewards,
+            rollout.values,
+            rollout.ends,
+            agent.gamma,
+            agent.gae_lambda,
+            rollout.advantage,
+        )
+        np.add(rollout.advantage, rollout.values[:-1], out=rollout.target)
+
+    def update(self, learning_rate: float) -> dict[str, float]:
+        """Learns from the rollout.
+
+        Returns:
+            Figures by the names that Stable-Baselines3 gives them.
+        """
+        agent, rollout = self.agent, self.rollout
+        seen: list[Floats] = []
+        for _ in range(agent.n_epochs):
+            order = self.generator.permutation(rollout.rewards.size)
+            self.updates += 1
+            for start in range(0, len(order), agent.batch_size):
+                gradient, figures = self.gradient(order[start : start + agent.batch_size])
+                seen.append(figures)
+                if self._is_far(figures):
+                    break
+                self._step(gradient, learning_rate)
+            if self._is_far(seen[-1]):
+                break
+        values, target = rollout.values[:-1], rollout.target
+        means = dict(zip(FIGURES, np.mean(seen, axis=0).tolist(), strict=True))
+        means["entropy_loss"] = -means["entropy_loss"]
+        told = {f"train/{name}": value for name, value in means.items()} | {
+            "train/explained_variance": _explained(values, target),
+            "train/learning_rate": learning_rate,
+            "train/n_updates": float(self.updates),
+        }
+        if self.episodes:
+            for key, name in (("r", "rew"), ("l", "len")):
+                told[f"rollout/ep_{name}_mean"] = float(np.mean([e[key] for e in self.episodes]))
+        return told
+
+    def gradient(self, rows: Ints) -> tuple[Tensor, Floats]:
+        """The gradient of the loss over some rows of the rollout.
+
+        Returns:
+            The gradient, (weights,), and the means of `FIGURES`.
+        """
+        advantage = self.rollout.advantage.reshape(-1)
+        if len(rows) > 1:
+            own = advantage[rows]
+            advantage = (advantage - own.mean()) / (own.std(ddof=1) + np.float32(1e-8))
+        share = Coefficients(
+            *map(
+                np.float32,
+                (self.agent.clip_range, self.agent.ent_coef, self.agent.vf_coef, 1 / len(rows)),
+            )
+        )
+        decisions = self.rollout.decisions(advantage)
+        for lane in self.lanes:
+            lane.gradient.vector.zero_()
+            lane.figures[:] = 0
+
+        def learn(lane: Lane, part: slice) -> None:
+            piece, own = self._piece(lane, part), rows[part]
+            piece.forward(self.weights.layers, self.seen, own)
+            surrogate(
+                piece.logits.array,
+                piece.values.array,
+                decisions,
+                own,
+                share,
+                piece.d_logits.array,
+                piece.d_values.array,
+                lane.figures,
+            )
+            piece.backward(self.weights.layers, lane.gradient.layers)
+
+        self._in_lanes(learn, len(rows))
+        whole = self.lanes[0]
+        for lane in self.lanes[1:]:
+            whole.gradient.vector.add_(lane.gradient.vector)
+        return whole.gradient.vector, np.sum([lane.figures for lane in self.lanes], axis=0)
+
+    def state(self) -> Tree:
+        """Everything the next update depends on, weights and environments left out.
+
+        Returns:
+            Arrays and JSON values; `restore` continues exactly.
+        """
+        self.begin()
+        return {
+            "updates": self.updates,
+            "optimizer": {"steps": self.adam_steps, "moments": self.moments.numpy().copy()},
+            "observation": self.observation,
+            "episodes": list(self.episodes),
+            "random": self.generator.bit_generator.state,
+        }
+
+    def restore(self, saved: Tree) -> None:
+        """Goes on from `state()`."""
+        self.num_timesteps, self.updates = saved["steps"], saved["updates"]
+        self.adam_steps = saved["optimizer"]["steps"]
+        self.moments.copy_(torch.from_numpy(saved["optimizer"]["moments"]))
+        self.observation = saved["observation"]
+        self.episodes.extend(saved["episodes"])
+        self.generator.bit_generator.state = saved["random"]
+
+    def _allow(self, t: int) -> None:
+        """Marks the moves that can be made in step t; where there is no vertex, that is holding."""
+        masks = self.rollout.masks[t]
+        masks[:] = self.env.batch.action_masks() if self.masked else True
+        job, vertex = np.nonzero(self.rollout.inputs[t][:, -self.shape.vertices :] == 0)
+        by_vertex = masks.reshape(len(masks), -1, LOGITS)
+        by_vertex[job, vertex] = np.isin(np.arange(LOGITS), (HOLD, MOVES))
+
+    def _decide(self, t: int) -> None:
+        rollout = self.rollout
+        uniforms = self.generator.random(rollout.actions[t].shape, np.float32)
+
+        def decide(lane: Lane, part: slice) -> None:
+            logits = self._judge(lane, part, t)
+            draw(
+                logits,
+                rollout.masks[t][part],
+                uniforms[part],
+                rollout.actions[t][part],
+                rollout.log_prob[t][part],
+            )
+
+        self._in_lanes(decide, self.env.num_envs)
+
+    def _judge(self, lane: Lane, part: slice, t: int) -> Floats32:
+        """Writes the values of some jobs before step t.
+
+        Returns:
+            Their logits, (R, 10 V).
+        """
+        jobs = self.env.num_envs
+        piece = self._piece(lane, part)
+        rows = np.arange(t * jobs + part.start, t * jobs + part.stop)
+        piece.forward(self.weights.layers, self.seen, rows)
+        self.rollout.values[t, part] = piece.values.array[:, 0]
+        return piece.logits.array
+
+    def _values(self, observations: Floats32) -> Floats32:
+        with torch.no_grad():
+            values: Floats32 = self.policy.predict_values(torch.from_numpy(observations)).numpy()
+        return values[:, 0]
+
+    def _in_lanes(self, work: Callable[[Lane, slice], object], count: int) -> None:
+        """Does the work on all rows: the pieces are dealt to the lanes, the lanes to the cores."""
+        size = min(piece_rows(self.shape.vertices), -(-count // LANES))
+        parts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+        def run(number: int) -> None:
+            for part in parts[number::LANES]:
+                work(self.lanes[number], part)
+
+        # Walked through, so that an error of a lane is raised.
+        for _ in (self.workers.map if self.workers else map)(run, range(LANES)):
+            pass
+
+    def _piece(self, lane: Lane, part: slice) -> RowPiece:
+        rows = part.stop - part.start
+        if rows not in lane.pieces:
+            lane.pieces[rows] = piece_of(self.shape, rows)
+        return lane.pieces[rows]
+
+    def _is_far(self, figures: Floats) -> bool:
+        """True where the policy has left the one that decided; as Stable-Baselines3 stops."""
+        limit = self.agent.target_kl
+        return limit is not None and bool(figures[FIGURES.index("approx_kl")] > 1.5 * limit)
+
+    def _step(self, gradient: Tensor, learning_rate: float) -> None:
+        """Adam (Kingma and Ba, 2015), on a gradient of limited length."""
+        gradient.mul_(min(1.0, self.agent.max_grad_norm / (float(gradient.norm()) + 1e-6)))
+        self.adam_steps += 1
+        mean, square = self.moments
+        mean.lerp_(gradient, 1 - BETA_1)
+        square.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
+        unbiased = 1 - BETA_1**self.adam_steps, math.sqrt(1 - BETA_2**self.adam_steps)
+        length = square.sqrt().div_(unbiased[1]).add_(ADAM_EPS)
+        self.weights.vector.addcdiv_(mean, length, value=-learning_rate / unbiased[0])
+
+    def _normalisation(self) -> tuple[Floats32, Floats32]:
+        """Shift and scale of every column of an observation's features."""
+        network, v = self.policy.features_extractor, self.shape.vertices
+        shift, scale = (
+            torch.cat(
+                [getattr(network, f"vertex_{what}").repeat(v), getattr(network, f"job_{what}")]
+            )
+            for what in ("shift", "scale")
+        )
+        return shift.numpy(), scale.numpy()
+
+
+def _explained(values: Floats32, target: Floats32) -> float:
+    """Share of the targets' variance that the critic explains; NaN where they do not vary."""
+    variance = float(np.var(target))
+    return 1 - float(np.var(target - values)) / variance if variance > 0 else math.nan
+
+
+def _gathered(network: nn.Module) -> Flat:
+    """Moves a network's weights into one vector that they stay views of."""
+    parameters = dict(network.named_parameters())
+    flat = Flat(torch.cat([p.data.flatten() for p in parameters.values()]), parameters.items())
+    for name, parameter in parameters.items():
+        parameter.data = flat.by_name[name]
+    return flat
