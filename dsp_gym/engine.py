@@ -188,11 +188,11 @@ class LocalEngine:
 
             yield place, do(cell, tell)
 
-    def _start(self, number: int) -> _Worker:
+    def _start(self, number: int, of: int) -> _Worker:
         own: list[int] = []
         if hasattr(os, "sched_getaffinity"):
             usable = sorted(os.sched_getaffinity(0))
-            own = usable[number % len(usable) :: self.workers]
+            own = usable[number % len(usable) :: of]
         self._started.append(_Worker(number, own))
         return self._started[-1]
 
@@ -239,7 +239,7 @@ class _Spread(Generic[Cell, News, Result]):
 
     def __init__(
         self,
-        start: Callable[[int], _Worker],
+        start: Callable[[int, int], _Worker],
         idle: list[_Worker],
         heard: Callable[[int, News], None] | None,
         patient: bool,
@@ -265,7 +265,7 @@ class _Spread(Generic[Cell, News, Result]):
                                 connection.send(None)
                         continue
                     while waiting and len(self.busy) < workers:
-                        self._hand_out(do, cells, waiting.popleft())
+                        self._hand_out(do, cells, waiting.popleft(), workers)
                     # Without patience Ctrl-C raises here, and nothing needs to be looked at.
                     timeout = _LOOK_S if self.patient and not stopping else None
                     for ready in wait(list(self.busy), timeout):
@@ -279,11 +279,15 @@ class _Spread(Generic[Cell, News, Result]):
                 worker.end()
 
     def _hand_out(
-        self, do: Callable[[Cell, Tell[News]], Result], cells: Sequence[Cell], place: int
+        self,
+        do: Callable[[Cell, Tell[News]], Result],
+        cells: Sequence[Cell],
+        place: int,
+        workers: int,
     ) -> None:
         taken = {worker.number for worker, _ in self.busy.values()}
         free = next(number for number in range(len(taken) + 1) if number not in taken)
-        worker = self.idle.pop() if self.idle else self.start(free)
+        worker = self.idle.pop() if self.idle else self.start(free, workers)
         with suppress(OSError):  # it has ended: its connection says so, and the cell comes back
             worker.connection.send((do, cells[place]))
         self.busy[worker.connection] = (worker, place)
@@ -333,7 +337,8 @@ def serve(handle: int) -> None:
     with Connection(handle) as connection, suppress(EOFError, BrokenPipeError, ConnectionError):
         on_cores = connection.recv()
         if on_cores:
-            os.sched_setaffinity(0, on_cores)
+            with suppress(OSError):  # they were taken from this machine meanwhile
+                os.sched_setaffinity(0, on_cores)
         while True:
             message = connection.recv()
             if message is None:

@@ -47,8 +47,8 @@ def die(cell: int, tell) -> None:
 
 
 def until_stopped(cell: Path, tell) -> str:
-    """Goes on until it is asked to stop."""
-    cell.write_text("begun")
+    """Goes on until it is asked to stop; says who it is."""
+    cell.write_text(str(os.getpid()))
     for _ in range(600):
         if tell("more"):
             cell.write_text("stopped")

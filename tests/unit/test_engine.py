@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.engine import HERE, LocalEngine, batch_size, cores, worth
 from dsp_gym.errors import EngineError, PolicyError
 from tests import cells
@@ -55,6 +59,9 @@ def test_each_worker_keeps_to_its_share_of_the_cores(two):
     usable = sorted(os.sched_getaffinity(0))
     shares = [on_cores for _, on_cores in two.map(cells.cores_of, [1, 2, 3, 4])]
     assert all(on_cores in (usable[::2], usable[1::2] or usable) for on_cores in shares)
+    with LocalEngine(64) as many:  # two cells leave more cores than one to each
+        shares = [on_cores for _, on_cores in many.map(cells.cores_of, [1, 2])]
+    assert sorted({core for on_cores in shares for core in on_cores}) == usable
 
 
 def test_an_error_comes_back_as_it_was_raised_and_the_engine_goes_on(two):
@@ -94,6 +101,27 @@ def test_ctrl_c_lets_patient_work_stop_by_itself(two, tmp_path):
     assert [file.read_text() for file in work[:2]] == ["stopped", "stopped"]
     assert not work[2].exists()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.slow
+def test_workers_of_a_command_that_was_killed_end_by_themselves(tmp_path):
+    files = [tmp_path / "a", tmp_path / "b"]
+    program = (
+        "import sys; from pathlib import Path; from tests import cells\n"
+        "from dsp_gym.engine import LocalEngine\n"
+        "list(LocalEngine(2).map(cells.until_stopped, [Path(one) for one in sys.argv[1:]]))"
+    )
+    running = subprocess.Popen([sys.executable, "-c", program, *map(str, files)])
+    assert wait_until(lambda: all(file.exists() and file.read_text() for file in files), 60, 0.05)
+    workers = [int(file.read_text()) for file in files]
+    running.kill()
+    running.wait()
+
+    def ended(process: int) -> bool:
+        stat = Path(f"/proc/{process}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+    assert wait_until(lambda: all(map(ended, workers)), 20, 0.05)
 
 
 def test_small_work_gets_one_process_and_large_work_every_core():

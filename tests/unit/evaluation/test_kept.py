@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
+from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.engine import LocalEngine
@@ -83,6 +86,23 @@ def test_the_command_says_how_to_continue_and_leaves_no_rest(tmp_path, monkeypat
     assert not kept.folder.exists()
 
 
+@pytest.mark.slow
+def test_a_command_that_is_killed_is_continued_by_other_workers(tmp_path):
+    file, out = tmp_path / "small.yaml", tmp_path / "out"
+    file.write_text(json.dumps(DOCUMENT))
+    arguments = ["evaluate", str(file), "--out", str(out), "--no-track", "--json"]
+    main = [sys.executable, "-c", "from dsp_gym.cli import main; main()"]
+    kept = KeptResults(out / "unfinished")
+    running = subprocess.Popen([*main, *arguments, "--workers", "2"], stdout=subprocess.DEVNULL)
+    assert wait_until(lambda: len(kept) > 0, 120, 0.01)
+    running.kill()
+    running.wait()
+    assert len(kept) < decisions_of(CONFIG) / (CONFIG.episode_s / CONFIG.interval_s)
+    done = CliRunner().invoke(app, [*arguments, "--workers", "1", "--resume"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout == evaluate(CONFIG).to_json()
+
+
 class OneByOne(LocalEngine):
     """This process with batches of one run, the last first, and an end after some of them."""
 
@@ -120,6 +140,7 @@ def test_single_runs_are_kept_whatever_their_order_and_go_on_in_other_batches(tm
     assert card.to_json() == evaluate(CONFIG).to_json()
 
 
+@pytest.mark.slow
 def test_results_that_overlap_are_taken_once(tmp_path):
     kept = KeptResults(tmp_path)
     evaluate(CONFIG, engine=OneByOne(), kept=kept)
