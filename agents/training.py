@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from agents.checkpoint import checkpoint_steps, has_checkpoint
-from agents.export import config_text, data_hashes, export, job_hashes, versions
+from agents.export import config_text, data_hashes, job_hashes, versions
 from agents.folder import POLICY, read_folder, replace_folder
-from agents.learner import Learner, OnStage, TrainingInterrupted
+from agents.learner import TrainingInterrupted
 from agents.offline import dataset_hashes
+from agents.seeds import (
+    CHECKPOINT,
+    RECORD,
+    SeedCell,
+    SeedNews,
+    put_back,
+    stopped_by_interrupt,
+    train_seed,
+)
 from dsp_gym.config.files import write_atomic
+from dsp_gym.engine import HERE, Engine
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.trackers import NullTracker, Tracker
@@ -37,8 +42,8 @@ class SeedProgress:
     def begin(self, seed: int, index: int, seeds: int) -> None:
         """An agent begins."""
 
-    def update(self, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
-        """An agent has got so far in a stage: "imitate", "offline", "learn"."""
+    def update(self, seed: int, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
+        """The agent of a seed has got so far in a stage: "imitate", "offline", "learn"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ def train(
     progress: SeedProgress | None = None,
     tracker: Tracker | None = None,
     base_dir: str | Path | None = None,
+    engine: Engine = HERE,
 ) -> TrainingResult:
     """Trains the agents of an experiment and exports the best.
 
@@ -72,6 +78,7 @@ def train(
         progress: Hears the progress.
         tracker: Records the run.
         base_dir: Folder that relative trace paths start from.
+        engine: Where each seed is trained; the agents do not depend on it.
 
     Returns:
         The best seed's policy folder, the validation figures of every seed, the recorded run and
@@ -96,7 +103,7 @@ def train(
         )
     tracker.start(config.name, {"kind": "train", **_hash_tags(config, base_dir)})
     try:
-        result = _train(config, out, resume, progress, tracker, base_dir)
+        result = _train(config, out, resume, progress, tracker, base_dir, engine)
     except BaseException as error:
         stopped = isinstance(error, TrainingInterrupted | KeyboardInterrupt)
         tracker.end("KILLED" if stopped else "FAILED")
@@ -112,32 +119,47 @@ def _train(
     progress: SeedProgress,
     tracker: Tracker,
     base_dir: str | Path | None,
+    engine: Engine,
 ) -> TrainingResult:
     tracker.params(config.model_dump(mode="json", by_alias=True))
     resolved = write_atomic(out / "config.yaml", config_text(config))
     tracker.artifact(resolved)
-    by_seed: dict[int, dict[str, float]] = {}
-    for index, seed in enumerate(config.agent.seeds):
+    seeds = config.agent.seeds
+    figures: dict[int, dict[str, float]] = {}
+    cells = []
+    for index, seed in enumerate(seeds):
         folder = out / f"seed-{seed}"
         if resume and _is_finished(folder, config.agent.total_steps):
-            by_seed[seed] = read_folder(folder / "policy")[0].validation
+            figures[seed] = read_folder(folder / "policy")[0].validation
             continue
-        progress.begin(seed, index, len(config.agent.seeds))
-        prefix = f"seed-{seed}/" if len(config.agent.seeds) > 1 else ""
-        learner = Learner(
-            config,
-            seed,
-            folder,
-            progress=_forwarded(progress),
-            record=lambda figures, step, prefix=prefix: tracker.metrics(  # type: ignore[misc]
-                {f"{prefix}{key}": value for key, value in figures.items()}, step
-            ),
-            base_dir=base_dir,
-        )
-        with stopped_by_interrupt(learner):
-            best = learner.run(resume=resume and has_checkpoint(learner.checkpoint))
-        export(learner, folder / "policy", base_dir)
-        by_seed[seed] = best.figures
+        if not resume:
+            shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+        progress.begin(seed, index, len(seeds))
+        cells.append(SeedCell(config, seed, folder, base_dir))
+
+    def heard(place: int, news: SeedNews) -> None:
+        (stage, done, of, told), seed = news, cells[place].seed
+        if stage != RECORD:
+            progress.update(seed, stage, done, of, told)
+            return
+        prefix = f"seed-{seed}/" if len(seeds) > 1 else ""
+        tracker.metrics({f"{prefix}{key}": value for key, value in told.items()}, done)
+
+    try:
+        while cells:  # once, or elsewhere once for each checkpoint
+            if not engine.shares_disk:
+                cells = [cell.carried() for cell in cells]
+            for place, trained in engine.map(train_seed, cells, heard, patient=True):
+                if trained.files is not None:
+                    put_back(cells[place].folder, trained.files)
+                if trained.figures is not None:
+                    figures[cells[place].seed] = trained.figures
+            cells = [cell for cell in cells if cell.seed not in figures]
+    except KeyboardInterrupt:
+        if any(has_checkpoint(out / f"seed-{seed}" / CHECKPOINT) for seed in seeds):
+            raise TrainingInterrupted from None
+        raise
+    by_seed = {seed: figures[seed] for seed in seeds}
     seed = max(by_seed, key=lambda s: by_seed[s]["return"])
     return _publish(config, out, seed, by_seed, tracker)
 
@@ -175,10 +197,6 @@ def _publish(
     return result
 
 
-def _forwarded(progress: SeedProgress) -> OnStage:
-    return lambda stage, done, of, figures: progress.update(stage, done, of, figures)
-
-
 def _is_finished(folder: Path, total_steps: int) -> bool:
     exported = (folder / "policy" / POLICY).is_file()
     return exported and checkpoint_steps(folder / "checkpoint") >= total_steps
@@ -192,27 +210,3 @@ def _hash_tags(config: ExperimentConfig, base_dir: str | Path | None) -> dict[st
         **{f"version.{name}": value for name, value in versions().items()},
     }
     return {key.replace(":", "_"): value for key, value in hashes.items()}
-
-
-@contextmanager
-def stopped_by_interrupt(learner: Learner) -> Iterator[None]:
-    """The first Ctrl-C lets the update under way finish and a checkpoint be written.
-
-    Yields:
-        Nothing; the block is the training. A second Ctrl-C raises `KeyboardInterrupt` at once, and
-        the former handler is back in place afterwards.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may handle signals
-        return
-
-    def ask(number: int, frame: FrameType | None) -> Any:
-        if learner.stop:
-            raise KeyboardInterrupt
-        learner.stop = True
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -12,6 +12,7 @@
     ├── SchemaError            a document has a version or shape this release does not read
     ├── MissingExtraError      an optional dependency is not installed
     ├── DatasetError           a dataset, one of its sources or its build cannot be used
+    ├── EngineError            an engine gave up on work it was given
     ├── RegistryError          a model registry has no such name, or cannot be reached
     └── StorageError           a file or folder cannot be written or read
 
@@ -33,6 +34,7 @@ __all__ = [
     "ConfigError",
     "DatasetError",
     "DspGymError",
+    "EngineError",
     "FlinkError",
     "GraphError",
     "KubernetesError",
@@ -189,6 +191,10 @@ class SchemaError(DspGymError):
 
 class DatasetError(DspGymError):
     """A dataset, one of its sources or its build cannot be used; nothing was published."""
+
+
+class EngineError(DspGymError):
+    """An engine gave up on work it was given; what was finished is kept."""
 
 
 class KubernetesError(ApiError):

@@ -1,7 +1,8 @@
-"""A program for test_sweep: two sweeps on two executors, each of which loses one in the middle.
+"""A program for test_sweep: four sweeps on two executors, each of which loses one in the middle.
 
-python tests/losing_executors.py FOLDER reads rollouts.json and benchmark.json there, and writes
-spread/ and scorecard.json. Prints as JSON how many tasks each sweep lost.
+python tests/losing_executors.py FOLDER reads rollouts.json, benchmark.json and experiment.json
+there, and writes spread/, scorecard.json, trained/ and best.json. Prints as JSON how many tasks
+each sweep lost.
 """
 
 from __future__ import annotations
@@ -10,16 +11,26 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from pyspark import SparkContext
 
+from agents.training import SeedProgress, train
 from dsp_gym.config.files import parse
+from dsp_gym.config.model import ConfigModel
 from dsp_gym.datasets.rollouts.config import RolloutConfig
 from dsp_gym.datasets.rollouts.run import rollout
+from dsp_gym.engine import Engine
 from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.run import evaluate
-from spark_pipelines.sweep import spark_sweep
+from dsp_gym.evaluation.tuning.objective import PolicyObjective, Score
+from dsp_gym.evaluation.tuning.space import search_space
+from dsp_gym.evaluation.tuning.study import BestTrial, tune
+from spark_pipelines.sweep import spark_engine
 from tests.spark_session import SHORT_LIVED
 
 
@@ -64,19 +75,67 @@ class Killer:
         return lost_tasks(self.context) - self.before
 
 
+class Silent:
+    """Says nothing of a search."""
+
+    def step(self, trial: int, taken: int, steps: int) -> None:
+        pass
+
+    def done(self, trial: int, score: Score, best: BestTrial) -> None:
+        pass
+
+
+def tuned(
+    benchmark: BenchmarkConfig, folder: Path, engine: Engine, progress: object = None
+) -> BestTrial:
+    """Twelve trials of a policy, three at once after the first ten."""
+    return tune(
+        PolicyObjective("ds2", "test", benchmark, "cost", seeds=1),
+        search_space("ds2"),
+        folder / f"{type(engine).__name__}.db",
+        trials=12,
+        seed=0,
+        resume=False,
+        progress=progress or Silent(),
+        engine=engine,
+        at_once=3,
+    )
+
+
+def as_json(best: BestTrial) -> str:
+    return json.dumps(asdict(best), sort_keys=True)
+
+
 def main(folder: Path) -> None:
-    rollouts = parse(RolloutConfig, json.loads((folder / "rollouts.json").read_text()), "test")
-    benchmark = parse(BenchmarkConfig, json.loads((folder / "benchmark.json").read_text()), "test")
+    def read(model: type[ConfigModel], name: str) -> ConfigModel:
+        return parse(model, json.loads((folder / name).read_text()), "test")
+
+    rollouts = read(RolloutConfig, "rollouts.json")
+    benchmark = read(BenchmarkConfig, "benchmark.json")
+    experiment = read(ExperimentConfig, "experiment.json")
     told = {}
     options = {f"spark.{part}.extraJavaOptions": SHORT_LIVED for part in ("driver", "executor")}
-    with spark_sweep("test", "local-cluster[2,1,1024]", options) as sweep:
-        killer = Killer(sweep.spark.sparkContext)
-        rollout(rollouts, folder / "spread", engine=sweep.rollouts(), observer=killer)
-        told["rollouts"] = {"killed": killer.killed, "lost": killer.lost}
-        killer = Killer(sweep.spark.sparkContext)
-        card = evaluate(benchmark, spread=sweep.evaluation(killer))
-        (folder / "scorecard.json").write_text(card.to_json())
-        told["evaluation"] = {"killed": killer.killed, "lost": killer.lost}
+    with spark_engine("test", "local-cluster[2,1,1024]", options) as engine:
+
+        @contextmanager
+        def losing(name: str) -> Iterator[Killer]:
+            killer = Killer(engine.spark.sparkContext)
+            yield killer
+            told[name] = {"killed": killer.killed, "lost": killer.lost}
+
+        with losing("rollouts") as killer:
+            rollout(rollouts, folder / "spread", engine=engine, observer=killer)
+        with losing("evaluation") as killer:
+            card = evaluate(benchmark, engine=engine, told=killer)
+            (folder / "scorecard.json").write_text(card.to_json())
+        with losing("training") as killer:
+            progress = SeedProgress()
+            progress.update = killer
+            train(experiment, folder / "trained", progress=progress, engine=engine)
+        with losing("tuning") as killer:
+            progress = Silent()
+            progress.step = killer
+            (folder / "best.json").write_text(as_json(tuned(benchmark, folder, engine, progress)))
     sys.stdout.write(json.dumps(told) + "\n")
 
 

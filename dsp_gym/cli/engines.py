@@ -1,15 +1,18 @@
-"""`--engine` and `--master`: episodes in this process or on Spark's executors."""
+"""`--engine`, `--master` and `--workers`: work on this machine's cores or on Spark's executors."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from dsp_gym.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from dsp_gym.engine import Engine
 
 __all__ = [
     "ENGINES",
@@ -17,34 +20,58 @@ __all__ = [
     "MASTER_OPTION",
     "RESUME_OPTION",
     "SETTING_OPTION",
-    "count",
-    "spark_engine",
+    "WORKERS_OPTION",
+    "cells_bar",
+    "open_engine",
 ]
 
 ENGINES = ("local", "spark")
+_SPARK_MASTER = "spark://"
 
 ENGINE_OPTION = typer.Option(
-    help="local: this process; spark: spread over executors. The results are the same.",
+    help="local: this machine's cores; spark, or spark://HOST:PORT: spread over executors. The "
+    "results are the same.",
     autocompletion=lambda: list(ENGINES),
 )
 MASTER_OPTION = typer.Option(
     help="Spark's master: local[2], spark://host:7077, yarn, k8s://... Default: local[*].",
 )
-RESUME_OPTION = typer.Option("--resume", help="Continue an interrupted run, policy by policy.")
+WORKERS_OPTION = typer.Option(
+    min=1,
+    help="Processes of the local engine. Default: as many as pay, at most one per core.",
+)
+RESUME_OPTION = typer.Option("--resume", help="Continue an interrupted run: play what is missing.")
 SETTING_OPTION = typer.Option(
     "--setting", metavar="KEY=VALUE", help="A setting of Spark, such as spark.executor.cores=4."
 )
 
 
 @contextmanager
-def spark_engine(
-    engine: str, name: str, master: str | None, settings: Sequence[str] | None
-) -> Iterator[Any]:
-    """The engines of a Spark session, None for the local one; the session ends with the block.
+def open_engine(
+    name: str,
+    engine: str,
+    master: str | None,
+    settings: Sequence[str] | None,
+    workers: int | None,
+    decisions: int,
+) -> Iterator[Engine]:
+    """The engine of a command line; its workers or its Spark session end with the block.
+
+    Args:
+        name: Of Spark's application.
+        engine: `local`, `spark` or `spark://HOST:PORT`.
+        master: Of Spark.
+        settings: Of Spark, each KEY=VALUE.
+        workers: Processes of the local engine; as many as the decisions pay for when None.
+        decisions: Of all the work.
 
     Yields:
-        The engines of `spark_pipelines.sweep`, or None with the local engine.
+        The engine.
     """
+    from dsp_gym.engine import LocalEngine, worth
+
+    if engine.startswith(_SPARK_MASTER) and master is None:
+        engine, master = "spark", engine
     if engine not in ENGINES:
         raise ConfigError(
             f"there is no engine '{engine}'", key="--engine", remedy=did_you_mean(engine, ENGINES)
@@ -55,26 +82,38 @@ def spark_engine(
                 raise ConfigError(
                     "needs the Spark engine", key=key, value=given, remedy="Add --engine spark."
                 )
-        yield None
+        with LocalEngine(workers or worth(decisions)) as local:
+            yield local
         return
+    if workers is not None:
+        raise ConfigError(
+            "is of the local engine",
+            key="--workers",
+            value=workers,
+            remedy="Set Spark's own: --master 'local[4]', or --setting spark.executor.instances=4.",
+        )
     # By name: the library stands below the pipelines, and works without them and without Spark.
     sweep: Any = importlib.import_module("spark_pipelines.sweep")
-    with sweep.spark_sweep(name, master, dict(map(_pair, settings or ()))) as engines:
-        yield engines
+    with sweep.spark_engine(name, master, dict(map(_pair, settings or ()))) as spark:
+        yield spark
 
 
 @contextmanager
-def count(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr; none without a terminal.
+def cells_bar(what: str) -> Iterator[Callable[[str, float, int], None]]:
+    """A progress bar on stderr over cells of work; none without a terminal.
+
+    Args:
+        what: The cells in the plural: runs, episodes.
 
     Yields:
-        A function of two numbers: how many more are done, and of how many in all.
+        A function of a label, how many cells are done (a part of one counts), and how many in all.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     columns = (
+        TextColumn("{task.description:<24}"),
         BarColumn(),
         TextColumn(f"{{task.completed:.0f}} of {{task.total:.0f}} {what}"),
         TimeRemainingColumn(),
@@ -84,11 +123,11 @@ def count(what: str) -> Iterator[Callable[[int, int], None]]:
     ) as bar:
         task = bar.add_task("", total=None, start=False)
 
-        def advance(more: int, total: int) -> None:
+        def observe(label: str, done: float, total: int) -> None:
             bar.start_task(task)
-            bar.update(task, advance=more, total=total)
+            bar.update(task, description=label, completed=done, total=total)
 
-        yield advance
+        yield observe
 
 
 def _pair(setting: str) -> tuple[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,23 +12,23 @@ from dsp_gym.cli.engines import (
     MASTER_OPTION,
     RESUME_OPTION,
     SETTING_OPTION,
-    count,
-    spark_engine,
+    WORKERS_OPTION,
+    cells_bar,
+    open_engine,
 )
 from dsp_gym.cli.output import TRACK_OPTION, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.backends.documents import Document
+    from dsp_gym.engine import Engine
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.experiment import ExperimentConfig
-    from dsp_gym.evaluation.run import OnStep, Spread
     from dsp_gym.evaluation.scorecard import Scorecard
 
 __all__ = [
     "benchmark_of",
     "played",
     "print_scorecard",
-    "progress",
     "read_benchmark",
     "read_config",
     "register",
@@ -48,7 +46,9 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym evaluate quick\n\n"
         "  dsp-gym evaluate configs/experiments/q11.yaml --policy runs/q11/policy\n\n"
         "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     once more, exactly\n\n"
-        "  dsp-gym evaluate core-v1 --engine spark --master spark://host:7077"
+        "  dsp-gym evaluate core-v1 --workers 4                      four processes here\n\n"
+        "  dsp-gym evaluate core-v1 --engine spark --master spark://host:7077\n\n"
+        "  dsp-gym evaluate core-v1 --resume                         after Ctrl-C, on any engine"
     )(evaluate)
 
 
@@ -74,6 +74,7 @@ def evaluate(
     engine: Annotated[str, ENGINE_OPTION] = "local",
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,
+    workers: Annotated[int | None, WORKERS_OPTION] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print JSON; files and a record only together with --out."),
@@ -87,14 +88,18 @@ def evaluate(
     CSV (every run) and one HTML page.
     """
     from dsp_gym.evaluation.report import write_report
+    from dsp_gym.evaluation.run import decisions_of
 
     source = _fetched(config.removeprefix(_RUN), uri) if config.startswith(_RUN) else config
     name, benchmark = read_benchmark(source, tuple(policy or ()))
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
-    with spark_engine(engine, f"dsp-gym evaluate {name}", master, setting) as spark:
+    decisions = decisions_of(benchmark)
+    with open_engine(
+        f"dsp-gym evaluate {name}", engine, master, setting, workers, decisions
+    ) as opened:
         folder = out or (None if as_json else Path("runs/evaluations") / name)
-        scorecard = played(benchmark, spark and spark.evaluation, folder, resume)
+        scorecard = played(benchmark, opened, folder, resume)
     if as_json and out is None:
         typer.echo(scorecard.to_json(), nl=False)
         return
@@ -113,16 +118,13 @@ def evaluate(
 
 
 def played(
-    benchmark: BenchmarkConfig,
-    spread: Callable[[Callable[[int, int], None]], Spread] | None,
-    folder: Path | None,
-    resume: bool,
+    benchmark: BenchmarkConfig, engine: Engine, folder: Path | None, resume: bool
 ) -> Scorecard:
-    """Runs a benchmark with a progress bar, keeping each policy's results until the end.
+    """Runs a benchmark with a progress bar, keeping finished runs until the end.
 
     Args:
         benchmark: What to run.
-        spread: Of an engine: from the function that counts runs. None: this process.
+        engine: Where.
         folder: Of the results; those of an interrupted run are kept in `unfinished` below it.
             None: nothing is kept.
         resume: Take the kept results of an interrupted run; else they are removed.
@@ -131,23 +133,18 @@ def played(
         The scorecard, the same on every engine.
     """
     from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.evaluation.run import entrants_of
     from dsp_gym.evaluation.run import evaluate as run
 
     kept = None if folder is None else KeptResults(folder / "unfinished")
     if kept is not None and not resume:
         kept.clear()
     try:
-        if spread is None:
-            with progress(len(entrants_of(benchmark))) as observer:
-                card = run(benchmark, observer=observer, kept=kept)
-        else:
-            with count("runs") as advance:
-                card = run(benchmark, spread=spread(advance), kept=kept)
+        with cells_bar("runs") as told:
+            card = run(benchmark, engine=engine, told=told, kept=kept)
     except KeyboardInterrupt:
         if kept is not None and len(kept):
             typer.echo(
-                f"Stopped; the results of {len(kept)} policies are kept in {kept.folder}. "
+                f"Stopped; the results of {len(kept)} runs are kept in {kept.folder}. "
                 "Continue with the same command and --resume.",
                 err=True,
             )
@@ -317,38 +314,6 @@ def print_scorecard(scorecard: Scorecard) -> None:
         for text in validity_notes(scorecard, job):
             typer.echo(f"note: {text}")
         typer.echo()
-
-
-@contextmanager
-def progress(policies: int) -> Iterator[OnStep]:
-    """A progress bar on stderr over the policies of a benchmark; none without a terminal.
-
-    Yields:
-        A function to call after every step, with the policy's name and the steps taken and in all.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:<24}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None)
-        done: list[str] = []
-
-        def observe(label: str, taken: int, total: int, _step: object) -> None:
-            if label not in done:
-                done.append(label)
-            completed = (len(done) - 1) * total + taken
-            bar.update(task, description=label, completed=completed, total=policies * total)
-
-        yield observe
 
 
 def _record(name: str, scorecard: Scorecard, written: dict[str, Path], uri: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,10 @@ import typer
 from dsp_gym.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
+    from dsp_gym.engine import Engine
     from dsp_gym.evaluation.frontier.board import FrontierBoard
-    from dsp_gym.evaluation.frontier.config import FrontierCell, FrontierConfig
+    from dsp_gym.evaluation.frontier.config import FrontierConfig
     from dsp_gym.evaluation.frontier.play import CellRuns
-    from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.evaluation.run import Spread
 
 __all__ = ["find_frontier", "frontier_board", "print_board", "write_board"]
 
@@ -86,7 +84,7 @@ def frontier_board(
     config: FrontierConfig,
     folder: Path,
     cells: tuple[str, ...],
-    spread: Callable[[Callable[[int, int], None]], Spread] | None,
+    engine: Engine,
     resume: bool,
 ) -> FrontierBoard:
     """Plays the cells of a frontier, each with a progress bar, and estimates it.
@@ -96,14 +94,16 @@ def frontier_board(
         config: The frontier.
         folder: Of the results; those of an interrupted run are kept in `unfinished` below it.
         cells: Names of the cells to play; none: all.
-        spread: Of an engine: from the function that counts runs. None: this process.
+        engine: Where.
         resume: Take the kept results of an interrupted run; else they are removed.
 
     Returns:
         The board; cells whose recorded loads are not there are left out with the reason.
     """
+    from dsp_gym.cli.engines import cells_bar
     from dsp_gym.errors import ConfigError, LoadError, did_you_mean
     from dsp_gym.evaluation.frontier.board import board_of
+    from dsp_gym.evaluation.frontier.play import play_cell
     from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.evaluation.run import versions
 
@@ -123,7 +123,8 @@ def frontier_board(
             continue
         kept = KeptResults(everything.folder / cell.name)
         try:
-            played.append(_played(config, cell, kept, spread))
+            with cells_bar(f"runs of {cell.name}") as told:
+                played.append(play_cell(config, cell, engine=engine, told=told, kept=kept))
         except LoadError as error:
             if cell.loads != "recorded":
                 raise
@@ -131,7 +132,7 @@ def frontier_board(
             typer.echo(f"{cell.name} is left out: {error}", err=True)
         except KeyboardInterrupt:
             typer.echo(
-                f"Stopped; {len(played)} cells and {len(kept)} settings of {cell.name} are kept in "
+                f"Stopped; {len(played)} cells and {len(kept)} runs of {cell.name} are kept in "
                 f"{everything.folder}. Continue with the same command and --resume.",
                 err=True,
             )
@@ -141,24 +142,6 @@ def frontier_board(
     board = board_of(name, config, played, left_out, versions(()))
     everything.clear()
     return board
-
-
-def _played(
-    config: FrontierConfig,
-    cell: FrontierCell,
-    kept: KeptResults,
-    spread: Callable[[Callable[[int, int], None]], Spread] | None,
-) -> CellRuns:
-    from dsp_gym.cli.engines import count
-    from dsp_gym.cli.evaluate import progress
-    from dsp_gym.evaluation.frontier.play import play_cell
-
-    if spread is not None:
-        with count(f"runs of {cell.name}") as advance:
-            return play_cell(config, cell, spread=spread(advance), kept=kept)
-    settings = sum(max(1, len(policy.values)) for policy in config.policies)
-    with progress(settings) as observer:
-        return play_cell(config, cell, observer=observer, kept=kept)
 
 
 def print_board(board: FrontierBoard, written: dict[str, Path], as_json: bool) -> None:

@@ -12,7 +12,8 @@ from dsp_gym.cli.engines import (
     MASTER_OPTION,
     RESUME_OPTION,
     SETTING_OPTION,
-    spark_engine,
+    WORKERS_OPTION,
+    open_engine,
 )
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym leaderboard\n\n"
         "  dsp-gym leaderboard core-v1 --seeds 1 --policy my-policy\n\n"
         "  dsp-gym leaderboard core-v2 --only learned     costs at equal lateness\n\n"
+        "  dsp-gym leaderboard core-v1 --workers 4\n\n"
         "  dsp-gym leaderboard core-v1 --engine spark --master spark://host:7077\n\n"
         "  dsp-gym leaderboard runs/leaderboards/core-v1/scorecard.json     the pages once more"
     )(leaderboard)
@@ -78,6 +80,7 @@ def leaderboard(
     engine: Annotated[str, ENGINE_OPTION] = "local",
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,
+    workers: Annotated[int | None, WORKERS_OPTION] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Rank the installed policies, and those tuned on a benchmark, on that benchmark.
@@ -91,15 +94,18 @@ def leaderboard(
     from dsp_gym.config.files import write_atomic
     from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation import leaderboard as board
+    from dsp_gym.evaluation.frontier.play import decisions_in
     from dsp_gym.evaluation.report import percent, write_report
+    from dsp_gym.evaluation.run import decisions_of
 
     frontier = find_frontier(benchmark, tuple(policy or ()), tuple(only or ()), seeds)
     if frontier is not None:
         name, swept = frontier
         where = out or Path("runs/frontiers") / name
-        with spark_engine(engine, f"dsp-gym leaderboard {name}", master, setting) as spark:
-            spread = spark and spark.evaluation
-            result = frontier_board(name, swept, where, tuple(cell or ()), spread, resume)
+        with open_engine(
+            f"dsp-gym leaderboard {name}", engine, master, setting, workers, decisions_in(swept)
+        ) as opened:
+            result = frontier_board(name, swept, where, tuple(cell or ()), opened, resume)
         print_board(result, write_board(result, where, page), as_json)
         return
     for option, given in (("--only", only), ("--cell", cell)):
@@ -110,8 +116,11 @@ def leaderboard(
         name, card = read
     else:
         name, config = _everyone(benchmark, tuple(policy or ()), tuned, seeds)
-        with spark_engine(engine, f"dsp-gym leaderboard {name}", master, setting) as spark:
-            card = played(config, spark and spark.evaluation, out or _folder(name), resume)
+        decisions = decisions_of(config)
+        with open_engine(
+            f"dsp-gym leaderboard {name}", engine, master, setting, workers, decisions
+        ) as opened:
+            card = played(config, opened, out or _folder(name), resume)
     folder = out or _folder(name)
     text = board.render_markdown(card, name)
     written = write_report(card, folder) | {

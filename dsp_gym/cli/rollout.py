@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.engines import ENGINE_OPTION, MASTER_OPTION, SETTING_OPTION, spark_engine
+from dsp_gym.cli.engines import (
+    ENGINE_OPTION,
+    MASTER_OPTION,
+    SETTING_OPTION,
+    WORKERS_OPTION,
+    cells_bar,
+    open_engine,
+)
 from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.datasets.rollouts.format import RolloutManifest
-    from dsp_gym.datasets.rollouts.run import OnCell
 
 __all__ = ["register"]
 
@@ -25,6 +29,8 @@ Examples:
   dsp-gym rollout q11-small                                     into runs/rollouts/q11-small
 
   dsp-gym rollout my-rollouts.yaml --seeds 2 --out /tmp/try
+
+  dsp-gym rollout my-rollouts.yaml --workers 4                  four processes here
 
   dsp-gym rollout my-rollouts.yaml --engine spark --master spark://host:7077
 """
@@ -51,6 +57,7 @@ def rollout(
     engine: Annotated[str, ENGINE_OPTION] = "local",
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,
+    workers: Annotated[int | None, WORKERS_OPTION] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the output of another configuration.")
     ] = False,
@@ -63,6 +70,7 @@ def rollout(
     """
     from dsp_gym.config.files import find, load_model
     from dsp_gym.datasets.rollouts.config import RolloutConfig
+    from dsp_gym.datasets.rollouts.plan import decisions_of
     from dsp_gym.datasets.rollouts.run import rollout as run
 
     file = find("rollouts", config)
@@ -70,9 +78,13 @@ def rollout(
     if seeds is not None:
         wanted = wanted.model_copy(update={"seeds": seeds})
     folder = out or Path("runs/rollouts") / file.stem
-    with spark_engine(engine, "dsp-gym rollout", master, setting) as spark, _progress() as observer:
-        more: dict[str, Any] = {} if spark is None else {"engine": spark.rollouts()}
-        manifest = run(wanted, folder, observer=observer, overwrite=overwrite, **more)
+    with (
+        open_engine(
+            "dsp-gym rollout", engine, master, setting, workers, decisions_of(wanted)
+        ) as opened,
+        cells_bar("episodes") as observer,
+    ):
+        manifest = run(wanted, folder, engine=opened, observer=observer, overwrite=overwrite)
     summary = _summary(manifest)
     if as_json:
         print_json({"folder": folder, "cells": len(manifest.cells), "policies": summary})
@@ -94,27 +106,3 @@ def _summary(manifest: RolloutManifest) -> list[dict[str, str | int]]:
         row["decisions"] = int(row["decisions"]) + cell.rows - 1
         row["gave up"] = int(row["gave up"]) + (cell.end == "terminated")
     return list(found.values())
-
-
-@contextmanager
-def _progress() -> Iterator[OnCell]:
-    """A progress bar on stderr over the cells; none without a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:<24}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f} of {task.total:.0f} episodes"),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None)
-
-        def observe(label: str, done: float, total: int) -> None:
-            bar.update(task, description=label, completed=done, total=total)
-
-        yield observe

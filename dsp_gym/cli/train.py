@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.engines import (
+    ENGINE_OPTION,
+    MASTER_OPTION,
+    SETTING_OPTION,
+    WORKERS_OPTION,
+    open_engine,
+)
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
 from dsp_gym.cli.progress import long_bar
@@ -30,6 +37,8 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  dsp-gym train q11-quickstart\n\n"
         "  dsp-gym train configs/experiments/q11.yaml --seed 3 --out runs/q11-seed-3\n\n"
+        "  dsp-gym train q11 --workers 1                one seed after the other\n\n"
+        "  dsp-gym train q11 --engine spark --master spark://host:7077\n\n"
         "  dsp-gym train q11 --resume                   continue after Ctrl-C"
     )(train)
 
@@ -51,12 +60,17 @@ def train(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of checkpoints and policy. Default: runs/NAME."),
     ] = None,
+    engine: Annotated[str, ENGINE_OPTION] = "local",
+    master: Annotated[str | None, MASTER_OPTION] = None,
+    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
+    workers: Annotated[int | None, WORKERS_OPTION] = None,
     track: Annotated[bool, TRACK_OPTION] = True,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Train an agent from an experiment, and export the best one as a policy folder.
+    """Train an agent per seed of an experiment, and export the best as a policy folder.
 
-    Ctrl-C finishes the update under way, writes a checkpoint and ends; `--resume` continues.
+    Seeds are trained side by side, one per core. Ctrl-C finishes the updates under way, writes
+    checkpoints and ends; `--resume` continues.
     """
     from dsp_gym.config.files import find, load_model
     from dsp_gym.evaluation.experiment import ExperimentConfig
@@ -70,14 +84,26 @@ def train(
     # By name: the library stands below the agents, and works without them and without torch.
     training: Any = importlib.import_module("agents.training")
     tracker = _tracker(experiment.tracking, experiment.name) if track else None
+    decisions = experiment.agent.total_steps * len(experiment.agent.seeds)
     try:
-        with _progress(training.SeedProgress) as progress:
+        with (
+            open_engine(
+                f"dsp-gym train {experiment.name}", engine, master, setting, workers, decisions
+            ) as opened,
+            _progress(training.SeedProgress) as progress,
+        ):
             result = training.train(
-                experiment, folder, resume=resume, progress=progress, tracker=tracker
+                experiment,
+                folder,
+                resume=resume,
+                progress=progress,
+                tracker=tracker,
+                engine=opened,
             )
     except training.TrainingInterrupted:
         again = f"dsp-gym train {config} --resume" + (f" --out {out}" if out else "")
         again += f" --seed {seed}" if seed is not None else ""
+        again += f" --engine {engine}" if engine != "local" else ""
         typer.echo(f"Stopped; a checkpoint is in {folder}. Continue with: {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
@@ -119,23 +145,25 @@ def _progress(base: Any) -> Iterator[object]:
             """Draws the progress of a training."""
 
             def __init__(self) -> None:
-                self.label, self.tenth = "", -1
-                self.tasks: dict[str, TaskID] = {}
+                self.seeds = 1
+                self.tasks: dict[tuple[str, int], TaskID] = {}
+                self.tenths: dict[tuple[str, int], int] = {}
 
             def begin(self, seed: int, index: int, seeds: int) -> None:
-                self.label = f"seed {seed}" if seeds > 1 else ""
-                self.tasks, self.tenth = {}, -1
+                self.seeds = seeds
 
-            def update(self, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
-                text = _figures(figures)
-                if stage not in self.tasks:
-                    label = f"{stage} {self.label}".strip()
-                    self.tasks[stage] = bar.add_task(label, total=of, figures="")
-                bar.update(self.tasks[stage], completed=done, figures=text)
+            def update(
+                self, seed: int, stage: str, done: int, of: int, figures: dict[str, float]
+            ) -> None:
+                text, key = _figures(figures), (stage, seed)
+                label = f"{stage} seed {seed}" if self.seeds > 1 else stage
+                if key not in self.tasks:
+                    self.tasks[key] = bar.add_task(label, total=of, figures="")
+                bar.update(self.tasks[key], completed=done, figures=text)
                 tenth = 10 * done // of
-                if not bar.console.is_terminal and tenth != self.tenth:
-                    self.tenth = tenth
-                    typer.echo(f"{stage} {self.label} {10 * tenth} % {text}", err=True)
+                if not bar.console.is_terminal and tenth != self.tenths.get(key):
+                    self.tenths[key] = tenth
+                    typer.echo(f"{label} {10 * tenth} % {text}", err=True)
 
         yield Shown()
 

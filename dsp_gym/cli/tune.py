@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsp_gym.cli.engines import (
+    ENGINE_OPTION,
+    MASTER_OPTION,
+    SETTING_OPTION,
+    WORKERS_OPTION,
+    open_engine,
+)
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.evaluate import DEFAULT_STORE, read_config
 from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, counted, print_json, print_table
@@ -31,6 +38,8 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym tune ds2 core-v1\n\n"
         "  dsp-gym tune justin-paper q11 --trials 50\n\n"
         "  dsp-gym tune agent q11-quickstart --trials 20 --steps 100000\n\n"
+        "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings side by side\n\n"
+        "  dsp-gym tune ds2 core-v1 --at-once 8 --engine spark --master spark://host:7077\n\n"
         "  dsp-gym tune ds2 core-v1 --resume --trials 200      continue, after Ctrl-C or for more"
     )(tune)
 
@@ -70,9 +79,21 @@ def tune(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
+    at_once: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Trials proposed together after the first ten, so that as many can run at the "
+            "same time; fewer find more per trial.",
+        ),
+    ] = 1,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study in the folder.")
     ] = False,
+    engine: Annotated[str, ENGINE_OPTION] = "local",
+    master: Annotated[str | None, MASTER_OPTION] = None,
+    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
+    workers: Annotated[int | None, WORKERS_OPTION] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the result.  [default: runs/tuned/CONFIG]"),
@@ -84,8 +105,10 @@ def tune(
     """Search for a policy's best parameters, or an agent's, on training loads only.
 
     Writes the best so far after every improvement, as a policy that can be named like any other;
-    for an agent, as an experiment to train. Ctrl-C keeps it; --resume continues.
+    for an agent, as an experiment to train. Ctrl-C keeps it; --resume continues. The result depends
+    on --at-once, but neither on the engine nor on the number of its workers.
     """
+    from dsp_gym.evaluation.tuning.study import FIRST_ROUND
     from dsp_gym.evaluation.tuning.study import tune as search
 
     job = _job(policy, config, goal, max_slo_share, seeds, steps, out)
@@ -96,7 +119,14 @@ def tune(
     try:
         if tracker is not None:
             tracker.params({**job.objective.about(), "seed": seed, "trials": trials})
-        with _progress(job, trials, seed, tracker) as progress:
+        # The first round holds ten trials and the default; those after it may be smaller.
+        decisions = job.objective.decisions * min(trials + 1, max(at_once, FIRST_ROUND))
+        with (
+            open_engine(
+                f"dsp-gym tune {job.label}", engine, master, setting, workers, decisions
+            ) as opened,
+            _progress(job, trials, seed, at_once, tracker) as progress,
+        ):
             best = search(
                 job.objective,
                 job.space,
@@ -105,8 +135,10 @@ def tune(
                 seed=seed,
                 resume=resume,
                 progress=progress,
+                engine=opened,
+                at_once=at_once,
             )
-        job.write(best, seed)
+        job.write(best, seed, at_once)
         if tracker is not None:
             tracker.artifact(job.file)
         status = "KILLED" if best.interrupted else "FINISHED"
@@ -153,12 +185,12 @@ class _Job:
         self.database = folder / f"{label}.db"
         self.file = folder / f"{label}-tuned.yaml"
 
-    def write(self, best: BestTrial, seed: int) -> None:
+    def write(self, best: BestTrial, seed: int, at_once: int) -> None:
         """Writes the best parameters into the file."""
         from dsp_gym.evaluation.tuning.agent import AgentObjective
         from dsp_gym.evaluation.tuning.result import provenance, write_experiment, write_policy
 
-        record = provenance(best, self.objective.about(), seed)
+        record = provenance(best, self.objective.about(), seed, at_once)
         if isinstance(self.objective, AgentObjective):
             write_experiment(self.file, self.objective.config(best.params), record)
         else:
@@ -202,7 +234,7 @@ def _job(
                 key="--goal" if goal == "cost" else "--max-slo-share",
                 remedy="Leave it out, and set the weights in env.reward.",
             )
-        agent = AgentObjective(whole, folder / "training", steps)
+        agent = AgentObjective(whole, steps)
         return _Job(name, AGENT, agent, search_space(AGENT), folder)
     if steps is not None:
         raise ConfigError(
@@ -255,7 +287,7 @@ def _tracker(uri: str) -> Tracker | None:
 
 @contextmanager
 def _progress(
-    job: _Job, trials: int, seed: int, tracker: Tracker | None
+    job: _Job, trials: int, seed: int, at_once: int, tracker: Tracker | None
 ) -> Iterator[SearchProgress]:
     """A bar on stderr over the trials, with the best so far; lines without a terminal."""
     with long_bar() as bar:
@@ -264,18 +296,23 @@ def _progress(
         class Shown:
             """Draws and records the progress, and writes the best parameters so far."""
 
-            best: float | None = None
+            def __init__(self) -> None:
+                self.finished = 0
+                self.parts: dict[int, float] = {}
 
             def step(self, trial: int, taken: int, steps: int) -> None:
-                bar.update(task, completed=trial + 1 + taken / steps)
+                self.parts[trial] = taken / steps
+                bar.update(task, completed=self.finished + sum(self.parts.values()))
 
             def done(self, trial: int, score: Score, best: BestTrial) -> None:
+                self.finished = best.trials + 1
+                self.parts.pop(trial, None)
                 figures = "  ".join(f"{k} {v:.4g}" for k, v in best.score.metrics.items())
-                bar.update(task, completed=trial + 2, figures=figures)
+                bar.update(task, completed=self.finished, figures=figures)
                 if tracker is not None:
                     tracker.metrics(dict(score.metrics), trial + 1)
                 if best.trial == trial:
-                    job.write(best, seed)
+                    job.write(best, seed, at_once)
                     if not bar.console.is_terminal:
                         name = "default" if trial < 0 else f"trial {trial}"
                         typer.echo(f"{name}: best so far, {figures}", err=True)

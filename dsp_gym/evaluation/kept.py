@@ -1,6 +1,7 @@
-"""Results of an evaluation, kept policy by policy, so that an interrupted one can continue.
+"""Results of an evaluation, kept as they come, so that an interrupted one can continue.
 
-Each policy's results are one JSON file, written whole or not at all. Numbers are written so that
+The results of each batch of runs are one JSON file, written whole or not at all. How the runs are
+cut into batches may differ from call to call. Numbers are written so that
 they are read back to the last bit: the scorecard does not show whether a run was interrupted.
 """
 
@@ -9,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -28,16 +28,15 @@ from dsp_gym.records.hashes import bytes_sha256
 
 __all__ = ["KeptResults", "PolicyResult"]
 
-T = TypeVar("T")
-
 
 class PolicyResult(ConfigModel):
-    """All runs of one policy."""
+    """Runs of one policy that were played together."""
 
     schema_: Literal["dsp-gym/policy-result/1"] = Field(
         "dsp-gym/policy-result/1", alias="schema", description="schema and version"
     )
     of: str = Field(description="hash of everything the runs depend on")
+    first: int = Field(0, ge=0, description="place of the first run among the policy's")
     cells: tuple[ScorecardCell, ...] = Field(description="every run")
     timelines: tuple[RunTimeline, ...] = Field(description="one run per job")
     validity: tuple[RunValidity, ...] = Field(description="distance from the fit, by part and job")
@@ -53,68 +52,74 @@ class KeptResults:
     folder: Path
 
     def __len__(self) -> int:
-        """Policies whose results are there."""
-        return len(list(self.folder.glob("*.json")))
+        """Runs whose results are there."""
+        return sum(int(file.stem.rpartition("-")[2]) for file in self.folder.glob("*-*-*.json"))
 
     def clear(self) -> None:
         """Remove all results."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def read(self, share: Share) -> list[ShareResult] | None:
+    def read(self, share: Share) -> list[ShareResult]:
         """The kept results of a policy.
 
         Args:
             share: All runs of the policy.
 
         Returns:
-            The results; None where there are none, or where they are of another benchmark, version
-            or policy file.
+            Results that do not overlap, by the place of their first run. Damaged ones, and those of
+            another benchmark, version or policy file, are left out.
         """
-        file = self._file(share)
-        if not file.is_file():
-            return None
-        try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-            found = parse(PolicyResult, document, file)
-        except (OSError, ValueError, DspGymError):
-            return None  # damaged, or of another version: the policy plays again
-        if found.of != _depends_on(share):
-            return None
-        possible = None
-        if found.possible is not None:
-            bound, peak = np.array(found.possible).T
-            possible = Possible(bound, peak)
-        return [ShareResult(found.cells, found.timelines, possible, found.validity)]
+        of = _depends_on(share)
+        files = self.folder.glob(f"{_name(share)}*.json")
+        known = [one for one in map(_read, files) if one is not None and one.of == of]
+        found: list[ShareResult] = []
+        following = 0
+        for one in sorted(known, key=lambda one: one.first):
+            if one.first < following:
+                continue
+            following = one.first + len(one.cells)
+            possible = None
+            if one.possible is not None:
+                bound, peak = np.array(one.possible).T
+                possible = Possible(bound, peak)
+            found.append(ShareResult(one.cells, one.timelines, possible, one.validity, one.first))
+        return found
 
-    def write(self, share: Share, parts: Sequence[ShareResult]) -> None:
-        """Keep the results of a policy.
+    def write(self, share: Share, result: ShareResult) -> None:
+        """Keep the results of runs of a policy.
 
         Args:
-            share: All runs of the policy.
-            parts: Their results, in the order of the runs.
+            share: The runs.
+            result: Their results.
         """
-        possible = [part.possible for part in parts if part.possible is not None]
-        result = PolicyResult(
+        possible = result.possible
+        document = PolicyResult(
             of=_depends_on(share),
-            cells=tuple(_flat(part.cells for part in parts)),
-            timelines=tuple(_flat(part.timelines for part in parts)),
-            validity=tuple(_flat(part.validity for part in parts)),
-            possible=tuple(
+            first=share.first,
+            cells=result.cells,
+            timelines=result.timelines,
+            validity=result.validity,
+            possible=None
+            if possible is None
+            else tuple(
                 (float(bound), float(peak))
-                for one in possible
-                for bound, peak in zip(one.bound, one.peak, strict=True)
-            )
-            or None,
+                for bound, peak in zip(possible.bound, possible.peak, strict=True)
+            ),
         )
-        write_atomic(self._file(share), result.model_dump_json(by_alias=True))
-
-    def _file(self, share: Share) -> Path:
-        name = share.entrant.name
-        return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+        file = self.folder / f"{_name(share)}-{share.first}-{len(share)}.json"
+        write_atomic(file, document.model_dump_json(by_alias=True))
 
 
-def _flat(parts: Iterable[Iterable[T]]) -> Iterator[T]:
-    return (one for part in parts for one in part)
+def _name(share: Share) -> str:
+    return hashlib.sha256(share.entrant.name.encode()).hexdigest()[:16]
+
+
+def _read(file: Path) -> PolicyResult | None:
+    """A kept result; None where it is damaged or of another version: its runs are played again."""
+    try:
+        return parse(PolicyResult, json.loads(file.read_text(encoding="utf-8")), file)
+    except (OSError, ValueError, DspGymError):
+        return None
 
 
 def _depends_on(share: Share) -> str:

@@ -1,7 +1,7 @@
 """Running a benchmark: every policy on the same jobs, loads and seeds.
 
-All runs of one policy are one batch, or several batches on several machines: a run does not depend
-on the rest of its batch. Loads, seeds and the simulation's random numbers are the same for every
+All runs of one policy are one batch, or several batches on an engine: a run does not depend on the
+rest of its batch. Loads, seeds and the simulation's random numbers are the same for every
 policy, so that differences are the policies' own.
 """
 
@@ -20,12 +20,16 @@ import numpy as np
 from dsp_gym import __version__
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.config.files import load_model
 from dsp_gym.control.loop import ControlLoop, LoopStep
+from dsp_gym.engine import HERE, Engine, Tell, batch_size
 from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.carried import Carried, carried, one_thread
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, Scorecard, ScorecardCell, score
 from dsp_gym.guardrails.chain import build_for
+from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.identity import job_hash
 from dsp_gym.job.sizing import sized
@@ -36,21 +40,22 @@ from dsp_gym.loads.sampler import LoadCell, LoadSampler
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.foresight import Bounding, Foreseeing, Foresight, Possible
-from dsp_gym.policies.registry import is_installed, make
+from dsp_gym.policies.registry import is_installed, make, resolve
 from dsp_gym.simulation.outcome import histogram_quantile
 
 __all__ = [
     "PLAN",
+    "Keep",
+    "OnRuns",
     "OnStep",
-    "ShareResult",
     "Share",
-    "Spread",
+    "ShareResult",
     "benchmark_job",
     "cells_of",
-    "entrants_of",
+    "decisions_of",
     "evaluate",
     "play",
-    "Keep",
+    "share_of",
     "simulation_seed",
     "versions",
 ]
@@ -60,6 +65,9 @@ PLAN = "clairvoyant"
 
 OnStep = Callable[[str, int, int, LoopStep], None]
 """Called after each step: the policy's label, decisions taken, decisions in all, and the step."""
+
+OnRuns = Callable[[str, float, int], None]
+"""Told of progress: a policy's label, runs done (a part of one counts), runs in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +100,23 @@ class Share:
     config: BenchmarkConfig
     drawn: tuple[int, ...]  # rows whose timeline is kept
     bounding: bool  # whether the policy is asked what is possible
+    first: int = 0  # place of its first run among the policy's
 
     def __len__(self) -> int:
         return len(self.runs)
+
+    def take(self, first: int, last: int) -> Share:
+        """Runs from the first up to, but not including, the last.
+
+        Returns:
+            A share of them alone.
+        """
+        return replace(
+            self,
+            runs=self.runs.take(first, last),
+            drawn=tuple(row - first for row in self.drawn if first <= row < last),
+            first=self.first + first,
+        )
 
     def split(self, size: int) -> list[Share]:
         """Cut into shares of at most `size` runs, in order.
@@ -103,13 +125,26 @@ class Share:
             Shares that together hold every run once; the last may be smaller.
         """
         return [
-            replace(
-                self,
-                runs=self.runs.take(first, first + size),
-                drawn=tuple(row - first for row in self.drawn if 0 <= row - first < size),
-            )
-            for first in range(0, len(self), size)
+            self.take(first, min(first + size, len(self))) for first in range(0, len(self), size)
         ]
+
+    def without(self, done: Iterable[ShareResult]) -> list[Share]:
+        """The runs that are still to be played.
+
+        Args:
+            done: Results of parts of this share, which do not overlap.
+
+        Returns:
+            A share for each gap between them, in order.
+        """
+        left, following = [], 0
+        for part in sorted(done, key=lambda part: part.first):
+            if part.first > following:
+                left.append(self.take(following, part.first))
+            following = part.first + len(part.cells)
+        if following < len(self):
+            left.append(self.take(following, len(self)))
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +155,18 @@ class ShareResult:
     timelines: tuple[RunTimeline, ...]
     possible: Possible | None
     validity: tuple[RunValidity, ...] = ()
+    first: int = 0  # place of its first run among the policy's
 
 
 class Keep(Protocol):
     """Results kept while an evaluation runs; see `dsp_gym.evaluation.kept`."""
 
-    def read(self, share: Share) -> list[ShareResult] | None:
-        """The results of a share, None where they have to be played."""
+    def read(self, share: Share) -> list[ShareResult]:
+        """The results of parts of a share that need not be played again; they do not overlap."""
         ...
 
-    def write(self, share: Share, parts: Sequence[ShareResult]) -> None:
-        """Keep the results of a share."""
-
-
-Spread = Callable[[Sequence[Share]], Iterable[ShareResult]]
-"""Plays shares somewhere else: gives their parts, cut as it likes, in the order of the shares."""
+    def write(self, share: Share, result: ShareResult) -> None:
+        """Keep the result of a share."""
 
 
 def evaluate(
@@ -142,7 +174,8 @@ def evaluate(
     *,
     base_dir: str | Path | None = None,
     observer: OnStep | None = None,
-    spread: Spread | None = None,
+    engine: Engine = HERE,
+    told: OnRuns | None = None,
     kept: Keep | None = None,
 ) -> Scorecard:
     """Runs a benchmark.
@@ -150,16 +183,17 @@ def evaluate(
     Args:
         config: The benchmark.
         base_dir: Folder that relative trace paths start from.
-        observer: Called after each step made in this process.
-        spread: Plays the runs in other processes; none: in this one, all runs of a policy as one
-            batch.
-        kept: Keeps the results of each policy as it is done, and gives those of an earlier run.
+        observer: Called after each step. With one, all runs are played in this process.
+        engine: Where runs are played; the scorecard does not depend on it. In this process all runs
+            of a policy are one batch.
+        told: Hears how many runs are done.
+        kept: Keeps results as they come, and gives those of an earlier call.
 
     Returns:
         The scorecard; the same config gives the same one to the last bit.
     """
     runs = _runs(config, base_dir)
-    parts = list(_parts(_shares(config, runs), spread, observer, kept))
+    parts = _parts(_shares(config, runs), engine, observer, told, kept)
     cells = [cell for part in parts for cell in part.cells]
     found = [part.possible for part in parts if part.possible is not None]
     if found:
@@ -186,8 +220,8 @@ def cells_of(
     config: BenchmarkConfig,
     *,
     base_dir: str | Path | None = None,
-    observer: OnStep | None = None,
-    spread: Spread | None = None,
+    engine: Engine = HERE,
+    told: OnRuns | None = None,
     kept: Keep | None = None,
 ) -> tuple[ScorecardCell, ...]:
     """Runs a benchmark and keeps the measured values alone: no timelines, rows or comparison.
@@ -195,34 +229,80 @@ def cells_of(
     Args:
         config: The benchmark.
         base_dir: Folder that relative trace paths start from.
-        observer: Called after each step made in this process.
-        spread: Plays the runs in other processes, as for `evaluate`.
-        kept: Keeps the results of each policy as it is done, and gives those of an earlier run.
+        engine: Where runs are played, as for `evaluate`.
+        told: Hears how many runs are done.
+        kept: Keeps results as they come, and gives those of an earlier call.
 
     Returns:
         Every run, policy by policy.
     """
     runs = _runs(config, base_dir)
     shares = [replace(share, drawn=()) for share in _shares(config, runs)]
-    parts = _parts(shares, spread, observer, kept)
+    parts = _parts(shares, engine, None, told, kept)
     return tuple(cell for part in parts for cell in part.cells)
 
 
 def _parts(
-    shares: Sequence[Share], spread: Spread | None, observer: OnStep | None, kept: Keep | None
-) -> Iterator[ShareResult]:
+    shares: Sequence[Share],
+    engine: Engine,
+    observer: OnStep | None,
+    told: OnRuns | None,
+    kept: Keep | None,
+) -> list[ShareResult]:
     """The results of all shares, in their order; what was kept is not played again."""
-    known = [None if kept is None else kept.read(share) for share in shares]
-    left = [share for share, parts in zip(shares, known, strict=True) if parts is None]
-    played = iter((play(share, observer) for share in left) if spread is None else spread(left))
-    for share, parts in zip(shares, known, strict=True):
-        if parts is None:
-            parts = []
-            while sum(len(part.cells) for part in parts) < len(share):
-                parts.append(next(played))
-            if kept is not None:
-                kept.write(share, parts)
-        yield from parts
+    found = [[] if kept is None else list(kept.read(share)) for share in shares]
+    gaps = [
+        (owner, gap) for owner, share in enumerate(shares) for gap in share.without(found[owner])
+    ]
+    total = sum(map(len, shares))
+    left = sum(len(gap) for _, gap in gaps)
+    if observer is not None:
+        engine = HERE
+    size = left if engine.slots == 1 else batch_size(engine, left)
+    work = [(owner, part) for owner, gap in gaps for part in gap.split(size)]
+    done, shown = float(total - left), [0.0] * len(work)
+
+    def heard(place: int, share: float) -> None:
+        nonlocal done
+        part = work[place][1]
+        done += len(part) * (share - shown[place])
+        shown[place] = share
+        if told is not None:
+            told(part.entrant.name, done, total)
+
+    results: Iterator[tuple[int, ShareResult]]
+    if observer is not None:
+        results = ((place, play(part, observer)) for place, (_, part) in enumerate(work))
+    else:
+        results = engine.map(_play, [_carried(part, engine) for _, part in work], heard)
+    for place, result in results:
+        owner, part = work[place]
+        if kept is not None:
+            kept.write(part, result)
+        found[owner].append(result)
+    return [part for parts in found for part in sorted(parts, key=lambda part: part.first)]
+
+
+def _carried(share: Share, engine: Engine) -> Carried[Share]:
+    """The share with what stands in files here written out."""
+    entrant, config = share.entrant, share.config
+    _, policy, _ = resolve(entrant.policy)
+    if isinstance(entrant.guardrails, str):
+        chain = load_model(GuardrailsConfig, "guardrails", entrant.guardrails)
+        entrant = entrant.model_copy(update={"guardrails": chain})
+    if not engine.shares_disk:
+        config = config.model_copy(update={"simulation": one_thread(config.simulation)})
+    share = replace(share, entrant=entrant, config=config)
+    return carried(share, policy, shares_disk=engine.shares_disk)
+
+
+def _play(work: Carried[Share], tell: Tell[float]) -> ShareResult:
+    def observe(_label: str, taken: int, steps: int, _step: LoopStep) -> None:
+        tell(taken / steps)
+
+    with work.unpacked() as policy:
+        entrant = work.work.entrant.model_copy(update={"policy": policy})
+        return play(replace(work.work, entrant=entrant), observe)
 
 
 def _farthest(found: Iterable[RunValidity]) -> tuple[RunValidity, ...]:
@@ -280,13 +360,41 @@ def play(share: Share, observer: OnStep | None = None) -> ShareResult:
         tuple(_timeline(entrant.name, runs, row, record, config) for row in share.drawn),
         possible,
         _validity(entrant.name, runs, asked),
+        share.first,
     )
+
+
+def share_of(
+    config: BenchmarkConfig, entrant: Entrant, base_dir: str | Path | None = None
+) -> Share:
+    """Every run of one policy.
+
+    Args:
+        config: The benchmark, whose own policies take no part.
+        entrant: The policy.
+        base_dir: Folder that relative trace paths start from.
+
+    Returns:
+        A share that can be played, or be given another policy; no timeline is kept of it.
+    """
+    return Share(entrant, _runs(config, base_dir), config, drawn=(), bounding=False)
+
+
+def decisions_of(config: BenchmarkConfig) -> int:
+    """Counts the decisions of all runs of all policies.
+
+    Returns:
+        The number, without looking at any load.
+    """
+    rows = LoadSampler(config.loads).cells(config.split, config.seeds)
+    runs = len(_entrants_of(config)) * len(config.jobs) * sum(map(len, rows))
+    return runs * (config.episode_s // config.interval_s)
 
 
 def _shares(config: BenchmarkConfig, runs: _Runs) -> list[Share]:
     """One share for each policy."""
     # Errors in any policy are found before the first one runs.
-    made = [(entrant, make(entrant.policy)) for entrant in entrants_of(config)]
+    made = [(entrant, make(entrant.policy)) for entrant in _entrants_of(config)]
     for entrant, policy in made:
         build_for(policy, entrant.guardrails)
     able = [entrant.name for entrant, policy in made if isinstance(policy, Bounding)]
@@ -295,12 +403,8 @@ def _shares(config: BenchmarkConfig, runs: _Runs) -> list[Share]:
     return [Share(entrant, runs, config, drawn, entrant.name == asked) for entrant, _ in made]
 
 
-def entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
-    """The config's policies, and the best plan if it is installed.
-
-    Returns:
-        The entrants in the order of the config; the plan, where it takes part, stands last.
-    """
+def _entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
+    """The config's policies, and the best plan, last, if it is installed."""
     named = [entrant.name for entrant in config.policies]
     if not config.clairvoyant or PLAN in named or not is_installed(PLAN):
         return config.policies

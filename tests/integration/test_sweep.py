@@ -15,9 +15,12 @@ from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.datasets.rollouts.config import RolloutConfig
 from dsp_gym.datasets.rollouts.run import rollout
-from dsp_gym.errors import DatasetError, PolicyError
+from dsp_gym.engine import HERE
+from dsp_gym.errors import EngineError, PolicyError
 from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.run import evaluate
+from tests import cells
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -36,10 +39,35 @@ ROLLOUTS = {
     "env": {"start": "random", "episode_s": 900},
     "epsilon": 0.2,
 }
+DAY = [{"name": "day", "load": {"form": "diurnal", "period_s": 1800, "noise_cv": 0.1}}]
+EXPERIMENT = {
+    "name": "small",
+    "jobs": ["nexmark-q11"],
+    "loads": {
+        "train": {"loads": DAY, "seeds": {"from": 0, "to": 50}},
+        "validation": {"loads": DAY, "seeds": {"from": 50, "to": 60}},
+    },
+    "env": {"episode_s": 1200},
+    "agent": {
+        "seeds": [0, 1, 2],
+        "n_envs": 16,
+        "n_steps": 16,
+        "batch_size": 128,
+        "n_epochs": 2,
+        "total_steps": 768,
+        "eval_every": 256,
+        "checkpoint_every": 512,
+        "eval_episodes": 4,
+        "network": {"hidden": [16]},
+    },
+}
 BENCHMARK = {
     "policies": ["ds2", LEARNED],
     "jobs": ["nexmark-q11", "nexmark-q3"],
-    "loads": {"test": {"loads": ["flash-crowd"], "seeds": {"from": 900, "to": 903}}},
+    "loads": {
+        "train": {"loads": ["flash-crowd"], "seeds": {"from": 0, "to": 3}},
+        "test": {"loads": ["flash-crowd"], "seeds": {"from": 900, "to": 903}},
+    },
     "episode_s": 900,
     "bootstrap": 200,
 }
@@ -87,46 +115,59 @@ def test_a_scorecard_from_executors_is_that_of_the_local_engine(spark, tmp_path)
     assert cards[0] == cards[1]
 
 
-def refuse(_work: int) -> int:
-    raise PolicyError("cannot be used", value="this one", remedy="Take another.")
-
-
-def fail(_work: int) -> int:
-    raise ZeroDivisionError("division by zero")
-
-
 def test_what_the_user_can_put_right_comes_back_as_it_was_raised(spark):
-    from spark_pipelines.sweep import Sweep
+    from spark_pipelines.sweep import SparkEngine
 
     with pytest.raises(PolicyError, match=r"'this one': cannot be used. Take another."):
-        list(Sweep(spark).run([1, 2, 3], refuse))
+        list(SparkEngine(spark).map(cells.refuse, [1, 2, 3]))
 
 
 def test_a_fault_on_an_executor_is_told_in_one_line(spark):
-    from spark_pipelines.sweep import Sweep
+    from spark_pipelines.sweep import SparkEngine
 
-    with pytest.raises(DatasetError, match="gave up on a batch: ZeroDivisionError: division by"):
-        list(Sweep(spark).run([1], fail))
+    with pytest.raises(EngineError, match="gave up on a cell: ZeroDivisionError: division by"):
+        list(SparkEngine(spark).map(cells.divide, [0]))
+
+
+def test_news_of_a_cell_come_before_its_result(spark):
+    from spark_pipelines.sweep import SparkEngine
+
+    told = []
+    for place, (value, _) in SparkEngine(spark).map(
+        cells.square, [2, 3], lambda *news: told.append(news)
+    ):
+        assert value == [4, 9][place]
+        assert told[-2:] == [(place, 0.5), (place, 1.0)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the executors in /proc")
 def test_the_work_of_killed_executors_is_done_again(tmp_path):
     """Two executors of one core; each sweep loses one of them, killed, in the middle."""
+    pytest.importorskip("sb3_contrib")
+    pytest.importorskip("optuna")
+    from agents.training import train
+    from tests import losing_executors
+
     (tmp_path / "rollouts.json").write_text(json.dumps(ROLLOUTS))
     (tmp_path / "benchmark.json").write_text(json.dumps(BENCHMARK))
+    (tmp_path / "experiment.json").write_text(json.dumps(EXPERIMENT))
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "losing_executors.py"), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
-    assert set(told) == {"rollouts", "evaluation"}
+    assert told.keys() == {"rollouts", "evaluation", "training", "tuning"}
     assert all(sweep["killed"] >= 1 and sweep["lost"] >= 1 for sweep in told.values())
     rollout(parse(RolloutConfig, ROLLOUTS, "test"), tmp_path / "here")
     assert contents(tmp_path / "spread") == contents(tmp_path / "here")
     card = evaluate(parse(BenchmarkConfig, BENCHMARK, "test"))
     assert (tmp_path / "scorecard.json").read_text() == card.to_json()
+    train(parse(ExperimentConfig, EXPERIMENT, "test"), tmp_path / "trained-here")
+    assert contents(tmp_path / "trained") == contents(tmp_path / "trained-here")
+    best = losing_executors.tuned(parse(BenchmarkConfig, BENCHMARK, "test"), tmp_path, HERE)
+    assert (tmp_path / "best.json").read_text() == losing_executors.as_json(best)

@@ -23,7 +23,7 @@ from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 
-__all__ = ["Batch", "Cell", "Player", "batches", "cells_of", "players_of"]
+__all__ = ["Batch", "Cell", "Player", "batches", "cells_of", "decisions_of", "players_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,17 @@ def cells_of(
                 remedy="Give jobs, loads and policies names that differ in letters and digits.",
             )
     return cells
+
+
+def decisions_of(config: RolloutConfig) -> int:
+    """Counts the decisions of all cells, as if no episode ended early.
+
+    Returns:
+        The number, without looking at any load.
+    """
+    rows = LoadSampler(config.loads).cells(config.split, config.seeds)
+    cells = len(config.policies) * len(config.jobs) * sum(map(len, rows))
+    return cells * int(config.env.episode_s // config.env.interval_s)
 
 
 def batches(

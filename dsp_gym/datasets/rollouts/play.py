@@ -26,7 +26,7 @@ __all__ = ["play"]
 
 _STREAM = zlib.crc32(b"episode")
 
-Ticked = Callable[[float], None]
+Ticked = Callable[[float], object]
 """Told which share of the batch is played, after each decision."""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -20,15 +21,14 @@ from dsp_gym.datasets.rollouts.format import (
 )
 from dsp_gym.datasets.rollouts.plan import Batch, Cell, batches, cells_of, players_of
 from dsp_gym.datasets.rollouts.play import play
+from dsp_gym.engine import HERE, Engine, Tell, batch_size
 from dsp_gym.errors import SchemaError, StorageError
+from dsp_gym.evaluation.carried import Carried, carried, one_thread
 from dsp_gym.job.identity import job_hash
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.hashes import bytes_sha256
 
-__all__ = ["BATCH", "LOCAL", "Engine", "LocalEngine", "Played", "played", "rollout"]
-
-BATCH = 64
-"""Cells played together: enough for the compiled simulation, few enough to lose when killed."""
+__all__ = ["Played", "played", "rollout"]
 
 OnCell = Callable[[str, float, int], None]
 """Told of progress: a policy's label, cells done (a part of one counts), cells in all."""
@@ -41,67 +41,12 @@ class Played(NamedTuple):
     content: bytes
 
 
-class Engine:
-    """Plays batches, here or elsewhere; the order in which they are done is its own."""
-
-    def batch_size(self, cells: int) -> int:
-        """Chooses how large a batch is.
-
-        Returns:
-            Cells in one batch.
-        """
-        raise NotImplementedError
-
-    def run(
-        self, work: Sequence[Batch], ticked: Callable[[str, float], None]
-    ) -> Iterable[list[Played]]:
-        """Plays batches; `ticked` is called with a label and the number of further cells.
-
-        Returns:
-            The results of each batch, in any order.
-        """
-        raise NotImplementedError
-
-
-class LocalEngine(Engine):
-    """One batch after the other in this process."""
-
-    def batch_size(self, cells: int) -> int:
-        """As many as pay.
-
-        Returns:
-            Cells per batch, the same whatever the number of cells.
-        """
-        return BATCH
-
-    def run(
-        self, work: Sequence[Batch], ticked: Callable[[str, float], None]
-    ) -> Iterator[list[Played]]:
-        """Plays each batch when the one before is taken.
-
-        Yields:
-            The played cells of each batch, in the order of the work.
-        """
-        for batch in work:
-            said = 0.0
-
-            def hear(share: float, batch: Batch = batch) -> None:
-                nonlocal said
-                ticked(batch.player.label, len(batch) * (share - said))
-                said = share
-
-            yield played(batch, hear)
-
-
-LOCAL = LocalEngine()
-
-
 def rollout(
     config: RolloutConfig,
     folder: Path,
     *,
     base_dir: str | Path | None = None,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     observer: OnCell | None = None,
     overwrite: bool = False,
 ) -> RolloutManifest:
@@ -137,17 +82,21 @@ def rollout(
         cells=(),
     )
     done = _kept(folder, begun, overwrite)
-    count = float(len(done))
+    size = batch_size(engine, len(cells))
+    work = list(batches(config, cells, size, base_dir, done))
+    count, told = float(len(done)), [0.0] * len(work)
 
-    def ticked(label: str, more: float) -> None:
+    def heard(place: int, share: float) -> None:
         nonlocal count
-        count += more
+        batch = work[place]
+        count += len(batch) * (share - told[place])
+        told[place] = share
         if observer is not None:
-            observer(label, count, len(cells))
+            observer(batch.player.label, count, len(cells))
 
-    work = list(batches(config, cells, engine.batch_size(len(cells)), base_dir, done))
     manifest = _written(folder, begun, cells, done)
-    for results in engine.run(work, ticked):
+    portable = [_carried(batch, engine) for batch in work]
+    for _, results in engine.map(played, portable, heard):
         for result in results:
             write_atomic(folder / result.record.file, result.content)
             done[result.record.run] = result.record
@@ -155,14 +104,31 @@ def rollout(
     return manifest
 
 
-def played(batch: Batch, ticked: Callable[[float], None] | None = None) -> list[Played]:
+def _carried(batch: Batch, engine: Engine) -> Carried[Batch]:
+    if not engine.shares_disk:
+        env = batch.env.model_copy(update={"simulation": one_thread(batch.env.simulation)})
+        batch = replace(batch, env=env)
+    return carried(batch, batch.player.policy, shares_disk=engine.shares_disk)
+
+
+def played(work: Carried[Batch], tell: Tell[float]) -> list[Played]:
     """Plays a batch and writes its files in memory.
+
+    Args:
+        work: The batch.
+        tell: Called with the share that is played.
 
     Returns:
         A record and the content of its file for each cell.
     """
+    with work.unpacked() as policy:
+        player = replace(work.work.player, policy=policy)
+        return _played(replace(work.work, player=player), tell)
+
+
+def _played(batch: Batch, tell: Tell[float]) -> list[Played]:
     made = []
-    for cell, episode in zip(batch.cells, play(batch, ticked), strict=True):
+    for cell, episode in zip(batch.cells, play(batch, tell), strict=True):
         content = cell_bytes(episode)
         record = CellRecord(
             run=cell.run,

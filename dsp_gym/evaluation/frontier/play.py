@@ -11,10 +11,11 @@ from pydantic import Field
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.engine import HERE, Engine
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.evaluation.frontier.config import FrontierCell, FrontierConfig, SweptPolicy
-from dsp_gym.evaluation.run import Keep, OnStep, Spread, benchmark_job, cells_of
+from dsp_gym.evaluation.run import Keep, OnRuns, benchmark_job, cells_of, decisions_of
 from dsp_gym.evaluation.scorecard import ScorecardCell
 from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.sizing import reference_cost_per_s
@@ -22,7 +23,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 
-__all__ = ["DAY_S", "CellRuns", "PolicyRuns", "entrants", "play_cell"]
+__all__ = ["DAY_S", "CellRuns", "PolicyRuns", "decisions_in", "entrants", "play_cell"]
 
 DAY_S = 86_400
 
@@ -113,13 +114,23 @@ def _number(params: Mapping[str, object], policy: SweptPolicy, path: str) -> flo
     return float(found)
 
 
+def decisions_in(config: FrontierConfig) -> int:
+    """Decisions of all cells, by which an engine is sized.
+
+    Returns:
+        Runs times decisions, over all cells and settings.
+    """
+    found = tuple(one for policy in config.policies for one in entrants(policy))
+    return sum(decisions_of(config.benchmark(cell, found)) for cell in config.cells())
+
+
 def play_cell(
     config: FrontierConfig,
     cell: FrontierCell,
     *,
     base_dir: str | Path | None = None,
-    observer: OnStep | None = None,
-    spread: Spread | None = None,
+    engine: Engine = HERE,
+    told: OnRuns | None = None,
     kept: Keep | None = None,
 ) -> CellRuns:
     """Plays every policy at every setting on the jobs and loads of one cell.
@@ -128,8 +139,8 @@ def play_cell(
         config: The frontier.
         cell: Which jobs and loads.
         base_dir: Folder that relative trace paths start from.
-        observer: Called after each step made in this process.
-        spread: Plays the runs in other processes.
+        engine: Where runs are played; they do not depend on it.
+        told: Hears how many runs are done.
         kept: Keeps each setting's results, and gives those of an interrupted run.
 
     Returns:
@@ -137,7 +148,7 @@ def play_cell(
     """
     made = [(policy, entrants(policy)) for policy in config.policies]
     benchmark = config.benchmark(cell, tuple(one for _, found in made for one in found))
-    played = cells_of(benchmark, base_dir=base_dir, observer=observer, spread=spread, kept=kept)
+    played = cells_of(benchmark, base_dir=base_dir, engine=engine, told=told, kept=kept)
     topology = Topology.of([benchmark_job(name, benchmark) for name in benchmark.jobs])
     unit = reference_cost_per_s(topology.tables, topology.row, config.start_headroom)
     by_label: dict[str, list[ScorecardCell]] = {}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dsp_gym.config.files import parse
@@ -48,16 +48,19 @@ class AgentObjective:
 
     Args:
         config: The experiment; its first seed is trained.
-        folder: Where each training is kept while it runs.
         steps: Decisions per training; the experiment's when None.
     """
 
-    def __init__(self, config: ExperimentConfig, folder: Path, steps: int | None = None) -> None:
-        self._config, self._folder = config, folder
+    def __init__(self, config: ExperimentConfig, steps: int | None = None) -> None:
+        self._config = config
         self._steps = steps or config.agent.total_steps
         self._loads = with_held_out_seeds(config.loads)
-        # By name: the library stands below the agents, and works without them and without torch.
-        self._training: Any = importlib.import_module("agents.training")
+        _training()  # found missing before the search begins
+
+    @property
+    def decisions(self) -> int:
+        """Decisions an agent learns from."""
+        return self._steps
 
     def config(self, params: Mapping[str, object]) -> ExperimentConfig:
         """The experiment with these hyper-parameters, as it would be trained in full.
@@ -80,19 +83,22 @@ class AgentObjective:
         )
         trial = config.model_copy(update={"agent": agent, "loads": self._loads})
 
-        class Shown(self._training.SeedProgress):  # type: ignore[name-defined, misc]
+        training = _training()
+
+        class Shown(training.SeedProgress):  # type: ignore[name-defined, misc]  # known by name only
             """Passes on the progress of the learning."""
 
-            def update(self, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
+            def update(
+                self, seed: int, stage: str, done: int, of: int, figures: dict[str, float]
+            ) -> None:
                 if stage == "learn":
                     told(done, of)
 
-        try:
-            result = self._training.train(trial, self._folder, progress=Shown())
-        except self._training.TrainingInterrupted:
-            raise KeyboardInterrupt from None
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        with TemporaryDirectory(prefix="dsp-gym-trial-") as folder:
+            try:
+                result = training.train(trial, Path(folder), progress=Shown())
+            except training.TrainingInterrupted:
+                raise KeyboardInterrupt from None
         figures = {key: float(value) for key, value in result.validation.items()}
         return Score(-figures["return"], 0.0, figures)
 
@@ -107,3 +113,8 @@ class AgentObjective:
             "loads": loads,
             "base": self._config.agent.model_dump(mode="json"),
         }
+
+
+def _training() -> Any:
+    """By name: the library stands below the agents, and works without them and without torch."""
+    return importlib.import_module("agents.training")

@@ -7,7 +7,7 @@ and expensive jobs count alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
-from dsp_gym.evaluation.run import benchmark_job, evaluate
+from dsp_gym.evaluation.run import benchmark_job, play, share_of
 from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.loop.outcome import Outcome
@@ -53,8 +53,12 @@ class Score:
 class Objective(Protocol):
     """Judges parameters."""
 
+    @property
+    def decisions(self) -> int:
+        """Decisions that scoring takes, so that a search knows how large its trials are."""
+
     def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
-        """Score parameters on training loads.
+        """Score parameters on training loads; the same ones have the same score on any machine.
 
         Returns:
             The value, the excess over the bound, and the metrics behind both.
@@ -127,6 +131,13 @@ class PolicyObjective:
             config.env.reward if isinstance(config, ExperimentConfig) else RewardWeights()
         )
         self._unit = _reference_cost_per_s(self.benchmark)
+        entrant = Entrant(policy=self.base, name=LABEL)
+        self._share = share_of(self.benchmark, entrant)
+
+    @property
+    def decisions(self) -> int:
+        """Decisions of all runs of a trial."""
+        return len(self._share) * (self.benchmark.episode_s // self.benchmark.interval_s)
 
     def config(self, params: Mapping[str, object]) -> PolicyConfig:
         """The policy with these parameters.
@@ -147,18 +158,16 @@ class PolicyObjective:
             told(taken, steps)
 
         entrant = Entrant(policy=self.config(params), name=LABEL)
-        card = evaluate(
-            self.benchmark.model_copy(update={"policies": (entrant,)}), observer=observe
-        )
-        unit = dict(zip(card.jobs, self._unit, strict=True))
+        cells = play(replace(self._share, entrant=entrant), observe).cells
+        unit = dict(zip(dict.fromkeys(cell.job for cell in cells), self._unit, strict=True))
         seconds = self.benchmark.episode_s
-        cost = np.mean([c.metrics["cost"] / (unit[c.job] * seconds) for c in card.cells])
-        late = float(np.mean([c.metrics["slo_share"] for c in card.cells]))
+        cost = np.mean([c.metrics["cost"] / (unit[c.job] * seconds) for c in cells])
+        late = float(np.mean([c.metrics["slo_share"] for c in cells]))
         metrics = {
             "cost": float(cost),
             "slo_share": late,
             "rescales_per_day": float(
-                np.mean([c.metrics["rescales"] for c in card.cells]) * 86_400 / seconds
+                np.mean([c.metrics["rescales"] for c in cells]) * 86_400 / seconds
             ),
         }
         if self.goal == "cost":

@@ -16,8 +16,16 @@ from dsp_gym.policies.config import PolicyConfig
 __all__ = ["provenance", "write_experiment", "write_policy"]
 
 
-def provenance(best: BestTrial, about: Mapping[str, object], seed: int) -> dict[str, object]:
+def provenance(
+    best: BestTrial, about: Mapping[str, object], seed: int, at_once: int = 1
+) -> dict[str, object]:
     """Records where parameters come from, and how much better than the default they did there.
+
+    Args:
+        best: The parameters.
+        about: Facts of the objective.
+        seed: Of the search.
+        at_once: Trials of a round; left out of the record when one.
 
     Returns:
         The record, as it stands in the policy's file.
@@ -27,6 +35,7 @@ def provenance(best: BestTrial, about: Mapping[str, object], seed: int) -> dict[
         "trials": best.trials,
         "best_trial": None if best.is_default else best.trial,
         "seed": seed,
+        **({"at_once": at_once} if at_once > 1 else {}),
         "found": _rounded(best.score.metrics),
         "default": _rounded(best.default.metrics),
         "within_bound": best.score.excess <= 0,

@@ -1,4 +1,8 @@
-"""The search: Optuna's, stored in SQLite; an interruption does not change its result."""
+"""The search: Optuna's, stored in SQLite; neither engine nor interruption changes its result.
+
+Trials come in rounds. The parameters of a round are proposed before any of its trials is judged,
+from the trials of the rounds before it alone; so it does not matter in which order they are done.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from dsp_gym.engine import HERE, Engine, Tell
 from dsp_gym.errors import ConfigError, MissingExtraError, StorageError
-from dsp_gym.evaluation.tuning.objective import Objective, OnSteps, Score
+from dsp_gym.evaluation.tuning.objective import Objective, Score
 from dsp_gym.evaluation.tuning.space import SearchSpace, Value
 
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["BestTrial", "SearchProgress", "tune"]
+__all__ = ["FIRST_ROUND", "BestTrial", "SearchProgress", "tune"]
+
+Result = TypeVar("Result")
 
 DEFAULT = -1
 """Number of the trial with the parameters as they are."""
+
+STARTUP = 10
+"""Trials with parameters drawn at random, whatever was found before: the first round."""
+
+FIRST_ROUND = STARTUP + 1
+"""Trials of the first round, the default counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,8 @@ def tune(
     seed: int,
     resume: bool,
     progress: SearchProgress,
+    engine: Engine = HERE,
+    at_once: int = 1,
 ) -> BestTrial:
     """Searches for parameters.
 
@@ -78,27 +93,52 @@ def tune(
         seed: Of the search.
         resume: Go on with the study in the file.
         progress: Hears each step and trial.
+        engine: Where trials are judged; the result does not depend on it.
+        at_once: Trials of a round after the first. With one, every trial knows all before it; with
+            more, as many can run at the same time.
 
     Returns:
-        The best parameters; `interrupted` after Ctrl-C, which leaves out the trial under way.
+        The best parameters; `interrupted` after Ctrl-C, which leaves out the trials under way.
     """
     optuna = _optuna()
     interrupt = _Interrupt()
-    about = json.dumps({**objective.about(), "seed": seed}, sort_keys=True)
+    rounds = {"at_once": at_once} if at_once > 1 else {}  # studies of one at a time do not name it
+    about = json.dumps({**objective.about(), "seed": seed, **rounds}, sort_keys=True)
     with _storage_errors(database), interrupt.watched():
         study = _study(optuna, database, about, resume)
         _forget_unfinished(optuna, study)
-        judged = _Interruptible(objective, interrupt)
+        search = _Search(optuna, study, space, seed, progress)
         try:
-            best = _default(judged, study, progress)
-            while best.trials < trials:
-                best = _trial(optuna, judged, space, study, seed, best, progress)
+            while work := search.round(trials, at_once):
+                cells = [_Judged(objective, proposal.params) for proposal in work]
+
+                def heard(
+                    place: int, news: tuple[int, int], work: Sequence[_Proposal] = work
+                ) -> None:
+                    progress.step(work[place].number, *news)
+
+                for place, score in interrupt.stopping(engine.map(_judge, cells, heard)):
+                    search.keep(work[place], score)
         except KeyboardInterrupt:
-            _forget_unfinished(optuna, study)
             if "default" not in study.user_attrs:
                 raise
             return _best(study, interrupted=True)
-    return best
+        return _best(study)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Parameters to judge, and who judges them."""
+
+    objective: Objective
+    params: Mapping[str, object]
+
+
+def _judge(cell: _Judged, tell: Tell[tuple[int, int]]) -> Score:
+    def told(taken: int, steps: int) -> None:
+        tell((taken, steps))
+
+    return cell.objective.score(cell.params, told)
 
 
 class _Interrupt:
@@ -106,6 +146,20 @@ class _Interrupt:
 
     def __init__(self) -> None:
         self.asked, self.judging = False, False
+
+    def stopping(self, results: Iterator[Result]) -> Iterator[Result]:
+        """Passes results on; the next one is not waited for after Ctrl-C."""
+        while True:
+            self.judging = True
+            try:
+                if self.asked:
+                    raise KeyboardInterrupt
+                result = next(results)
+            except StopIteration:
+                return
+            finally:
+                self.judging = False
+            yield result
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -124,68 +178,93 @@ class _Interrupt:
             raise KeyboardInterrupt
 
 
-class _Interruptible:
-    """An objective that stops at once, or does not begin, after Ctrl-C."""
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    """The parameters of a trial that was not judged yet."""
 
-    def __init__(self, objective: Objective, interrupt: _Interrupt) -> None:
-        self._objective, self._interrupt = objective, interrupt
-
-    def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
-        self._interrupt.judging = True
-        try:
-            if self._interrupt.asked:
-                raise KeyboardInterrupt
-            return self._objective.score(params, told)
-        finally:
-            self._interrupt.judging = False
-
-    def about(self) -> dict[str, object]:
-        return self._objective.about()
+    number: int
+    params: Mapping[str, object]
+    trial: optuna.Trial | None  # None: the parameters as they are
 
 
-def _trial(
-    optuna: Any,
-    objective: Objective,
-    space: SearchSpace,
-    study: optuna.Study,
-    seed: int,
-    best: BestTrial,
-    progress: SearchProgress,
-) -> BestTrial:
-    number = best.trials
-    drawn = np.random.SeedSequence([seed, number]).generate_state(1)
-    study.sampler = optuna.samplers.TPESampler(seed=int(drawn[0]), n_startup_trials=10)
-    trial = study.ask()
-    params = space(_TrialPick(trial))
-    score = objective.score(params, lambda taken, steps: progress.step(number, taken, steps))
-    trial.set_user_attr("params", json.dumps(params))
-    trial.set_user_attr("metrics", dict(score.metrics))
-    trial.set_user_attr("number", number)
-    trial.set_constraint("excess", score.excess)
-    trial.set_user_attr("excess", score.excess)
-    study.tell(trial, score.value)
-    best = _best(study)
-    progress.done(number, score, best)
-    return best
+class _Search:
+    """Proposes rounds of trials, and keeps their scores in the study."""
+
+    def __init__(
+        self,
+        optuna: Any,
+        study: optuna.Study,
+        space: SearchSpace,
+        seed: int,
+        progress: SearchProgress,
+    ) -> None:
+        self.optuna, self.study, self.space, self.seed = optuna, study, space, seed
+        self.progress = progress
+        self._untold: list[tuple[int, Score]] = []
+
+    def round(self, trials: int, at_once: int) -> list[_Proposal]:
+        """Proposes the trials that the first unfinished round lacks; none when all are done."""
+        done = {trial.user_attrs["number"]: trial for trial in _done(self.study)}
+        lacking = next((number for number in range(trials) if number not in done), trials)
+        work = [] if "default" in self.study.user_attrs else [_Proposal(DEFAULT, {}, None)]
+        if lacking == trials:
+            return work
+        first, last = 0, STARTUP
+        if lacking >= STARTUP:
+            first = lacking - (lacking - STARTUP) % at_once
+            last = first + at_once
+        before = [done[number] for number in range(first)]
+        # Proposed are all, in order, so that those that are done already change nothing.
+        scratch = self.optuna.create_study(direction="minimize")
+        scratch.add_trials(before)
+        for number in range(first, min(last, trials)):
+            drawn = np.random.SeedSequence([self.seed, number]).generate_state(1)
+            scratch.sampler = self.optuna.samplers.TPESampler(
+                seed=int(drawn[0]), n_startup_trials=STARTUP
+            )
+            trial = scratch.ask()
+            params = self.space(_TrialPick(trial))
+            if number not in done:
+                work.append(_Proposal(number, params, trial))
+        return work
+
+    def keep(self, proposal: _Proposal, score: Score) -> None:
+        """Stores a trial with its score, and tells of it once the default is known."""
+        figures = {"excess": score.excess, "metrics": dict(score.metrics)}
+        if proposal.trial is None:
+            self.study.set_user_attr("default", {"value": score.value, **figures})
+        else:
+            self.study.add_trial(
+                self.optuna.trial.create_trial(
+                    value=score.value,
+                    params=proposal.trial.params,
+                    distributions=proposal.trial.distributions,
+                    user_attrs={
+                        "params": json.dumps(proposal.params),
+                        "number": proposal.number,
+                        **figures,
+                    },
+                    constraints={"excess": score.excess},
+                )
+            )
+        self._untold.append((proposal.number, score))
+        if "default" in self.study.user_attrs:
+            best = _best(self.study)
+            for number, judged in self._untold:
+                self.progress.done(number, judged, best)
+            self._untold.clear()
 
 
-def _default(objective: Objective, study: optuna.Study, progress: SearchProgress) -> BestTrial:
-    """The parameters as they are, judged when the study begins."""
-    if "default" in study.user_attrs:
-        return _best(study)
-    score = objective.score({}, lambda taken, steps: progress.step(DEFAULT, taken, steps))
-    study.set_user_attr(
-        "default", {"value": score.value, "excess": score.excess, "metrics": dict(score.metrics)}
-    )
-    best = _best(study)
-    progress.done(DEFAULT, score, best)
-    return best
+def _done(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    """Trials that were judged, by their number; those of an interrupted search are left out."""
+    done = [t for t in study.get_trials(deepcopy=False) if t.state.name == "COMPLETE"]
+    return sorted(done, key=lambda trial: trial.user_attrs["number"])
 
 
 def _best(study: optuna.Study, interrupted: bool = False) -> BestTrial:
     default = Score(**study.user_attrs["default"])
     params, score, trial = "{}", default, DEFAULT
-    done = [t for t in study.get_trials(deepcopy=False) if t.state.name == "COMPLETE"]
+    done = _done(study)
     for one in done:
         told = one.user_attrs
         judged = Score(float(one.value or 0.0), told["excess"], told["metrics"])

@@ -15,8 +15,9 @@ from dsp_gym.config.files import load_model, parse
 from dsp_gym.datasets.rollouts.config import RolloutConfig
 from dsp_gym.datasets.rollouts.exploration import RandomMoves
 from dsp_gym.datasets.rollouts.format import MANIFEST, RolloutManifest, cell_file, cell_schema
-from dsp_gym.datasets.rollouts.plan import cells_of, players_of
-from dsp_gym.datasets.rollouts.run import LocalEngine, rollout
+from dsp_gym.datasets.rollouts.plan import cells_of, decisions_of, players_of
+from dsp_gym.datasets.rollouts.run import rollout
+from dsp_gym.engine import LocalEngine
 from dsp_gym.envs import action
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.reward import TERMS
@@ -48,19 +49,21 @@ def rows_of(folder, cell) -> list[dict]:
 
 
 class InPieces(LocalEngine):
-    """The local engine with batches of one cell, and an end after some of them."""
+    """This process with batches of one cell, and an end after some of them."""
 
     def __init__(self, stop_after: int | None = None) -> None:
+        super().__init__()
         self.stop_after = stop_after
 
-    def batch_size(self, cells: int) -> int:
-        return 1
+    @property
+    def slots(self) -> int:
+        return 1_000_000
 
-    def run(self, work, ticked):
-        for number, results in enumerate(super().run(work, ticked)):
+    def map(self, do, cells, heard=None, *, patient=False):
+        for number, done in enumerate(super().map(do, cells, heard)):
             if number == self.stop_after:
                 raise KeyboardInterrupt
-            yield results
+            yield done
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +107,21 @@ def test_batches_of_one_give_the_same_bytes_as_one_batch(whole, tmp_path):
     folder, _ = whole
     rollout(config(), tmp_path, engine=InPieces())
     assert contents(tmp_path) == contents(folder)
+
+
+@pytest.mark.slow
+def test_two_processes_write_the_same_bytes_as_one(whole, tmp_path):
+    folder, _ = whole
+    seen = []
+    with LocalEngine(2) as two:
+        rollout(config(), tmp_path, engine=two, observer=lambda *told: seen.append(told))
+    assert contents(tmp_path) == contents(folder)
+    assert seen[-1][1:] == (pytest.approx(8.0), 8)
+
+
+def test_decisions_are_counted_before_anything_is_played(whole):
+    _, manifest = whole
+    assert decisions_of(config()) == sum(cell.rows - 1 for cell in manifest.cells)
 
 
 def test_an_interrupted_run_keeps_its_cells_and_goes_on(whole, tmp_path):
@@ -249,7 +267,12 @@ def test_the_command_writes_a_folder_and_tells_what_is_in_it(tmp_path):
 
 
 def test_the_command_refuses_settings_for_another_engine(tmp_path):
-    for options in (["--master", "local[2]"], ["--engine", "dask"]):
+    for options in (
+        ["--master", "local[2]"],
+        ["--engine", "dask"],
+        ["--workers", "2", "--engine", "spark"],
+        ["--engine", "spark://one:7077", "--master", "spark://other:7077"],
+    ):
         result = CliRunner().invoke(app, ["rollout", "q11-small", *options])
         assert result.exit_code == 2
         assert options[0] in result.stderr

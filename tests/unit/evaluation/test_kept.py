@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
+from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
+from dsp_gym.engine import LocalEngine
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.kept import KeptResults
-from dsp_gym.evaluation.run import evaluate
+from dsp_gym.evaluation.run import decisions_of, evaluate
 
 DOCUMENT = {
     "policies": ["ds2", "justin-paper", {"policy": "static", "guardrails": "deployed"}],
@@ -24,7 +28,7 @@ CONFIG = parse(BenchmarkConfig, DOCUMENT, "test")
 
 
 class Until:
-    """Interrupts at the first step of a policy; notes who played."""
+    """Interrupts at the first word of a policy; notes who played."""
 
     def __init__(self, label: str | None = None) -> None:
         self.label = label
@@ -47,7 +51,7 @@ def kept(tmp_path):
 
 
 def test_only_unfinished_policies_play_and_the_scorecard_is_the_same_to_the_last_bit(kept):
-    assert len(kept) == 2
+    assert len(kept) == 4  # two runs of two policies
     rest = Until()
     assert evaluate(CONFIG, observer=rest, kept=kept).to_json() == evaluate(CONFIG).to_json()
     assert rest.played == ["static", "clairvoyant"]
@@ -71,15 +75,96 @@ def test_the_command_says_how_to_continue_and_leaves_no_rest(tmp_path, monkeypat
     arguments = ["evaluate", str(file), "--out", str(out), "--no-track", "--json"]
     kept = KeptResults(out / "unfinished")
     with monkeypatch.context() as patch:
-        patch.setattr("dsp_gym.cli.evaluate.progress", lambda _total: Interrupting())
+        patch.setattr("dsp_gym.cli.evaluate.cells_bar", lambda _what: Interrupting())
         stopped = CliRunner().invoke(app, arguments)
     assert stopped.exit_code == 130
-    assert "the results of 2 policies are kept" in " ".join(stopped.output.split())
-    assert len(kept) == 2
+    assert "the results of 4 runs are kept" in " ".join(stopped.output.split())
+    assert len(kept) == 4
     done = CliRunner().invoke(app, [*arguments, "--resume"])
     assert done.exit_code == 0, done.output
     assert done.stdout == evaluate(CONFIG).to_json()
     assert not kept.folder.exists()
+
+
+@pytest.mark.slow
+def test_a_command_that_is_killed_is_continued_by_other_workers(tmp_path):
+    file, out = tmp_path / "small.yaml", tmp_path / "out"
+    file.write_text(json.dumps(DOCUMENT))
+    arguments = ["evaluate", str(file), "--out", str(out), "--no-track", "--json"]
+    main = [sys.executable, "-c", "from dsp_gym.cli import main; main()"]
+    kept = KeptResults(out / "unfinished")
+    running = subprocess.Popen([*main, *arguments, "--workers", "2"], stdout=subprocess.DEVNULL)
+    assert wait_until(lambda: len(kept) > 0, 120, 0.01)
+    running.kill()
+    running.wait()
+    assert len(kept) < decisions_of(CONFIG) / (CONFIG.episode_s / CONFIG.interval_s)
+    done = CliRunner().invoke(app, [*arguments, "--workers", "1", "--resume"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout == evaluate(CONFIG).to_json()
+
+
+class OneByOne(LocalEngine):
+    """This process with batches of one run, the last first, and an end after some of them."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        super().__init__()
+        self.stop_after = stop_after
+        self.cells = 0
+
+    @property
+    def slots(self) -> int:
+        return 1_000_000
+
+    def map(self, do, cells, heard=None, *, patient=False):
+        for place in reversed(range(len(cells))):
+            if self.cells == self.stop_after:
+                raise KeyboardInterrupt
+            self.cells += 1
+            for _, result in super().map(do, [cells[place]], None):
+                yield place, result
+
+
+def test_single_runs_are_kept_whatever_their_order_and_go_on_in_other_batches(tmp_path):
+    kept = KeptResults(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(CONFIG, engine=OneByOne(stop_after=3), kept=kept)
+    assert len(kept) == 3  # both of the plan, and the second one of a policy
+    rest = OneByOne(stop_after=4)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(CONFIG, engine=rest, kept=kept)
+    assert len(kept) == 7
+    told = []
+    card = evaluate(CONFIG, told=lambda *news: told.append(news), kept=kept)
+    assert {label for label, _, _ in told} == {"ds2"}
+    assert told[-1][1:] == (pytest.approx(8.0), 8)
+    assert card.to_json() == evaluate(CONFIG).to_json()
+
+
+@pytest.mark.slow
+def test_results_that_overlap_are_taken_once(tmp_path):
+    kept = KeptResults(tmp_path)
+    evaluate(CONFIG, engine=OneByOne(), kept=kept)
+    singles = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    kept.clear()
+    evaluate(CONFIG, kept=kept)
+    for name, text in singles.items():
+        (tmp_path / name).write_text(text)
+    assert evaluate(CONFIG, kept=kept).to_json() == evaluate(CONFIG).to_json()
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_scorecard_of_one():
+    told = []
+    with LocalEngine(2) as two:
+        card = evaluate(CONFIG, engine=two, told=lambda *news: told.append(news))
+    assert card.to_json() == evaluate(CONFIG).to_json()
+    assert told[-1][1:] == (pytest.approx(8.0), 8)
+
+
+def test_decisions_are_counted_before_anything_is_played():
+    taken = []
+    evaluate(CONFIG, observer=lambda _label, _k, _n, step: taken.append(len(step.outcome.cost)))
+    assert decisions_of(CONFIG) == sum(taken)
 
 
 class Interrupting(Until):

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from dsp_gym.config.files import load_model, parse, read_yaml
+from dsp_gym.engine import HERE, LocalEngine
 from dsp_gym.errors import ConfigError, StorageError
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.experiment import ExperimentConfig
@@ -23,7 +24,7 @@ from dsp_gym.loads.splits import LoadSet
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import load_class, make
 
-pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna")
 
 LOADS = {
     "train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 10}},
@@ -166,10 +167,116 @@ def bowl(pick):
     return {"x": pick.real("x", 0.0, 2.0)}
 
 
-def search(objective, database, trials=40, resume=False, seed=1):
+def search(objective, database, trials=40, resume=False, seed=1, **options):
     return tune(
-        objective, bowl, database, trials=trials, seed=seed, resume=resume, progress=Silent()
+        objective,
+        bowl,
+        database,
+        trials=trials,
+        seed=seed,
+        resume=resume,
+        progress=Silent(),
+        **options,
     )
+
+
+class Backwards(LocalEngine):
+    """This process, which does the last cell first."""
+
+    def map(self, do, cells, heard=None, *, patient=False):
+        for place in reversed(range(len(cells))):
+            for _, result in super().map(do, [cells[place]]):
+                yield place, result
+
+
+def scored(folder) -> dict[int, tuple[str, float]]:
+    """Parameters and value of each trial of a study."""
+    study = optuna.load_study(study_name="tuning", storage=f"sqlite:///{folder}/study.db")
+    return {t.user_attrs["number"]: (t.user_attrs["params"], t.value) for t in study.trials}
+
+
+SEQUENCE = (
+    1.0, 0.6158, 1.283, 1.256, 1.782, 1.138, 0.9755, 0.7676, 0.3045, 0.2987, 1.814, 0.6893, 0.4017,
+    1.475,
+)  # fmt: skip
+"""What the release that tuned the shipped policies tried: the default, and thirteen trials."""
+
+
+@pytest.mark.slow
+def test_one_trial_at_a_time_tries_what_it_always_tried(tmp_path):
+    def space(pick):
+        return bowl(pick) | {
+            "n": pick.whole("n", 1, 20, log=True),
+            "c": pick.one("c", [True, False]),
+        }
+
+    tried = Bowl()
+    tune(tried, space, tmp_path / "study.db", trials=13, seed=1, resume=False, progress=Silent())
+    assert tuple(tried.asked) == SEQUENCE
+
+
+@pytest.mark.slow
+def test_the_order_in_which_trials_are_done_changes_nothing(tmp_path):
+    for name, engine in (("forwards", HERE), ("backwards", Backwards())):
+        (tmp_path / name).mkdir()
+        database = tmp_path / name / "study.db"
+        found = search(Bowl(), database, trials=21, at_once=4, engine=engine)
+        assert scored(tmp_path / name).keys() == set(range(21))
+        if name == "forwards":
+            wanted, trials = found, scored(tmp_path / name)
+    assert found == wanted
+    assert scored(tmp_path / "backwards") == trials
+
+
+@pytest.mark.slow
+def test_a_round_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
+    """Stopped within the second round, of which the later trials are done."""
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    wanted = search(Bowl(), tmp_path / "whole" / "study.db", trials=18, at_once=4)
+    database, first = tmp_path / "parts" / "study.db", Bowl(stop_after=13)
+    stopped = search(first, database, trials=12, at_once=4, engine=Backwards())
+    assert not stopped.interrupted  # the round was cut at the twelfth trial
+    stopped = search(
+        Bowl(stop_after=3), database, trials=18, at_once=4, engine=Backwards(), resume=True
+    )
+    assert stopped.interrupted
+    resumed = search(Bowl(), database, trials=18, at_once=4, resume=True)
+    assert scored(tmp_path / "parts") == scored(tmp_path / "whole")
+    assert resumed == wanted
+
+
+def test_trials_at_once_belong_to_the_study(tmp_path):
+    search(Bowl(), tmp_path / "study.db", trials=2, at_once=4)
+    with pytest.raises(ConfigError, match="began with another at_once"):
+        search(Bowl(), tmp_path / "study.db", trials=4, resume=True)
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_finds(tmp_path):
+    def found(name, **options):
+        (tmp_path / name).mkdir()
+        objective = PolicyObjective("ds2", "here", BENCHMARK, "cost", seeds=1)
+        best = tune(
+            objective,
+            search_space("ds2"),
+            tmp_path / name / "study.db",
+            trials=13,
+            seed=0,
+            resume=False,
+            progress=Silent(),
+            at_once=2,
+            **options,
+        )
+        return best, scored(tmp_path / name)
+
+    with LocalEngine(2) as two:
+        assert found("two", engine=two) == found("one")
+
+
+def test_decisions_of_a_trial_are_those_of_its_runs():
+    objective = PolicyObjective("ds2", "here", BENCHMARK, "cost", seeds=2)
+    assert objective.decisions == 2 * 1800 // BENCHMARK.interval_s
 
 
 @pytest.mark.slow
@@ -265,7 +372,7 @@ def test_an_agent_is_judged_on_training_seeds_it_did_not_learn_from():
 
 def test_a_tuned_agent_is_an_experiment_to_train(tmp_path):
     experiment = load_model(ExperimentConfig, "experiments", "q11-quickstart")
-    objective = AgentObjective(experiment, tmp_path / "training", steps=1000)
+    objective = AgentObjective(experiment, steps=1000)
     best = search(Bowl(), tmp_path / "study.db", trials=1)
     file = write_experiment(
         tmp_path / "agent.yaml",

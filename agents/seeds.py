@@ -1,0 +1,161 @@
+"""Training one agent of one seed as a cell of an engine."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any
+
+from agents.checkpoint import checkpoint_steps, has_checkpoint
+from agents.export import export
+from agents.folder import replace_folder
+from agents.learner import Learner, TrainingInterrupted
+from dsp_gym.engine import Tell
+from dsp_gym.evaluation.experiment import ExperimentConfig
+
+__all__ = [
+    "CHECKPOINT",
+    "RECORD",
+    "SeedCell",
+    "SeedNews",
+    "TrainedSeed",
+    "put_back",
+    "stopped_by_interrupt",
+    "train_seed",
+]
+
+CHECKPOINT, POLICY_FOLDER = "checkpoint", "policy"
+
+RECORD = "record"
+"""In place of a stage: figures to record, with their step."""
+
+SeedNews = tuple[str, int, int, dict[str, float]]
+"""A stage, the work done and in all, and figures; see `agents.learner.OnStage`."""
+
+Files = Mapping[str, Mapping[str, bytes]]
+"""Contents by folder, `checkpoint` and `policy`, and by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedCell:
+    """One agent to train; with a checkpoint in its folder it continues from there."""
+
+    config: ExperimentConfig
+    seed: int
+    folder: Path
+    base_dir: str | Path | None
+    files: Files | None = None  # of the folder, where the work does not see it
+
+    def carried(self) -> SeedCell:
+        """The cell for a place that does not see the folder.
+
+        Returns:
+            The cell with the files of the folder as they are now.
+        """
+        return replace(self, files=_read_files(self.folder))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedSeed:
+    """An agent at the end of its training, or on another machine at its next checkpoint."""
+
+    figures: dict[str, float] | None  # of validation; None: the training goes on
+    files: Files | None  # of its folder, where the work does not see it
+
+
+def train_seed(cell: SeedCell, tell: Tell[SeedNews]) -> TrainedSeed:
+    """Trains an agent and exports it; `policy/` and `checkpoint/` are in its folder then.
+
+    Where the folder is on another machine, the agent comes back at its next checkpoint, so that no
+    more is lost with this machine than since then.
+
+    Returns:
+        The agent's validation figures, and its files if the folder is on another machine.
+
+    Raises:
+        TrainingInterrupted: Asked to stop; a checkpoint has been written.
+    """
+    if cell.files is None:
+        return TrainedSeed(_trained(cell, tell, None), None)
+    with TemporaryDirectory(prefix="dsp-gym-seed-") as name:
+        here = replace(cell, folder=Path(name) / "seed", files=None)
+        put_back(here.folder, cell.files)
+        steps = max(0, checkpoint_steps(here.folder / CHECKPOINT))
+        figures = _trained(here, tell, steps + cell.config.agent.checkpoint_every)
+        return TrainedSeed(figures, _read_files(here.folder))
+
+
+def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[str, float] | None:
+    """Validation figures; None after as many steps, with a checkpoint of them."""
+    asked = False
+
+    def progress(stage: str, done: int, of: int, figures: dict[str, float]) -> None:
+        nonlocal asked
+        asked |= tell((stage, done, of, figures))
+        if asked or (until is not None and stage == "learn" and done >= until):
+            learner.stop = True
+
+    def record(figures: dict[str, float], step: int) -> None:
+        tell((RECORD, step, step, figures))
+
+    learner = Learner(
+        cell.config,
+        cell.seed,
+        cell.folder,
+        progress=progress,
+        record=record,
+        base_dir=cell.base_dir,
+    )
+    try:
+        with stopped_by_interrupt(learner):
+            best = learner.run(resume=has_checkpoint(learner.checkpoint))
+    except TrainingInterrupted:
+        if asked or until is None or checkpoint_steps(learner.checkpoint) < until:
+            raise
+        return None
+    export(learner, cell.folder / POLICY_FOLDER, cell.base_dir)
+    return best.figures
+
+
+def _read_files(folder: Path) -> Files:
+    return {
+        name: {file.name: file.read_bytes() for file in sorted((folder / name).iterdir())}
+        for name in (CHECKPOINT, POLICY_FOLDER)
+        if (folder / name).is_dir()
+    }
+
+
+def put_back(folder: Path, files: Files) -> None:
+    """Writes the checkpoint and the policy of an agent, each whole or not at all."""
+    for name, contents in files.items():
+        replace_folder(folder / name, contents)
+
+
+@contextmanager
+def stopped_by_interrupt(learner: Learner) -> Iterator[None]:
+    """The first Ctrl-C lets the update under way finish and a checkpoint be written.
+
+    Yields:
+        Nothing; the block is the training. A second Ctrl-C raises `KeyboardInterrupt` at once, and
+        the former handler is back in place afterwards.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may handle signals
+        return
+
+    def ask(number: int, frame: FrameType | None) -> Any:
+        if learner.stop:
+            raise KeyboardInterrupt
+        learner.stop = True
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,76 @@
+"""Work that can be done on another machine: names are looked up, and files go with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Generic, TypeVar
+
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.simulation.options import SimulationOptions
+
+__all__ = ["Carried", "carried", "one_thread"]
+
+Work = TypeVar("Work")
+
+
+@dataclass(frozen=True, slots=True)
+class Carried(Generic[Work]):
+    """Work with its policy resolved, and the files of that policy where they are needed."""
+
+    work: Work
+    policy: PolicyConfig
+    files: Mapping[str, bytes] | None  # by path below the policy's folder; None: it is there
+
+    @contextmanager
+    def unpacked(self) -> Iterator[PolicyConfig]:
+        """Puts the policy's folder on this machine for a block.
+
+        Yields:
+            The policy, which finds its folder.
+        """
+        if self.files is None:
+            yield self.policy
+            return
+        with TemporaryDirectory(prefix="dsp-gym-policy-") as name:
+            for path, content in self.files.items():
+                file = Path(name) / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+            params = {**self.policy.params, "path": name}
+            yield self.policy.model_copy(update={"params": params})
+
+
+def carried(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> Carried[Work]:
+    """Takes along what the work of a policy needs.
+
+    Args:
+        work: The rest of it.
+        policy: Resolved: no name is left to look up.
+        shares_disk: Whether the files of this machine are seen where the work is done.
+
+    Returns:
+        The work with the folder of a learned policy, but for the one that is shipped.
+    """
+    path = policy.params.get("path") if policy.policy == "learned" else None
+    if path is None or shares_disk:
+        return Carried(work, policy, None)
+    folder = Path(path)
+    files = {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+    return Carried(work, policy, files)
+
+
+def one_thread(simulation: SimulationOptions) -> SimulationOptions:
+    """The options for a place where every core has work of its own.
+
+    Returns:
+        A copy with one thread; results do not depend on it.
+    """
+    return simulation.model_copy(update={"threads": 1})
