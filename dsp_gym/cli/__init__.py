@@ -112,7 +112,19 @@ def main() -> None:
     names need the name and the help of all of them, not their options.
     """
     named = _named()
+    _use_one_thread_of_blas(named)
     (_with([named]) if named in _MODULES else _outline())(prog_name="dsp-gym")
+
+
+def _use_one_thread_of_blas(named: str) -> None:
+    """Keeps NumPy's and SciPy's linear algebra to one thread, unless the user says otherwise.
+
+    The matrices of policies and planners are small: more threads mostly wait for each other, which
+    takes two to four times the processor time. Compiled code has threads of its own. PyTorch, which
+    trains, may stand on the same library. To be called before NumPy is imported.
+    """
+    if named != "train":
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _named() -> str:

@@ -14,6 +14,7 @@ from dsp_gym.evaluation.scorecard import IntervalEstimate, RunTimeline, Scorecar
 from dsp_gym.pages import COLOURS, GREY, INK, Html, figure, svg
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -25,6 +26,10 @@ BAR_METRICS: dict[str, str] = {
     "slo_s": "SLO seconds",
 }
 """Metrics drawn as bars, with their titles."""
+
+
+BETWEEN = 0.12
+"""Room between two runs side by side, as a share of their length."""
 
 
 def bars(scorecard: Scorecard, job: str) -> Html:
@@ -63,34 +68,56 @@ def timelines(scorecard: Scorecard, job: str) -> Html:
         One `<svg>`.
     """
     runs = [run for run in scorecard.timelines if run.job == job]
+    hours = max((run.t_s[-1] / 3600 for run in runs if run.t_s), default=1.0)
     with _figure(2.9 * max(len(runs), 2), 6.4, f"time {job}") as drawn:
-        grid = drawn.subplots(4, len(runs), sharex=True, sharey="row", squeeze=False)
+        # One axis per quantity: an axis per run, too, takes ten times as long to lay out and draw.
+        axes = drawn.subplots(4, 1, sharex=True)
         for column, run in enumerate(runs):
-            _draw_run(list(grid[:, column]), run, _colour(scorecard.policies.index(run.policy)))
-        for axis, label in zip(
-            grid[:, 0], ("records/s", "cores", "memory, GiB", "p95 latency, s"), strict=True
-        ):
+            colour = _colour(scorecard.policies.index(run.policy))
+            _draw_run(axes, run, column * (1 + BETWEEN) * hours, colour)
+        labels = ("records/s", "cores", "memory, GiB", "p95 latency, s")
+        for axis, label in zip(axes, labels, strict=True):
             axis.set_ylabel(label)
-        for axis in grid[:3, 0]:  # once all are drawn: it ends autoscaling of the shared axis
+            axis.grid(visible=True)
+        for axis in axes[:3]:  # once all are drawn: it ends autoscaling of the axis
             axis.set_ylim(bottom=0)
+        if runs:
+            legend = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2}
+            axes[0].legend(*_first_two(axes[0]), frameon=False, **legend)
+            axes[-1].axhline(runs[0].slo_latency_s, color=INK, lw=0.8, ls="--")
+        _number_hours(axes[-1], len(runs), hours)
         return svg(drawn, f"rate, cores, memory and latency over time on {job}")
 
 
-def _draw_run(axes: Sequence[Axes], run: RunTimeline, colour: str) -> None:
+def _draw_run(axes: Sequence[Axes], run: RunTimeline, left_h: float, colour: str) -> None:
+    """Draws a run whose time begins at `left_h` of the axes."""
     rate, cores, memory, latency = axes
-    hours = [t_s / 3600 for t_s in run.t_s]
+    hours = [left_h + t_s / 3600 for t_s in run.t_s]
     rate.plot(hours, run.target_per_s, color=GREY, lw=2.4, label="target")
     rate.plot(hours, run.rate_per_s, color=colour, lw=1, label="processed")
-    rate.set_title(run.policy, loc="left")
-    rate.legend(loc="lower right", frameon=False)
+    # Above the power of ten of the axis.
+    rate.text(left_h, 1.14, run.policy, transform=rate.get_xaxis_transform(), fontsize="medium")
     cores.step(hours, run.cores, color=colour, where="pre")
     memory.step(hours, [mib / 1024 for mib in run.memory_mib], color=colour, where="pre")
     # A logarithmic axis has no zero; a millisecond is below anything that matters here.
     latency.semilogy(hours, [max(s, 1e-3) for s in run.latency_p95_s], color=colour, lw=1)
-    latency.axhline(run.slo_latency_s, color=INK, lw=0.8, ls="--")
-    latency.set_xlabel("hours")
-    for axis in axes:
-        axis.grid(visible=True)
+
+
+def _first_two(axis: Axes) -> tuple[list[Artist], list[str]]:
+    """The first run's lines with their labels: those of the others mean the same."""
+    lines, labels = axis.get_legend_handles_labels()
+    return lines[:2], labels[:2]
+
+
+def _number_hours(axis: Axes, runs: int, hours: float) -> None:
+    """Counts the hours of each run from 0."""
+    from matplotlib.ticker import MaxNLocator
+
+    each = [float(at) for at in MaxNLocator(4).tick_values(0, hours) if 0 <= at <= hours]
+    lefts = [column * (1 + BETWEEN) * hours for column in range(runs)]
+    axis.set_xticks([left + at for left in lefts for at in each], [f"{at:g}" for at in each] * runs)
+    axis.set_xlim(-BETWEEN * hours / 2, (max(runs, 1) * (1 + BETWEEN) - BETWEEN / 2) * hours)
+    axis.set_xlabel("hours")
 
 
 def _figure(width_in: float, height_in: float, salt: str) -> AbstractContextManager[Figure]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dsp_gym.arrays import Floats
+from dsp_gym.arrays import Floats, Ints
 
 __all__ = [
     "Interval",
@@ -123,11 +124,8 @@ def stratified_bootstrap(
         The interval of the statistic.
     """
     scores = _checked(values, dimensions=2)
-    loads, seeds = scores.shape
-    stream = np.random.Generator(np.random.Philox(seed))
-    drawn = stream.integers(seeds, size=(n, loads, seeds))
-    resampled = scores[np.arange(loads)[:, None], drawn]
-    return _interval(statistic(resampled.reshape(n, -1)), confidence)
+    drawn = _drawn("stratified", n, *scores.shape, seed)
+    return _interval(statistic(scores.ravel()[drawn]), confidence)
 
 
 def paired_difference(
@@ -166,25 +164,20 @@ def paired_difference(
         raise ValueError(f"scores of {one.shape[0]} and {other.shape[0]} loads cannot be paired")
     shape = np.broadcast_shapes(one.shape, other.shape)
     one, other = np.broadcast_to(one, shape), np.broadcast_to(other, shape)
-    loads, columns = shape
-    stream = np.random.Generator(np.random.Philox(seed))
-    rows = stream.integers(loads, size=(n, loads, 1))
-    size = (n, 1, columns) if seeds == "crossed" else (n, loads, columns)
-    drawn = stream.integers(columns, size=size)
+    drawn = _drawn(seeds, n, *shape, seed)
 
     def difference(a: Array, b: Array) -> Array:
         of_a, of_b = statistic(a), statistic(b)
         return (of_a - of_b) / of_b if relative else of_a - of_b
 
-    draws = difference(
-        one[rows, drawn].reshape(n, -1),
-        other[rows, drawn].reshape(n, -1),
-    )
+    draws = difference(one.ravel()[drawn], other.ravel()[drawn])
+    ends = [(1 - confidence) / 2, (1 + confidence) / 2, 1 - confidence, confidence]
+    low, high, lower, upper = _quantiles(draws, ends, confidence)
     return PairedDifference(
         estimate=float(difference(one.reshape(-1), other.reshape(-1))),
-        interval=_interval(draws, confidence),
-        lower=float(np.quantile(draws, 1 - confidence)),
-        upper=float(np.quantile(draws, confidence)),
+        interval=Interval(low, high),
+        lower=lower,
+        upper=upper,
         confidence=confidence,
     )
 
@@ -207,20 +200,48 @@ def ratio_of_means(
         The ratio, and its interval.
     """
     one, other = _checked(part, dimensions=2), _checked(whole, dimensions=2)
-    loads, seeds = one.shape
-    stream = np.random.Generator(np.random.Philox(seed))
-    rows = stream.integers(loads, size=(n, loads, 1))
-    drawn = stream.integers(seeds, size=(n, loads, seeds))
-    below = other[rows, drawn].mean(axis=(1, 2))
-    draws = one[rows, drawn].mean(axis=(1, 2))[below != 0] / below[below != 0]
+    drawn = _drawn("nested", n, *one.shape, seed).reshape(n, *one.shape)
+    below = other.ravel()[drawn].mean(axis=(1, 2))
+    draws = one.ravel()[drawn].mean(axis=(1, 2))[below != 0] / below[below != 0]
     return float(one.mean() / other.mean()), _interval(draws, confidence)
 
 
+@lru_cache(maxsize=4)
+def _drawn(
+    how: Literal["stratified", "crossed", "nested"], n: int, loads: int, columns: int, seed: int
+) -> Ints:
+    """Places of resampled scores in a flat table of loads and columns, (n, loads * columns).
+
+    Kept, since every metric of every policy is resampled alike.
+
+    Args:
+        how: Stratified keeps the loads and draws a column within each; the others draw loads too,
+            and either the same columns for all of them or others for each.
+        n: Resamples.
+        loads: Rows of the table.
+        columns: Columns of the table.
+        seed: Seed of the resampling.
+    """
+    stream = np.random.Generator(np.random.Philox(seed))
+    rows: Ints = np.arange(loads)[:, None]
+    if how != "stratified":
+        rows = stream.integers(loads, size=(n, loads, 1))
+    size = (n, 1, columns) if how == "crossed" else (n, loads, columns)
+    places = (rows * columns + stream.integers(columns, size=size)).reshape(n, -1)
+    places.flags.writeable = False
+    return places
+
+
 def _interval(draws: Array, confidence: float) -> Interval:
+    ends = [(1 - confidence) / 2, (1 + confidence) / 2]
+    return Interval(*_quantiles(draws, ends, confidence))
+
+
+def _quantiles(draws: Array, ends: list[float], confidence: float) -> list[float]:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence:g}, expected between 0 and 1")
-    low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(low), float(high))
+    found: list[float] = np.quantile(draws, ends).tolist()
+    return found
 
 
 def _checked(values: ArrayLike, dimensions: int | None = None) -> Array:

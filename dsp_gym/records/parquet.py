@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -63,15 +64,23 @@ def write_parquet(file: Path, table: pa.Table, row_group_size: int | None = None
     Raises:
         StorageError: The file cannot be written; an earlier one is unchanged.
     """
+    _write_tables(file, iter((table,)), row_group_size)
+
+
+def _write_tables(file: Path, tables: Iterator[pa.Table], row_group_size: int | None) -> None:
+    """Writes one or more tables of the same columns as one file, as `write_parquet` does."""
     _, parquet = pyarrow("writing Parquet")
+    first = next(tables)
     temporary: str | None = None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         with os.fdopen(descriptor, "wb") as stream:
-            parquet.write_table(
-                table, stream, row_group_size=row_group_size, compression="zstd", version="2.6"
-            )
+            with parquet.ParquetWriter(
+                stream, first.schema, compression="zstd", version="2.6"
+            ) as writer:
+                for table in chain((first,), tables):
+                    writer.write_table(table, row_group_size)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)
@@ -87,23 +96,34 @@ def write_parquet(file: Path, table: pa.Table, row_group_size: int | None = None
             Path(temporary).unlink(missing_ok=True)
 
 
-def write_samples(file: Path, job: str, samples: Samples) -> None:
-    """Writes the samples of one run, whole or not at all."""
+def write_samples(file: Path, job: str, parts: Iterable[Samples]) -> None:
+    """Writes the samples of one run, whole or not at all.
+
+    Args:
+        file: replaced where it exists.
+        job: name of the job.
+        parts: at least one, in order of time; one is held at a time.
+    """
     arrow, _ = pyarrow("writing a recording", "flink")
     names = arrow.dictionary(arrow.int32(), arrow.string())
-    columns = {
-        "t_s": arrow.array(samples.t_s, arrow.float64()),
-        "job": arrow.array([job] * len(samples), arrow.string()).dictionary_encode().cast(names),
-        "vertex": arrow.array(samples.vertex.tolist(), arrow.string()).dictionary_encode(),
-        "subtask": arrow.array(samples.subtask, arrow.int32()),
-        "metric": arrow.array(samples.metric.tolist(), arrow.string()).dictionary_encode(),
-        "value": arrow.array(samples.value, arrow.float64(), from_pandas=False),
-    }
-    write_parquet(file, arrow.table(columns), ROWS_PER_GROUP)
+
+    def table(samples: Samples) -> pa.Table:
+        jobs = arrow.array([job] * len(samples), arrow.string())
+        columns = {
+            "t_s": arrow.array(samples.t_s, arrow.float64()),
+            "job": jobs.dictionary_encode().cast(names),
+            "vertex": arrow.array(samples.vertex.tolist(), arrow.string()).dictionary_encode(),
+            "subtask": arrow.array(samples.subtask, arrow.int32()),
+            "metric": arrow.array(samples.metric.tolist(), arrow.string()).dictionary_encode(),
+            "value": arrow.array(samples.value, arrow.float64(), from_pandas=False),
+        }
+        return arrow.table(columns)
+
+    _write_tables(file, map(table, parts), ROWS_PER_GROUP)
 
 
 def write_table(file: Path, columns: Mapping[str, Iterable[object]]) -> None:
-    """Writes columns of equal length, whole or not at all."""
+    """Writes columns of equal length, lists or arrays, whole or not at all."""
     arrow, _ = pyarrow("writing a recording", "flink")
     table = arrow.table({name: arrow.array(values) for name, values in columns.items()})
     write_parquet(file, table, ROWS_PER_GROUP)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +19,50 @@ from dsp_gym.metrics.window import increase
 from dsp_gym.records.base import Body
 from dsp_gym.records.hashes import file_sha256
 from dsp_gym.records.manifest import Event, RecordedLoad, RecordingManifest, RunRecord
-from dsp_gym.records.parquet import read_samples, read_table, stream_samples
+from dsp_gym.records.parquet import ROWS_PER_GROUP, read_samples, read_table, stream_samples
 
-__all__ = ["Recording", "Run", "gaps_in", "recorded_rate"]
+__all__ = ["PassingSamples", "Recording", "Run", "gaps_in", "recorded_rate"]
+
+
+HELD_ROWS = 4 * ROWS_PER_GROUP
+"""Samples of a run that may be held all at once; two hours of a job of ten subtasks have fewer."""
+
+
+class PassingSamples:
+    """Samples around a time that moves on, read from their parts as they are asked for.
+
+    Args:
+        stream: begins anew at every call; parts in order of time.
+        behind_s: how far behind the newest time asked for samples are held.
+    """
+
+    def __init__(self, stream: Callable[[], Iterator[Samples]], behind_s: float) -> None:
+        self._stream, self._behind_s = stream, behind_s
+        self._begin()
+
+    def between(self, since_s: float, until_s: float) -> Samples:
+        """Those with since_s < t_s <= until_s.
+
+        Returns:
+            Samples in order.
+        """
+        if since_s < self._dropped_s:
+            self._begin()
+        while not self._is_over and not (len(self._held) and self._held.t_s[-1] > until_s):
+            part = next(self._parts, None)
+            if part is None:
+                self._is_over = True
+            elif len(self._held):
+                self._dropped_s = max(self._dropped_s, min(since_s, until_s - self._behind_s))
+                self._held = _followed(self._held.between(self._dropped_s, math.inf), part)
+            else:
+                self._held = part
+        return self._held.between(since_s, until_s)
+
+    def _begin(self) -> None:
+        self._parts, self._is_over = self._stream(), False
+        self._held = Samples.of(())
+        self._dropped_s = -math.inf  # samples up to here are not held any more
 
 
 @dataclass(frozen=True)
@@ -42,6 +84,7 @@ class Run:
     file: Path | None = None
     sha256: str | None = None
     given: Samples | None = field(default=None, repr=False)  # in place of a file
+    rows: int | None = None  # in the file; None: not known
 
     @cached_property
     def _samples(self) -> Samples:
@@ -71,6 +114,23 @@ class Run:
         self._check()
         assert self.file is not None  # of a run without samples given
         yield from stream_samples(self.file)
+
+    def passing(self, behind_s: float) -> PassingSamples:
+        """Its samples for a reader that goes through them in the order of time.
+
+        A run that is short enough is read once, for all readers; of a longer one each reader holds
+        a part.
+
+        Args:
+            behind_s: how far behind the newest time asked for samples are held; older ones are read
+                again.
+
+        Returns:
+            A reader at the begin of the run.
+        """
+        if self.given is not None or self.rows is None or self.rows <= HELD_ROWS:
+            return PassingSamples(lambda: iter((self.samples(),)), behind_s)
+        return PassingSamples(self.stream, behind_s)
 
     def configuration_at(self, t_s: float) -> Configuration:
         """Looks up the running configuration at a time, s.
@@ -182,6 +242,12 @@ class Recording:
         return read_table(file) if file.exists() else None
 
 
+def _followed(first: Samples, second: Samples) -> Samples:
+    """Samples and later ones as one."""
+    names = ("t_s", "vertex", "subtask", "metric", "value")
+    return Samples(**{n: np.concatenate([getattr(first, n), getattr(second, n)]) for n in names})
+
+
 def gaps_in(samples: Samples, since_s: float, until_s: float) -> tuple[tuple[float, float], ...]:
     """Finds spans longer than two samples without a sample of any vertex.
 
@@ -219,6 +285,7 @@ def _run(folder: Path, spec: JobSpec, record: RunRecord, events: tuple[Event, ..
         gaps=record.gaps,
         file=file,
         sha256=record.sha256,
+        rows=record.rows,
     )
 
 

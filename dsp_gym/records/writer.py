@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import yaml
 
+from dsp_gym.arrays import Floats
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import StorageError
 from dsp_gym.job.spec import JobSpec
@@ -148,15 +150,16 @@ class RecordingWriter:
     def add(
         self,
         run: EndedRun,
-        samples: Samples,
+        samples: Samples | Iterable[Samples],
         events: Sequence[Event],
-        truth: Mapping[str, Sequence[object]] | None = None,
+        truth: Mapping[str, Sequence[object] | Floats] | None = None,
     ) -> RunRecord:
         """Adds a run; one of the same name whose file was lost is replaced.
 
         Args:
             run: what is known of it beside its samples.
-            samples: sorted, in seconds since the recording began.
+            samples: sorted, in seconds since the recording began; a long run's in parts, in order
+                of time, of which one is held at a time.
             events: of this run.
             truth: columns of `outcome.parquet` (simulations only).
 
@@ -167,8 +170,10 @@ class RecordingWriter:
             StorageError: A file cannot be written.
         """
         file = f"samples/{re.sub(r'[^A-Za-z0-9._-]', '_', run.name)}.parquet"
-        write_samples(self.folder / file, self.spec.job, samples)
         since_s = run.t_end_s if run.t_running_s is None else run.t_running_s
+        whole = [samples] if isinstance(samples, Samples) else samples
+        parts = _Counted(whole, since_s, run.t_end_s)
+        write_samples(self.folder / file, self.spec.job, parts)
         record = RunRecord(
             name=run.name,
             parallelism=dict(run.configuration.parallelism),
@@ -184,9 +189,9 @@ class RecordingWriter:
             t_running_s=run.t_running_s,
             t_end_s=run.t_end_s,
             samples=file,
-            rows=len(samples),
+            rows=parts.rows,
             sha256=file_sha256(self.folder / file),
-            gaps=gaps_in(samples, since_s, run.t_end_s),
+            gaps=parts.gaps,
         )
         self._events.extend(events)
         if truth is not None:
@@ -194,17 +199,14 @@ class RecordingWriter:
         self._commit({"runs": (*(r for r in self.manifest.runs if r.name != run.name), record)})
         return record
 
-    def _add_truth(self, name: str, truth: Mapping[str, Sequence[object]]) -> None:
+    def _add_truth(self, name: str, truth: Mapping[str, Sequence[object] | Floats]) -> None:
         file = self.folder / "outcome.parquet"
         length = len(next(iter(truth.values())))
-        columns: dict[str, list[object]] = {
-            "run": [name] * length,
-            **{key: list(truth[key]) for key in truth},
-        }
+        columns: Mapping[str, Sequence[object] | Floats] = {"run": [name] * length, **truth}
         if file.exists():
             before = read_table(file)
             keep = [i for i, run in enumerate(before["run"]) if run != name]
-            columns = {key: [before[key][i] for i in keep] + columns[key] for key in columns}
+            columns = {key: [before[key][i] for i in keep] + list(columns[key]) for key in columns}
         write_table(file, columns)
 
     def _commit(self, changed: Mapping[str, object]) -> None:
@@ -213,6 +215,33 @@ class RecordingWriter:
         write_atomic(self.folder / "events.jsonl", text)
         self.manifest = self.manifest.model_copy(update={**changed, "events": len(self._events)})
         self.manifest.write(self.folder)
+
+
+class _Counted:
+    """Samples in parts, and what the manifest says of them once they have been gone through.
+
+    Args:
+        parts: in order of time.
+        since_s: begin of the time in which gaps are looked for.
+        until_s: end of it.
+    """
+
+    def __init__(self, parts: Iterable[Samples], since_s: float, until_s: float) -> None:
+        self._parts, self._newest_s, self._until_s = parts, since_s, until_s
+        self.rows = 0
+        self.gaps: tuple[tuple[float, float], ...] = ()
+
+    def __iter__(self) -> Iterator[Samples]:
+        for part in self._parts:
+            yield part
+            self.rows += len(part)
+            newest_s = float(np.max(part.t_s, initial=self._newest_s, where=part.vertex != ""))
+            self._look(part, min(newest_s, self._until_s))
+        self._look(Samples.of(()), self._until_s)
+
+    def _look(self, part: Samples, until_s: float) -> None:
+        self.gaps += gaps_in(part, self._newest_s, until_s)
+        self._newest_s = until_s
 
 
 def machine() -> dict[str, object]:

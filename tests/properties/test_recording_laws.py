@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.records.manifest import RecordedLoad
-from dsp_gym.records.recording import Recording, gaps_in
+from dsp_gym.records.recording import PassingSamples, Recording, gaps_in
 from dsp_gym.records.writer import EndedRun, RecordingWriter
 from tests.simulating import line
 
@@ -54,6 +55,35 @@ def test_samples_come_back_and_part_where_asked(tmp_path_factory, given_rows, cu
     parts = [run.samples().between(0, cut_s), run.samples().between(cut_s, 600)]
     assert len(parts[0]) + len(parts[1]) == len(samples)
     assert same(Samples.joined(parts), samples)
+
+
+asks = st.lists(st.tuples(st.floats(0, 600), st.floats(0, 200)), max_size=8)
+
+
+@settings(max_examples=25)
+@given(
+    given_rows=st.lists(rows, max_size=40),
+    cuts=st.lists(st.integers(0, 40), max_size=5),
+    asked=asks,
+    behind_s=st.floats(0, 300),
+)
+def test_samples_that_pass_are_those_held_all_at_once(given_rows, cuts, asked, behind_s):
+    """Wherever parts begin, and whether a reader goes on or back."""
+    samples = Samples.of(given_rows)
+    edges = [0, *sorted(min(cut, len(samples)) for cut in cuts), len(samples)]
+    names = ("t_s", "vertex", "subtask", "metric", "value")
+    parts = [
+        Samples(**{name: getattr(samples, name)[low:high] for name in names})
+        for low, high in pairwise(edges)
+    ]
+    passing = PassingSamples(lambda: iter(parts), behind_s)
+    for since_s, length_s in asked:
+        found = passing.between(since_s, since_s + length_s)
+        assert same(found, samples.between(since_s, since_s + length_s))
+        for vertex, metric in {(v, m) for _, v, _, m, _ in samples.rows()}:
+            expected = samples.between(since_s, since_s + length_s).grid(vertex, metric)
+            for one, other in zip(found.grid(vertex, metric), expected, strict=True):
+                assert np.array_equal(one, other, equal_nan=True)
 
 
 @given(times=st.sets(st.integers(1, 120), max_size=60))

@@ -211,3 +211,23 @@ def test_the_shell_completes_commands_and_shipped_names(line: str, expected: lis
     asked["_DSP_GYM_COMPLETE"] = "complete_bash"
     answer = CliRunner().invoke(app, [], prog_name="dsp-gym", env=asked)
     assert answer.output.split() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "given", "expected"), [("jobs", None, "1"), ("jobs", "3", "3"), ("train", None, "")]
+)
+def test_linear_algebra_has_one_thread_unless_the_user_says_otherwise(command, given, expected):
+    """Said before NumPy is imported, as it asks once."""
+    code = (
+        "import os, sys\n"
+        "from dsp_gym.cli import main\n"
+        "assert 'numpy' not in sys.modules\n"
+        f"sys.argv = ['dsp-gym', '{command}', '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print('threads:', os.environ.get('OPENBLAS_NUM_THREADS', ''))\n"
+    )
+    env = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}
+    env |= {} if given is None else {"OPENBLAS_NUM_THREADS": given}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1].strip() == f"threads: {expected}".strip(), done.stderr

@@ -46,6 +46,9 @@ class ReplayJobs(Backend):
         self.topology = Topology.of([run.spec])
         self.window = window or WindowConfig()
         self._start_s = run.t_running_s + start_s
+        # What `snapshot_of` looks at, and no more: a recording may hold a month.
+        self._back_s = max(self.window.window_s + 2 * SAMPLE_S, FRESH_S)
+        self._samples = run.passing(self._back_s)
         # Its last event is the recorder ending it: that is no outage of the job.
         self._events = [e for e in run.events if run.t_running_s < e.t_s < run.t_end_s]
         self.t_s = self._start_s
@@ -75,9 +78,7 @@ class ReplayJobs(Backend):
         Returns:
             Metrics and recorded configuration, (1,) and (1, V).
         """
-        # What `snapshot_of` looks at, and no more: a recording may hold a week.
-        back_s = max(self.window.window_s + 2 * SAMPLE_S, FRESH_S)
-        samples = self.run.samples().between(self.t_s - back_s, self.t_s)
+        samples = self._samples.between(self.t_s - self._back_s, self.t_s)
         return snapshot_of(self.topology, [self.observed(self.t_s)], [samples], self.window)
 
     def close(self) -> None:
@@ -105,7 +106,7 @@ class ReplayJobs(Backend):
         for at_s in changed_s:  # a state holds until an event: it is looked at before and after
             history += [self.observed(at_s, before=True), self.observed(at_s)]
         history.append(self.observed(self.t_s))
-        samples = self.run.samples().between(since_s - 2 * SAMPLE_S, self.t_s)
+        samples = self._samples.between(since_s - 2 * SAMPLE_S, self.t_s)
         return measured_outcome(
             self.run.spec,
             samples,

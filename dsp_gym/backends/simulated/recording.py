@@ -6,7 +6,8 @@ that readers treat both kinds of recording alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,10 @@ from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.simulation.state import TRACE, S, X
 
 __all__ = ["SimulatedRecording", "simulated_samples"]
+
+
+PART_S = 3600
+"""Seconds of a run whose samples are held at a time."""
 
 
 class SimulatedRecording:
@@ -67,11 +72,11 @@ class SimulatedRecording:
         rates = np.array([[load.rate_at(float(t)) for t in range(seconds)]])
         jobs.reset(np.array([seed]), rates, **start)
         began_s = self._now_s
-        samples = simulated_samples(jobs, seconds)
-        shifted = Samples(
-            samples.t_s + began_s, samples.vertex, samples.subtask, samples.metric, samples.value
+        shifted = (
+            replace(samples, t_s=samples.t_s + began_s)
+            for samples in _in_parts(jobs, seconds, PART_S)
         )
-        trace = jobs.trace[0]
+        trace = jobs.trace[0]  # filled while the samples are written
         truth = {
             "t_s": began_s + np.arange(seconds),
             "rate_per_s": trace[:, TRACE.rate],
@@ -107,9 +112,17 @@ def simulated_samples(jobs: SimulatedJobs, seconds: int) -> Samples:
     Returns:
         The samples of that time, on the job's clock.
     """
+    return next(_in_parts(jobs, seconds, seconds))
+
+
+def _in_parts(jobs: SimulatedJobs, seconds: int, part_s: int) -> Iterator[Samples]:
+    """`simulated_samples` in parts of `part_s` seconds; the job runs as they are taken."""
     rows: list[Row] = []
     cumulated: dict[tuple[str, str], float] = {}
-    for _ in range(seconds // SAMPLE_S):
+    for taken_s in range(0, seconds - seconds % SAMPLE_S, SAMPLE_S):
+        if rows and taken_s % part_s == 0:
+            yield Samples.of(rows)
+            rows.clear()
         since_s, taken = _newest(jobs)
         jobs.advance(SAMPLE_S)
         if _newest(jobs) == (since_s, taken):
@@ -118,7 +131,7 @@ def simulated_samples(jobs: SimulatedJobs, seconds: int) -> Samples:
             cumulated.clear()
         rows.extend(_sampled(jobs, cumulated))
     jobs.advance(seconds % SAMPLE_S)
-    return Samples.of(rows)
+    yield Samples.of(rows)
 
 
 def _newest(jobs: SimulatedJobs) -> tuple[float, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,136 +142,248 @@ def read_course(folder: str | Path, job: str | None = None) -> ObservedRun:
     Raises:
         SchemaError: The journal holds no decisions, or several jobs and none is named.
     """
-    entries = list(read(folder))
-    jobs = list(dict.fromkeys(entry.job for entry in entries if entry.kind == "snapshot"))
-    if not jobs or (job is not None and job not in jobs):
-        there = f"; it has {', '.join(jobs)}" if jobs else ""
+    readings: dict[str, _Reading] = {}
+    for entry in read(folder):  # one at a time: a month does not fit in memory
+        if job is None or entry.job == job:
+            readings.setdefault(entry.job, _Reading()).take(entry)
+    jobs = [name for name, reading in readings.items() if reading.slots is not None]
+    if not jobs:
+        found = [] if job is None else _jobs_of(folder)
+        there = f"; it has {', '.join(found)}" if found else ""
         raise SchemaError(
             f"holds no decisions{f' on {job!r}' if job else ''}{there}",
             file=folder,
             remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
         )
-    if job is None and len(jobs) > 1:
+    if len(jobs) > 1:
         raise SchemaError(
             f"holds several jobs: {', '.join(jobs)}", file=folder, remedy="Name one: --job NAME"
         )
-    return _course(job or jobs[0], [e for e in entries if e.job == (job or jobs[0])])
+    return readings[jobs[0]].run(jobs[0])
 
 
-@dataclass(slots=True)
-class _Slot:
-    seen: Body
-    decisions: dict[str, Body]
-    outcome: Body
+def _jobs_of(folder: str | Path) -> list[str]:
+    """Names of the jobs that were decided on, in the order of the journal."""
+    return list(dict.fromkeys(entry.job for entry in read(folder) if entry.kind == "snapshot"))
 
 
-def _course(job: str, entries: Sequence[Entry]) -> ObservedRun:
-    slots: list[_Slot] = []
-    failures: dict[str, Counter[str]] = {}
-    held = 0
-    configuration: Mapping[str, object] | None = None
-    simulated = False
-    savepoints: list[tuple[float, float]] = []
-    for entry in entries:
-        body = entry.body
+class _Reading:
+    """What the entries of one job say, gone through in their order."""
+
+    def __init__(self) -> None:
+        self.slots: _Slots | None = None
+        """The newest slot's; None before the first."""
+        self._kept: dict[tuple[str, ...], _Slots] = {}
+        self._failures: dict[str, Counter[str]] = {}
+        self._held = 0
+        self._configuration: Mapping[str, object] | None = None
+        self._simulated = False
+        self._savepoints: list[tuple[float, float]] = []
+
+    def take(self, entry: Entry) -> None:
+        """Take in the next entry."""
+        body, slots = entry.body, self.slots
         if entry.kind == "snapshot":
-            slots.append(_Slot(body, {}, {}))
-        elif entry.kind == "guard" and slots and entry.policy is not None:
-            slots[-1].decisions[entry.policy] = body
-        elif entry.kind == "outcome" and slots:
-            slots[-1].outcome = body
+            names = tuple(vertex["name"] for vertex in body["vertices"])
+            self.slots = self._kept.setdefault(names, _Slots(names))
+            self.slots.see(body)
+        elif entry.kind == "guard" and slots is not None and entry.policy is not None:
+            slots.decide(entry.policy, body)
+        elif entry.kind == "outcome" and slots is not None:
+            slots.end(body)
         elif entry.kind == "actuation" and body.get("event") == "started":
-            configuration = body.get("configuration")
-            simulated = bool(body.get("simulated"))
+            self._configuration = body.get("configuration")
+            self._simulated = bool(body.get("simulated"))
         elif entry.kind == "actuation" and body.get("event") == "savepoint":
-            savepoints.append((entry.t_s, float(body["seconds"])))
+            self._savepoints.append((entry.t_s, float(body["seconds"])))
         elif entry.kind == "actuation" and body.get("event") == "decided":
-            held += body.get("held") is not None
+            self._held += body.get("held") is not None
         elif entry.kind == "error" and body.get("stage") == "policy" and entry.policy is not None:
-            failures.setdefault(entry.policy, Counter())[str(body.get("cause"))] += 1
+            causes = self._failures.setdefault(entry.policy, Counter())
+            causes[str(body.get("cause"))] += 1
         elif entry.kind == "error" and body.get("stage") == "collector":
-            held += 1
-    names = tuple(vertex["name"] for vertex in slots[-1].seen["vertices"])
-    slots = [s for s in slots if tuple(v["name"] for v in s.seen["vertices"]) == names]
-    t_s = np.array([float(slot.seen["t_s"]) for slot in slots])
-    order = np.argsort(t_s, kind="stable")  # a clock may have gone back
-    slots, t_s = [slots[i] for i in order], t_s[order]
-    steps = np.diff(t_s)
-    policies = list(dict.fromkeys(name for slot in slots for name in slot.decisions))
-    return ObservedRun(
-        job=job,
-        vertices=names,
-        t_s=t_s,
-        up=np.array([slot.seen["status"] in _UP for slot in slots]),
-        parallelism=_configured(slots, "parallelism"),
-        memory_level=_configured(slots, "memory_level"),
-        running_since_s=_of_job(slots, "running_since_s"),
-        outage_s=_of_job(slots, "outage_s"),
-        pending=_of_vertices(slots, "pending_records"),
-        state_mib=_of_vertices(slots, "state_mib"),
-        outcome={
-            name: np.array([_number(slot.outcome.get(name)) for slot in slots]) for name in OUTCOMES
-        },
-        age_s=np.nan_to_num(np.array([_number(s.outcome.get("data_age_s")) for s in slots])),
-        arrivals=tuple(
-            np.array(s.outcome.get("arrivals") or [], np.float64).reshape(-1, 2) for s in slots
-        ),
-        savepoints=np.array(savepoints, np.float64).reshape(-1, 2),
-        decided={name: _decided(slots, name, names, failures.get(name)) for name in policies},
-        held=held,
-        interval_s=float(np.median(steps)) if len(steps) else 60.0,
-        configuration=configuration,
-        simulated=simulated,
-    )
+            self._held += 1
+
+    def run(self, job: str) -> ObservedRun:
+        """The observed run; slots of another graph than the last one's are left out.
+
+        Returns:
+            The run as arrays over its slots, in the order of time.
+        """
+        slots = self.slots
+        assert slots is not None  # as its reader checked
+        t_s = slots.of_job("t_s")
+        order = np.argsort(t_s, kind="stable")  # a clock may have gone back
+        t_s = t_s[order]
+        steps = np.diff(t_s)
+        return ObservedRun(
+            job=job,
+            vertices=slots.names,
+            t_s=t_s,
+            up=slots.of_job("up")[order] > 0,
+            parallelism=slots.of_vertices("parallelism")[order].astype(np.int64),
+            memory_level=slots.of_vertices("memory_level")[order].astype(np.int64),
+            running_since_s=slots.of_job("running_since_s")[order],
+            outage_s=slots.of_job("outage_s")[order],
+            pending=slots.of_vertices("pending_records")[order],
+            state_mib=slots.of_vertices("state_mib")[order],
+            outcome={name: slots.of_job(name)[order] for name in OUTCOMES},
+            age_s=np.nan_to_num(slots.of_job("data_age_s")[order]),
+            arrivals=tuple(slots.arrivals[k] for k in order),
+            savepoints=np.array(self._savepoints, np.float64).reshape(-1, 2),
+            decided={
+                policy: slots.decided(policy, order, self._failures.get(policy))
+                for policy in slots.policies(order)
+            },
+            held=self._held,
+            interval_s=float(np.median(steps)) if len(steps) else 60.0,
+            configuration=self._configuration,
+            simulated=self._simulated,
+        )
 
 
-def _of_job(slots: Sequence[_Slot], metric: str) -> Floats:
-    return np.array([_number(s.seen["metrics"].get(metric)) for s in slots])
+_NO_ARRIVALS: Floats = np.empty((0, 2))
 
 
-def _of_vertices(slots: Sequence[_Slot], metric: str) -> Floats:
-    return np.array(
-        [[_number(v["metrics"].get(metric)) for v in s.seen["vertices"]] for s in slots]
-    )
+class _Slots:
+    """Slots of one graph of V vertices, in columns that grow: a slot takes some hundred bytes."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.arrivals: list[Floats] = []
+        of_job = ("t_s", "up", "running_since_s", "outage_s", "data_age_s", *OUTCOMES)
+        of_vertices = ("parallelism", "memory_level", "pending_records", "state_mib")
+        self._of_job = {name: array("d") for name in of_job}
+        self._of_vertices = {name: array("d") for name in of_vertices}
+        self._decisions: dict[str, _Decisions] = {}
+        self._asked = 0  # policies, of the newest slot
+
+    def see(self, body: Body) -> None:
+        """Begin a slot with its snapshot."""
+        metrics, vertices = body["metrics"], body["vertices"]
+        known = {
+            "t_s": float(body["t_s"]),
+            "up": float(body["status"] in _UP),
+            "running_since_s": _number(metrics.get("running_since_s")),
+            "outage_s": _number(metrics.get("outage_s")),
+        }
+        for name, column in self._of_job.items():
+            column.append(known.get(name, np.nan))
+        for name in ("parallelism", "memory_level"):
+            self._of_vertices[name].extend(float(int(v[name])) for v in vertices)
+        for name in ("pending_records", "state_mib"):
+            self._of_vertices[name].extend(_number(v["metrics"].get(name)) for v in vertices)
+        self.arrivals.append(_NO_ARRIVALS)
+        self._asked = 0
+
+    def decide(self, policy: str, body: Body) -> None:
+        """Take in what a policy decided in the newest slot; of several the last counts."""
+        decisions = self._decisions.setdefault(policy, _Decisions())
+        self._asked += decisions.take(len(self.arrivals) - 1, self._asked, self.names, body)
+
+    def end(self, body: Body) -> None:
+        """Take in the outcome of the newest slot; of several the last counts."""
+        for name in (*OUTCOMES, "data_age_s"):
+            self._of_job[name][-1] = _number(body.get(name))
+        found = body.get("arrivals")
+        self.arrivals[-1] = np.array(found, np.float64).reshape(-1, 2) if found else _NO_ARRIVALS
+
+    def of_job(self, name: str) -> Floats:
+        """One figure of every slot, (K,)."""
+        return np.array(self._of_job[name], np.float64)
+
+    def of_vertices(self, name: str) -> Floats:
+        """One figure of every slot and vertex, (K, V)."""
+        return np.array(self._of_vertices[name], np.float64).reshape(-1, len(self.names))
+
+    def policies(self, order: Ints) -> list[str]:
+        """The policies that decided, the earliest first.
+
+        Args:
+            order: (K,) slots in the order of time.
+
+        Returns:
+            Their names; of one slot in the order of the journal.
+        """
+        rank = np.argsort(order)
+        first = {name: found.first(rank) for name, found in self._decisions.items()}
+        return sorted(first, key=lambda name: first[name])
+
+    def decided(self, policy: str, order: Ints, failures: Counter[str] | None) -> Decided:
+        """One policy's decisions on all slots, in the given order."""
+        found = self._decisions[policy]
+        parallelism, level, proposed = found.tasks(len(order), len(self.names))[:, order]
+        trips = Counter(name for names in found.trips.values() for name in names)
+        return Decided(
+            parallelism,
+            level,
+            proposed,
+            asked=found.asked(len(order))[order],
+            trips=dict(trips),
+            failures=dict(failures or {}),
+        )
 
 
-def _configured(slots: Sequence[_Slot], field: str) -> Ints:
-    return np.array([[int(v[field]) for v in s.seen["vertices"]] for s in slots], np.int64)
+class _Decisions:
+    """One policy's decisions, those that were made only."""
 
+    def __init__(self) -> None:
+        self.trips: dict[int, frozenset[str]] = {}  # guardrails by slot
+        self._at, self._turn, self._tasks = array("q"), array("q"), array("q")
 
-def _decided(
-    slots: Sequence[_Slot], policy: str, names: Sequence[str], failures: Counter[str] | None
-) -> Decided:
-    shape = (len(slots), len(names))
-    arrays = {key: np.full(shape, -1, np.int64) for key in ("parallelism", "level", "proposed")}
-    asked = np.zeros(len(slots), bool)
-    trips: Counter[str] = Counter()
-    for k, slot in enumerate(slots):
-        body = slot.decisions.get(policy)
-        if body is None:
-            continue
-        asked[k] = True
+    def take(self, slot: int, turn: int, names: Sequence[str], body: Body) -> bool:
+        """Take in a decision.
+
+        Args:
+            slot: in which it was made.
+            turn: policies that decided before it in that slot.
+            names: of the vertices.
+            body: of the journal's entry.
+
+        Returns:
+            Whether it is the first one in that slot.
+        """
+        is_first = not (self._at and self._at[-1] == slot)
+        self._at.append(slot)
+        self._turn.append(turn)
         wanted, proposed = (
             {v["name"]: v for v in body.get(key) or body["vertices"]}
             for key in ("vertices", "proposed")
         )
-        for v, name in enumerate(names):
-            arrays["parallelism"][k, v] = wanted[name]["parallelism"]
-            arrays["level"][k, v] = wanted[name]["memory_level"]
-            arrays["proposed"][k, v] = proposed[name]["parallelism"]
-        trips.update(_guardrails(body.get("interventions", ())))
-    return Decided(
-        arrays["parallelism"],
-        arrays["level"],
-        arrays["proposed"],
-        asked,
-        dict(trips),
-        dict(failures or {}),
-    )
+        self._tasks.extend(int(wanted[name]["parallelism"]) for name in names)
+        self._tasks.extend(int(wanted[name]["memory_level"]) for name in names)
+        self._tasks.extend(int(proposed[name]["parallelism"]) for name in names)
+        self.trips.pop(slot, None)
+        if guardrails := frozenset(str(one["guardrail"]) for one in body.get("interventions", ())):
+            self.trips[slot] = guardrails
+        return is_first
 
+    def first(self, rank: Ints) -> tuple[int, int]:
+        """When it decided first.
 
-def _guardrails(interventions: Iterable[Body]) -> set[str]:
-    return {str(found["guardrail"]) for found in interventions}
+        Args:
+            rank: (K,) place of each slot in the order of time.
+
+        Returns:
+            The slot's place, and how many policies decided before in it.
+        """
+        ranks = rank[np.array(self._at, np.int64)]
+        earliest = int(ranks.argmin())
+        return int(ranks[earliest]), self._turn[earliest]
+
+    def asked(self, slots: int) -> Bools:
+        """In which slots it decided, (K,)."""
+        found = np.zeros(slots, np.bool_)
+        found[np.array(self._at, np.int64)] = True
+        return found
+
+    def tasks(self, slots: int, vertices: int) -> Ints:
+        """Parallelism, memory level and proposed parallelism, (3, K, V); -1 where not asked."""
+        found = np.full((3, slots, vertices), -1, np.int64)
+        told = np.array(self._tasks, np.int64).reshape(-1, 3, vertices)
+        for at, one in zip(self._at, told, strict=True):
+            found[:, at] = one
+        return found
 
 
 def _number(value: float | None) -> float:

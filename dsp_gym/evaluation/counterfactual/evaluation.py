@@ -154,17 +154,21 @@ def evaluate_journal(
     # Near saturation some per cent of capacity decide what is late: then both ends are run, too.
     factors = capacity_factors(spec) if error.beyond(how.trust) else None
     models = [with_capacity(spec, factor) for factor in factors or ()]
-    replays = [run(INCUMBENT, model) for model in models]
-    error = with_ranges(error, [model_error(course, parts, replay) for replay in replays])
+    errors, replays = [], []  # with each model; of its predictions only the figures are kept
+    for model in models:
+        replay = run(INCUMBENT, model)
+        errors.append(model_error(course, parts, replay))
+        replays.append(figures_of(replay))
+    error = with_ranges(error, errors)
     if error.beyond(how.trust):
         models, replays = [], []  # no claim is made
     predicted: dict[str, list[Predicted]] = {INCUMBENT: incumbent}
-    at_ends: dict[str, list[list[Predicted]]] = {INCUMBENT: replays}
+    at_ends = {INCUMBENT: replays}
     notes = []
     for name in names:
         try:
             predicted[name] = run(name, spec)
-            at_ends[name] = [run(name, model) for model in models]
+            at_ends[name] = [figures_of(run(name, model)) for model in models]
         except DspGymError as problem:
             notes.append(f"{name}: {problem}")
             predicted.pop(name, None)
@@ -179,10 +183,7 @@ def evaluate_journal(
                 how.trust,
                 course.decided.get(name),
                 course,
-                [
-                    (figures_of(own), figures_of(replay))
-                    for own, replay in zip(at_ends[name], replays, strict=True)
-                ],
+                list(zip(at_ends[name], replays, strict=True)),
             )
             for name, found in predicted.items()
         ]

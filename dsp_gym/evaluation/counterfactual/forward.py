@@ -40,7 +40,6 @@ class Predicted:
     outcome: dict[str, Floats]  # (K, S)
     parallelism: Ints  # (K, S, V) as running
     memory_level: Ints
-    changes: Ints  # (K, S) whether the decision differed from the running configuration
 
 
 class IncumbentReplay:
@@ -128,27 +127,21 @@ def forward(
     numbers = np.arange(seeds, dtype=np.int64)
     loop = ControlLoop(measured, policy, guardrails)
     loop.reset(numbers)
-    outcomes: list[Outcome] = []
-    running, level, changes = [], [], []
-    for seconds in np.diff(slot_ends_s(course, part), prepend=0).tolist():
+    lengths = np.diff(slot_ends_s(course, part), prepend=0).tolist()
+    names = [field.name for field in fields(Outcome)]
+    outcome = {name: np.empty((len(lengths), seeds)) for name in names}
+    shape = (len(lengths), *jobs.topology.mask.shape)
+    running, level = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    for k, seconds in enumerate(lengths):
         loop.interval_s = max(1, seconds)
         outage_s = policy.outage_s if isinstance(policy, IncumbentReplay) else None
         if outage_s is not None and isinstance(measured, MeasuredJobs):
             measured.take(outage_s)
         step = loop.step()
-        outcomes.append(step.outcome)
-        running.append(step.snapshot.parallelism)
-        level.append(step.snapshot.memory_level)
-        asked = ScalingDecision(
-            step.guarded.parallelism, step.guarded.memory_level, ("",) * seeds
-        ).changes(step.snapshot.parallelism, step.snapshot.memory_level, jobs.topology.mask)
-        changes.append(asked)
-    return Predicted(
-        {f.name: np.array([getattr(o, f.name) for o in outcomes]) for f in fields(Outcome)},
-        np.array(running),
-        np.array(level),
-        np.array(changes, np.int64),
-    )
+        for name, values in outcome.items():
+            values[k] = getattr(step.outcome, name)
+        running[k], level[k] = step.snapshot.parallelism, step.snapshot.memory_level
+    return Predicted(outcome, running, level)
 
 
 def _started(
@@ -166,7 +159,7 @@ def _started(
     rates = arrival_rates(course, part, up_s)
     jobs.reset(
         np.arange(seeds, dtype=np.int64),
-        np.tile(rates, (seeds, 1)),
+        np.broadcast_to(rates, (seeds, len(rates))),
         parallelism=np.tile(course.parallelism[first, columns], (seeds, 1)),
         memory_level=np.tile(course.memory_level[first, columns], (seeds, 1)),
     )

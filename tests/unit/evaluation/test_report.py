@@ -80,6 +80,19 @@ def test_the_report_is_one_page_that_fetches_nothing():
 
 
 @pytest.mark.slow
+def test_runs_stand_side_by_side_each_with_its_own_hours():
+    """On shared axes: one of each run's own is laid out and drawn ten times as long."""
+    drawn = render_html(card()).split("<svg")[-1]
+    labels = [line.strip() for line in re.findall(r"<text[^>]*>([^<]*)</text>", drawn)]
+    for policy in ("ds2", "ours"):
+        assert labels.count(policy) == 1
+    for label in ("target", "processed", "hours", "records/s", "p95 latency, s"):
+        assert labels.count(label) == 1
+    assert labels.count("0.01") == 2  # each run begins at 0 and lasts two minutes
+    assert len(re.findall(r'<g id="axes_\d+">', drawn)) == 4
+
+
+@pytest.mark.slow
 def test_figures_share_a_page_without_sharing_clip_paths():
     text = render_html(card())
     clips = re.findall(r'<clipPath id="([^"]+)"', text)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.registry import make
 from dsp_gym.records.manifest import Event, RecordedLoad
 from dsp_gym.records.recording import Recording, Run
+from dsp_gym.records.writer import EndedRun, RecordingWriter
 from dsp_gym.simulation.options import SimulationOptions
 from tests.simulating import exact, keyed
 
@@ -142,3 +145,36 @@ def test_a_recording_of_noise_is_a_recording_too(tmp_path):
     assert values[:, 0].tolist() == [1000.0 * t for t in times]  # counters are not noisy
     busy = samples.grid("map", "busy_ms_total")[2]
     assert np.isfinite(busy).all()
+
+
+def _peak_mib(folder: Path, days: int) -> float:
+    """Memory that Python and NumPy take at most for recording days of a job and replaying them."""
+    day_s = 86_400
+
+    def hour(since_s: float) -> Samples:
+        times = since_s + np.arange(5.0, 3601.0, 5.0)
+        counted = {(v.name, 0, "records_out_total"): (times, times) for v in SPEC.vertices}
+        return Samples.of_series(counted)
+
+    tracemalloc.start()
+    try:
+        writer = RecordingWriter.create(folder, SPEC, {})
+        end_s = float(days * day_s)
+        times = {"t_begin_s": 0.0, "t_load_s": 0.0, "t_running_s": 0.0, "t_end_s": end_s}
+        ended = EndedRun(name="long", configuration=START, load=LOAD, **times)
+        writer.add(ended, (hour(h * 3600.0) for h in range(24 * days)), [])
+        jobs = ReplayJobs(Recording.open(folder).run("long"), WINDOW)
+        while not jobs.is_over:
+            jobs.advance(3600)
+            jobs.snapshot()
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.slow
+def test_eight_days_take_as_much_memory_as_two(tmp_path, monkeypatch):
+    monkeypatch.setattr("dsp_gym.records.recording.HELD_ROWS", 0)
+    _peak_mib(tmp_path / "first", 1)  # imports and caches
+    two, eight = (_peak_mib(tmp_path / str(days), days) for days in (2, 8))
+    assert eight <= 1.3 * two

@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.backends.simulated.recording import simulated_samples
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.backends.simulated.recording import SimulatedRecording, simulated_samples
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import Samples
+from dsp_gym.records.manifest import RecordedLoad
+from dsp_gym.records.recording import Recording, gaps_in
 from dsp_gym.simulation.options import Faults
 from tests.simulating import ask, constant, exact, keyed
 
@@ -26,6 +31,20 @@ def test_a_job_that_is_down_reports_nothing(mode):
     grid = np.arange(5.0, 301.0, 5.0)
     seen = np.unique(np.concatenate([before.t_s, after.t_s]))
     assert seen.tolist() == grid[(grid <= down_s) | (grid > up_s)].tolist()
+
+
+def test_a_long_run_is_written_hour_by_hour_as_it_is_at_once(tmp_path):
+    seconds = 2 * 3600 + 1803
+    load = RecordedLoad(name="steady", steps=((0, 1000.0),))
+    recording = SimulatedRecording(tmp_path / "r", keyed(), exact())
+    record = recording.add("a", Configuration.of_spec(keyed()), load, seconds)
+    jobs = SimulatedJobs(Topology.of([keyed()]), exact())
+    jobs.reset(np.array([0]), np.full((1, seconds), 1000.0))
+    whole = simulated_samples(jobs, seconds)
+    read = Recording.open(tmp_path / "r").run("a").samples()
+    assert list(read.rows()) == list(whole.rows())
+    assert record.rows == len(whole)
+    assert record.gaps == gaps_in(whole, 0.0, float(seconds))
 
 
 def test_counters_begin_anew_when_a_job_is_back():

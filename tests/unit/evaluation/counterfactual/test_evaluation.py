@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +76,77 @@ def test_a_journal_says_what_ran_and_what_was_wanted(journals):
     assert course.coverage > 0.9
     (whole,) = course.segments()
     assert whole.stop - whole.start >= HOURS * 60 - 1
+
+
+def test_reading_a_journal_does_not_hold_it(journals):
+    """A month of entries as JSON is gigabytes."""
+    peaks = []
+    for reader in (lambda: list(read(journals["justin"])), lambda: read_course(journals["justin"])):
+        tracemalloc.start()
+        try:
+            kept = reader()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        del kept
+    entries, course = peaks
+    assert course < entries / 5
+
+
+def _snapshot(t_s: float, tasks: Mapping[str, int]) -> dict[str, object]:
+    vertices = [
+        {"name": name, "parallelism": p, "memory_level": -1, "metrics": {"state_mib": 1.0}}
+        for name, p in tasks.items()
+    ]
+    return {"t_s": t_s, "status": "RUNNING", "metrics": {}, "vertices": vertices}
+
+
+def _guard(tasks: Mapping[str, int], *guardrails: str) -> dict[str, object]:
+    vertices = [{"name": name, "parallelism": p, "memory_level": 0} for name, p in tasks.items()]
+    return {"vertices": vertices, "interventions": [{"guardrail": name} for name in guardrails]}
+
+
+def test_a_journal_whose_graph_and_clock_changed_is_read_in_the_order_of_time(tmp_path):
+    """Of several decisions or outcomes of a slot the last counts; slots of old graphs do not."""
+    ab, ac = ({"a": 1, "b": 2}, {"a": 1, "c": 3})
+    with Journal(tmp_path) as journal:
+
+        def add(kind, body, policy=None, job="q"):
+            journal.append(kind, 0.0, job, policy, body)
+
+        add("outcome", {"cost": 9.0})  # of no slot
+        add("snapshot", _snapshot(10.0, ab))
+        add("guard", _guard({"a": 4, "b": 4}), "old")
+        add("snapshot", _snapshot(30.0, ac))
+        add("guard", _guard({"a": 5, "c": 5}, "bounds"), "late")
+        add("guard", _guard({"a": 6, "c": 6}, "cool-down"), "late")
+        add("outcome", {"cost": 1.0, "seconds": 10.0, "data_age_s": 2.0})
+        add("outcome", {"cost": 2.0, "arrivals": [[30.0, 0.0], [35.0, 4.0]]})
+        add("snapshot", _snapshot(20.0, ac))  # the clock went back
+        add("guard", _guard({"a": 7, "c": 7}), "early")
+        add("guard", _guard({"a": 8, "c": 8}), "late")
+        add("error", {"stage": "policy", "cause": "raised"}, "late")
+        add("snapshot", _snapshot(40.0, ac))
+        add("snapshot", _snapshot(99.0, ab), job="another")
+    found = read_course(tmp_path, "q")
+    assert found.vertices == ("a", "c")
+    assert found.t_s.tolist() == [20.0, 30.0, 40.0]
+    assert found.parallelism.tolist() == [[1, 3]] * 3
+    assert list(found.decided) == ["early", "late"]
+    late = found.decided["late"]
+    assert late.parallelism.tolist() == [[8, 8], [6, 6], [-1, -1]]
+    assert late.asked.tolist() == [True, True, False]
+    assert late.trips == {"cool-down": 1}
+    assert late.failures == {"raised": 1}
+    assert found.decided["early"].asked.tolist() == [True, False, False]
+    assert np.array_equal(found.outcome["cost"], [np.nan, 2.0, np.nan], equal_nan=True)
+    assert np.isnan(found.outcome["seconds"]).all()
+    assert found.age_s.tolist() == [0.0, 0.0, 0.0]
+    assert [len(arrivals) for arrivals in found.arrivals] == [0, 2, 0]
+    with pytest.raises(SchemaError, match="several jobs: q, another"):
+        read_course(tmp_path)
+    with pytest.raises(SchemaError, match="'missing'; it has q, another"):
+        read_course(tmp_path, "missing")
 
 
 def test_a_gap_ends_a_stretch(journals, tmp_path):
