@@ -14,8 +14,9 @@ from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.backends.base import Backend
 from dsp_gym.envs import action
 from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.look import look
 from dsp_gym.envs.observation import ObservationEncoder
-from dsp_gym.envs.reward import RewardTerms, reward, reward_terms
+from dsp_gym.envs.reward import TERMS, RewardTerms, Rules, score
 from dsp_gym.job import sizing
 from dsp_gym.loop.decision import GuardedDecision, InterventionKind, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
@@ -93,6 +94,9 @@ class EnvCore:
         self.vertices = self.encoder.layout.vertices
         tables, rows = self.topology.tables, self.topology.row
         self.reference_cost_per_s = sizing.reference_cost_per_s(tables, rows, config.start_headroom)
+        self._rules = Rules.of(
+            config.reward, config.give_up_backlog_s, config.interval_s, config.episode_s
+        )
         self.steps: Ints = np.zeros(len(self), np.int64)
         self.load_labels: list[str] = [""] * len(self)
         self._observation = np.zeros((len(self), self.encoder.layout.size), np.float32)
@@ -155,17 +159,18 @@ class EnvCore:
         guarded = take_turn(self.snapshot, lambda _: decision, self.guardrails)
         self._ask(guarded)
         outcome = self._rewarded(self.backend.advance(self.config.interval_s))
-        self.steps += 1
-        terms = reward_terms(outcome, self.reference_cost_per_s)
-        self._look()
-        terminated, truncated = self._ended(outcome)
-        self._observation = self.encoder.encode(self.snapshot)
+        jobs = len(self.steps)
+        scores, ends = np.empty((len(TERMS) + 1, jobs)), np.empty((2, jobs), np.bool_)
+        score(
+            outcome.columns, self.reference_cost_per_s, self._rules, self.steps, scores, ends
+        )
+        self._observation = self._look()
+        *terms, earned = scores
         return BatchStep(
             self._observation,
-            reward(terms, self.config.reward),
-            terminated,
-            truncated & ~terminated,
-            terms,
+            earned,
+            *self._ended(*ends),
+            dict(zip(TERMS, terms, strict=True)),
             outcome,
             guarded,
         )
@@ -240,10 +245,8 @@ class EnvCore:
         """The outcome the reward is computed from."""
         return outcome
 
-    def _ended(self, outcome: Outcome) -> tuple[Bools, Bools]:
-        """Which jobs cannot recover, and whose episode is over."""
-        terminated = outcome.pending_s > self.config.give_up_backlog_s
-        truncated = self.steps * self.config.interval_s >= self.config.episode_s
+    def _ended(self, terminated: Bools, truncated: Bools) -> tuple[Bools, Bools]:
+        """Which jobs cannot recover, and whose episode is over for another reason."""
         return terminated, truncated
 
     def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> Floats32:
@@ -251,14 +254,15 @@ class EnvCore:
         self.encoder.reset(mask)
         if self.guardrails is not None:
             self.guardrails.reset(self.topology, seeds, mask)
-        self._look()
         if mask is None:
-            self._observation = self.encoder.encode(self.snapshot)
+            self._observation = self._look()
         else:  # encoding advances the encoder's memory, so the other rows are left out
             observation = self._observation.copy()
-            observation[rows] = self.encoder.encode(self.snapshot, rows=rows)
+            observation[rows] = self._look(rows)
             self._observation = observation
         return self._observation
 
-    def _look(self) -> None:
-        self._snapshot = self.backend.collector.snapshot()
+    def _look(self, rows: Ints | None = None) -> Floats32:
+        """Take a snapshot, and encode it or its given rows."""
+        self._snapshot = seen = self.backend.collector.snapshot()
+        return look(seen, self.encoder, self.config.ds2_utilization, rows)

@@ -16,7 +16,7 @@ from numba import config
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import ColumnIndex, Floats, Floats32, Ints, indices
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import Handle
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SINK, SOURCE
 from dsp_gym.loop.rates import Ds2Rates
@@ -537,12 +537,10 @@ FV, FJ = len(VERTEX_FEATURES), len(JOB_FEATURES)
 """Number of features of a vertex and of a job."""
 
 
-@direct
 @njit(cache=True, nogil=True)
 def encode_rows(
     rows: Ints,
     facts: Handle[JobFacts],
-    hot: Floats,
     seen: SnapshotArrays,
     rates: Ds2Rates,
     memory: Handle[EncoderMemory],
@@ -554,7 +552,6 @@ def encode_rows(
     Args:
         rows: jobs to encode, indices into J.
         facts: facts of the J jobs.
-        hot: (K, V, P + 1) key groups on the fullest subtask over the mean, by parallelism.
         seen: the snapshot.
         rates: DS2's rates of the snapshot.
         memory: memory of the encoder and room to work in, both changed in place.
@@ -583,7 +580,7 @@ def encode_rows(
             vertex.max_parallelism = t.max_parallelism[k, v]
             vertex.levels = t.levels[k]
             vertex.level_0_mib = t.subtask_mib[k, 1] - t.subtask_mib[k, 0]
-            vertex.hot = hot[k, v, seen.parallelism[j, v]]
+            vertex.hot = t.hot[k, v, seen.parallelism[j, v]]
             vertex.true_rate_per_task = rates.true_rate_per_task[j, v]
             vertex.selectivity = rates.selectivity[j, v]
             vertex.demand = rates.demand[j, v]

@@ -117,9 +117,9 @@ class MeasuredEnv(EnvCore):
             self._pending_s = outcome.pending_s
         return replace(outcome, pending_s=self._pending_s)
 
-    def _ended(self, outcome: Outcome) -> tuple[Bools, Bools]:
-        terminated, truncated = super()._ended(outcome)
-        return terminated | self.backend.is_lost, truncated | self.backend.is_over
+    def _ended(self, terminated: Bools, truncated: Bools) -> tuple[Bools, Bools]:
+        terminated = terminated | self.backend.is_lost
+        return terminated, (truncated | self.backend.is_over) & ~terminated
 
     def _chain(self, max_slots: int | None) -> Chain | None:
         """The guardrails, with the slots as their quota where those are known."""

@@ -6,7 +6,7 @@ compiled pass. The ds2 policy, the environment's "what DS2 says" and the capacit
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
-__all__ = ["Ds2Rates", "SourceRate", "ds2_rates"]
+__all__ = ["OFFERED", "Ds2Rates", "SourceRate", "ds2_rates", "traverse"]
 
 
 SourceRate = Literal["offered", "observed"]
@@ -27,6 +27,10 @@ offered: what arrives (observed output plus growth of the backlog), where pendin
 observed: what the sources emit, the only rate there is when a generator without a log is held back
 by backpressure, as in Justin's runs.
 """
+
+
+OFFERED = ("ds2_rates", "offered")
+"""Under this key a snapshot keeps `ds2_rates` of the offered rate."""
 
 
 class Ds2Rates(NamedTuple):
@@ -47,7 +51,11 @@ def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") ->
     Returns:
         The same object for every caller that asks about this snapshot; do not write into it.
     """
-    return snapshot.once(("ds2_rates", source_rate), lambda: computed(snapshot, source_rate))
+    key = ("ds2_rates", source_rate)
+    known = snapshot.kept(key)
+    if known is None:
+        return snapshot.keep(key, computed(snapshot, source_rate))
+    return cast(Ds2Rates, known)
 
 
 def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
@@ -62,9 +70,8 @@ def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
     return rates
 
 
-@direct
 @njit(cache=True, nogil=True)
-def _traverse(
+def traverse(
     facts: Handle[JobFacts], seen: SnapshotArrays, offered: bool, rates: Ds2Rates
 ) -> None:
     """Fill the rates, walking each job (row j, job file k) along its vertices v from the sources.
@@ -114,3 +121,6 @@ def _traverse(
                 optimal[j, v] = p
             else:
                 optimal[j, v] = demand[j, v] / rate[j, v]
+
+
+_traverse = direct(traverse)

@@ -29,6 +29,7 @@ class JobFacts(NamedTuple):
     partitions: Ints  # (K, V) of a source, 0 = unknown
     stateful: Ints  # (K, V) 0 or 1
     levels: Ints  # (K,)
+    hot: Floats  # (K, V, P + 1) key groups on the fullest subtask over the mean, by parallelism
     subtask_mib: Floats  # (K, L + 1) heap + network + managed by level + 1
     has_log: Ints  # (K,)
     outage_s: Floats  # (K, 3) p10, p50, p90 of a rescale
