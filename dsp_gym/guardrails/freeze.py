@@ -40,11 +40,11 @@ class Freeze(Restriction):
     def __init__(self, config: FreezeConfig | None = None) -> None:
         super().__init__()
         self.config = c = config or FreezeConfig()
-        self._limit_s = np.inf if c.catching_up_s is None else c.catching_up_s
+        self.rules = np.inf if c.catching_up_s is None else c.catching_up_s
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         frozen = np.zeros(len(parallelism), dtype=bool)
-        if not _frozen(snapshot.topology.handle, snapshot.arrays, self._limit_s, frozen):
+        if not _frozen(snapshot.topology.handle, snapshot.arrays, self.rules, frozen):
             return frozen
         return hold(snapshot, frozen, parallelism, level)
 
@@ -55,9 +55,8 @@ class Freeze(Restriction):
         return f"the job works off a backlog of more than {self.config.catching_up_s:g} s"
 
 
-@direct
 @njit(cache=True, nogil=True)
-def _frozen(facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, frozen: Bools) -> bool:
+def find_frozen(facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, frozen: Bools) -> bool:
     """Set True where job j is down, or works off more than `limit_s` of arrivals at its sources.
 
     Returns:
@@ -79,3 +78,6 @@ def _frozen(facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, froze
         frozen[j] = down or (growing < 0 and waiting > limit_s * arriving)
         some = some or frozen[j]
     return some
+
+
+_frozen = direct(find_frozen)

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Ints
+from dsp_gym.arrays import Bools, Ints, plain
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.configuration import Configured
@@ -157,15 +157,13 @@ def replace(
         (J,) flags, True where that changes something.
     """
     work = working(parallelism, level)
-    wanted = np.ascontiguousarray(wanted_parallelism, dtype=np.int64)
-    wanted_memory = np.ascontiguousarray(wanted_level, dtype=np.int64)
+    wanted, wanted_memory = plain(wanted_parallelism), plain(wanted_level)
     _replace(snapshot.topology.handle, rows, wanted, wanted_memory, work)
     return work.trips
 
 
-@direct
 @njit(cache=True, nogil=True)
-def _replace(
+def replace_rows(
     facts: Handle[JobFacts],
     rows: Bools,
     wanted_parallelism: Ints,
@@ -182,3 +180,6 @@ def _replace(
             if p[j, v] != wanted_parallelism[j, v] or level[j, v] != wanted_level[j, v]:
                 p[j, v], level[j, v] = wanted_parallelism[j, v], wanted_level[j, v]
                 work.trips[j] = True
+
+
+_replace = direct(replace_rows)
