@@ -19,7 +19,7 @@ from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 
-__all__ = ["ConfigurationHistory", "Remembered", "access_ms", "previous"]
+__all__ = ["ConfigurationHistory", "Remembered", "access_ms", "previous", "remember"]
 
 
 class Previous(NamedTuple):
@@ -130,9 +130,8 @@ def previous(t: JobFacts, seen: SnapshotArrays, m: Remembered, j: int) -> Previo
     )
 
 
-@direct
 @njit(cache=True, nogil=True)
-def _observe(
+def remember(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
     rate_per_task: Floats,
@@ -175,3 +174,6 @@ def _observe(
                 m.rate[j, v] = rate
         m.exists[j] = m.exists[j] or (moved and m.seen[j])
         m.seen[j] = True
+
+
+_observe = direct(remember)

@@ -161,9 +161,7 @@ class EnvCore:
         outcome = self._rewarded(self.backend.advance(self.config.interval_s))
         jobs = len(self.steps)
         scores, ends = np.empty((len(TERMS) + 1, jobs)), np.empty((2, jobs), np.bool_)
-        score(
-            outcome.columns, self.reference_cost_per_s, self._rules, self.steps, scores, ends
-        )
+        score(outcome.columns, self.reference_cost_per_s, self._rules, self.steps, scores, ends)
         self._observation = self._look()
         *terms, earned = scores
         return BatchStep(

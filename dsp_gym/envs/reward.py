@@ -160,7 +160,7 @@ def reward(terms: Mapping[str, Floats], weights: RewardWeights) -> Floats:
 
 # The compiled pass: numba cannot loop over different functions, so their calls are written out.
 
-_Row = namedtuple("_Row", OUTCOME_FIELDS)  # type: ignore[misc]  # noqa: PYI024  # a row of the table of quantities
+_Row = namedtuple("_Row", OUTCOME_FIELDS)  # type: ignore[misc]  # a row of the table of quantities
 _Writer = Callable[[Floats, Floats, int, Floats], None]
 
 
@@ -168,7 +168,8 @@ def _writer(table: Mapping[str, Term]) -> _Writer:
     """A compiled function that writes every term of row j of the outcomes to its place."""
     quantities = ", ".join(f"columns[j, {place}]" for place in range(len(OUTCOME_FIELDS)))
     calls = [
-        f"    terms[{place}, j] = compute_{name}(outcome, unit[j])" for place, name in enumerate(table)
+        f"    terms[{place}, j] = compute_{name}(outcome, unit[j])"
+        for place, name in enumerate(table)
     ]
     scope: dict[str, object] = {
         f"compute_{name}": njit(nogil=True)(term.compute) for name, term in table.items()

@@ -12,11 +12,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.arrays import Bools, Floats, Ints, plain
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.arrays import plain
 from dsp_gym.guardrails.restriction import Restriction, replace
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.job.tables import SOURCE

@@ -56,7 +56,9 @@ class Freeze(Restriction):
 
 
 @njit(cache=True, nogil=True)
-def find_frozen(facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, frozen: Bools) -> bool:
+def find_frozen(
+    facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, frozen: Bools
+) -> bool:
     """Set True where job j is down, or works off more than `limit_s` of arrivals at its sources.
 
     Returns:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dsp_gym.arrays import Ints, plain
 from dsp_gym.errors import ConfigError
 from dsp_gym.loop.decision import ScalingDecision

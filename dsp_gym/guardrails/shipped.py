@@ -153,9 +153,7 @@ class ShippedPass:
         )
         position, changed = 0, False
         while True:
-            position, some = _run(
-                facts, seen, held, position, required, wanted, work, trips, spent
-            )
+            position, some = _run(facts, seen, held, position, required, wanted, work, trips, spent)
             changed = changed or some
             if position == len(self._guardrails):
                 break
@@ -174,9 +172,7 @@ class ShippedPass:
     def _held(self) -> Handle[Pass]:
         """Configurations and memory for compiled code."""
         moves = self._no_moves if self._cool_down is None else self._cool_down.table()
-        fallen, counts = (
-            self._nothing_counted if self._budget is None else self._budget.tables()
-        )
+        fallen, counts = self._nothing_counted if self._budget is None else self._budget.tables()
         known = self._memory
         if (
             known is None

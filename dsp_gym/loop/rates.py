@@ -17,7 +17,7 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
-__all__ = ["OFFERED", "Ds2Rates", "SourceRate", "ds2_rates", "traverse"]
+__all__ = ["OFFERED", "Ds2Rates", "SourceRate", "ds2_rates", "room_for_rates", "traverse"]
 
 
 SourceRate = Literal["offered", "observed"]
@@ -58,6 +58,19 @@ def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") ->
     return cast(Ds2Rates, known)
 
 
+def room_for_rates(snapshot: MetricsSnapshot, source_rate: SourceRate) -> tuple[Ds2Rates, bool]:
+    """The rates of a snapshot, or room for them that the caller fills by `traverse` at once.
+
+    Returns:
+        The rates, (J, V) each, which the snapshot keeps; and whether they are filled.
+    """
+    key = ("ds2_rates", source_rate)
+    known = snapshot.kept(key)
+    if known is not None:
+        return cast(Ds2Rates, known), True
+    return snapshot.keep(key, Ds2Rates(*np.empty((4, *snapshot.arrays.parallelism.shape)))), False
+
+
 def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
     """Compute DS2's model anew; `ds2_rates` does so once for each snapshot.
 
@@ -71,9 +84,7 @@ def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
 
 
 @njit(cache=True, nogil=True)
-def traverse(
-    facts: Handle[JobFacts], seen: SnapshotArrays, offered: bool, rates: Ds2Rates
-) -> None:
+def traverse(facts: Handle[JobFacts], seen: SnapshotArrays, offered: bool, rates: Ds2Rates) -> None:
     """Fill the rates, walking each job (row j, job file k) along its vertices v from the sources.
 
     `emitted` is what a vertex would put out if nothing held it back, records/s; u is an input of v.

@@ -6,10 +6,10 @@ metrics window, which empties at a restart. Unknown is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, NamedTuple, SupportsFloat, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, NamedTuple, SupportsFloat, TypeVar
 
 import numpy as np
 
