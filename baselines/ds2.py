@@ -20,7 +20,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.rates import Ds2Rates, SourceRate, room_for_rates, traverse
+from dsp_gym.loop.rates import RATES, Ds2Rates, SourceRate, room_for_rates, traverse
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
@@ -254,7 +254,7 @@ class Ds2:
         seen, facts = snapshot.arrays, snapshot.topology.handle
         wanted = np.empty_like(seen.parallelism)
         due, evaluated = np.zeros((2, len(wanted)), np.bool_)
-        _step(facts, seen, rates, known, self.rules, self.memory, wanted, due, evaluated)
+        _step(facts, seen, rates.block, known, self.rules, self.memory, wanted, due, evaluated)
         if self.config.roll_back:
             self.roll_back(snapshot, wanted, due, evaluated)
         return wanted, due, rates
@@ -267,7 +267,7 @@ class Ds2:
         """
         rates, known = room_for_rates(snapshot, self.config.source_rate)
         planned = np.empty_like(snapshot.arrays.parallelism)
-        _plan(snapshot.topology.handle, snapshot.arrays, rates, known, self.rules, planned)
+        _plan(snapshot.topology.handle, snapshot.arrays, rates.block, known, self.rules, planned)
         return rates, planned
 
     @property
@@ -328,7 +328,7 @@ def achieved_share(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Floats
 def plan(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    rates: Ds2Rates,
+    rates: Floats,
     c: Sizing,
     planned: Ints,
 ) -> None:
@@ -351,9 +351,9 @@ def plan(
                     t.max_parallelism[k, v],
                 )
                 planned[j, v] = p
-                if t.kind[k, v] < 0 or low == high or np.isnan(rates.optimal[j, v]):
+                if t.kind[k, v] < 0 or low == high or np.isnan(rates[RATES.optimal, j, v]):
                     continue
-                tasks = np.ceil(rates.optimal[j, v] * factor - ROUND_OFF)
+                tasks = np.ceil(rates[RATES.optimal, j, v] * factor - ROUND_OFF)
                 upper = min(high, c.cap)
                 # Clipped as a float: demand without bound would overflow an integer.
                 planned[j, v] = int(min(max(tasks, float(low)), float(upper)))
@@ -364,7 +364,7 @@ def plan(
             # misses is made up for by the ratio of the two (section 4.2, target rate ratio).
             for v in range(vertices):
                 if t.kind[k, v] == SOURCE and records_in[j, v] > 0.0:
-                    ratio = max(ratio, rates.demand[j, v] / records_in[j, v])
+                    ratio = max(ratio, rates[RATES.demand, j, v] / records_in[j, v])
             if not ratio > c.ratio_bound:
                 break
 
@@ -443,7 +443,7 @@ def manage(
 def plan_anew(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    rates: Ds2Rates,
+    rates: Floats,
     known: bool,
     c: Rules,
     planned: Ints,
@@ -458,7 +458,7 @@ def plan_anew(
 def take_step(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    rates: Ds2Rates,
+    rates: Floats,
     known: bool,
     c: Rules,
     memory: Handle[Remembered],

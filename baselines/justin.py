@@ -20,14 +20,14 @@ from baselines.history import (
     previous,
     remember,
 )
-from dsp_gym.arrays import Bools, Ints
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.rates import Ds2Rates, ds2_rates, room_for_rates
+from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates, room_for_rates
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.requirement import Requirement
@@ -215,7 +215,7 @@ class _Justin:
         facts, seen, history = snapshot.topology.handle, snapshot.arrays, self._history.memory
         rates, known = room_for_rates(snapshot, self._ds2.config.source_rate)
         needed = _room(seen)
-        _require(facts, seen, rates, known, self._settings, history, needed)
+        _require(facts, seen, rates.block, known, self._settings, history, needed)
         return needed
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
@@ -223,11 +223,11 @@ class _Justin:
         wanted = _room(seen)
         if self._ds2.config.roll_back:
             wanted.horizontal[:], due, rates = self._ds2.trigger(snapshot)
-            _settle(facts, seen, due, rates, self._settings.algorithm, history, wanted)
+            _settle(facts, seen, due, rates.block, self._settings.algorithm, history, wanted)
         else:
             rates, known = room_for_rates(snapshot, self._ds2.config.source_rate)
             memory = Memories(self._ds2.memory, history)
-            _decide(facts, seen, rates, known, self._settings, memory, wanted)
+            _decide(facts, seen, rates.block, known, self._settings, memory, wanted)
         p, level = wanted.parallelism, wanted.memory_level
         why = self._why(snapshot, rates, p, level, wanted.horizontal) if self.explain else None
         return reasons.decision(snapshot, p, level, why)
@@ -327,7 +327,7 @@ def _released_code(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
     due: Bools,
-    rates: Ds2Rates,
+    rates: Floats,
     memory: Handle[Remembered],
     c: ArtifactThresholds,
     p: Ints,
@@ -368,7 +368,7 @@ def _released_code(
                 # Nothing is set, so the level falls back to the constructor's.
                 m[j, v] = 0
             elif level > then.level[v]:
-                rate = rates.true_rate_per_task[j, v] * running
+                rate = rates[RATES.true_rate_per_task, j, v] * running
                 gained = rate > c.rate_gain * then.rate[v]
                 if not hit - then.hit[v] > c.hit_gain:
                     m[j, v] = max(0, level - 1)
@@ -385,7 +385,7 @@ def _arbitrate(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
     due: Bools,
-    rates: Ds2Rates,
+    rates: Floats,
     c: Algorithm,
     history: Handle[Remembered],
     wanted: Requirement,
@@ -404,7 +404,7 @@ def _arbitrate(
 def _require(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    rates: Ds2Rates,
+    rates: Floats,
     known: bool,
     c: Settings,
     history: Handle[Remembered],
@@ -421,14 +421,14 @@ def settle(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
     due: Bools,
-    rates: Ds2Rates,
+    rates: Floats,
     c: Algorithm,
     history: Handle[Remembered],
     wanted: Requirement,
 ) -> None:
     """Arbitrate where a job is due, and remember the configuration running."""
     _arbitrate(facts, seen, due, rates, c, history, wanted)
-    remember(facts, seen, rates.true_rate_per_task, history)
+    remember(facts, seen, rates[RATES.true_rate_per_task], history)
 
 
 _settle = direct(settle)
@@ -439,7 +439,7 @@ _settle = direct(settle)
 def _decide(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    rates: Ds2Rates,
+    rates: Floats,
     known: bool,
     c: Settings,
     memory: Memories,

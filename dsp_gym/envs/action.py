@@ -15,7 +15,7 @@ from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.rates import Ds2Rates, ds2_rates
+from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
@@ -65,21 +65,19 @@ def kept_as(ds2_utilization: float) -> object:
     return ("targets", ds2_utilization)
 
 
-def room(jobs: int, vertices: int) -> Targets:
-    """Targets that are not filled in yet.
+def room(snapshot: MetricsSnapshot) -> Targets:
+    """Room for the targets of a snapshot.
 
     Returns:
-        Arrays of the shapes of `Targets`.
+        Targets that are not filled in yet.
     """
-    shape = (jobs, vertices)
+    shape = snapshot.arrays.parallelism.shape
     return Targets(np.empty((*shape, MOVES), np.int64), np.empty((*shape, MEMORY_MOVES), np.int64))
 
 
 def _led(snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates) -> Targets:
-    seen = snapshot.arrays
-    led = room(*seen.parallelism.shape)
-    optimal = np.ascontiguousarray(rates.optimal)
-    _lead(snapshot.topology.handle, seen, optimal, ds2_utilization, led)
+    led = room(snapshot)
+    _lead(snapshot.topology.handle, snapshot.arrays, rates.block, ds2_utilization, led)
     return led
 
 
@@ -104,7 +102,7 @@ def decode(actions: Ints, parallelism: Ints, level: Ints) -> ScalingDecision:
     jobs, vertices, _ = parallelism.shape
     if actions.shape != (jobs, 2 * vertices):
         raise ValueError(f"actions have shape {actions.shape}, expected ({jobs}, {2 * vertices})")
-    wanted, memory = np.empty((2, jobs, vertices), np.int64)
+    wanted, memory = np.empty((jobs, vertices), np.int64), np.empty((jobs, vertices), np.int64)
     _pick(np.ascontiguousarray(actions, dtype=np.int64), parallelism, level, wanted, memory)
     return ScalingDecision(wanted, memory, ("",) * jobs)
 
@@ -126,12 +124,13 @@ def encode(decision: ScalingDecision, parallelism: Ints, level: Ints) -> Ints:
 def lead(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    optimal: Floats,
+    rates: Floats,
     utilization: float,
     led: Targets,
 ) -> None:
     """Fill in where the moves of job j (job file k) at vertex v lead: `to` tasks, `up` levels."""
     t, (parallelism, level) = facts.arrays, led
+    optimal = rates[RATES.optimal]
     hits = seen.vertex[VERTEX.cache_hits_total]
     for j in range(optimal.shape[0]):
         k = t.row[j]

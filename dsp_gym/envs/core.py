@@ -32,12 +32,32 @@ class BatchStep(NamedTuple):
     """The result of one step, each (J,) or (J, ...)."""
 
     observation: Floats32
-    reward: Floats
-    terminated: Bools
-    truncated: Bools
-    terms: RewardTerms
+    scores: Floats
+    """(len(TERMS) + 1, J): the unweighted terms of the reward, then the reward."""
+    ends: Bools
+    """(2, J): terminated, then truncated."""
     outcome: Outcome
     guarded: GuardedDecision
+
+    @property
+    def reward(self) -> Floats:
+        """(J,), at or below zero."""
+        return self.scores[-1]
+
+    @property
+    def terminated(self) -> Bools:
+        """(J,) whether a job cannot recover."""
+        return self.ends[0]
+
+    @property
+    def truncated(self) -> Bools:
+        """(J,) whether the episode is over for another reason."""
+        return self.ends[1]
+
+    @property
+    def terms(self) -> RewardTerms:
+        """Unweighted terms by name, each (J,)."""
+        return dict(zip(TERMS, self.scores, strict=False))  # the reward has no name
 
 
 class InterventionRecord(TypedDict):
@@ -163,15 +183,8 @@ class EnvCore:
         scores, ends = np.empty((len(TERMS) + 1, jobs)), np.empty((2, jobs), np.bool_)
         score(outcome.columns, self.reference_cost_per_s, self._rules, self.steps, scores, ends)
         self._observation = self._look()
-        *terms, earned = scores
-        return BatchStep(
-            self._observation,
-            earned,
-            *self._ended(*ends),
-            dict(zip(TERMS, terms, strict=True)),
-            outcome,
-            guarded,
-        )
+        self._end(ends)
+        return BatchStep(self._observation, scores, ends, outcome, guarded)
 
     def action_masks(self) -> Bools:
         """Mark the valid moves.
@@ -243,9 +256,8 @@ class EnvCore:
         """The outcome the reward is computed from."""
         return outcome
 
-    def _ended(self, terminated: Bools, truncated: Bools) -> tuple[Bools, Bools]:
-        """Which jobs cannot recover, and whose episode is over for another reason."""
-        return terminated, truncated
+    def _end(self, ends: Bools) -> None:
+        """Add what ends an episode beside the rules; (2, J): terminated, truncated."""
 
     def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> Floats32:
         self.steps[rows] = 0

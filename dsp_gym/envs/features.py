@@ -19,7 +19,7 @@ from dsp_gym.arrays import ColumnIndex, Floats, Floats32, Ints, indices
 from dsp_gym.calling import Handle
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SINK, SOURCE
-from dsp_gym.loop.rates import Ds2Rates
+from dsp_gym.loop.rates import RATES
 from dsp_gym.loop.snapshot import (
     JOB_FLOATS,
     RUNNING,
@@ -542,7 +542,7 @@ def encode_rows(
     rows: Ints,
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    rates: Ds2Rates,
+    rates: Floats,
     memory: Handle[EncoderMemory],
     job_at: int,
     out: Floats32,
@@ -553,7 +553,7 @@ def encode_rows(
         rows: jobs to encode, indices into J.
         facts: facts of the J jobs.
         seen: the snapshot.
-        rates: DS2's rates of the snapshot.
+        rates: (len(RATES), J, V) DS2's rates of the snapshot.
         memory: memory of the encoder and room to work in, both changed in place.
         job_at: column of `out` at which the job's features begin.
         out: (J, size) observations, changed in place.
@@ -581,10 +581,10 @@ def encode_rows(
             vertex.levels = t.levels[k]
             vertex.level_0_mib = t.subtask_mib[k, 1] - t.subtask_mib[k, 0]
             vertex.hot = t.hot[k, v, seen.parallelism[j, v]]
-            vertex.true_rate_per_task = rates.true_rate_per_task[j, v]
-            vertex.selectivity = rates.selectivity[j, v]
-            vertex.demand = rates.demand[j, v]
-            vertex.optimal = rates.optimal[j, v]
+            vertex.true_rate_per_task = rates[RATES.true_rate_per_task, j, v]
+            vertex.selectivity = rates[RATES.selectivity, j, v]
+            vertex.demand = rates[RATES.demand, j, v]
+            vertex.optimal = rates[RATES.optimal, j, v]
             vertex.job_cores = job.cores
             _write_vertex(vertex, out[j, v * FV : (v + 1) * FV])
             more = _wanted(vertex)

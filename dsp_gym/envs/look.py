@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from dsp_gym.arrays import Floats32, Ints
+from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.envs import action
@@ -37,10 +35,9 @@ def look(
         Observations (n, layout.size).
     """
     seen = snapshot.arrays
-    shape = seen.parallelism.shape
-    rates, led = Ds2Rates(*np.empty((4, *shape))), action.room(*shape)
+    facts, rates, led = snapshot.topology.handle, Ds2Rates.room(snapshot), action.room(snapshot)
     some, memory, job_at, out = encoder.given(rows)
-    _look(some, snapshot.topology.handle, seen, rates, led, ds2_utilization, memory, job_at, out)
+    _look(some, facts, seen, rates.block, led, ds2_utilization, memory, job_at, out)
     snapshot.keep(OFFERED, rates)
     snapshot.keep(action.kept_as(ds2_utilization), led)
     return out if rows is None else out[rows]
@@ -52,7 +49,7 @@ def _look(
     rows: Ints,
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    rates: Ds2Rates,
+    rates: Floats,
     led: action.Targets,
     ds2_utilization: float,
     memory: Handle[EncoderMemory],
@@ -61,5 +58,5 @@ def _look(
 ) -> None:
     """Fill in rates and targets of all jobs, and encode the given rows, as `encode_rows` does."""
     traverse(facts, seen, True, rates)
-    action.lead(facts, seen, rates.optimal, ds2_utilization, led)
+    action.lead(facts, seen, rates, ds2_utilization, led)
     encode_rows(rows, facts, seen, rates, memory, job_at, out)

@@ -117,9 +117,11 @@ class MeasuredEnv(EnvCore):
             self._pending_s = outcome.pending_s
         return replace(outcome, pending_s=self._pending_s)
 
-    def _ended(self, terminated: Bools, truncated: Bools) -> tuple[Bools, Bools]:
-        terminated = terminated | self.backend.is_lost
-        return terminated, (truncated | self.backend.is_over) & ~terminated
+    def _end(self, ends: Bools) -> None:
+        terminated, truncated = ends
+        terminated |= self.backend.is_lost
+        truncated |= self.backend.is_over
+        truncated &= ~terminated
 
     def _chain(self, max_slots: int | None) -> Chain | None:
         """The guardrails, with the slots as their quota where those are known."""

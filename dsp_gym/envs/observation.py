@@ -118,8 +118,8 @@ class ObservationEncoder:
             Observations (n, layout.size).
         """
         some, memory, job_at, out = self.given(rows)
-        known = rates or ds2_rates(snapshot)
-        _encode(some, self.topology.handle, snapshot.arrays, known, memory, job_at, out)
+        known = ds2_rates(snapshot) if rates is None else rates
+        _encode(some, self.topology.handle, snapshot.arrays, known.block, memory, job_at, out)
         return out if rows is None else out[rows]
 
     def given(self, rows: Ints | None) -> tuple[Ints, Handle[EncoderMemory], int, Floats32]:

@@ -10,14 +10,14 @@ from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
-from dsp_gym.arrays import Floats
+from dsp_gym.arrays import ColumnIndex, Floats, Ints, indices
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
-__all__ = ["OFFERED", "Ds2Rates", "SourceRate", "ds2_rates", "room_for_rates", "traverse"]
+__all__ = ["OFFERED", "RATES", "Ds2Rates", "SourceRate", "ds2_rates", "room_for_rates", "traverse"]
 
 
 SourceRate = Literal["offered", "observed"]
@@ -33,13 +33,55 @@ OFFERED = ("ds2_rates", "offered")
 """Under this key a snapshot keeps `ds2_rates` of the offered rate."""
 
 
-class Ds2Rates(NamedTuple):
-    """The model's quantities per vertex, (J, V); NaN where the metrics do not tell."""
+RATES: ColumnIndex = indices("RATES", ("true_rate_per_task", "selectivity", "demand", "optimal"))
+"""Place of each of the model's quantities in `Ds2Rates.block`."""
 
-    true_rate_per_task: Floats  # records/s one subtask processes when never idle or blocked
-    selectivity: Floats  # records out per record in
-    demand: Floats  # records/s the vertex would receive if nothing upstream held it back
-    optimal: Floats  # fractional parallelism; the running one where it cannot be changed
+
+class Ds2Rates(NamedTuple):
+    """The model's quantities per vertex; NaN where the metrics do not tell."""
+
+    block: Floats
+    """(len(RATES), J, V): all of them, as compiled code takes them."""
+
+    @classmethod
+    def room(cls, snapshot: MetricsSnapshot) -> Ds2Rates:
+        """Room for the rates of a snapshot.
+
+        Returns:
+            Rates that are not filled in yet.
+        """
+        return cls(np.empty((len(RATES), *snapshot.arrays.parallelism.shape)))
+
+    @property
+    def true_rate_per_task(self) -> Floats:
+        """(J, V) records/s one subtask processes when never idle or blocked."""
+        return self.block[RATES.true_rate_per_task]
+
+    @property
+    def selectivity(self) -> Floats:
+        """(J, V) records out per record in."""
+        return self.block[RATES.selectivity]
+
+    @property
+    def demand(self) -> Floats:
+        """(J, V) records/s the vertex would receive if nothing upstream held it back."""
+        return self.block[RATES.demand]
+
+    @property
+    def optimal(self) -> Floats:
+        """(J, V) fractional parallelism; the running one where it cannot be changed."""
+        return self.block[RATES.optimal]
+
+    def take(self, rows: Ints) -> Ds2Rates:
+        """The rates of some of the jobs.
+
+        Args:
+            rows: (n,) rows.
+
+        Returns:
+            Copies for n jobs.
+        """
+        return Ds2Rates(self.block.take(rows, axis=1))
 
 
 def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") -> Ds2Rates:
@@ -68,7 +110,7 @@ def room_for_rates(snapshot: MetricsSnapshot, source_rate: SourceRate) -> tuple[
     known = snapshot.kept(key)
     if known is not None:
         return cast(Ds2Rates, known), True
-    return snapshot.keep(key, Ds2Rates(*np.empty((4, *snapshot.arrays.parallelism.shape)))), False
+    return snapshot.keep(key, Ds2Rates.room(snapshot)), False
 
 
 def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
@@ -78,8 +120,8 @@ def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
         The model's quantities, of this caller alone.
     """
     seen = snapshot.arrays
-    rates = Ds2Rates(*np.empty((4, *seen.parallelism.shape)))
-    _traverse(snapshot.topology.handle, seen, source_rate == "offered", rates)
+    rates = Ds2Rates.room(snapshot)
+    _traverse(snapshot.topology.handle, seen, source_rate == "offered", rates.block)
     return rates
 
 
@@ -96,7 +138,8 @@ def traverse(facts: Handle[JobFacts], seen: SnapshotArrays, offered: bool, rates
         seen.vertex[VERTEX.records_out_per_s],
     )
     busy, growth = seen.vertex[VERTEX.busy_ms_per_s], seen.vertex[VERTEX.pending_growth_per_s]
-    rate, selectivity, demand, optimal = rates
+    rate, selectivity = rates[RATES.true_rate_per_task], rates[RATES.selectivity]
+    demand, optimal = rates[RATES.demand], rates[RATES.optimal]
     emitted = np.empty(vertices)  # o_j[lambda_o]*, equation 8
     for j in range(jobs):
         k = t.row[j]
