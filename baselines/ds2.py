@@ -251,10 +251,11 @@ class Ds2:
             Parallelism to run, (J, V); where a rescale is due now, (J,); and the rates behind it.
         """
         rates, known = room_for_rates(snapshot, self.config.source_rate)
-        seen, facts = snapshot.arrays, snapshot.topology.handle
+        seen, facts = snapshot.arrays, snapshot.topology.facts
         wanted = np.empty_like(seen.parallelism)
         due, evaluated = np.zeros((2, len(wanted)), np.bool_)
-        _step(facts, seen, rates.block, known, self.rules, self.memory, wanted, due, evaluated)
+        memory = self._memory.arrays(Remembered)
+        _step(facts, seen, rates.block, known, self.rules, memory, wanted, due, evaluated)
         if self.config.roll_back:
             self.roll_back(snapshot, wanted, due, evaluated)
         return wanted, due, rates
@@ -267,7 +268,7 @@ class Ds2:
         """
         rates, known = room_for_rates(snapshot, self.config.source_rate)
         planned = np.empty_like(snapshot.arrays.parallelism)
-        _plan(snapshot.topology.handle, snapshot.arrays, rates.block, known, self.rules, planned)
+        _plan(snapshot.topology.facts, snapshot.arrays, rates.block, known, self.rules, planned)
         return rates, planned
 
     @property
@@ -324,9 +325,9 @@ def achieved_share(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Floats
     return np.asarray(np.minimum(1.0, achieved / target))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def plan(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     rates: Floats,
     c: Sizing,
@@ -336,7 +337,6 @@ def plan(
 
     j is a job's row, k its job file, v a vertex, p its running parallelism.
     """
-    t = facts.arrays
     records_in = seen.vertex[VERTEX.records_in_per_s]
     jobs, vertices = planned.shape
     for j in range(jobs):
@@ -369,12 +369,12 @@ def plan(
                 break
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def manage(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     c: Triggers,
-    memory: Handle[Remembered],
+    m: Remembered,
     wanted: Ints,
     due: Bools,
     evaluated: Bools,
@@ -384,15 +384,14 @@ def manage(
     j is a job's row, k its job file, v a vertex.
 
     Args:
-        facts: The jobs.
+        t: The jobs.
         seen: The snapshot.
         c: When a plan is applied.
-        memory: Changed in place.
+        m: Memory, changed in place.
         wanted: (J, V) the plan; becomes the running configuration where no rescale is due.
         due: (J,) set where a rescale is due.
         evaluated: (J,) set where the interval has passed.
     """
-    t, m = facts.arrays, memory.arrays
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     fill, busy = seen.job[JOB.window_fill], seen.vertex[VERTEX.busy_ms_per_s]
     running = seen.parallelism
@@ -441,7 +440,7 @@ def manage(
 
 @njit(cache=True, nogil=True)
 def plan_anew(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     rates: Floats,
     known: bool,
@@ -450,25 +449,25 @@ def plan_anew(
 ) -> None:
     """Plan the parallelism of every vertex, and its rates before, where they are not known."""
     if not known:
-        traverse(facts, seen, c.offered, rates)
-    plan(facts, seen, rates, c.sizing, planned)
+        traverse(t, seen, c.offered, rates, np.empty(planned.shape[1]))
+    plan(t, seen, rates, c.sizing, planned)
 
 
 @njit(cache=True, nogil=True)
 def take_step(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     rates: Floats,
     known: bool,
     c: Rules,
-    memory: Handle[Remembered],
+    m: Remembered,
     wanted: Ints,
     due: Bools,
     evaluated: Bools,
 ) -> None:
     """Plan, and decide when to act on the plan; as `plan_anew`, then `manage`."""
-    plan_anew(facts, seen, rates, known, c, wanted)
-    manage(facts, seen, c.triggers, memory, wanted, due, evaluated)
+    plan_anew(t, seen, rates, known, c, wanted)
+    manage(t, seen, c.triggers, m, wanted, due, evaluated)
 
 
 _plan, _step = direct(plan_anew), direct(take_step)

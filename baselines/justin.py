@@ -219,14 +219,17 @@ class _Justin:
         return needed
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        facts, seen, history = snapshot.topology.handle, snapshot.arrays, self._history.memory
+        seen, history = snapshot.arrays, self._history.memory
         wanted = _room(seen)
         if self._ds2.config.roll_back:
             wanted.horizontal[:], due, rates = self._ds2.trigger(snapshot)
-            _settle(facts, seen, due, rates.block, self._settings.algorithm, history, wanted)
+            jobs, algorithm = snapshot.topology.facts, self._settings.algorithm
+            own = self._history.arrays
+            _settle(jobs, seen, due, rates.block, algorithm, own, wanted)
         else:
             rates, known = room_for_rates(snapshot, self._ds2.config.source_rate)
             memory = Memories(self._ds2.memory, history)
+            facts = snapshot.topology.handle
             _decide(facts, seen, rates.block, known, self._settings, memory, wanted)
         p, level = wanted.parallelism, wanted.memory_level
         why = self._why(snapshot, rates, p, level, wanted.horizontal) if self.explain else None
@@ -272,12 +275,12 @@ class JustinArtifact(_Justin):
         super().__init__("justin-artifact", c.ds2, algorithm)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def _algorithm_1(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     due: Bools,
-    memory: Handle[Remembered],
+    remembered: Remembered,
     c: PaperThresholds,
     p: Ints,
     m: Ints,
@@ -286,7 +289,6 @@ def _algorithm_1(
 
     j is a job's row, k its job file, v a vertex. Numbers in comments are lines of Algorithm 1.
     """
-    t, remembered = facts.arrays, memory.arrays
     hit = seen.vertex[VERTEX.cache_hit_rate]
     read = seen.vertex[VERTEX.state_read_latency_ms]
     write = seen.vertex[VERTEX.state_write_latency_ms]
@@ -322,13 +324,13 @@ def _algorithm_1(
                 m[j, v] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def _released_code(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     due: Bools,
     rates: Floats,
-    memory: Handle[Remembered],
+    remembered: Remembered,
     c: ArtifactThresholds,
     p: Ints,
     m: Ints,
@@ -339,7 +341,6 @@ def _released_code(
     DS2's parallelism p and the running level m become Justin's. j is a job's row, k its job file,
     v a vertex.
     """
-    t, remembered = facts.arrays, memory.arrays
     hits = seen.vertex[VERTEX.cache_hit_rate]
     jobs, vertices = p.shape
     for j in range(jobs):
@@ -380,23 +381,25 @@ def _released_code(
                 m[j, v] = level + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def _arbitrate(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     due: Bools,
     rates: Floats,
     c: Algorithm,
-    history: Handle[Remembered],
+    history: Remembered,
     wanted: Requirement,
 ) -> None:
     """Turn DS2's parallelism, `wanted.horizontal`, into Justin's configuration."""
     p, m = wanted.parallelism, wanted.memory_level
-    p[:], m[:] = wanted.horizontal, seen.memory_level
+    for j in range(p.shape[0]):
+        for v in range(p.shape[1]):
+            p[j, v], m[j, v] = wanted.horizontal[j, v], seen.memory_level[j, v]
     if c.released:
-        _released_code(facts, seen, due, rates, history, c.artifact, p, m)
+        _released_code(t, seen, due, rates, history, c.artifact, p, m)
     else:
-        _algorithm_1(facts, seen, due, history, c.paper, p, m)
+        _algorithm_1(t, seen, due, history, c.paper, p, m)
 
 
 @direct
@@ -411,24 +414,24 @@ def _require(
     needed: Requirement,
 ) -> None:
     """Fill in what the jobs need now, as if every job were due."""
-    plan_anew(facts, seen, rates, known, c.ds2, needed.horizontal)
-    due = np.ones(len(seen.status), np.bool_)
-    _arbitrate(facts, seen, due, rates, c.algorithm, history, needed)
+    t, due = facts.arrays, np.ones(len(seen.status), np.bool_)
+    plan_anew(t, seen, rates, known, c.ds2, needed.horizontal)
+    _arbitrate(t, seen, due, rates, c.algorithm, history.arrays, needed)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def settle(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     due: Bools,
     rates: Floats,
     c: Algorithm,
-    history: Handle[Remembered],
+    history: Remembered,
     wanted: Requirement,
 ) -> None:
     """Arbitrate where a job is due, and remember the configuration running."""
-    _arbitrate(facts, seen, due, rates, c, history, wanted)
-    remember(facts, seen, rates[RATES.true_rate_per_task], history)
+    _arbitrate(t, seen, due, rates, c, history, wanted)
+    remember(t, seen, rates[RATES.true_rate_per_task], history)
 
 
 _settle = direct(settle)
@@ -447,6 +450,6 @@ def _decide(
 ) -> None:
     """Take a step of the scaling manager, and arbitrate where it is due."""
     due, evaluated = np.zeros(len(seen.status), np.bool_), np.zeros(len(seen.status), np.bool_)
-    p = wanted.horizontal
-    take_step(facts, seen, rates, known, c.ds2, memory.ds2, p, due, evaluated)
-    settle(facts, seen, due, rates, c.algorithm, memory.history, wanted)
+    t, p = facts.arrays, wanted.horizontal
+    take_step(t, seen, rates, known, c.ds2, memory.ds2.arrays, p, due, evaluated)
+    settle(t, seen, due, rates, c.algorithm, memory.history.arrays, wanted)

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates
@@ -77,7 +77,7 @@ def room(snapshot: MetricsSnapshot) -> Targets:
 
 def _led(snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates) -> Targets:
     led = room(snapshot)
-    _lead(snapshot.topology.handle, snapshot.arrays, rates.block, ds2_utilization, led)
+    _lead(snapshot.topology.facts, snapshot.arrays, rates.block, ds2_utilization, led)
     return led
 
 
@@ -120,16 +120,16 @@ def encode(decision: ScalingDecision, parallelism: Ints, level: Ints) -> Ints:
     return pairs.reshape(len(decision), -1)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def lead(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     rates: Floats,
     utilization: float,
     led: Targets,
 ) -> None:
     """Fill in where the moves of job j (job file k) at vertex v lead: `to` tasks, `up` levels."""
-    t, (parallelism, level) = facts.arrays, led
+    parallelism, level = led
     optimal = rates[RATES.optimal]
     hits = seen.vertex[VERTEX.cache_hits_total]
     for j in range(optimal.shape[0]):

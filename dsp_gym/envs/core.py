@@ -42,17 +42,17 @@ class BatchStep(NamedTuple):
     @property
     def reward(self) -> Floats:
         """(J,), at or below zero."""
-        return self.scores[-1]
+        return np.asarray(self.scores[-1])
 
     @property
     def terminated(self) -> Bools:
         """(J,) whether a job cannot recover."""
-        return self.ends[0]
+        return np.asarray(self.ends[0])
 
     @property
     def truncated(self) -> Bools:
         """(J,) whether the episode is over for another reason."""
-        return self.ends[1]
+        return np.asarray(self.ends[1])
 
     @property
     def terms(self) -> RewardTerms:
@@ -114,7 +114,7 @@ class EnvCore:
         self.vertices = self.encoder.layout.vertices
         tables, rows = self.topology.tables, self.topology.row
         self.reference_cost_per_s = sizing.reference_cost_per_s(tables, rows, config.start_headroom)
-        self._rules = Rules.of(
+        self._scoring = Rules.of(
             config.reward, config.give_up_backlog_s, config.interval_s, config.episode_s
         )
         self.steps: Ints = np.zeros(len(self), np.int64)
@@ -181,7 +181,7 @@ class EnvCore:
         outcome = self._rewarded(self.backend.advance(self.config.interval_s))
         jobs = len(self.steps)
         scores, ends = np.empty((len(TERMS) + 1, jobs)), np.empty((2, jobs), np.bool_)
-        score(outcome.columns, self.reference_cost_per_s, self._rules, self.steps, scores, ends)
+        score(outcome.columns, self.reference_cost_per_s, self._scoring, self.steps, scores, ends)
         self._observation = self._look()
         self._end(ends)
         return BatchStep(self._observation, scores, ends, outcome, guarded)

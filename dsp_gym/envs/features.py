@@ -16,7 +16,6 @@ from numba import config
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import ColumnIndex, Floats, Floats32, Ints, indices
-from dsp_gym.calling import Handle
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SINK, SOURCE
 from dsp_gym.loop.rates import RATES
@@ -537,13 +536,13 @@ FV, FJ = len(VERTEX_FEATURES), len(JOB_FEATURES)
 """Number of features of a vertex and of a job."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def encode_rows(
     rows: Ints,
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     rates: Floats,
-    memory: Handle[EncoderMemory],
+    own: EncoderMemory,
     job_at: int,
     out: Floats32,
 ) -> None:
@@ -551,14 +550,13 @@ def encode_rows(
 
     Args:
         rows: jobs to encode, indices into J.
-        facts: facts of the J jobs.
+        t: facts of the J jobs.
         seen: the snapshot.
         rates: (len(RATES), J, V) DS2's rates of the snapshot.
-        memory: memory of the encoder and room to work in, both changed in place.
+        own: memory of the encoder and room to work in, both changed in place.
         job_at: column of `out` at which the job's features begin.
         out: (J, size) observations, changed in place.
     """
-    t, own = facts.arrays, memory.arrays
     vertex, job = own.vertex[0], own.job[0]
     for j in rows:
         k = t.row[j]  # the job file

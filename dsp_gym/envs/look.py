@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
@@ -57,6 +59,7 @@ def _look(
     out: Floats32,
 ) -> None:
     """Fill in rates and targets of all jobs, and encode the given rows, as `encode_rows` does."""
-    traverse(facts, seen, True, rates)
-    action.lead(facts, seen, rates, ds2_utilization, led)
-    encode_rows(rows, facts, seen, rates, memory, job_at, out)
+    t = facts.arrays
+    traverse(t, seen, True, rates, np.empty(seen.parallelism.shape[1]))
+    action.lead(t, seen, rates, ds2_utilization, led)
+    encode_rows(rows, t, seen, rates, memory.arrays, job_at, out)

@@ -117,9 +117,10 @@ class ObservationEncoder:
         Returns:
             Observations (n, layout.size).
         """
-        some, memory, job_at, out = self.given(rows)
+        some, _, job_at, out = self.given(rows)
         known = ds2_rates(snapshot) if rates is None else rates
-        _encode(some, self.topology.handle, snapshot.arrays, known.block, memory, job_at, out)
+        facts, seen = self.topology.facts, snapshot.arrays
+        _encode(some, facts, seen, known.block, self._own, job_at, out)
         return out if rows is None else out[rows]
 
     def given(self, rows: Ints | None) -> tuple[Ints, Handle[EncoderMemory], int, Floats32]:

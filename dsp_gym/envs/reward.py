@@ -57,15 +57,15 @@ class Term:
 
 
 def _cost(outcome: JobOutcome, reference_cost_per_s: float) -> float:
-    return outcome.cost / (reference_cost_per_s * np.maximum(outcome.seconds, 1.0))
+    return float(outcome.cost / (reference_cost_per_s * np.maximum(outcome.seconds, 1.0)))
 
 
 def _slo(outcome: JobOutcome, reference_cost_per_s: float) -> float:
-    return outcome.slo_s / np.maximum(outcome.seconds, 1.0)
+    return float(outcome.slo_s / np.maximum(outcome.seconds, 1.0))
 
 
 def _backlog(outcome: JobOutcome, reference_cost_per_s: float) -> float:
-    return np.log1p(outcome.pending_s)
+    return float(np.log1p(outcome.pending_s))
 
 
 def _rescale(outcome: JobOutcome, reference_cost_per_s: float) -> float:
@@ -177,7 +177,7 @@ def _writer(table: Mapping[str, Term]) -> _Writer:
     scope["Row"] = _Row
     lines = ["def _write(columns, unit, j, terms):", f"    outcome = Row({quantities})", *calls]
     exec("\n".join(lines), scope)
-    return cast(_Writer, njit(nogil=True)(cast(_Writer, scope["_write"])))
+    return njit(nogil=True)(cast(_Writer, scope["_write"]))
 
 
 _write_terms = _writer(TERM_TABLE)

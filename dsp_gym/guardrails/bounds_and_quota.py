@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
@@ -66,7 +66,7 @@ class BoundsAndQuota(Restriction):
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
-        _bound(snapshot.topology.handle, snapshot.arrays, self.rules, work)
+        _bound(snapshot.topology.facts, snapshot.arrays, self.rules, work)
         return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -85,13 +85,12 @@ class Bounds(NamedTuple):
     mib: float
 
 
-@njit(cache=True, nogil=True)
-def bound(facts: Handle[JobFacts], seen: SnapshotArrays, bounds: Bounds, work: Working) -> None:
+@njit(cache=True, nogil=True, borrows=True)
+def bound(t: JobFacts, seen: SnapshotArrays, bounds: Bounds, work: Working) -> None:
     """Move every vertex v of every job j (job file k) into its bounds, then the job into its quota.
 
     `p` and `level` are the decision, `running` and `running_level` what is observed.
     """
-    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     running, running_level = seen.parallelism, seen.memory_level
     jobs, vertices = p.shape

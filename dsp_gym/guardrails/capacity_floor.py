@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
@@ -75,7 +75,7 @@ class CapacityFloor(Restriction):
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
         required = self.required(snapshot)
-        _raise(snapshot.topology.handle, snapshot.arrays, required, self.rules, work)
+        _raise(snapshot.topology.facts, snapshot.arrays, required, self.rules, work)
         return work.trips
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement:
@@ -127,16 +127,15 @@ class Floor(NamedTuple):
         return cls(1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def lift(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     required: Requirement,
     floor: Floor,
     work: Working,
 ) -> None:
     """Raise every vertex v of every running job j (job file k) to what is required."""
-    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     fill, hit = seen.job[JOB.window_fill], seen.vertex[VERTEX.cache_hit_rate]
     jobs, vertices = p.shape

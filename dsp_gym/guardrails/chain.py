@@ -135,11 +135,11 @@ class Chain:
             return _restrict(guardrail, snapshot, decision, parallelism, level)
 
         changes, some = self._pass.run(snapshot, parallelism, level, otherwise)
-        at_work, changed = np.True_, changes
+        at_work, changed = np.ones(len(parallelism) if self._coupled else 0, dtype=bool), changes
         for _ in range(1, self._passes):
             # A job at rest comes out of another pass as it went in; what happens to it on the
             # way is no intervention, and must not depend on its neighbours in the batch.
-            at_work = at_work & changed[self._coupled].any(axis=0)
+            at_work &= changed[self._coupled].any(axis=0)
             if not at_work.any():
                 break
             changed, _ = self._pass.run(snapshot, parallelism, level, otherwise)
@@ -176,8 +176,9 @@ class Chain:
         """The policy that decides instead, (J,); of several, the last guardrail's."""
         names: list[str | None] = [None] * len(snapshot)
         for guardrail, replacement in self._replacing:
-            for job in np.flatnonzero(guardrail.replaces(snapshot)).tolist():
-                names[job] = replacement
+            for job, replaces in enumerate(guardrail.replaces(snapshot).tolist()):
+                if replaces:
+                    names[job] = replacement
         return tuple(names)
 
     def _unfamiliar(self, snapshot: MetricsSnapshot) -> tuple[tuple[str, ...] | None, ...]:

@@ -78,7 +78,7 @@ class CoolDown(Restriction):
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
-        _rest(snapshot.topology.handle, snapshot.arrays, self.rules, self.table(), work)
+        _rest(snapshot.topology.facts, snapshot.arrays, self.rules, self.table(), work)
         return work.trips
 
     def table(self) -> Moves:
@@ -110,16 +110,15 @@ def _direction(p: int, level: int, p_before: int, level_before: int) -> int:
     return int(tasks + memory if tasks == 0 or memory == 0 else tasks)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def rest(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     rests: Rests,
     moves: Moves,
     work: Working,
 ) -> None:
     """Hold back moves of vertices v of jobs j that come too soon; `last` is -1, 0 or 1."""
-    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     for j in range(p.shape[0]):

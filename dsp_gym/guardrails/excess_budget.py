@@ -259,7 +259,7 @@ class ExcessBudget(Restriction):
         if self._known is not None and self._known[0] is snapshot:
             return self._known[1]
         spent = Spent.of(len(snapshot))
-        facts, seen = snapshot.topology.handle, snapshot.arrays
+        facts, seen = snapshot.topology.facts, snapshot.arrays
         _add_up(facts, seen, self.rules, *self.tables(), spent)
         self._known = snapshot, spent
         return spent
@@ -292,9 +292,9 @@ def _rescale_s(given: float, seen: float, median: float) -> float:
     return seen if seen > 0.0 else median
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def add_up(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     budget: Budget,
     own: Fallen,
@@ -306,7 +306,7 @@ def add_up(
     Returns:
         Whether there is a job whose budget is spent.
     """
-    t, some = facts.arrays, False
+    some = False
     t_s, outage_seen = seen.job[JOB.t_s], seen.job[JOB.outage_s]
     window, part = budget.window_s, counted.part
     size = part.shape[1]

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Ints, plain
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.configuration import Configured
 from dsp_gym.loop.decision import GuardedDecision, Intervention, InterventionKind, ScalingDecision
@@ -158,20 +158,19 @@ def replace(
     """
     work = working(parallelism, level)
     wanted, wanted_memory = plain(wanted_parallelism), plain(wanted_level)
-    _replace(snapshot.topology.handle, rows, wanted, wanted_memory, work)
+    _replace(snapshot.topology.facts, rows, wanted, wanted_memory, work)
     return work.trips
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def replace_rows(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     rows: Bools,
     wanted_parallelism: Ints,
     wanted_level: Ints,
     work: Working,
 ) -> None:
     """In the given rows j, take what is wanted at every vertex v."""
-    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
         if not rows[j]:

@@ -118,6 +118,7 @@ class ShippedPass:
             RowMemory.of_none(FALLEN).arrays(Fallen),
             RowMemory.of_none(COUNTS, BUCKETS).arrays(Counts),
         )
+        self._nothing_spent = Spent.of(0)
         self._memory: tuple[Moves, Fallen, Counts] | None = None
         self._handles = Handles()
 
@@ -143,7 +144,7 @@ class ShippedPass:
         seen, facts, held = snapshot.arrays, snapshot.topology.handle, self._held()
         jobs = len(parallelism)
         trips = np.zeros((len(self._guardrails), jobs), np.bool_)
-        spent = Spent.of(jobs)
+        spent = self._nothing_spent if self._budget is None else Spent.of(jobs)
         work = parallelism, level
         wanted = Wanted(seen.parallelism, seen.memory_level, False)
         required = (
@@ -228,31 +229,31 @@ def _run(
     Returns:
         The position that needs Python, or the number of guardrails; and whether one changed a job.
     """
-    chain = held.arrays
+    chain, t = held.arrays, facts.arrays
     rules, rows = chain.rules, np.empty(trips.shape[1], np.bool_)
     some = False
     for position in range(first, len(chain.order)):
         step = chain.order[position]
         work = Working(decision[0], decision[1], trips[position])
         if step == STEP_LIMIT:
-            limit(facts, seen, rules.limits, work)
+            limit(t, seen, rules.limits, work)
         elif step == COOL_DOWN:
-            rest(facts, seen, rules.rests, chain.moves, work)
+            rest(t, seen, rules.rests, chain.moves, work)
         elif step == CAPACITY_FLOOR:
-            lift(facts, seen, required, rules.floor, work)
+            lift(t, seen, required, rules.floor, work)
         elif step == EXCESS_BUDGET:
-            if add_up(facts, seen, rules.budget, chain.fallen, chain.counts, spent):
+            if add_up(t, seen, rules.budget, chain.fallen, chain.counts, spent):
                 if not wanted.known:
                     return position, some
-                replace_rows(facts, spent.over, wanted.parallelism, wanted.memory_level, work)
+                replace_rows(t, spent.over, wanted.parallelism, wanted.memory_level, work)
         elif step == STALE_METRICS:
-            if find_stale(facts, seen, rules.needed, rows):
-                replace_rows(facts, rows, seen.parallelism, seen.memory_level, work)
+            if find_stale(t, seen, rules.needed, rows):
+                replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
         elif step == FREEZE:
-            if find_frozen(facts, seen, rules.catching_up_s, rows):
-                replace_rows(facts, rows, seen.parallelism, seen.memory_level, work)
+            if find_frozen(t, seen, rules.catching_up_s, rows):
+                replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
         elif step == BOUNDS:
-            bound(facts, seen, rules.bounds, work)
+            bound(t, seen, rules.bounds, work)
         else:
             return position, some
         for j in range(len(rows)):

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
@@ -46,7 +46,7 @@ class StepLimit(Restriction):
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
-        _limit(snapshot.topology.handle, snapshot.arrays, self.rules, work)
+        _limit(snapshot.topology.facts, snapshot.arrays, self.rules, work)
         return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -66,10 +66,9 @@ class Limits(NamedTuple):
     levels: int
 
 
-@njit(cache=True, nogil=True)
-def limit(facts: Handle[JobFacts], seen: SnapshotArrays, limits: Limits, work: Working) -> None:
+@njit(cache=True, nogil=True, borrows=True)
+def limit(t: JobFacts, seen: SnapshotArrays, limits: Limits, work: Working) -> None:
     """Move every vertex v of every job j to within a step of its running configuration."""
-    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
         for v in range(t.n[t.row[j]]):

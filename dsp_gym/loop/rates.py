@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 
 from dsp_gym.arrays import ColumnIndex, Floats, Ints, indices
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
@@ -55,22 +55,22 @@ class Ds2Rates(NamedTuple):
     @property
     def true_rate_per_task(self) -> Floats:
         """(J, V) records/s one subtask processes when never idle or blocked."""
-        return self.block[RATES.true_rate_per_task]
+        return np.asarray(self.block[RATES.true_rate_per_task])
 
     @property
     def selectivity(self) -> Floats:
         """(J, V) records out per record in."""
-        return self.block[RATES.selectivity]
+        return np.asarray(self.block[RATES.selectivity])
 
     @property
     def demand(self) -> Floats:
         """(J, V) records/s the vertex would receive if nothing upstream held it back."""
-        return self.block[RATES.demand]
+        return np.asarray(self.block[RATES.demand])
 
     @property
     def optimal(self) -> Floats:
         """(J, V) fractional parallelism; the running one where it cannot be changed."""
-        return self.block[RATES.optimal]
+        return np.asarray(self.block[RATES.optimal])
 
     def take(self, rows: Ints) -> Ds2Rates:
         """The rates of some of the jobs.
@@ -121,17 +121,20 @@ def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
     """
     seen = snapshot.arrays
     rates = Ds2Rates.room(snapshot)
-    _traverse(snapshot.topology.handle, seen, source_rate == "offered", rates.block)
+    room = np.empty(seen.parallelism.shape[1])
+    _traverse(snapshot.topology.facts, seen, source_rate == "offered", rates.block, room)
     return rates
 
 
-@njit(cache=True, nogil=True)
-def traverse(facts: Handle[JobFacts], seen: SnapshotArrays, offered: bool, rates: Ds2Rates) -> None:
+@njit(cache=True, nogil=True, borrows=True)
+def traverse(
+    t: JobFacts, seen: SnapshotArrays, offered: bool, rates: Floats, emitted: Floats
+) -> None:
     """Fill the rates, walking each job (row j, job file k) along its vertices v from the sources.
 
-    `emitted` is what a vertex would put out if nothing held it back, records/s; u is an input of v.
+    `emitted` is room (V,) for what a vertex would put out if nothing held it back, records/s:
+    o_j[lambda_o]* of equation 8; u is an input of v.
     """
-    t = facts.arrays
     jobs, vertices = seen.parallelism.shape
     records_in, records_out = (
         seen.vertex[VERTEX.records_in_per_s],
@@ -140,7 +143,6 @@ def traverse(facts: Handle[JobFacts], seen: SnapshotArrays, offered: bool, rates
     busy, growth = seen.vertex[VERTEX.busy_ms_per_s], seen.vertex[VERTEX.pending_growth_per_s]
     rate, selectivity = rates[RATES.true_rate_per_task], rates[RATES.selectivity]
     demand, optimal = rates[RATES.demand], rates[RATES.optimal]
-    emitted = np.empty(vertices)  # o_j[lambda_o]*, equation 8
     for j in range(jobs):
         k = t.row[j]
         for v in range(vertices):

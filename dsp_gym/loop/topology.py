@@ -50,6 +50,8 @@ class Topology:
     row: Ints  # (J,)
     facts: JobFacts = field(init=False, repr=False)
     handle: Handle[JobFacts] = field(init=False, repr=False)
+    max_vertices: int = field(init=False, repr=False)
+    """V, the padded number of vertices."""
     _names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +61,7 @@ class Topology:
         facts = JobFacts(row=np.ascontiguousarray(self.row), **columns)
         object.__setattr__(self, "facts", facts)
         object.__setattr__(self, "handle", handle(facts))
+        object.__setattr__(self, "max_vertices", int(self.tables.kind.shape[1]))
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[JobSpec, ...], JobTables, Ints]]:
         return Topology, (self.specs, self.tables, self.row)
@@ -75,11 +78,6 @@ class Topology:
 
     def __len__(self) -> int:
         return len(self.row)
-
-    @property
-    def max_vertices(self) -> int:
-        """V, the padded number of vertices."""
-        return int(self.tables.kind.shape[1])
 
     @property
     def mask(self) -> Bools:
