@@ -156,16 +156,21 @@ def _show(rates: Sequence[MeasuredRate], machine: dict[str, str | int], as_json:
         [
             [
                 r.name,
-                f"{r.median:,.0f}",
-                f"{r.low:,.0f}",
-                f"{r.high:,.0f}",
+                _figure(r.median),
+                _figure(r.low),
+                _figure(r.high),
                 r.unit,
                 str(r.runs),
                 str(r.threads),
-                "–" if r.bar is None else f"{r.bar:,.0f}",
+                "–" if r.bar is None else _figure(r.bar),
             ]
             for r in rates
         ],
         title=" · ".join(f"{name} {value}" for name, value in machine.items()),
         right=("median", "slowest", "fastest", "bar"),
     )
+
+
+def _figure(value: float) -> str:
+    """Whole numbers, but three digits of what is below ten."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
