@@ -20,13 +20,13 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.rates import Ds2Rates, SourceRate, ds2_rates
+from dsp_gym.loop.rates import RATES, Ds2Rates, SourceRate, room_for_rates, traverse
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.requirement import Requirement
 
-__all__ = ["Ds2", "Ds2Config"]
+__all__ = ["Ds2", "Ds2Config", "Remembered", "Rules", "plan_anew", "take_step"]
 
 
 ROUND_OFF = 1e-9
@@ -152,6 +152,26 @@ class Triggers(NamedTuple):
         )
 
 
+class Rules(NamedTuple):
+    """`Ds2Config` as compiled code takes it."""
+
+    offered: bool  # which rate the sources are taken to have
+    sizing: Sizing
+    triggers: Triggers
+
+    @classmethod
+    def of(cls, c: Ds2Config) -> Rules:
+        """Reads a configuration.
+
+        Returns:
+            Numbers for compiled code; infinity and the largest integer where there is no bound.
+        """
+        ratio_bound = np.inf if c.target_rate_ratio is None else c.target_rate_ratio
+        cap = c.max_parallelism or int(np.iinfo(np.int64).max)
+        sizing = Sizing(c.headroom, ratio_bound, cap)
+        return cls(c.source_rate == "offered", sizing, Triggers.of(c))
+
+
 class Remembered(NamedTuple):
     """Memory of the scaling manager."""
 
@@ -175,13 +195,7 @@ class Ds2:
         self.name = "ds2"
         self.explain = True
         self.config = c = config or Ds2Config()
-        self._triggers = Triggers.of(c)
-        self._sizing = Sizing(
-            c.headroom,
-            np.inf if c.target_rate_ratio is None else c.target_rate_ratio,
-            c.max_parallelism or np.iinfo(np.int64).max,
-        )
-        self._planned: tuple[MetricsSnapshot, Ds2Rates, Ints] | None = None
+        self.rules = Rules.of(c)
         self._memory = RowMemory(
             {
                 "evaluated_s": ("job", -1e18),
@@ -236,43 +250,44 @@ class Ds2:
         Returns:
             Parallelism to run, (J, V); where a rescale is due now, (J,); and the rates behind it.
         """
-        rates, plan = self.planned(snapshot)
-        wanted = plan.copy()
-        due = np.zeros(len(snapshot), dtype=bool)
-        evaluated = np.zeros(len(snapshot), dtype=bool)
-        facts, memory = snapshot.topology.handle, self._memory.handle(Remembered)
-        _manage(facts, snapshot.arrays, self._triggers, memory, wanted, due, evaluated)
+        rates, known = room_for_rates(snapshot, self.config.source_rate)
+        seen, facts = snapshot.arrays, snapshot.topology.facts
+        wanted = np.empty_like(seen.parallelism)
+        due, evaluated = np.zeros((2, len(wanted)), np.bool_)
+        memory = self._memory.arrays(Remembered)
+        _step(facts, seen, rates.block, known, self.rules, memory, wanted, due, evaluated)
         if self.config.roll_back:
-            remembered = self._memory.arrays(Remembered)
-            self._roll_back(snapshot, remembered, wanted, due, evaluated)
+            self.roll_back(snapshot, wanted, due, evaluated)
         return wanted, due, rates
 
     def planned(self, snapshot: MetricsSnapshot) -> tuple[Ds2Rates, Ints]:
         """Plans the parallelism of every vertex: equation 7 with head-room.
 
-        Kept for the snapshot: a policy and a guardrail ask for the same numbers in one tick.
-
         Returns:
             The rates, and the parallelism, rounded up, inside the bounds, (J, V).
         """
-        if self._planned is not None and self._planned[0] is snapshot:
-            return self._planned[1], self._planned[2]
-        rates = ds2_rates(snapshot, self.config.source_rate)
-        seen = snapshot.arrays
-        planned = np.empty_like(seen.parallelism)
-        _round_up(snapshot.topology.handle, seen, rates, self._sizing, planned)
-        self._planned = snapshot, rates, planned
+        rates, known = room_for_rates(snapshot, self.config.source_rate)
+        planned = np.empty_like(snapshot.arrays.parallelism)
+        _plan(snapshot.topology.facts, snapshot.arrays, rates.block, known, self.rules, planned)
         return rates, planned
 
-    def _roll_back(
-        self,
-        snapshot: MetricsSnapshot,
-        m: Remembered,
-        wanted: Ints,
-        due: Bools,
-        evaluated: Bools,
+    @property
+    def memory(self) -> Handle[Remembered]:
+        """The scaling manager's memory, for compiled code."""
+        return self._memory.handle(Remembered)
+
+    def roll_back(
+        self, snapshot: MetricsSnapshot, wanted: Ints, due: Bools, evaluated: Bools
     ) -> None:
-        """Section 4.2: if performance degrades after a scaling action, DS2 rolls back."""
+        """Section 4.2: if performance degrades after a scaling action, DS2 rolls back.
+
+        Args:
+            snapshot: The metrics.
+            wanted: (J, V) what the scaling manager wants, changed in place.
+            due: (J,) where a rescale is due, changed in place.
+            evaluated: (J,) where the interval has passed.
+        """
+        m = self._memory.arrays(Remembered)
         running, mask = snapshot.parallelism, snapshot.topology.mask
         known = snapshot.running
         moved = known & np.any(m.current != running, axis=1)
@@ -310,12 +325,11 @@ def achieved_share(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Floats
     return np.asarray(np.minimum(1.0, achieved / target))
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _round_up(
-    facts: Handle[JobFacts],
+@njit(cache=True, nogil=True, borrows=True)
+def plan(
+    t: JobFacts,
     seen: SnapshotArrays,
-    rates: Ds2Rates,
+    rates: Floats,
     c: Sizing,
     planned: Ints,
 ) -> None:
@@ -323,7 +337,6 @@ def _round_up(
 
     j is a job's row, k its job file, v a vertex, p its running parallelism.
     """
-    t = facts.arrays
     records_in = seen.vertex[VERTEX.records_in_per_s]
     jobs, vertices = planned.shape
     for j in range(jobs):
@@ -338,9 +351,9 @@ def _round_up(
                     t.max_parallelism[k, v],
                 )
                 planned[j, v] = p
-                if t.kind[k, v] < 0 or low == high or np.isnan(rates.optimal[j, v]):
+                if t.kind[k, v] < 0 or low == high or np.isnan(rates[RATES.optimal, j, v]):
                     continue
-                tasks = np.ceil(rates.optimal[j, v] * factor - ROUND_OFF)
+                tasks = np.ceil(rates[RATES.optimal, j, v] * factor - ROUND_OFF)
                 upper = min(high, c.cap)
                 # Clipped as a float: demand without bound would overflow an integer.
                 planned[j, v] = int(min(max(tasks, float(low)), float(upper)))
@@ -351,18 +364,17 @@ def _round_up(
             # misses is made up for by the ratio of the two (section 4.2, target rate ratio).
             for v in range(vertices):
                 if t.kind[k, v] == SOURCE and records_in[j, v] > 0.0:
-                    ratio = max(ratio, rates.demand[j, v] / records_in[j, v])
+                    ratio = max(ratio, rates[RATES.demand, j, v] / records_in[j, v])
             if not ratio > c.ratio_bound:
                 break
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _manage(
-    facts: Handle[JobFacts],
+@njit(cache=True, nogil=True, borrows=True)
+def manage(
+    t: JobFacts,
     seen: SnapshotArrays,
     c: Triggers,
-    memory: Handle[Remembered],
+    m: Remembered,
     wanted: Ints,
     due: Bools,
     evaluated: Bools,
@@ -372,15 +384,14 @@ def _manage(
     j is a job's row, k its job file, v a vertex.
 
     Args:
-        facts: The jobs.
+        t: The jobs.
         seen: The snapshot.
         c: When a plan is applied.
-        memory: Changed in place.
+        m: Memory, changed in place.
         wanted: (J, V) the plan; becomes the running configuration where no rescale is due.
         due: (J,) set where a rescale is due.
         evaluated: (J,) set where the interval has passed.
     """
-    t, m = facts.arrays, memory.arrays
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     fill, busy = seen.job[JOB.window_fill], seen.vertex[VERTEX.busy_ms_per_s]
     running = seen.parallelism
@@ -425,3 +436,38 @@ def _manage(
         if not due[j]:
             for v in range(vertices):
                 wanted[j, v] = running[j, v]
+
+
+@njit(cache=True, nogil=True)
+def plan_anew(
+    t: JobFacts,
+    seen: SnapshotArrays,
+    rates: Floats,
+    known: bool,
+    c: Rules,
+    planned: Ints,
+) -> None:
+    """Plan the parallelism of every vertex, and its rates before, where they are not known."""
+    if not known:
+        traverse(t, seen, c.offered, rates, np.empty(planned.shape[1]))
+    plan(t, seen, rates, c.sizing, planned)
+
+
+@njit(cache=True, nogil=True)
+def take_step(
+    t: JobFacts,
+    seen: SnapshotArrays,
+    rates: Floats,
+    known: bool,
+    c: Rules,
+    m: Remembered,
+    wanted: Ints,
+    due: Bools,
+    evaluated: Bools,
+) -> None:
+    """Plan, and decide when to act on the plan; as `plan_anew`, then `manage`."""
+    plan_anew(t, seen, rates, known, c, wanted)
+    manage(t, seen, c.triggers, m, wanted, due, evaluated)
+
+
+_plan, _step = direct(plan_anew), direct(take_step)

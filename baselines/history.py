@@ -19,7 +19,7 @@ from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 
-__all__ = ["ConfigurationHistory", "Remembered", "access_ms", "previous"]
+__all__ = ["ConfigurationHistory", "Remembered", "access_ms", "previous", "remember"]
 
 
 class Previous(NamedTuple):
@@ -83,8 +83,13 @@ class ConfigurationHistory:
             snapshot: The metrics.
             rate_per_task: (J, V) true rate of one task, records/s.
         """
-        memory = self._memory.handle(Remembered)
-        _observe(snapshot.topology.handle, snapshot.arrays, rate_per_task, memory)
+        memory = self._memory.arrays(Remembered)
+        _observe(snapshot.topology.facts, snapshot.arrays, rate_per_task, memory)
+
+    @property
+    def arrays(self) -> Remembered:
+        """What `previous` looks up."""
+        return self._memory.arrays(Remembered)
 
     @property
     def memory(self) -> Handle[Remembered]:
@@ -104,7 +109,7 @@ def access_ms(read: float, write: float) -> float:
     return read if np.isnan(write) else (read + write) / 2
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def previous(t: JobFacts, seen: SnapshotArrays, m: Remembered, j: int) -> Previous:
     """Looks up the configuration before the one that runs, whether that was observed or not.
 
@@ -130,16 +135,14 @@ def previous(t: JobFacts, seen: SnapshotArrays, m: Remembered, j: int) -> Previo
     )
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _observe(
-    facts: Handle[JobFacts],
+@njit(cache=True, nogil=True, borrows=True)
+def remember(
+    t: JobFacts,
     seen: SnapshotArrays,
     rate_per_task: Floats,
-    memory: Handle[Remembered],
+    m: Remembered,
 ) -> None:
     """Remembers configuration and metrics of every running job (row j, job file k, vertex v)."""
-    t, m = facts.arrays, memory.arrays
     p, level = seen.parallelism, seen.memory_level
     hit = seen.vertex[VERTEX.cache_hit_rate]
     read = seen.vertex[VERTEX.state_read_latency_ms]
@@ -175,3 +178,6 @@ def _observe(
                 m.rate[j, v] = rate
         m.exists[j] = m.exists[j] or (moved and m.seen[j])
         m.seen[j] = True
+
+
+_observe = direct(remember)

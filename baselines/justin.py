@@ -11,9 +11,15 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import Field
 
-from baselines import reasons
-from baselines.ds2 import Ds2, Ds2Config
-from baselines.history import ConfigurationHistory, Remembered, access_ms, previous
+from baselines import ds2, reasons
+from baselines.ds2 import Ds2, Ds2Config, Rules, plan_anew, take_step
+from baselines.history import (
+    ConfigurationHistory,
+    Remembered,
+    access_ms,
+    previous,
+    remember,
+)
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
@@ -21,7 +27,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.rates import Ds2Rates
+from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates, room_for_rates
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.requirement import Requirement
@@ -107,6 +113,15 @@ class PaperThresholds(NamedTuple):
     max_level: int
     improvement: float  # share
 
+    @classmethod
+    def of(cls, c: JustinPaperConfig) -> PaperThresholds:
+        """Reads a configuration.
+
+        Returns:
+            Numbers for compiled code.
+        """
+        return cls(c.hit_rate_threshold, c.latency_threshold_ms, c.max_level, c.min_improvement)
+
 
 class ArtifactThresholds(NamedTuple):
     """`JustinArtifactConfig` as compiled code takes it."""
@@ -118,19 +133,69 @@ class ArtifactThresholds(NamedTuple):
     max_level: int
     zero_is_stateless: bool
 
+    @classmethod
+    def of(cls, c: JustinArtifactConfig) -> ArtifactThresholds:
+        """Reads a configuration.
+
+        Returns:
+            Numbers for compiled code.
+        """
+        return cls(
+            c.hit_rate_threshold,
+            c.hit_rate_enough,
+            c.hit_rate_gain,
+            1 + c.throughput_gain,
+            c.max_level,
+            c.zero_is_stateless,
+        )
+
+
+_PAPER = PaperThresholds.of(JustinPaperConfig())
+_RELEASED = ArtifactThresholds.of(JustinArtifactConfig())
+"""Thresholds where the other algorithm decides."""
+
+
+class Algorithm(NamedTuple):
+    """Which of the two algorithms decides, with its thresholds; the other's are not read."""
+
+    released: bool  # the released code's, not the paper's
+    paper: PaperThresholds
+    artifact: ArtifactThresholds
+
+
+class Settings(NamedTuple):
+    """Everything Justin decides by, as compiled code takes it."""
+
+    ds2: Rules
+    algorithm: Algorithm
+
+
+class Memories(NamedTuple):
+    """What the DS2 inside and Justin remember."""
+
+    ds2: Handle[ds2.Remembered]
+    history: Handle[Remembered]
+
+
+def _room(seen: SnapshotArrays) -> Requirement:
+    """Room for a configuration of the jobs seen."""
+    shape = seen.parallelism.shape
+    return Requirement(
+        np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.int64)
+    )
+
 
 class _Justin:
     """Common parts of both: an inner DS2, the history, and the reasons."""
 
-    def __init__(self, name: str, ds2: Ds2Config) -> None:
+    def __init__(self, name: str, ds2: Ds2Config, algorithm: Algorithm) -> None:
         self.name = name
         self.explain = True
         self._ds2 = Ds2(ds2)
+        self._settings = Settings(self._ds2.rules, algorithm)
         self._history = ConfigurationHistory()
-        self._every: Bools = np.ones(0, dtype=bool)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        self._every = np.ones(len(jobs), dtype=bool)
         self._ds2.reset(jobs, seeds, mask)
         self._history.reset(jobs, mask)
 
@@ -143,25 +208,32 @@ class _Justin:
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Remember the configuration running and the metrics under it."""
-        self._history.observe(snapshot, self._ds2.planned(snapshot)[0].true_rate_per_task)
+        rates = ds2_rates(snapshot, self._ds2.config.source_rate)
+        self._history.observe(snapshot, rates.true_rate_per_task)
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement:
-        rates, horizontal = self._ds2.planned(snapshot)
-        parallelism, level = self._arbitrate(snapshot, rates, horizontal, self._every)
-        return Requirement(parallelism, level, horizontal)
+        facts, seen, history = snapshot.topology.handle, snapshot.arrays, self._history.memory
+        rates, known = room_for_rates(snapshot, self._ds2.config.source_rate)
+        needed = _room(seen)
+        _require(facts, seen, rates.block, known, self._settings, history, needed)
+        return needed
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        horizontal, due, rates = self._ds2.trigger(snapshot)
-        parallelism, level = self._arbitrate(snapshot, rates, horizontal, due)
-        self._history.observe(snapshot, rates.true_rate_per_task)
-        why = self._why(snapshot, rates, parallelism, level, horizontal) if self.explain else None
-        return reasons.decision(snapshot, parallelism, level, why)
-
-    def _arbitrate(
-        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
-    ) -> tuple[Ints, Ints]:
-        """Parallelism and level of the rows due, from DS2's parallelism."""
-        raise NotImplementedError
+        seen, history = snapshot.arrays, self._history.memory
+        wanted = _room(seen)
+        if self._ds2.config.roll_back:
+            wanted.horizontal[:], due, rates = self._ds2.trigger(snapshot)
+            jobs, algorithm = snapshot.topology.facts, self._settings.algorithm
+            own = self._history.arrays
+            _settle(jobs, seen, due, rates.block, algorithm, own, wanted)
+        else:
+            rates, known = room_for_rates(snapshot, self._ds2.config.source_rate)
+            memory = Memories(self._ds2.memory, history)
+            facts = snapshot.topology.handle
+            _decide(facts, seen, rates.block, known, self._settings, memory, wanted)
+        p, level = wanted.parallelism, wanted.memory_level
+        why = self._why(snapshot, rates, p, level, wanted.horizontal) if self.explain else None
+        return reasons.decision(snapshot, p, level, why)
 
     def _why(
         self, snapshot: MetricsSnapshot, rates: Ds2Rates, p: Ints, level: Ints, horizontal: Ints
@@ -189,25 +261,7 @@ class JustinPaper(_Justin):
 
     def __init__(self, config: JustinPaperConfig | None = None) -> None:
         self.config = c = config or JustinPaperConfig()
-        self._thresholds = PaperThresholds(
-            c.hit_rate_threshold, c.latency_threshold_ms, c.max_level, c.min_improvement
-        )
-        super().__init__("justin-paper", self.config.ds2)
-
-    def _arbitrate(
-        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
-    ) -> tuple[Ints, Ints]:
-        parallelism, level = horizontal.copy(), snapshot.arrays.memory_level.copy()
-        _algorithm_1(
-            snapshot.topology.handle,
-            snapshot.arrays,
-            due,
-            self._history.memory,
-            self._thresholds,
-            parallelism,
-            level,
-        )
-        return parallelism, level
+        super().__init__("justin-paper", c.ds2, Algorithm(False, PaperThresholds.of(c), _RELEASED))
 
 
 class JustinArtifact(_Justin):
@@ -217,40 +271,16 @@ class JustinArtifact(_Justin):
 
     def __init__(self, config: JustinArtifactConfig | None = None) -> None:
         self.config = c = config or JustinArtifactConfig()
-        self._thresholds = ArtifactThresholds(
-            c.hit_rate_threshold,
-            c.hit_rate_enough,
-            c.hit_rate_gain,
-            1 + c.throughput_gain,
-            c.max_level,
-            c.zero_is_stateless,
-        )
-        super().__init__("justin-artifact", self.config.ds2)
-
-    def _arbitrate(
-        self, snapshot: MetricsSnapshot, rates: Ds2Rates, horizontal: Ints, due: Bools
-    ) -> tuple[Ints, Ints]:
-        parallelism, level = horizontal.copy(), snapshot.arrays.memory_level.copy()
-        _released_code(
-            snapshot.topology.handle,
-            snapshot.arrays,
-            due,
-            rates.true_rate_per_task * snapshot.parallelism,
-            self._history.memory,
-            self._thresholds,
-            parallelism,
-            level,
-        )
-        return parallelism, level
+        algorithm = Algorithm(True, _PAPER, ArtifactThresholds.of(c))
+        super().__init__("justin-artifact", c.ds2, algorithm)
 
 
-@direct
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def _algorithm_1(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     due: Bools,
-    memory: Handle[Remembered],
+    remembered: Remembered,
     c: PaperThresholds,
     p: Ints,
     m: Ints,
@@ -259,7 +289,6 @@ def _algorithm_1(
 
     j is a job's row, k its job file, v a vertex. Numbers in comments are lines of Algorithm 1.
     """
-    t, remembered = facts.arrays, memory.arrays
     hit = seen.vertex[VERTEX.cache_hit_rate]
     read = seen.vertex[VERTEX.state_read_latency_ms]
     write = seen.vertex[VERTEX.state_write_latency_ms]
@@ -295,14 +324,13 @@ def _algorithm_1(
                 m[j, v] += 1
 
 
-@direct
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def _released_code(
-    facts: Handle[JobFacts],
+    t: JobFacts,
     seen: SnapshotArrays,
     due: Bools,
-    rate: Floats,
-    memory: Handle[Remembered],
+    rates: Floats,
+    remembered: Remembered,
     c: ArtifactThresholds,
     p: Ints,
     m: Ints,
@@ -310,10 +338,9 @@ def _released_code(
     """ScalingExecutor.policy() of the artifact, branch by branch, where a job is due.
 
     State latency never reaches it (the evaluated metrics lack it), so no branch asks for it.
-    DS2's parallelism p and the running level m become Justin's; `rate` is the vertex's true rate,
-    records/s. j is a job's row, k its job file, v a vertex.
+    DS2's parallelism p and the running level m become Justin's. j is a job's row, k its job file,
+    v a vertex.
     """
-    t, remembered = facts.arrays, memory.arrays
     hits = seen.vertex[VERTEX.cache_hit_rate]
     jobs, vertices = p.shape
     for j in range(jobs):
@@ -342,7 +369,8 @@ def _released_code(
                 # Nothing is set, so the level falls back to the constructor's.
                 m[j, v] = 0
             elif level > then.level[v]:
-                gained = rate[j, v] > c.rate_gain * then.rate[v]
+                rate = rates[RATES.true_rate_per_task, j, v] * running
+                gained = rate > c.rate_gain * then.rate[v]
                 if not hit - then.hit[v] > c.hit_gain:
                     m[j, v] = max(0, level - 1)
                 elif gained and hit < c.hit_enough and can_scale_up:
@@ -351,3 +379,77 @@ def _released_code(
             elif hit < c.hit and can_scale_up:
                 p[j, v] = running
                 m[j, v] = level + 1
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def _arbitrate(
+    t: JobFacts,
+    seen: SnapshotArrays,
+    due: Bools,
+    rates: Floats,
+    c: Algorithm,
+    history: Remembered,
+    wanted: Requirement,
+) -> None:
+    """Turn DS2's parallelism, `wanted.horizontal`, into Justin's configuration."""
+    p, m = wanted.parallelism, wanted.memory_level
+    for j in range(p.shape[0]):
+        for v in range(p.shape[1]):
+            p[j, v], m[j, v] = wanted.horizontal[j, v], seen.memory_level[j, v]
+    if c.released:
+        _released_code(t, seen, due, rates, history, c.artifact, p, m)
+    else:
+        _algorithm_1(t, seen, due, history, c.paper, p, m)
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _require(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    rates: Floats,
+    known: bool,
+    c: Settings,
+    history: Handle[Remembered],
+    needed: Requirement,
+) -> None:
+    """Fill in what the jobs need now, as if every job were due."""
+    t, due = facts.arrays, np.ones(len(seen.status), np.bool_)
+    plan_anew(t, seen, rates, known, c.ds2, needed.horizontal)
+    _arbitrate(t, seen, due, rates, c.algorithm, history.arrays, needed)
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def settle(
+    t: JobFacts,
+    seen: SnapshotArrays,
+    due: Bools,
+    rates: Floats,
+    c: Algorithm,
+    history: Remembered,
+    wanted: Requirement,
+) -> None:
+    """Arbitrate where a job is due, and remember the configuration running."""
+    _arbitrate(t, seen, due, rates, c, history, wanted)
+    remember(t, seen, rates[RATES.true_rate_per_task], history)
+
+
+_settle = direct(settle)
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _decide(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    rates: Floats,
+    known: bool,
+    c: Settings,
+    memory: Memories,
+    wanted: Requirement,
+) -> None:
+    """Take a step of the scaling manager, and arbitrate where it is due."""
+    due, evaluated = np.zeros(len(seen.status), np.bool_), np.zeros(len(seen.status), np.bool_)
+    t, p = facts.arrays, wanted.horizontal
+    take_step(t, seen, rates, known, c.ds2, memory.ds2.arrays, p, due, evaluated)
+    settle(t, seen, due, rates, c.algorithm, memory.history.arrays, wanted)

@@ -36,6 +36,7 @@ __all__ = [
     "filled",
     "indices",
     "numbered",
+    "plain",
 ]
 
 Ints = NDArray[np.int64]
@@ -50,6 +51,8 @@ Floats32 = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 """Masks and flags."""
 
+
+_INT64 = np.dtype(np.int64)
 
 _Table = TypeVar("_Table")
 _Numbered = TypeVar("_Numbered", bound=tuple[int, ...])
@@ -151,3 +154,17 @@ def indices(name: str, columns: Sequence[str]) -> ColumnIndex:
     1
     """
     return cast(ColumnIndex, namedtuple(name, columns)(*range(len(columns))))
+
+
+def plain(array: Ints) -> Ints:
+    """An array as compiled code takes it; such an array is not copied.
+
+    Args:
+        array: Whole numbers of any type and layout.
+
+    Returns:
+        The same values as C-contiguous int64.
+    """
+    if array.dtype is _INT64 and array.flags.c_contiguous:
+        return array
+    return np.ascontiguousarray(array, dtype=np.int64)

@@ -156,13 +156,13 @@ def _show(rates: Sequence[MeasuredRate], machine: dict[str, str | int], as_json:
         [
             [
                 r.name,
-                _number(r.median),
-                _number(r.low),
-                _number(r.high),
+                _figure(r.median),
+                _figure(r.low),
+                _figure(r.high),
                 r.unit,
                 str(r.runs),
                 str(r.threads),
-                "–" if r.bar is None else _number(r.bar),
+                "–" if r.bar is None else _figure(r.bar),
             ]
             for r in rates
         ],
@@ -171,6 +171,6 @@ def _show(rates: Sequence[MeasuredRate], machine: dict[str, str | int], as_json:
     )
 
 
-def _number(value: float) -> str:
-    """A rate as a whole number, a ratio with its decimals."""
+def _figure(value: float) -> str:
+    """A rate as a whole number, a ratio or a few seconds with three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

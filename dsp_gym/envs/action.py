@@ -7,13 +7,15 @@ and everything but holding while the job is not running or nothing has been meas
 
 from __future__ import annotations
 
+from typing import NamedTuple, cast
+
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.rates import Ds2Rates, ds2_rates
+from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
@@ -25,9 +27,16 @@ MOVE_NAMES = ("hold", "-25 %", "-1", "+1", "+25 %", "x2", "what DS2 says")
 MEMORY_NAMES = ("keep", "-1", "+1")
 
 
+class Targets(NamedTuple):
+    """The configuration after every move; an invalid move leads where holding does."""
+
+    parallelism: Ints  # (J, V, 7) after each move
+    level: Ints  # (J, V, 3) after each memory move
+
+
 def targets(
     snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates | None = None
-) -> tuple[Ints, Ints]:
+) -> Targets:
     """Compute the configuration after every move, once for each snapshot.
 
     Args:
@@ -36,25 +45,40 @@ def targets(
         rates: DS2's rates of this snapshot, where they are not `ds2_rates(snapshot)`.
 
     Returns:
-        Parallelism after each move, (J, V, 7), and level after each memory move, (J, V, 3); an
-        invalid move leads where holding does. Do not write into them.
+        Where the moves lead. Do not write into the arrays.
     """
     if rates is not None:
         return _led(snapshot, ds2_utilization, rates)
-    return snapshot.once(
-        ("targets", ds2_utilization),
-        lambda: _led(snapshot, ds2_utilization, ds2_rates(snapshot)),
-    )
+    key = kept_as(ds2_utilization)
+    known = snapshot.kept(key)
+    if known is None:
+        return snapshot.keep(key, _led(snapshot, ds2_utilization, ds2_rates(snapshot)))
+    return cast(Targets, known)
 
 
-def _led(snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates) -> tuple[Ints, Ints]:
-    seen = snapshot.arrays
-    shape = seen.parallelism.shape
-    parallelism = np.empty((*shape, MOVES), np.int64)
-    level = np.empty((*shape, MEMORY_MOVES), np.int64)
-    optimal = np.ascontiguousarray(rates.optimal)
-    _targets(snapshot.topology.handle, seen, optimal, ds2_utilization, parallelism, level)
-    return parallelism, level
+def kept_as(ds2_utilization: float) -> object:
+    """The key under which a snapshot keeps its `targets`.
+
+    Returns:
+        One key for each target utilization of the move "what DS2 says".
+    """
+    return ("targets", ds2_utilization)
+
+
+def room(snapshot: MetricsSnapshot) -> Targets:
+    """Room for the targets of a snapshot.
+
+    Returns:
+        Targets that are not filled in yet.
+    """
+    shape = snapshot.arrays.parallelism.shape
+    return Targets(np.empty((*shape, MOVES), np.int64), np.empty((*shape, MEMORY_MOVES), np.int64))
+
+
+def _led(snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates) -> Targets:
+    led = room(snapshot)
+    _lead(snapshot.topology.facts, snapshot.arrays, rates.block, ds2_utilization, led)
+    return led
 
 
 def masks(parallelism: Ints, level: Ints) -> Bools:
@@ -78,8 +102,7 @@ def decode(actions: Ints, parallelism: Ints, level: Ints) -> ScalingDecision:
     jobs, vertices, _ = parallelism.shape
     if actions.shape != (jobs, 2 * vertices):
         raise ValueError(f"actions have shape {actions.shape}, expected ({jobs}, {2 * vertices})")
-    wanted = np.empty((jobs, vertices), np.int64)
-    memory = np.empty((jobs, vertices), np.int64)
+    wanted, memory = np.empty((jobs, vertices), np.int64), np.empty((jobs, vertices), np.int64)
     _pick(np.ascontiguousarray(actions, dtype=np.int64), parallelism, level, wanted, memory)
     return ScalingDecision(wanted, memory, ("",) * jobs)
 
@@ -97,18 +120,17 @@ def encode(decision: ScalingDecision, parallelism: Ints, level: Ints) -> Ints:
     return pairs.reshape(len(decision), -1)
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _targets(
-    facts: Handle[JobFacts],
+@njit(cache=True, nogil=True, borrows=True)
+def lead(
+    t: JobFacts,
     seen: SnapshotArrays,
-    optimal: Floats,
+    rates: Floats,
     utilization: float,
-    parallelism: Ints,
-    level: Ints,
+    led: Targets,
 ) -> None:
     """Fill in where the moves of job j (job file k) at vertex v lead: `to` tasks, `up` levels."""
-    t = facts.arrays
+    parallelism, level = led
+    optimal = rates[RATES.optimal]
     hits = seen.vertex[VERTEX.cache_hits_total]
     for j in range(optimal.shape[0]):
         k = t.row[j]
@@ -137,6 +159,9 @@ def _targets(
             else:
                 up[LEVEL_DOWN] = max(x - 1, 0)
                 up[LEVEL_UP] = min(x + 1, t.levels[k] - 1)
+
+
+_lead = direct(lead)
 
 
 @direct

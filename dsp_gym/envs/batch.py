@@ -118,7 +118,7 @@ class AutoscaleBatch(EnvCore):
         self.source.episodes[:] = saved["episodes"]
         self.steps, self.load_labels = saved["steps"].copy(), list(saved["labels"])
         self._observation = saved["observation"].copy()
-        self._look()
+        self._snapshot = self.backend.collector.snapshot()
 
     def _start(self, rows: Ints, drawn: Draws, mask: Bools | None) -> Floats32:
         parallelism, level = start_configuration(self.topology, self.config, drawn, rows)

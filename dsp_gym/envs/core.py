@@ -14,8 +14,9 @@ from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.backends.base import Backend
 from dsp_gym.envs import action
 from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.look import look
 from dsp_gym.envs.observation import ObservationEncoder
-from dsp_gym.envs.reward import RewardTerms, reward, reward_terms
+from dsp_gym.envs.reward import TERMS, RewardTerms, Rules, score
 from dsp_gym.job import sizing
 from dsp_gym.loop.decision import GuardedDecision, InterventionKind, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
@@ -31,12 +32,32 @@ class BatchStep(NamedTuple):
     """The result of one step, each (J,) or (J, ...)."""
 
     observation: Floats32
-    reward: Floats
-    terminated: Bools
-    truncated: Bools
-    terms: RewardTerms
+    scores: Floats
+    """(len(TERMS) + 1, J): the unweighted terms of the reward, then the reward."""
+    ends: Bools
+    """(2, J): terminated, then truncated."""
     outcome: Outcome
     guarded: GuardedDecision
+
+    @property
+    def reward(self) -> Floats:
+        """(J,), at or below zero."""
+        return np.asarray(self.scores[-1])
+
+    @property
+    def terminated(self) -> Bools:
+        """(J,) whether a job cannot recover."""
+        return np.asarray(self.ends[0])
+
+    @property
+    def truncated(self) -> Bools:
+        """(J,) whether the episode is over for another reason."""
+        return np.asarray(self.ends[1])
+
+    @property
+    def terms(self) -> RewardTerms:
+        """Unweighted terms by name, each (J,)."""
+        return dict(zip(TERMS, self.scores, strict=False))  # the reward has no name
 
 
 class InterventionRecord(TypedDict):
@@ -93,6 +114,9 @@ class EnvCore:
         self.vertices = self.encoder.layout.vertices
         tables, rows = self.topology.tables, self.topology.row
         self.reference_cost_per_s = sizing.reference_cost_per_s(tables, rows, config.start_headroom)
+        self._scoring = Rules.of(
+            config.reward, config.give_up_backlog_s, config.interval_s, config.episode_s
+        )
         self.steps: Ints = np.zeros(len(self), np.int64)
         self.load_labels: list[str] = [""] * len(self)
         self._observation = np.zeros((len(self), self.encoder.layout.size), np.float32)
@@ -155,20 +179,12 @@ class EnvCore:
         guarded = take_turn(self.snapshot, lambda _: decision, self.guardrails)
         self._ask(guarded)
         outcome = self._rewarded(self.backend.advance(self.config.interval_s))
-        self.steps += 1
-        terms = reward_terms(outcome, self.reference_cost_per_s)
-        self._look()
-        terminated, truncated = self._ended(outcome)
-        self._observation = self.encoder.encode(self.snapshot)
-        return BatchStep(
-            self._observation,
-            reward(terms, self.config.reward),
-            terminated,
-            truncated & ~terminated,
-            terms,
-            outcome,
-            guarded,
-        )
+        jobs = len(self.steps)
+        scores, ends = np.empty((len(TERMS) + 1, jobs)), np.empty((2, jobs), np.bool_)
+        score(outcome.columns, self.reference_cost_per_s, self._scoring, self.steps, scores, ends)
+        self._observation = self._look()
+        self._end(ends)
+        return BatchStep(self._observation, scores, ends, outcome, guarded)
 
     def action_masks(self) -> Bools:
         """Mark the valid moves.
@@ -240,25 +256,23 @@ class EnvCore:
         """The outcome the reward is computed from."""
         return outcome
 
-    def _ended(self, outcome: Outcome) -> tuple[Bools, Bools]:
-        """Which jobs cannot recover, and whose episode is over."""
-        terminated = outcome.pending_s > self.config.give_up_backlog_s
-        truncated = self.steps * self.config.interval_s >= self.config.episode_s
-        return terminated, truncated
+    def _end(self, ends: Bools) -> None:
+        """Add what ends an episode beside the rules; (2, J): terminated, truncated."""
 
     def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> Floats32:
         self.steps[rows] = 0
         self.encoder.reset(mask)
         if self.guardrails is not None:
             self.guardrails.reset(self.topology, seeds, mask)
-        self._look()
         if mask is None:
-            self._observation = self.encoder.encode(self.snapshot)
+            self._observation = self._look()
         else:  # encoding advances the encoder's memory, so the other rows are left out
             observation = self._observation.copy()
-            observation[rows] = self.encoder.encode(self.snapshot, rows=rows)
+            observation[rows] = self._look(rows)
             self._observation = observation
         return self._observation
 
-    def _look(self) -> None:
-        self._snapshot = self.backend.collector.snapshot()
+    def _look(self, rows: Ints | None = None) -> Floats32:
+        """Take a snapshot, and encode it or its given rows."""
+        self._snapshot = seen = self.backend.collector.snapshot()
+        return look(seen, self.encoder, self.config.ds2_utilization, rows)

@@ -16,10 +16,9 @@ from numba import config
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import ColumnIndex, Floats, Floats32, Ints, indices
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SINK, SOURCE
-from dsp_gym.loop.rates import Ds2Rates
+from dsp_gym.loop.rates import RATES
 from dsp_gym.loop.snapshot import (
     JOB_FLOATS,
     RUNNING,
@@ -537,15 +536,13 @@ FV, FJ = len(VERTEX_FEATURES), len(JOB_FEATURES)
 """Number of features of a vertex and of a job."""
 
 
-@direct
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, borrows=True)
 def encode_rows(
     rows: Ints,
-    facts: Handle[JobFacts],
-    hot: Floats,
+    t: JobFacts,
     seen: SnapshotArrays,
-    rates: Ds2Rates,
-    memory: Handle[EncoderMemory],
+    rates: Floats,
+    own: EncoderMemory,
     job_at: int,
     out: Floats32,
 ) -> None:
@@ -553,15 +550,13 @@ def encode_rows(
 
     Args:
         rows: jobs to encode, indices into J.
-        facts: facts of the J jobs.
-        hot: (K, V, P + 1) key groups on the fullest subtask over the mean, by parallelism.
+        t: facts of the J jobs.
         seen: the snapshot.
-        rates: DS2's rates of the snapshot.
-        memory: memory of the encoder and room to work in, both changed in place.
+        rates: (len(RATES), J, V) DS2's rates of the snapshot.
+        own: memory of the encoder and room to work in, both changed in place.
         job_at: column of `out` at which the job's features begin.
         out: (J, size) observations, changed in place.
     """
-    t, own = facts.arrays, memory.arrays
     vertex, job = own.vertex[0], own.job[0]
     for j in rows:
         k = t.row[j]  # the job file
@@ -583,11 +578,11 @@ def encode_rows(
             vertex.max_parallelism = t.max_parallelism[k, v]
             vertex.levels = t.levels[k]
             vertex.level_0_mib = t.subtask_mib[k, 1] - t.subtask_mib[k, 0]
-            vertex.hot = hot[k, v, seen.parallelism[j, v]]
-            vertex.true_rate_per_task = rates.true_rate_per_task[j, v]
-            vertex.selectivity = rates.selectivity[j, v]
-            vertex.demand = rates.demand[j, v]
-            vertex.optimal = rates.optimal[j, v]
+            vertex.hot = t.hot[k, v, seen.parallelism[j, v]]
+            vertex.true_rate_per_task = rates[RATES.true_rate_per_task, j, v]
+            vertex.selectivity = rates[RATES.selectivity, j, v]
+            vertex.demand = rates[RATES.demand, j, v]
+            vertex.optimal = rates[RATES.optimal, j, v]
             vertex.job_cores = job.cores
             _write_vertex(vertex, out[j, v * FV : (v + 1) * FV])
             more = _wanted(vertex)

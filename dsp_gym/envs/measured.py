@@ -117,9 +117,11 @@ class MeasuredEnv(EnvCore):
             self._pending_s = outcome.pending_s
         return replace(outcome, pending_s=self._pending_s)
 
-    def _ended(self, outcome: Outcome) -> tuple[Bools, Bools]:
-        terminated, truncated = super()._ended(outcome)
-        return terminated | self.backend.is_lost, truncated | self.backend.is_over
+    def _end(self, ends: Bools) -> None:
+        terminated, truncated = ends
+        terminated |= self.backend.is_lost
+        truncated |= self.backend.is_over
+        truncated &= ~terminated
 
     def _chain(self, max_slots: int | None) -> Chain | None:
         """The guardrails, with the slots as their quota where those are known."""

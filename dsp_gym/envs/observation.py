@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Floats, Floats32, Ints
-from dsp_gym.calling import Handle, Handles, handle
+from dsp_gym.calling import Handle, Handles, direct, handle
 from dsp_gym.envs.features import (
     FJ,
     FV,
@@ -117,20 +117,23 @@ class ObservationEncoder:
         Returns:
             Observations (n, layout.size).
         """
-        every = rows is None
-        rows = self._every if rows is None else rows
-        out = self._fixed.copy()
-        encode_rows(
-            rows,
-            self.topology.handle,
-            self.topology.tables.hot,
-            snapshot.arrays,
-            rates or ds2_rates(snapshot),
-            self._held(),
-            self._job_at,
-            out,
-        )
-        return out if every else out[rows]
+        some, _, job_at, out = self.given(rows)
+        known = ds2_rates(snapshot) if rates is None else rates
+        facts, seen = self.topology.facts, snapshot.arrays
+        _encode(some, facts, seen, known.block, self._own, job_at, out)
+        return out if rows is None else out[rows]
+
+    def given(self, rows: Ints | None) -> tuple[Ints, Handle[EncoderMemory], int, Floats32]:
+        """What `encode_rows` needs beside a snapshot.
+
+        Args:
+            rows: (n,) jobs to encode; None: all.
+
+        Returns:
+            The rows, the memory, the column at which the job's features begin, and observations
+            (J, layout.size) with mask and adjacency filled in.
+        """
+        return self._every if rows is None else rows, self._held(), self._job_at, self._fixed.copy()
 
     def _held(self) -> Handle[EncoderMemory]:
         """The memory for compiled code."""
@@ -172,6 +175,8 @@ class ObservationEncoder:
             np.array(saved["encoder_job"], dtype=np.float64),
         )
 
+
+_encode = direct(encode_rows)
 
 Nested: TypeAlias = "list[Nested] | float | None"
 

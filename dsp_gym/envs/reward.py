@@ -8,21 +8,43 @@ To add a term, add a field to `RewardWeights`: the table of terms is read from t
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple, Protocol, cast
 
 import numpy as np
 from pydantic import Field
 
-from dsp_gym.arrays import Floats
+from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import direct
+from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.outcome import OUTCOME_FIELDS, OUTCOME_PLACES, Outcome
 
-__all__ = ["TERMS", "RewardTerms", "RewardWeights", "Term", "reward", "reward_terms"]
+__all__ = [
+    "TERMS",
+    "JobOutcome",
+    "RewardTerms",
+    "RewardWeights",
+    "Rules",
+    "Term",
+    "reward",
+    "reward_terms",
+    "score",
+]
 
 RewardTerms = dict[str, Floats]
 """Unweighted terms by name, each (J,), in the order of `TERMS`."""
+
+
+class JobOutcome(Protocol):
+    """The outcome of one job over one interval, as a term sees it.
+
+    Every quantity of an `Outcome` stands under its name, such as `slo_s`, as a number.
+    """
+
+    def __getattr__(self, name: str) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +52,23 @@ class Term:
     """How one term is computed; name, default weight and sentence are those of its weight."""
 
     unit: str
-    compute: Callable[[Outcome, Floats], Floats]
-    """The term (J,), 0 or more, of an outcome and the reference cost per second (J,)."""
+    compute: Callable[[JobOutcome, float], float]
+    """The term, 0 or more, of one job's outcome and its reference cost per second; compiled."""
 
 
-def _cost(outcome: Outcome, reference_cost_per_s: Floats) -> Floats:
-    return outcome.cost / (reference_cost_per_s * np.maximum(outcome.seconds, 1.0))
+def _cost(outcome: JobOutcome, reference_cost_per_s: float) -> float:
+    return float(outcome.cost / (reference_cost_per_s * np.maximum(outcome.seconds, 1.0)))
 
 
-def _slo(outcome: Outcome, reference_cost_per_s: Floats) -> Floats:
-    return outcome.slo_s / np.maximum(outcome.seconds, 1.0)
+def _slo(outcome: JobOutcome, reference_cost_per_s: float) -> float:
+    return float(outcome.slo_s / np.maximum(outcome.seconds, 1.0))
 
 
-def _backlog(outcome: Outcome, reference_cost_per_s: Floats) -> Floats:
-    return np.asarray(np.log1p(outcome.pending_s))
+def _backlog(outcome: JobOutcome, reference_cost_per_s: float) -> float:
+    return float(np.log1p(outcome.pending_s))
 
 
-def _rescale(outcome: Outcome, reference_cost_per_s: Floats) -> Floats:
+def _rescale(outcome: JobOutcome, reference_cost_per_s: float) -> float:
     return outcome.rescales
 
 
@@ -83,6 +105,25 @@ TERMS = tuple(TERM_TABLE)
 """Names of the terms, in order."""
 
 
+class Rules(NamedTuple):
+    """Weights and ends of an episode, as `score` takes them."""
+
+    weights: Floats  # (len(TERMS),)
+    give_up_s: float  # backlog in seconds of arrivals from which a job cannot recover
+    interval_s: int
+    episode_s: int
+
+    @classmethod
+    def of(cls, weights: RewardWeights, give_up_s: float, interval_s: int, episode_s: int) -> Rules:
+        """The rules of an environment.
+
+        Returns:
+            Numbers for compiled code.
+        """
+        given = np.array([getattr(weights, name) for name in TERMS])
+        return cls(given, float(give_up_s), interval_s, episode_s)
+
+
 def reward_terms(outcome: Outcome, reference_cost_per_s: Floats) -> RewardTerms:
     """Compute the terms of one interval.
 
@@ -94,7 +135,10 @@ def reward_terms(outcome: Outcome, reference_cost_per_s: Floats) -> RewardTerms:
     Returns:
         Unweighted terms by name, each (J,).
     """
-    return {name: term.compute(outcome, reference_cost_per_s) for name, term in TERM_TABLE.items()}
+    columns = outcome.columns
+    terms = np.empty((len(TERMS), len(columns)))
+    _fill(columns, np.ascontiguousarray(reference_cost_per_s, dtype=np.float64), terms)
+    return dict(zip(TERMS, terms, strict=True))
 
 
 def reward(terms: Mapping[str, Floats], weights: RewardWeights) -> Floats:
@@ -112,3 +156,68 @@ def reward(terms: Mapping[str, Floats], weights: RewardWeights) -> Floats:
     for term in weighted[1:]:
         total = total + term
     return np.asarray(-total)
+
+
+# The compiled pass: numba cannot loop over different functions, so their calls are written out.
+
+_Row = namedtuple("_Row", OUTCOME_FIELDS)  # type: ignore[misc]  # a row of the table of quantities
+_Writer = Callable[[Floats, Floats, int, Floats], None]
+
+
+def _writer(table: Mapping[str, Term]) -> _Writer:
+    """A compiled function that writes every term of row j of the outcomes to its place."""
+    quantities = ", ".join(f"columns[j, {place}]" for place in range(len(OUTCOME_FIELDS)))
+    calls = [
+        f"    terms[{place}, j] = compute_{name}(outcome, unit[j])"
+        for place, name in enumerate(table)
+    ]
+    scope: dict[str, object] = {
+        f"compute_{name}": njit(nogil=True)(term.compute) for name, term in table.items()
+    }
+    scope["Row"] = _Row
+    lines = ["def _write(columns, unit, j, terms):", f"    outcome = Row({quantities})", *calls]
+    exec("\n".join(lines), scope)
+    return njit(nogil=True)(cast(_Writer, scope["_write"]))
+
+
+_write_terms = _writer(TERM_TABLE)
+_PENDING_S = OUTCOME_PLACES["pending_s"]
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _fill(columns: Floats, reference_cost_per_s: Floats, terms: Floats) -> None:
+    for j in range(columns.shape[0]):
+        _write_terms(columns, reference_cost_per_s, j, terms)
+
+
+@direct
+@njit(cache=True, nogil=True)
+def score(
+    columns: Floats,
+    reference_cost_per_s: Floats,
+    rules: Rules,
+    steps: Ints,
+    scores: Floats,
+    ends: Bools,
+) -> None:
+    """Count one step of every job j, and compute its terms, its reward and whether it ends.
+
+    Args:
+        columns: (J, quantities) outcomes.
+        reference_cost_per_s: (J,), as in `reward_terms`.
+        rules: weights and ends.
+        steps: (J,) steps of the episode, this one is added.
+        scores: (len(TERMS) + 1, J), becomes the terms, then the reward.
+        ends: (2, J), becomes terminated and truncated; a terminated job is not truncated.
+    """
+    last = scores.shape[0] - 1
+    for j in range(columns.shape[0]):
+        _write_terms(columns, reference_cost_per_s, j, scores)
+        total = rules.weights[0] * scores[0, j]
+        for term in range(1, last):
+            total += rules.weights[term] * scores[term, j]
+        scores[last, j] = -total
+        steps[j] += 1
+        ends[0, j] = columns[j, _PENDING_S] > rules.give_up_s
+        ends[1, j] = steps[j] * rules.interval_s >= rules.episode_s and not ends[0, j]

@@ -117,7 +117,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             `action_mask`.
         """
         batch = self.batch
-        step = batch.step(np.asarray(action, dtype=np.int64)[None, :])
+        step = batch.step(np.array(action, np.int64, ndmin=2))
         seen = batch.snapshot
 
         def info() -> dict[str, object]:
@@ -125,9 +125,9 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
 
         return (
             step.observation[0],
-            float(step.reward[0]),
-            bool(step.terminated[0]),
-            bool(step.truncated[0]),
+            float(step.scores[-1, 0]),
+            bool(step.ends[0, 0]),
+            bool(step.ends[1, 0]),
             LazyInfo(info),
         )
 

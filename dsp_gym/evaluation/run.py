@@ -386,8 +386,10 @@ def decisions_of(config: BenchmarkConfig) -> int:
     Returns:
         The number, without looking at any load.
     """
-    rows = LoadSampler(config.loads).cells(config.split, config.seeds)
-    runs = len(_entrants_of(config)) * len(config.jobs) * sum(map(len, rows))
+    split = dict(config.loads.splits())[config.split]
+    seeds = 1 if split.seeds is None else len(split.seeds)
+    loads = len(split.loads) * min(seeds, config.seeds or seeds)
+    runs = len(_entrants_of(config)) * len(config.jobs) * loads
     return runs * (config.episode_s // config.interval_s)
 
 

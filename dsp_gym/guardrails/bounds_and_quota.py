@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
@@ -56,7 +56,7 @@ class BoundsAndQuota(Restriction):
         super().__init__()
         self.config = c = config or BoundsAndQuotaConfig()
         self.coupled = c.cores is not None or c.memory_mib is not None
-        self._bounds = _Bounds(
+        self.rules = Bounds(
             c.min_parallelism,
             c.max_parallelism or int(np.iinfo(np.int64).max),
             8 if c.max_memory_level is None else c.max_memory_level,
@@ -66,7 +66,7 @@ class BoundsAndQuota(Restriction):
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
-        _bound(snapshot.topology.handle, snapshot.arrays, self._bounds, work)
+        _bound(snapshot.topology.facts, snapshot.arrays, self.rules, work)
         return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -75,7 +75,7 @@ class BoundsAndQuota(Restriction):
         return "outside the bounds of a vertex"
 
 
-class _Bounds(NamedTuple):
+class Bounds(NamedTuple):
     """The configuration for compiled code; what is not bounded has the largest value."""
 
     least: int
@@ -85,14 +85,12 @@ class _Bounds(NamedTuple):
     mib: float
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _bound(facts: Handle[JobFacts], seen: SnapshotArrays, bounds: _Bounds, work: Working) -> None:
+@njit(cache=True, nogil=True, borrows=True)
+def bound(t: JobFacts, seen: SnapshotArrays, bounds: Bounds, work: Working) -> None:
     """Move every vertex v of every job j (job file k) into its bounds, then the job into its quota.
 
     `p` and `level` are the decision, `running` and `running_level` what is observed.
     """
-    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     running, running_level = seen.parallelism, seen.memory_level
     jobs, vertices = p.shape
@@ -127,3 +125,6 @@ def _bound(facts: Handle[JobFacts], seen: SnapshotArrays, bounds: _Bounds, work:
                     p[j, v] = min(p[j, v], max(running[j, v], least))
                     level[j, v] = min(level[j, v], max(running_level[j, v], -1))
                     work.trips[j] = True
+
+
+_bound = direct(bound)

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
@@ -19,7 +19,7 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, Snapsho
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies import PolicyConfig, Requirement
 
-__all__ = ["CapacityFloor", "CapacityFloorConfig"]
+__all__ = ["CapacityFloor", "CapacityFloorConfig", "Floor", "lift"]
 
 
 class CapacityFloorConfig(ConfigModel):
@@ -66,7 +66,7 @@ class CapacityFloor(Restriction):
     ) -> None:
         super().__init__()
         self.config = c = config or CapacityFloorConfig()
-        self._floor = _Floor(1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill)
+        self.rules = Floor.of(c)
         self._shadow: ShadowPolicy = (shadows or Shadows()).of(c.policy, self.name, model=True)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
@@ -74,17 +74,25 @@ class CapacityFloor(Restriction):
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
+        required = self.required(snapshot)
+        _raise(snapshot.topology.facts, snapshot.arrays, required, self.rules, work)
+        return work.trips
+
+    def required(self, snapshot: MetricsSnapshot) -> Requirement:
+        """What the named policy's model requires, computed once for each snapshot.
+
+        Returns:
+            Configurations (J, V).
+        """
         required = self._shadow.required(snapshot)
         assert required is not None  # the shadow was asked for with a model
-        _raise(snapshot.topology.handle, snapshot.arrays, required, self._floor, work)
-        return work.trips
+        return required
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         self._shadow.observe(snapshot)
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
-        required = self._shadow.required(snapshot)
-        assert required is not None  # as above
+        required = self.required(snapshot)
         names = snapshot.topology.names(job)
         needs = ", ".join(
             f"{name} {required.horizontal[job, v]}"
@@ -101,7 +109,7 @@ class CapacityFloor(Restriction):
         self._shadow.restore(state["policy"])
 
 
-class _Floor(NamedTuple):
+class Floor(NamedTuple):
     """The configuration for compiled code."""
 
     margin: float  # factor
@@ -109,18 +117,25 @@ class _Floor(NamedTuple):
     release: float
     min_fill: float
 
+    @classmethod
+    def of(cls, c: CapacityFloorConfig) -> Floor:
+        """Reads a configuration.
 
-@direct
-@njit(cache=True, nogil=True)
-def _raise(
-    facts: Handle[JobFacts],
+        Returns:
+            Numbers for compiled code.
+        """
+        return cls(1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill)
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def lift(
+    t: JobFacts,
     seen: SnapshotArrays,
     required: Requirement,
-    floor: _Floor,
+    floor: Floor,
     work: Working,
 ) -> None:
     """Raise every vertex v of every running job j (job file k) to what is required."""
-    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     fill, hit = seen.job[JOB.window_fill], seen.vertex[VERTEX.cache_hit_rate]
     jobs, vertices = p.shape
@@ -151,3 +166,6 @@ def _raise(
             if p[j, v] < least:
                 p[j, v] = least
                 work.trips[j] = True
+
+
+_raise = direct(lift)

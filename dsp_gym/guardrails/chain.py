@@ -31,6 +31,7 @@ from dsp_gym.guardrails.out_of_distribution import (
 )
 from dsp_gym.guardrails.restriction import Restriction, copied, is_coupled
 from dsp_gym.guardrails.shadow import Shadows
+from dsp_gym.guardrails.shipped import ShippedPass
 from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimitConfig
 from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
@@ -73,8 +74,14 @@ class Chain:
         self.names = tuple(guardrail.name for guardrail in self.guardrails)
         self.explain = explain
         """Whether `allow` says in words what it changed; a large batch does without."""
-        self._coupled = frozenset(p for p, g in enumerate(self.guardrails) if is_coupled(g))
+        self._coupled = [p for p, g in enumerate(self.guardrails) if is_coupled(g)]
         self._passes = PASSES if self._coupled else 1
+        self._pass = ShippedPass(self.guardrails)
+        self._committing = tuple(
+            guardrail
+            for guardrail in self.guardrails
+            if getattr(type(guardrail), "commit", None) is not Restriction.commit
+        )
         self._replacing = tuple(
             (guardrail, guardrail.replacement)
             for guardrail in self.guardrails
@@ -103,7 +110,7 @@ class Chain:
         return self._run(snapshot, guarded.proposed, True).interventions
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        for guardrail in self.guardrails:
+        for guardrail in self._committing:
             guardrail.commit(snapshot, guarded)
 
     def state(self) -> State:
@@ -123,25 +130,22 @@ class Chain:
         self, snapshot: MetricsSnapshot, decision: ScalingDecision, explain: bool
     ) -> GuardedDecision:
         parallelism, level = copied(decision)
-        changes = np.zeros((len(self.guardrails), len(decision)), dtype=bool)
-        at_work: Bools | None = None  # None: every job
-        for _ in range(self._passes):
-            undone: Bools | None = None  # None: nowhere
-            for position, guardrail in enumerate(self.guardrails):
-                changed = _restrict(guardrail, snapshot, decision, parallelism, level)
-                # A job at rest comes out of another pass as it went in; what happens to it on the
-                # way is no intervention, and must not depend on its neighbours in the batch.
-                if at_work is None:
-                    changes[position] = changed
-                else:
-                    changes[position] |= changed & at_work
-                if position in self._coupled:
-                    undone = changed if undone is None else undone | changed
-            if undone is None or not undone.any():
+
+        def otherwise(guardrail: Guardrail) -> Bools:
+            return _restrict(guardrail, snapshot, decision, parallelism, level)
+
+        changes, some = self._pass.run(snapshot, parallelism, level, otherwise)
+        at_work, changed = np.ones(len(parallelism) if self._coupled else 0, dtype=bool), changes
+        for _ in range(1, self._passes):
+            # A job at rest comes out of another pass as it went in; what happens to it on the
+            # way is no intervention, and must not depend on its neighbours in the batch.
+            at_work &= changed[self._coupled].any(axis=0)
+            if not at_work.any():
                 break
-            at_work = undone if at_work is None else undone & at_work
+            changed, _ = self._pass.run(snapshot, parallelism, level, otherwise)
+            changes |= changed & at_work
         trips = changes.T
-        found = self._interventions(snapshot, trips, explain)
+        found = self._interventions(snapshot, trips, explain) if some else ()
         if not explain:
             return GuardedDecision(parallelism, level, decision, trips, found)
         return GuardedDecision(
@@ -172,8 +176,9 @@ class Chain:
         """The policy that decides instead, (J,); of several, the last guardrail's."""
         names: list[str | None] = [None] * len(snapshot)
         for guardrail, replacement in self._replacing:
-            for job in np.flatnonzero(guardrail.replaces(snapshot)).tolist():
-                names[job] = replacement
+            for job, replaces in enumerate(guardrail.replaces(snapshot).tolist()):
+                if replaces:
+                    names[job] = replacement
         return tuple(names)
 
     def _unfamiliar(self, snapshot: MetricsSnapshot) -> tuple[tuple[str, ...] | None, ...]:

@@ -13,11 +13,11 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.loop.decision import GuardedDecision
-from dsp_gym.loop.row_memory import RowMemory
+from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
-__all__ = ["CoolDown", "CoolDownConfig"]
+__all__ = ["MOVES", "CoolDown", "CoolDownConfig", "Moves", "Rests", "rest"]
 
 
 class CoolDownConfig(ConfigModel):
@@ -35,7 +35,7 @@ class CoolDownConfig(ConfigModel):
     )
 
 
-class _Rests(NamedTuple):
+class Rests(NamedTuple):
     """The configuration for compiled code, s."""
 
     up: float
@@ -43,7 +43,7 @@ class _Rests(NamedTuple):
     reversal: float
 
 
-class _Moves(NamedTuple):
+class Moves(NamedTuple):
     """The memory for compiled code: the last observed configuration, and the move to it."""
 
     seen: Bools  # (J,) False: nothing yet
@@ -51,6 +51,16 @@ class _Moves(NamedTuple):
     level: Ints  # (J, V)
     moved: Ints  # (J, V) direction of the last move: -1, 0, 1
     moved_s: Floats  # (J, V) its time
+
+
+MOVES: dict[str, tuple[Per, bool | int | float]] = {
+    "seen": ("job", False),
+    "parallelism": ("vertex", 0),
+    "level": ("vertex", -1),
+    "moved": ("vertex", 0),
+    "moved_s": ("vertex", -1e18),
+}
+"""What `Moves` holds, and its first values."""
 
 
 class CoolDown(Restriction):
@@ -62,28 +72,25 @@ class CoolDown(Restriction):
     name = "cool_down"
 
     def __init__(self, config: CoolDownConfig | None = None) -> None:
-        super().__init__(
-            RowMemory(
-                {
-                    "seen": ("job", False),
-                    "parallelism": ("vertex", 0),
-                    "level": ("vertex", -1),
-                    "moved": ("vertex", 0),
-                    "moved_s": ("vertex", -1e18),
-                }
-            )
-        )
+        super().__init__(RowMemory(MOVES))
         self.config = c = config or CoolDownConfig()
-        self._rests = _Rests(c.scale_up_s, c.scale_down_s, c.reversal_s)
+        self.rules = Rests(c.scale_up_s, c.scale_down_s, c.reversal_s)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
-        moves = self._memory.handle(_Moves)
-        _rest(snapshot.topology.handle, snapshot.arrays, self._rests, moves, work)
+        _rest(snapshot.topology.facts, snapshot.arrays, self.rules, self.table(), work)
         return work.trips
 
+    def table(self) -> Moves:
+        """The memory for compiled code, the same until `reset` or `restore`.
+
+        Returns:
+            The last moves.
+        """
+        return self._memory.arrays(Moves)
+
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        _remember(snapshot.topology.handle, snapshot.arrays, self._memory.handle(_Moves))
+        _remember(snapshot.topology.handle, snapshot.arrays, self._memory.handle(Moves))
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         age = snapshot.t_s[job] - snapshot.running_since_s[job]
@@ -103,17 +110,15 @@ def _direction(p: int, level: int, p_before: int, level_before: int) -> int:
     return int(tasks + memory if tasks == 0 or memory == 0 else tasks)
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _rest(
-    facts: Handle[JobFacts],
+@njit(cache=True, nogil=True, borrows=True)
+def rest(
+    t: JobFacts,
     seen: SnapshotArrays,
-    rests: _Rests,
-    memory: Handle[_Moves],
+    rests: Rests,
+    moves: Moves,
     work: Working,
 ) -> None:
     """Hold back moves of vertices v of jobs j that come too soon; `last` is -1, 0 or 1."""
-    t, moves = facts.arrays, memory.arrays
     p, level = work.parallelism, work.memory_level
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     for j in range(p.shape[0]):
@@ -138,7 +143,7 @@ def _rest(
 
 @direct
 @njit(cache=True, nogil=True)
-def _remember(facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[_Moves]) -> None:
+def _remember(facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[Moves]) -> None:
     """Keep configuration and last move of every vertex v of every running job j."""
     t, moves = facts.arrays, memory.arrays
     since = seen.job[JOB.running_since_s]
@@ -153,3 +158,6 @@ def _remember(facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[_Mov
                 moves.moved_s[j, v] = since[j]
             moves.parallelism[j, v], moves.level[j, v] = now, now_level
         moves.seen[j] = True
+
+
+_rest = direct(rest)

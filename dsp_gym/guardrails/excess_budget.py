@@ -12,21 +12,31 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.arrays import Bools, Floats, Ints, plain
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.guardrails.restriction import Restriction, copied, replace
+from dsp_gym.guardrails.restriction import Restriction, replace
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.decision import GuardedDecision
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.row_memory import RowMemory
+from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies import PolicyConfig
 
-__all__ = ["ExcessBudget", "ExcessBudgetConfig"]
+__all__ = [
+    "COUNTS",
+    "FALLEN",
+    "Budget",
+    "Counts",
+    "ExcessBudget",
+    "ExcessBudgetConfig",
+    "Fallen",
+    "Spent",
+    "add_up",
+]
 
 
 BUCKETS = 24
@@ -57,7 +67,7 @@ class ExcessBudgetConfig(ConfigModel):
     )
 
 
-class _Budget(NamedTuple):
+class Budget(NamedTuple):
     """The configuration for compiled code."""
 
     window_s: float
@@ -65,8 +75,17 @@ class _Budget(NamedTuple):
     outage_share: float
     rescale_s: float  # seconds counted for one rescale; NaN: as observed
 
+    @classmethod
+    def of(cls, c: ExcessBudgetConfig) -> Budget:
+        """Reads a configuration.
 
-class _Fallen(NamedTuple):
+        Returns:
+            Numbers for compiled code.
+        """
+        return cls(c.window_s, c.cost_share, c.outage_share, c.outage_s or np.nan)
+
+
+class Fallen(NamedTuple):
     """What the fallback would run, and since when it is counted; J jobs of V vertices."""
 
     started: Bools  # (J,)
@@ -76,12 +95,29 @@ class _Fallen(NamedTuple):
     level: Ints  # (J, V) of the fallback
 
 
-class _Counts(NamedTuple):
+class Counts(NamedTuple):
     """The excess of J jobs in BUCKETS parts of the window."""
 
     part: Ints  # (J, BUCKETS) which part of time is counted there
     cost: Floats  # (J, BUCKETS) money above the fallback's
     outage_s: Floats  # (J, BUCKETS) seconds above the fallback's
+
+
+FALLEN: dict[str, tuple[Per, bool | int | float]] = {
+    "started": ("job", False),
+    "counted_s": ("job", 0.0),
+    "credited_s": ("job", -1e18),
+    "parallelism": ("vertex", 0),
+    "level": ("vertex", -1),
+}
+"""What `Fallen` holds, and its first values."""
+
+COUNTS: dict[str, tuple[Per, bool | int | float]] = {
+    "part": ("job", -1),
+    "cost": ("job", 0.0),
+    "outage_s": ("job", 0.0),
+}
+"""What `Counts` holds, and its first values."""
 
 
 class _Asked(NamedTuple):
@@ -95,12 +131,21 @@ class _Asked(NamedTuple):
     over: Bools  # (J,) the budget is spent
 
 
-class _Spent(NamedTuple):
+class Spent(NamedTuple):
     """Shares of the budget that are spent, (J,) each."""
 
     cost: Floats
     outage: Floats
     over: Bools  # one of them is used up
+
+    @classmethod
+    def of(cls, jobs: int) -> Spent:
+        """Room for J jobs.
+
+        Returns:
+            Arrays that are not filled in yet.
+        """
+        return cls(np.empty(jobs), np.empty(jobs), np.empty(jobs, bool))
 
 
 class ExcessBudget(Restriction):
@@ -117,24 +162,12 @@ class ExcessBudget(Restriction):
     def __init__(
         self, config: ExcessBudgetConfig | None = None, shadows: Shadows | None = None
     ) -> None:
-        super().__init__(
-            RowMemory(
-                {
-                    "started": ("job", False),
-                    "counted_s": ("job", 0.0),
-                    "credited_s": ("job", -1e18),
-                    "parallelism": ("vertex", 0),
-                    "level": ("vertex", -1),
-                }
-            )
-        )
+        super().__init__(RowMemory(FALLEN))
         self.config = c = config or ExcessBudgetConfig()
-        self._budget = _Budget(c.window_s, c.cost_share, c.outage_share, c.outage_s or np.nan)
+        self.rules = Budget.of(c)
         self._shadow = (shadows or Shadows()).of(self.config.policy, self.name)
-        self._known: tuple[MetricsSnapshot, Bools] | None = None
-        self._counts = RowMemory(
-            {"part": ("job", -1), "cost": ("job", 0.0), "outage_s": ("job", 0.0)}, depth=BUCKETS
-        )
+        self._known: tuple[MetricsSnapshot, Spent] | None = None
+        self._counts = RowMemory(COUNTS, depth=BUCKETS)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         super().reset(jobs, seeds, mask)
@@ -153,6 +186,26 @@ class ExcessBudget(Restriction):
         spent = self._spent(snapshot)
         return spent.cost, spent.outage
 
+    def tables(self) -> tuple[Fallen, Counts]:
+        """The memory for compiled code, the same until `reset` or `restore`.
+
+        Returns:
+            The fallback's configuration, and the excess counted.
+        """
+        return self._memory.arrays(Fallen), self._counts.arrays(Counts)
+
+    def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        """What the fallback decides, asked once for each snapshot.
+
+        Returns:
+            Its decision on all J jobs.
+        """
+        return self._shadow.decided(snapshot)
+
+    def know(self, snapshot: MetricsSnapshot, spent: Spent) -> None:
+        """Take over what was found out about a snapshot elsewhere."""
+        self._known = snapshot, spent
+
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         over = self.replaces(snapshot)
         if not over.any():
@@ -166,10 +219,15 @@ class ExcessBudget(Restriction):
         required = self._shadow.required(snapshot)
         needed = snapshot.parallelism if required is None else required.parallelism
         asked = _Asked(
-            *copied(guarded), *copied(wanted), np.ascontiguousarray(needed, dtype=np.int64), over
+            plain(guarded.parallelism),
+            plain(guarded.memory_level),
+            plain(wanted.parallelism),
+            plain(wanted.memory_level),
+            plain(needed),
+            over,
         )
-        fallen, counts = self._memory.handle(_Fallen), self._counts.handle(_Counts)
-        _count(snapshot.topology.handle, snapshot.arrays, asked, self._budget, fallen, counts)
+        fallen, counts = self._memory.handle(Fallen), self._counts.handle(Counts)
+        _count(snapshot.topology.handle, snapshot.arrays, asked, self.rules, fallen, counts)
         self._known = None
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -196,11 +254,14 @@ class ExcessBudget(Restriction):
     def replacement(self) -> str:
         return self._shadow.name
 
-    def _spent(self, snapshot: MetricsSnapshot) -> _Spent:
-        jobs = len(snapshot)
-        spent = _Spent(np.empty(jobs), np.empty(jobs), np.empty(jobs, bool))
-        fallen, counts = self._memory.handle(_Fallen), self._counts.handle(_Counts)
-        _add_up(snapshot.topology.handle, snapshot.arrays, self._budget, fallen, counts, spent)
+    def _spent(self, snapshot: MetricsSnapshot) -> Spent:
+        """What is spent of the budget; kept until the next `commit`."""
+        if self._known is not None and self._known[0] is snapshot:
+            return self._known[1]
+        spent = Spent.of(len(snapshot))
+        facts, seen = snapshot.topology.facts, snapshot.arrays
+        _add_up(facts, seen, self.rules, *self.tables(), spent)
+        self._known = snapshot, spent
         return spent
 
     def replaces(self, snapshot: MetricsSnapshot) -> Bools:
@@ -209,9 +270,7 @@ class ExcessBudget(Restriction):
         Returns:
             Flags by job; the same array for a repeated question about one snapshot.
         """
-        if self._known is None or self._known[0] is not snapshot:
-            self._known = snapshot, self._spent(snapshot).over
-        return self._known[1]
+        return self._spent(snapshot).over
 
 
 @njit(cache=True, nogil=True)
@@ -233,18 +292,21 @@ def _rescale_s(given: float, seen: float, median: float) -> float:
     return seen if seen > 0.0 else median
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _add_up(
-    facts: Handle[JobFacts],
+@njit(cache=True, nogil=True, borrows=True)
+def add_up(
+    t: JobFacts,
     seen: SnapshotArrays,
-    budget: _Budget,
-    fallen: Handle[_Fallen],
-    counts: Handle[_Counts],
-    spent: _Spent,
-) -> None:
-    """Add up the parts b of the window of every job j (job file k)."""
-    t, own, counted = facts.arrays, fallen.arrays, counts.arrays
+    budget: Budget,
+    own: Fallen,
+    counted: Counts,
+    spent: Spent,
+) -> bool:
+    """Add up the parts b of the window of every job j (job file k).
+
+    Returns:
+        Whether there is a job whose budget is spent.
+    """
+    some = False
     t_s, outage_seen = seen.job[JOB.t_s], seen.job[JOB.outage_s]
     window, part = budget.window_s, counted.part
     size = part.shape[1]
@@ -268,6 +330,8 @@ def _add_up(
         # A share of the budget less one whole rescale; a budget below one rescale is spent.
         spent.outage[j] = max(0.0, seconds) / allowed if allowed > 0.0 else 1.0
         spent.over[j] = spent.cost[j] >= 1.0 or spent.outage[j] >= 1.0
+        some = some or spent.over[j]
+    return some
 
 
 @direct
@@ -276,9 +340,9 @@ def _count(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
     asked: _Asked,
-    budget: _Budget,
-    fallen: Handle[_Fallen],
-    counts: Handle[_Counts],
+    budget: Budget,
+    fallen: Handle[Fallen],
+    counts: Handle[Counts],
 ) -> None:
     """Count what job j (job file k) costs above its fallback into the newest part b of the window.
 
@@ -334,3 +398,6 @@ def _count(
                 least = min(asked.needed[j, v], running[j, v])
                 most = max(asked.needed[j, v], running[j, v])
                 own_p[j, v] = min(max(own_p[j, v], least), most)
+
+
+_add_up = direct(add_up)

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, hold
@@ -40,11 +40,11 @@ class Freeze(Restriction):
     def __init__(self, config: FreezeConfig | None = None) -> None:
         super().__init__()
         self.config = c = config or FreezeConfig()
-        self._limit_s = np.inf if c.catching_up_s is None else c.catching_up_s
+        self.rules = np.inf if c.catching_up_s is None else c.catching_up_s
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         frozen = np.zeros(len(parallelism), dtype=bool)
-        if not _frozen(snapshot.topology.handle, snapshot.arrays, self._limit_s, frozen):
+        if not _frozen(snapshot.topology.facts, snapshot.arrays, self.rules, frozen):
             return frozen
         return hold(snapshot, frozen, parallelism, level)
 
@@ -55,16 +55,14 @@ class Freeze(Restriction):
         return f"the job works off a backlog of more than {self.config.catching_up_s:g} s"
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _frozen(facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, frozen: Bools) -> bool:
+@njit(cache=True, nogil=True, borrows=True)
+def find_frozen(t: JobFacts, seen: SnapshotArrays, limit_s: float, frozen: Bools) -> bool:
     """Set True where job j is down, or works off more than `limit_s` of arrivals at its sources.
 
     Returns:
         Whether there is such a job.
     """
     some = False
-    t = facts.arrays
     pending = seen.vertex[VERTEX.pending_records]
     growth = seen.vertex[VERTEX.pending_growth_per_s]
     records_in = seen.vertex[VERTEX.records_in_per_s]
@@ -79,3 +77,6 @@ def _frozen(facts: Handle[JobFacts], seen: SnapshotArrays, limit_s: float, froze
         frozen[j] = down or (growing < 0 and waiting > limit_s * arriving)
         some = some or frozen[j]
     return some
+
+
+_frozen = direct(find_frozen)

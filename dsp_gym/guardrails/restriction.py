@@ -11,8 +11,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.arrays import Bools, Ints, plain
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.configuration import Configured
 from dsp_gym.loop.decision import GuardedDecision, Intervention, InterventionKind, ScalingDecision
@@ -157,23 +157,20 @@ def replace(
         (J,) flags, True where that changes something.
     """
     work = working(parallelism, level)
-    wanted = np.ascontiguousarray(wanted_parallelism, dtype=np.int64)
-    wanted_memory = np.ascontiguousarray(wanted_level, dtype=np.int64)
-    _replace(snapshot.topology.handle, rows, wanted, wanted_memory, work)
+    wanted, wanted_memory = plain(wanted_parallelism), plain(wanted_level)
+    _replace(snapshot.topology.facts, rows, wanted, wanted_memory, work)
     return work.trips
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _replace(
-    facts: Handle[JobFacts],
+@njit(cache=True, nogil=True, borrows=True)
+def replace_rows(
+    t: JobFacts,
     rows: Bools,
     wanted_parallelism: Ints,
     wanted_level: Ints,
     work: Working,
 ) -> None:
     """In the given rows j, take what is wanted at every vertex v."""
-    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
         if not rows[j]:
@@ -182,3 +179,6 @@ def _replace(
             if p[j, v] != wanted_parallelism[j, v] or level[j, v] != wanted_level[j, v]:
                 p[j, v], level[j, v] = wanted_parallelism[j, v], wanted_level[j, v]
                 work.trips[j] = True
+
+
+_replace = direct(replace_rows)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from dsp_gym.arrays import Ints
+from dsp_gym.arrays import Ints, plain
 from dsp_gym.errors import ConfigError
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, Policy, State, without_words
@@ -61,7 +59,7 @@ class ShadowPolicy:
             return None
         if self._needed is None or self._needed_for is not snapshot:
             needed = self.model.required(snapshot)
-            self._needed = Requirement(*(np.ascontiguousarray(a, np.int64) for a in needed))
+            self._needed = Requirement(*map(plain, needed))
             self._needed_for = snapshot
         return self._needed
 

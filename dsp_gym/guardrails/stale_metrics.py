@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
@@ -52,7 +52,7 @@ class StaleMetricsConfig(ConfigModel):
         return needed
 
 
-class _Needed(NamedTuple):
+class Needed(NamedTuple):
     """The configuration for compiled code; metrics are rows of the snapshot's blocks."""
 
     fill: float  # share of the metrics window
@@ -69,7 +69,7 @@ class StaleMetrics(Restriction):
     def __init__(self, config: StaleMetricsConfig | None = None) -> None:
         super().__init__()
         self.config = c = config or StaleMetricsConfig()
-        self._needed = _Needed(
+        self.rules = Needed(
             c.min_window_fill,
             np.array([JOB_FLOATS.index(n) for n in c.needed if n in JOB_FLOATS], np.int64),
             np.array([VERTEX_FLOATS.index(n) for n in c.needed if n in VERTEX_FLOATS], np.int64),
@@ -87,7 +87,7 @@ class StaleMetrics(Restriction):
         """Whether there is a job whose metrics cannot be relied on, and which."""
         seen = snapshot.arrays
         stale = np.empty(len(seen.status), dtype=bool)
-        some = _stale(snapshot.topology.handle, seen, self._needed, stale)
+        some = _stale(snapshot.topology.facts, seen, self.rules, stale)
         return some, stale
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
@@ -109,16 +109,15 @@ class StaleMetrics(Restriction):
         return f"unknown: {', '.join(unknown)}"
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _stale(facts: Handle[JobFacts], seen: SnapshotArrays, needed: _Needed, stale: Bools) -> bool:
+@njit(cache=True, nogil=True, borrows=True)
+def find_stale(t: JobFacts, seen: SnapshotArrays, needed: Needed, stale: Bools) -> bool:
     """Set True where the window of job j is not filled, or a needed metric is unknown.
 
     Returns:
         Whether there is such a job.
     """
     some = False
-    t, fill = facts.arrays, seen.job[JOB.window_fill]
+    fill = seen.job[JOB.window_fill]
     for j in range(stale.shape[0]):
         stale[j] = not fill[j] >= needed.fill - 1e-9  # an unknown fill counts as none
         for m in needed.of_job:
@@ -128,3 +127,6 @@ def _stale(facts: Handle[JobFacts], seen: SnapshotArrays, needed: _Needed, stale
                 stale[j] = stale[j] or np.isnan(seen.vertex[m, j, v])
         some = some or stale[j]
     return some
+
+
+_stale = direct(find_stale)

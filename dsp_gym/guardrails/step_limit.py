@@ -8,14 +8,14 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
-__all__ = ["StepLimit", "StepLimitConfig"]
+__all__ = ["Limits", "StepLimit", "StepLimitConfig", "limit"]
 
 
 class StepLimitConfig(ConfigModel):
@@ -42,11 +42,11 @@ class StepLimit(Restriction):
     def __init__(self, config: StepLimitConfig | None = None) -> None:
         super().__init__()
         self.config = c = config or StepLimitConfig()
-        self._limits = _Limits(c.up_factor, c.down_factor, c.tasks, c.levels)
+        self.rules = Limits(c.up_factor, c.down_factor, c.tasks, c.levels)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
-        _limit(snapshot.topology.handle, snapshot.arrays, self._limits, work)
+        _limit(snapshot.topology.facts, snapshot.arrays, self.rules, work)
         return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -57,7 +57,7 @@ class StepLimit(Restriction):
         )
 
 
-class _Limits(NamedTuple):
+class Limits(NamedTuple):
     """The configuration for compiled code."""
 
     up: float
@@ -66,11 +66,9 @@ class _Limits(NamedTuple):
     levels: int
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _limit(facts: Handle[JobFacts], seen: SnapshotArrays, limits: _Limits, work: Working) -> None:
+@njit(cache=True, nogil=True, borrows=True)
+def limit(t: JobFacts, seen: SnapshotArrays, limits: Limits, work: Working) -> None:
     """Move every vertex v of every job j to within a step of its running configuration."""
-    t = facts.arrays
     p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
         for v in range(t.n[t.row[j]]):
@@ -83,3 +81,6 @@ def _limit(facts: Handle[JobFacts], seen: SnapshotArrays, limits: _Limits, work:
             if to_p != p[j, v] or to_level != level[j, v]:
                 p[j, v], level[j, v] = to_p, to_level
                 work.trips[j] = True
+
+
+_limit = direct(limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,5 +76,11 @@ class GuardedDecision:
         Returns:
             The decision itself as the allowed one, with no guardrail in `trips`.
         """
-        trips = np.zeros((len(decision), 0), dtype=bool)
+        trips = _no_trips(len(decision))
         return cls(decision.parallelism, decision.memory_level, decision, trips)
+
+
+@functools.cache
+def _no_trips(jobs: int) -> Bools:
+    """(J, 0): the flags of no guardrails."""
+    return np.zeros((jobs, 0), dtype=bool)

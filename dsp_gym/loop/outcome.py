@@ -10,7 +10,7 @@ import numpy as np
 
 from dsp_gym.arrays import Column, Floats, columns_of
 
-__all__ = ["OUTCOME_FIELDS", "Outcome"]
+__all__ = ["OUTCOME_FIELDS", "OUTCOME_PLACES", "Outcome"]
 
 
 class _Block:
@@ -24,9 +24,9 @@ class _Block:
 
         def __getattr__(self, name):
             """A quantity of a block is a view, made when it is first read."""
-            if name not in _PLACES:
+            if name not in OUTCOME_PLACES:
                 raise AttributeError(name)
-            view = self._columns[:, _PLACES[name]]
+            view = self._columns[:, OUTCOME_PLACES[name]]
             object.__setattr__(self, name, view)
             return view
 
@@ -72,6 +72,17 @@ class Outcome(_Block):
         object.__setattr__(outcome, "_columns", columns)
         return outcome
 
+    @property
+    def columns(self) -> Floats:
+        """The quantities as a block (J, quantities), in the order of the table."""
+        try:
+            return self._columns
+        except AttributeError:
+            packed = np.stack([getattr(self, name) for name in OUTCOME_FIELDS], axis=1)
+            columns = np.ascontiguousarray(packed, dtype=np.float64)
+            object.__setattr__(self, "_columns", columns)
+            return columns
+
     @classmethod
     def joined(cls, parts: Sequence[Outcome]) -> Outcome:
         """One outcome of several in a row.
@@ -87,4 +98,5 @@ class Outcome(_Block):
 OUTCOME_FIELDS = tuple(name for name, _, _ in columns_of(Outcome))
 """Names of the quantities in the order of the fields."""
 
-_PLACES = {name: place for place, name in enumerate(OUTCOME_FIELDS)}
+OUTCOME_PLACES = {name: place for place, name in enumerate(OUTCOME_FIELDS)}
+"""Column of each quantity in a block of outcomes."""

@@ -6,18 +6,18 @@ compiled pass. The ds2 policy, the environment's "what DS2 says" and the capacit
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
-from dsp_gym.arrays import Floats
-from dsp_gym.calling import Handle, direct
+from dsp_gym.arrays import ColumnIndex, Floats, Ints, indices
+from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
-__all__ = ["Ds2Rates", "SourceRate", "ds2_rates"]
+__all__ = ["OFFERED", "RATES", "Ds2Rates", "SourceRate", "ds2_rates", "room_for_rates", "traverse"]
 
 
 SourceRate = Literal["offered", "observed"]
@@ -29,13 +29,59 @@ by backpressure, as in Justin's runs.
 """
 
 
-class Ds2Rates(NamedTuple):
-    """The model's quantities per vertex, (J, V); NaN where the metrics do not tell."""
+OFFERED = ("ds2_rates", "offered")
+"""Under this key a snapshot keeps `ds2_rates` of the offered rate."""
 
-    true_rate_per_task: Floats  # records/s one subtask processes when never idle or blocked
-    selectivity: Floats  # records out per record in
-    demand: Floats  # records/s the vertex would receive if nothing upstream held it back
-    optimal: Floats  # fractional parallelism; the running one where it cannot be changed
+
+RATES: ColumnIndex = indices("RATES", ("true_rate_per_task", "selectivity", "demand", "optimal"))
+"""Place of each of the model's quantities in `Ds2Rates.block`."""
+
+
+class Ds2Rates(NamedTuple):
+    """The model's quantities per vertex; NaN where the metrics do not tell."""
+
+    block: Floats
+    """(len(RATES), J, V): all of them, as compiled code takes them."""
+
+    @classmethod
+    def room(cls, snapshot: MetricsSnapshot) -> Ds2Rates:
+        """Room for the rates of a snapshot.
+
+        Returns:
+            Rates that are not filled in yet.
+        """
+        return cls(np.empty((len(RATES), *snapshot.arrays.parallelism.shape)))
+
+    @property
+    def true_rate_per_task(self) -> Floats:
+        """(J, V) records/s one subtask processes when never idle or blocked."""
+        return np.asarray(self.block[RATES.true_rate_per_task])
+
+    @property
+    def selectivity(self) -> Floats:
+        """(J, V) records out per record in."""
+        return np.asarray(self.block[RATES.selectivity])
+
+    @property
+    def demand(self) -> Floats:
+        """(J, V) records/s the vertex would receive if nothing upstream held it back."""
+        return np.asarray(self.block[RATES.demand])
+
+    @property
+    def optimal(self) -> Floats:
+        """(J, V) fractional parallelism; the running one where it cannot be changed."""
+        return np.asarray(self.block[RATES.optimal])
+
+    def take(self, rows: Ints) -> Ds2Rates:
+        """The rates of some of the jobs.
+
+        Args:
+            rows: (n,) rows.
+
+        Returns:
+            Copies for n jobs.
+        """
+        return Ds2Rates(self.block.take(rows, axis=1))
 
 
 def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") -> Ds2Rates:
@@ -47,7 +93,24 @@ def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") ->
     Returns:
         The same object for every caller that asks about this snapshot; do not write into it.
     """
-    return snapshot.once(("ds2_rates", source_rate), lambda: computed(snapshot, source_rate))
+    key = ("ds2_rates", source_rate)
+    known = snapshot.kept(key)
+    if known is None:
+        return snapshot.keep(key, computed(snapshot, source_rate))
+    return cast(Ds2Rates, known)
+
+
+def room_for_rates(snapshot: MetricsSnapshot, source_rate: SourceRate) -> tuple[Ds2Rates, bool]:
+    """The rates of a snapshot, or room for them that the caller fills by `traverse` at once.
+
+    Returns:
+        The rates, (J, V) each, which the snapshot keeps; and whether they are filled.
+    """
+    key = ("ds2_rates", source_rate)
+    known = snapshot.kept(key)
+    if known is not None:
+        return cast(Ds2Rates, known), True
+    return snapshot.keep(key, Ds2Rates.room(snapshot)), False
 
 
 def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
@@ -57,29 +120,29 @@ def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
         The model's quantities, of this caller alone.
     """
     seen = snapshot.arrays
-    rates = Ds2Rates(*np.empty((4, *seen.parallelism.shape)))
-    _traverse(snapshot.topology.handle, seen, source_rate == "offered", rates)
+    rates = Ds2Rates.room(snapshot)
+    room = np.empty(seen.parallelism.shape[1])
+    _traverse(snapshot.topology.facts, seen, source_rate == "offered", rates.block, room)
     return rates
 
 
-@direct
-@njit(cache=True, nogil=True)
-def _traverse(
-    facts: Handle[JobFacts], seen: SnapshotArrays, offered: bool, rates: Ds2Rates
+@njit(cache=True, nogil=True, borrows=True)
+def traverse(
+    t: JobFacts, seen: SnapshotArrays, offered: bool, rates: Floats, emitted: Floats
 ) -> None:
     """Fill the rates, walking each job (row j, job file k) along its vertices v from the sources.
 
-    `emitted` is what a vertex would put out if nothing held it back, records/s; u is an input of v.
+    `emitted` is room (V,) for what a vertex would put out if nothing held it back, records/s:
+    o_j[lambda_o]* of equation 8; u is an input of v.
     """
-    t = facts.arrays
     jobs, vertices = seen.parallelism.shape
     records_in, records_out = (
         seen.vertex[VERTEX.records_in_per_s],
         seen.vertex[VERTEX.records_out_per_s],
     )
     busy, growth = seen.vertex[VERTEX.busy_ms_per_s], seen.vertex[VERTEX.pending_growth_per_s]
-    rate, selectivity, demand, optimal = rates
-    emitted = np.empty(vertices)  # o_j[lambda_o]*, equation 8
+    rate, selectivity = rates[RATES.true_rate_per_task], rates[RATES.selectivity]
+    demand, optimal = rates[RATES.demand], rates[RATES.optimal]
     for j in range(jobs):
         k = t.row[j]
         for v in range(vertices):
@@ -114,3 +177,6 @@ def _traverse(
                 optimal[j, v] = p
             else:
                 optimal[j, v] = demand[j, v] / rate[j, v]
+
+
+_traverse = direct(traverse)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,9 +67,26 @@ class RowMemory:
             self._handles[table] = handle(self.arrays(table))
         return cast("Handle[T]", self._handles[table])
 
+    @classmethod
+    def of_none(cls, fields: Mapping[str, tuple[Per, bool | int | float]], depth: int = 1) -> Self:
+        """The memory of no jobs, where compiled code wants one that it does not read.
+
+        Args:
+            fields: As above.
+            depth: As above.
+
+        Returns:
+            A memory whose arrays are empty.
+        """
+        memory = cls(fields, depth=depth)
+        memory._start({"job": (0,), "vertex": (0, 0)}, None)
+        return memory
+
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
         """Starts anew; with a mask only the rows where it is True."""
-        shapes = {"job": (len(jobs),), "vertex": (len(jobs), jobs.max_vertices)}
+        self._start({"job": (len(jobs),), "vertex": (len(jobs), jobs.max_vertices)}, mask)
+
+    def _start(self, shapes: Mapping[Per, tuple[int, ...]], mask: Mask | None) -> None:
         for name, (per, first) in self._fields.items():
             shape = shapes[per] if self._depth == 1 else (*shapes[per], self._depth)
             old = self._arrays.get(name)

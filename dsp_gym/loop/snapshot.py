@@ -6,10 +6,10 @@ metrics window, which empties at a restart. Unknown is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, NamedTuple, SupportsFloat, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, NamedTuple, SupportsFloat, TypeVar
 
 import numpy as np
 
@@ -174,24 +174,35 @@ class MetricsSnapshot(_Memo):
         values = {name: getattr(self, name)[jobs] for name in PER_JOB + PER_VERTEX}
         return MetricsSnapshot(topology=self.topology.take(jobs), **values)
 
-    def once(self, key: object, compute: Callable[[], T]) -> T:
-        """A quantity that follows from this snapshot, computed at the first call.
+    def kept(self, key: object) -> object | None:
+        """A quantity that follows from this snapshot.
 
         Args:
             key: Names the quantity, together with every argument it depends on.
-            compute: Called where the quantity is not known yet.
 
         Returns:
-            The same object at every call with the same key.
+            What was kept under the key; None where nothing was.
         """
         try:
-            found = self._found
+            return self._found.get(key)
         except AttributeError:
-            found = {}
-            object.__setattr__(self, "_found", found)
-        if key not in found:
-            found[key] = compute()
-        return cast(T, found[key])
+            return None
+
+    def keep(self, key: object, found: T) -> T:
+        """Keep a quantity that follows from this snapshot, so that it is computed once.
+
+        Args:
+            key: As `kept` takes it.
+            found: The quantity, which nobody writes into from now on.
+
+        Returns:
+            The same quantity.
+        """
+        try:
+            self._found[key] = found
+        except AttributeError:
+            object.__setattr__(self, "_found", {key: found})
+        return found
 
     @property
     def arrays(self) -> SnapshotArrays:

@@ -29,6 +29,7 @@ class JobFacts(NamedTuple):
     partitions: Ints  # (K, V) of a source, 0 = unknown
     stateful: Ints  # (K, V) 0 or 1
     levels: Ints  # (K,)
+    hot: Floats  # (K, V, P + 1) key groups on the fullest subtask over the mean, by parallelism
     subtask_mib: Floats  # (K, L + 1) heap + network + managed by level + 1
     has_log: Ints  # (K,)
     outage_s: Floats  # (K, 3) p10, p50, p90 of a rescale
@@ -49,6 +50,8 @@ class Topology:
     row: Ints  # (J,)
     facts: JobFacts = field(init=False, repr=False)
     handle: Handle[JobFacts] = field(init=False, repr=False)
+    max_vertices: int = field(init=False, repr=False)
+    """V, the padded number of vertices."""
     _names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -58,6 +61,7 @@ class Topology:
         facts = JobFacts(row=np.ascontiguousarray(self.row), **columns)
         object.__setattr__(self, "facts", facts)
         object.__setattr__(self, "handle", handle(facts))
+        object.__setattr__(self, "max_vertices", int(self.tables.kind.shape[1]))
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[JobSpec, ...], JobTables, Ints]]:
         return Topology, (self.specs, self.tables, self.row)
@@ -74,11 +78,6 @@ class Topology:
 
     def __len__(self) -> int:
         return len(self.row)
-
-    @property
-    def max_vertices(self) -> int:
-        """V, the padded number of vertices."""
-        return int(self.tables.kind.shape[1])
 
     @property
     def mask(self) -> Bools:

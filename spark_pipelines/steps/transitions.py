@@ -202,7 +202,7 @@ def _observations(
     found = np.empty((len(begins), encoder.layout.size), np.float32)
     for t in range(int(lengths.max(initial=0))):
         rows = starts + np.minimum(t, lengths - 1)  # one that has ended repeats itself, unheard
-        now = encoder.encode(snapshot.take(rows), Ds2Rates(*(rate[rows] for rate in rates)))
+        now = encoder.encode(snapshot.take(rows), rates.take(rows))
         going = t < lengths
         found[rows[going]] = now[going]
     return found
@@ -218,9 +218,7 @@ def _moves(
 ) -> tuple[Ints, Bools]:
     """Actions (N, 2 V) and masks (N, 10 V), padded to V as the environment pads them."""
     shape = (len(kept), seen.topology.max_vertices)
-    reached = action.targets(
-        seen, config.env.ds2_utilization, Ds2Rates(*(rate[kept] for rate in rates))
-    )
+    reached = action.targets(seen, config.env.ds2_utilization, rates.take(kept))
     decision = ScalingDecision(
         _array(rows["proposed_parallelism"], shape, np.int64, rows),
         _array(rows["proposed_memory_level"], shape, np.int64, rows),

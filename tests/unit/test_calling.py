@@ -95,7 +95,8 @@ def test_direct_functions_meet_the_same_types_whoever_calls(watched):
             policy.reset(snapshot.topology, np.zeros(len(snapshot), np.int64))
             chain.reset(snapshot.topology, np.zeros(len(snapshot), np.int64))
             take_turn(snapshot, policy.decide, chain)
-    assert len(watched) > 15
+    passes = {"_look", "score", "_run", "_require", "_decide", "_count", "advance", "observe"}
+    assert passes <= {name for _, name in watched}
     assert {key: len(types) for key, types in watched.items() if len(types) > 1} == {}
 
 

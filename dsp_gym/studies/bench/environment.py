@@ -15,13 +15,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loop.protocols import without_words
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["MeasuredRate", "bench_environment", "experiment", "machine", "measure"]
+__all__ = ["MeasuredRate", "bench_day", "bench_environment", "experiment", "machine", "measure"]
 
 JOB = "bench-8"
 GUARDRAILS = "floor"
@@ -33,6 +39,16 @@ rescales an hour, as often as the shipped agent asks for one."""
 ONE_JOB_BAR = 12_000.0
 """Decisions per second wanted of one job: 83 us each, of which the simulation takes a third."""
 
+RULE = "ds2"
+"""Scales the job of a simulated day."""
+
+DAYS = ("nexmark-q11", JOB)
+"""Jobs of the simulated days: a small one, and the one of the other figures."""
+
+DAY_S = 86_400
+DAY_BAR = 0.05
+"""Seconds wanted for a simulated day of one job with a rule."""
+
 MINIMUM_S = 2.0
 """A run lasts at least this long: an episode of the batch and its reset."""
 
@@ -42,7 +58,7 @@ BENCH_WARM_UP_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRate:
-    """A rate per second: median, slowest and fastest run."""
+    """A rate per second, or a time: median, lowest and highest of the runs."""
 
     name: str
     unit: str
@@ -77,10 +93,10 @@ def measure(
 
 
 def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
-    """Times the native batch and one environment, each with and without guardrails.
+    """Times the native batch and one environment, with and without guardrails, and days of one job.
 
     Returns:
-        Decisions per second of each.
+        Decisions per second of each, and seconds for a day.
     """
     rates = []
     for guardrails, bar in ((GUARDRAILS, 100_000.0), (None, None)):
@@ -89,11 +105,47 @@ def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
         name = f"{jobs} jobs, guardrails {'on' if guardrails else 'off'}"
         step = _stepper(envs, jobs)
         rates.append(measure(name, "decisions/s", step, runs=runs, threads=threads, bar=bar))
-    for guardrails, bar in ((GUARDRAILS, ONE_JOB_BAR), (None, None)):
+    for guardrails, said, bar in (
+        (GUARDRAILS, "guardrails on", ONE_JOB_BAR),
+        ("default", "default guardrails", ONE_JOB_BAR),
+        (None, "guardrails off", None),
+    ):
         env = AutoscaleEnv(config=experiment(), guardrails=guardrails)
-        name = f"one job, guardrails {'on' if guardrails else 'off'}"
-        rates.append(measure(name, "decisions/s", _single(env), runs=runs, threads=1, bar=bar))
-    return rates
+        rate = _single(env)
+        name = f"one job, {said}"
+        rates.append(measure(name, "decisions/s", rate, runs=runs, threads=1, bar=bar))
+    return [*rates, *(bench_day(job, runs) for job in DAYS)]
+
+
+def bench_day(job: str, runs: int = 5) -> MeasuredRate:
+    """Times a simulated day of one job that the rule `RULE` scales once a minute.
+
+    The load swings once around the job's reference rate. Loop, snapshots and decisions are
+    included; reasons in words are not, as in evaluation.
+
+    Args:
+        job: name or path of a job file.
+        runs: days that are timed, after one that is not.
+
+    Returns:
+        Seconds for a day.
+    """
+    topology = Topology.of([load_job(job)])
+    swing = 1 + 0.5 * np.sin(2 * np.pi * np.arange(DAY_S) / DAY_S)
+    jobs, seeds = SimulatedJobs(topology, SimulationOptions()), np.zeros(1, np.int64)
+    loop = ControlLoop(jobs, without_words(make(RULE)))
+    spent = []
+    for _ in range(1 + runs):
+        jobs.reset(seeds, topology.tables.rate_per_s[:, None] * swing)
+        loop.reset(seeds)
+        begun = time.perf_counter()
+        for _ in range(DAY_S // loop.interval_s):
+            loop.step()
+        spent.append(time.perf_counter() - begun)
+    timed = spent[1:]
+    name = f"simulated day of one job with {RULE}, {job}"
+    median = statistics.median(timed)
+    return MeasuredRate(name, "s", median, min(timed), max(timed), runs, 1, DAY_BAR)
 
 
 def machine() -> dict[str, str | int]:

@@ -1,0 +1,261 @@
+"""The shipped guardrails of a chain in one compiled pass.
+
+What a guardrail does stands in its own module; here the functions are called one after the other.
+A guardrail of another distribution, or one that needs another's answer in Python, takes its turn
+between them: the pass stops there and goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from dsp_gym.arrays import Bools, Ints, plain
+from dsp_gym.calling import Handle, Handles, direct, handle
+from dsp_gym.compiling import njit
+from dsp_gym.guardrails.bounds_and_quota import Bounds, BoundsAndQuota, bound
+from dsp_gym.guardrails.capacity_floor import CapacityFloor, CapacityFloorConfig, Floor, lift
+from dsp_gym.guardrails.cool_down import MOVES, CoolDown, Moves, Rests, rest
+from dsp_gym.guardrails.excess_budget import (
+    BUCKETS,
+    COUNTS,
+    FALLEN,
+    Budget,
+    Counts,
+    ExcessBudget,
+    ExcessBudgetConfig,
+    Fallen,
+    Spent,
+    add_up,
+)
+from dsp_gym.guardrails.freeze import Freeze, find_frozen
+from dsp_gym.guardrails.restriction import Restriction, Working, replace_rows
+from dsp_gym.guardrails.stale_metrics import Needed, StaleMetrics, find_stale
+from dsp_gym.guardrails.step_limit import Limits, StepLimit, limit
+from dsp_gym.loop.protocols import Guardrail
+from dsp_gym.loop.row_memory import RowMemory
+from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts
+from dsp_gym.policies import Requirement
+
+__all__ = ["ShippedPass"]
+
+T = TypeVar("T", bound=Restriction)
+
+PYTHON, STEP_LIMIT, COOL_DOWN, CAPACITY_FLOOR, EXCESS_BUDGET, STALE_METRICS, FREEZE, BOUNDS = range(
+    8
+)
+"""What stands at a position of the chain."""
+
+COMPILED: dict[Callable[..., Bools], int] = {
+    StepLimit.restrict: STEP_LIMIT,
+    CoolDown.restrict: COOL_DOWN,
+    CapacityFloor.restrict: CAPACITY_FLOOR,
+    ExcessBudget.restrict: EXCESS_BUDGET,
+    StaleMetrics.restrict: STALE_METRICS,
+    Freeze.restrict: FREEZE,
+    BoundsAndQuota.restrict: BOUNDS,
+}
+"""By the method it does the work of; a subclass with another `restrict` is none of these."""
+
+
+class Rules(NamedTuple):
+    """Configurations of all shipped guardrails; those that are not in the chain have defaults."""
+
+    limits: Limits
+    rests: Rests
+    floor: Floor
+    budget: Budget
+    needed: Needed
+    catching_up_s: float
+    bounds: Bounds
+
+
+class Pass(NamedTuple):
+    """What stays from one decision to the next."""
+
+    order: Ints  # what stands at each position of the chain
+    rules: Rules
+    moves: Moves
+    fallen: Fallen
+    counts: Counts
+
+
+class Wanted(NamedTuple):
+    """The decision of the excess budget's fallback, (J, V)."""
+
+    parallelism: Ints
+    memory_level: Ints
+    known: bool  # False: nobody has asked yet, and the pass stops where it is needed
+
+
+class ShippedPass:
+    """Runs the shipped guardrails of a chain.
+
+    Args:
+        guardrails: the chain, in order.
+    """
+
+    def __init__(self, guardrails: Sequence[Guardrail]) -> None:
+        self._guardrails = tuple(guardrails)
+        self._order = np.array([_kind(guardrail) for guardrail in guardrails], np.int64)
+        self._floor = self._find(CapacityFloor, CAPACITY_FLOOR)
+        self._budget = self._find(ExcessBudget, EXCESS_BUDGET)
+        self._cool_down = self._find(CoolDown, COOL_DOWN)
+        self._rules = Rules(
+            (self._find(StepLimit, STEP_LIMIT) or StepLimit()).rules,
+            (self._cool_down or CoolDown()).rules,
+            Floor.of(CapacityFloorConfig()) if self._floor is None else self._floor.rules,
+            Budget.of(ExcessBudgetConfig()) if self._budget is None else self._budget.rules,
+            (self._find(StaleMetrics, STALE_METRICS) or StaleMetrics()).rules,
+            (self._find(Freeze, FREEZE) or Freeze()).rules,
+            (self._find(BoundsAndQuota, BOUNDS) or BoundsAndQuota()).rules,
+        )
+        self._no_moves = RowMemory.of_none(MOVES).arrays(Moves)
+        self._nothing_counted = (
+            RowMemory.of_none(FALLEN).arrays(Fallen),
+            RowMemory.of_none(COUNTS, BUCKETS).arrays(Counts),
+        )
+        self._nothing_spent = Spent.of(0)
+        self._memory: tuple[Moves, Fallen, Counts] | None = None
+        self._handles = Handles()
+
+    def run(
+        self,
+        snapshot: MetricsSnapshot,
+        parallelism: Ints,
+        level: Ints,
+        otherwise: Callable[[Guardrail], Bools],
+    ) -> tuple[Bools, bool]:
+        """Restrict a decision by every guardrail once.
+
+        Args:
+            snapshot: what was seen.
+            parallelism: (J, V) the working copy, changed in place.
+            level: (J, V) likewise.
+            otherwise: runs a guardrail that is not compiled on the working copy, and flags the jobs
+                it changed.
+
+        Returns:
+            (guardrails, J) flags, True where the decision was changed; and whether it was anywhere.
+        """
+        seen, facts, held = snapshot.arrays, snapshot.topology.handle, self._held()
+        jobs = len(parallelism)
+        trips = np.zeros((len(self._guardrails), jobs), np.bool_)
+        spent = self._nothing_spent if self._budget is None else Spent.of(jobs)
+        work = parallelism, level
+        wanted = Wanted(seen.parallelism, seen.memory_level, False)
+        required = (
+            Requirement(seen.parallelism, seen.memory_level, seen.parallelism)
+            if self._floor is None
+            else self._floor.required(snapshot)
+        )
+        position, changed = 0, False
+        while True:
+            position, some = _run(facts, seen, held, position, required, wanted, work, trips, spent)
+            changed = changed or some
+            if position == len(self._guardrails):
+                break
+            guardrail = self._guardrails[position]
+            if guardrail is self._budget:
+                decided = self._budget.decided(snapshot)
+                wanted = Wanted(plain(decided.parallelism), plain(decided.memory_level), True)
+            else:
+                trips[position] = otherwise(guardrail)
+                changed = changed or bool(trips[position].any())
+                position += 1
+        if self._budget is not None:
+            self._budget.know(snapshot, spent)
+        return trips, changed
+
+    def _held(self) -> Handle[Pass]:
+        """Configurations and memory for compiled code."""
+        moves = self._no_moves if self._cool_down is None else self._cool_down.table()
+        fallen, counts = self._nothing_counted if self._budget is None else self._budget.tables()
+        known = self._memory
+        if (
+            known is None
+            or not self._handles
+            or known[0] is not moves
+            or known[1] is not fallen
+            or known[2] is not counts
+        ):
+            self._memory = moves, fallen, counts
+            self._handles["pass"] = handle(Pass(self._order, self._rules, moves, fallen, counts))
+        return cast("Handle[Pass]", self._handles["pass"])
+
+    def _find(self, kind: type[T], step: int) -> T | None:
+        """The guardrail of a kind that the pass runs; None where there is none."""
+        places = np.flatnonzero(self._order == step)
+        return cast(T, self._guardrails[places[0]]) if len(places) else None
+
+
+def _kind(guardrail: Guardrail) -> int:
+    """What stands at a guardrail's position."""
+    if isinstance(guardrail, StaleMetrics) and guardrail.config.action == "fallback":
+        return PYTHON  # the fallback asks it
+    restrict = getattr(type(guardrail), "restrict", None)
+    return COMPILED.get(restrict, PYTHON) if restrict is not None else PYTHON
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _run(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    held: Handle[Pass],
+    first: int,
+    required: Requirement,
+    wanted: Wanted,
+    decision: tuple[Ints, Ints],
+    trips: Bools,
+    spent: Spent,
+) -> tuple[int, bool]:
+    """Run the guardrails from a position on, until one needs Python.
+
+    Args:
+        facts: the jobs.
+        seen: the snapshot.
+        held: the chain.
+        first: position of the first guardrail to run.
+        required: by the capacity floor's model.
+        wanted: by the excess budget's fallback.
+        decision: parallelism and memory level, changed in place.
+        trips: (guardrails, J), set where a guardrail changed a job.
+        spent: of the excess budget, filled where there is one.
+
+    Returns:
+        The position that needs Python, or the number of guardrails; and whether one changed a job.
+    """
+    chain, t = held.arrays, facts.arrays
+    rules, rows = chain.rules, np.empty(trips.shape[1], np.bool_)
+    some = False
+    for position in range(first, len(chain.order)):
+        step = chain.order[position]
+        work = Working(decision[0], decision[1], trips[position])
+        if step == STEP_LIMIT:
+            limit(t, seen, rules.limits, work)
+        elif step == COOL_DOWN:
+            rest(t, seen, rules.rests, chain.moves, work)
+        elif step == CAPACITY_FLOOR:
+            lift(t, seen, required, rules.floor, work)
+        elif step == EXCESS_BUDGET:
+            if add_up(t, seen, rules.budget, chain.fallen, chain.counts, spent):
+                if not wanted.known:
+                    return position, some
+                replace_rows(t, spent.over, wanted.parallelism, wanted.memory_level, work)
+        elif step == STALE_METRICS:
+            if find_stale(t, seen, rules.needed, rows):
+                replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
+        elif step == FREEZE:
+            if find_frozen(t, seen, rules.catching_up_s, rows):
+                replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
+        elif step == BOUNDS:
+            bound(t, seen, rules.bounds, work)
+        else:
+            return position, some
+        for j in range(len(rows)):
+            some = some or work.trips[j]
+    return len(chain.order), some
