@@ -127,14 +127,25 @@ class LiveRun:
 
     def run(self, steps: int | None = None, duration_s: float | None = None) -> None:
         """Decide until so many decisions were made, or so long; for ever without either."""
-        now_s = self.backend.now_s
-        end_s = None if duration_s is None else now_s() + duration_s
-        while (
+        end_s = None if duration_s is None else self.backend.now_s() + duration_s
+        while self.goes_on(steps, end_s):
+            self.turn()
+
+    def goes_on(self, steps: int | None = None, end_s: float | None = None) -> bool:
+        """Whether there is another decision to make.
+
+        Args:
+            steps: decisions in all; None: no bound.
+            end_s: the backend's time at which the run ends, s; None: never.
+
+        Returns:
+            False once the run was stopped, its job is over, or a bound is reached.
+        """
+        return (
             not (self._hooks.stopped() or self.backend.is_over)
             and (steps is None or self.turns < steps)
-            and (end_s is None or now_s() < end_s)
-        ):
-            self.turn()
+            and (end_s is None or self.backend.now_s() < end_s)
+        )
 
     def turn(self) -> Turn:
         """Decide once, and let the interval pass.
@@ -142,8 +153,19 @@ class LiveRun:
         Returns:
             The decision and its outcome.
         """
-        decided = self.decide()
-        outcome = self._advance()
+        return self.finish(self.decide(), self.interval_s)
+
+    def finish(self, decided: Turn, wait_s: int = 0) -> Turn:
+        """Look at the outcome of a decision.
+
+        Args:
+            decided: the last decision.
+            wait_s: how long its interval still lasts, s; 0: the caller has waited.
+
+        Returns:
+            The decision with its outcome.
+        """
+        outcome = self._advance(wait_s)
         turn = replace(decided, outcome=outcome, failures=tuple(self._failures))
         if self._hooks.on_turn is not None:
             self._hooks.on_turn(turn)
@@ -314,9 +336,9 @@ class LiveRun:
         except Exception as error:
             self._fail(TurnFailure.of_api("actuator", error))
 
-    def _advance(self) -> Outcome | None:
+    def _advance(self, wait_s: int) -> Outcome | None:
         try:
-            outcome = self.backend.advance(self.interval_s)
+            outcome = self.backend.advance(wait_s)
         except Exception as error:
             self._fail(TurnFailure.of_api("outcome", error))
             return None

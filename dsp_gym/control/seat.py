@@ -15,7 +15,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.control.bounds import allowed_range
-from dsp_gym.control.worker import LateError, Worker
+from dsp_gym.control.worker import LateError, Worker, Workers
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.guardrails.fallback import Fallback
@@ -92,7 +92,8 @@ class Seat:
         name: its name in journal, status and metrics; None: the policy's.
         replacement: decides for it when it fails; None: the fallback of its chain, or else the
             running configuration is kept.
-        timeout_s: longest wait for a decision; None: no limit, and no thread of its own.
+        timeout_s: longest wait for a decision; None: no limit, and no thread but the caller's.
+        workers: threads in which the policy is asked; None: those of the process.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Seat:
         name: str | None = None,
         replacement: ShadowPolicy | None = None,
         timeout_s: float | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.policy, self.chain = policy, chain
         self.name = name or policy.name
@@ -111,7 +113,7 @@ class Seat:
         of_chain = [g.shadow for g in guardrails if isinstance(g, Fallback)]
         self._replacement: Replacement | None = replacement or next(iter(of_chain), None)
         self._timeout_s = timeout_s
-        self._worker = Worker(f"dsp-gym policy {self.name}") if timeout_s is not None else None
+        self._worker = None if timeout_s is None else Worker(self.name, workers)
 
     def reset(self, jobs: Topology, seeds: Ints) -> None:
         """Start anew; an error says that the policy does not fit the job."""
@@ -176,11 +178,6 @@ class Seat:
             failure,
             time.perf_counter() - begun,
         )
-
-    def close(self) -> None:
-        """Let its thread end."""
-        if self._worker is not None:
-            self._worker.close()
 
     def _keep_replacement_current(self, snapshot: MetricsSnapshot) -> None:
         if self._own is not None:

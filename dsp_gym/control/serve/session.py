@@ -18,9 +18,10 @@ from dsp_gym.control.seat import Seat
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.exporter import Exporter
-from dsp_gym.control.serve.server import StatusServer, read_token
+from dsp_gym.control.serve.server import MOST_DECISIONS_AT_ONCE, StatusServer, read_token
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.start import guardrails_of, named_seats, started
+from dsp_gym.control.worker import Workers
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.policies.registry import make
@@ -152,6 +153,7 @@ def served(
 
 def _makers(config: RunConfig) -> dict[str, Callable[[], Seat]]:
     """Seats for decisions on request: copies, so that the loop's own history stays its own."""
+    workers = Workers(MOST_DECISIONS_AT_ONCE)  # a request must not take a thread from a loop
 
     def maker(name: str, seat: SeatConfig) -> Callable[[], Seat]:
         def made() -> Seat:
@@ -163,6 +165,7 @@ def _makers(config: RunConfig) -> dict[str, Callable[[], Seat]]:
                 name=name,
                 replacement=own,
                 timeout_s=min(config.decide_timeout_s, config.serve.timeout_s),
+                workers=workers,
             )
 
         return made
