@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from dsp_gym.arrays import Floats, Floats32, Ints
-from dsp_gym.control.bounds import allowed_range
+from dsp_gym.control.bounds import allowed_range, each_alone
 from dsp_gym.control.worker import LateError, Worker, Workers
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import Chain
@@ -107,6 +107,8 @@ class Seat:
         workers: Workers | None = None,
     ) -> None:
         self.policy, self.chain = policy, chain
+        self._confident = policy if isinstance(policy, Confident) else None
+        self._alone = None if chain is None else each_alone(chain)
         self.name = name or policy.name
         guardrails = () if chain is None else chain.guardrails
         self._own = replacement
@@ -134,7 +136,8 @@ class Seat:
             if self._own is not None:
                 self._own.decided(snapshot)
             if self.chain is not None:
-                allowed_range(self.chain, snapshot, self.chain.allow(snapshot, decision))
+                guarded = self.chain.allow(snapshot, decision)
+                allowed_range(self.chain, snapshot, guarded, self._alone)
         except DspGymError:
             raise
         except Exception:
@@ -158,7 +161,7 @@ class Seat:
             return wanted
 
         def look(guarded: GuardedDecision) -> None:
-            ranges.append(allowed_range(self.chain, snapshot, guarded))
+            ranges.append(allowed_range(self.chain, snapshot, guarded, self._alone))
 
         try:
             guarded = take_turn(snapshot, decision, self.chain, look)
@@ -174,7 +177,7 @@ class Seat:
             guarded,
             lower,
             upper,
-            None if failure is not None else _confidence(self.policy, snapshot),
+            self._confidence(snapshot) if failure is None else None,
             failure,
             time.perf_counter() - begun,
         )
@@ -207,6 +210,13 @@ class Seat:
             lambda: self.policy.decide(snapshot), self._timeout_s
         )
         return answer
+
+    def _confidence(self, snapshot: MetricsSnapshot) -> Floats | Floats32 | None:
+        """How sure the policy says it is of each vertex; None where it cannot tell."""
+        values = None if self._confident is None else self._confident.confidence
+        if not isinstance(values, np.ndarray) or values.shape != snapshot.parallelism.shape:
+            return None
+        return values if bool(np.isfinite(values).all()) else None
 
     def _replaced(
         self, snapshot: MetricsSnapshot, cause: Cause, reason: str
@@ -269,11 +279,3 @@ def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
     if not isinstance(reasons, tuple) or len(reasons) != len(snapshot):
         return f"its reasons are {reasons!r}, expected one sentence"
     return None
-
-
-def _confidence(policy: Policy, snapshot: MetricsSnapshot) -> Floats | Floats32 | None:
-    """How sure the policy says it is of each vertex; None where it cannot tell."""
-    values = policy.confidence if isinstance(policy, Confident) else None
-    if not isinstance(values, np.ndarray) or values.shape != snapshot.parallelism.shape:
-        return None
-    return values if bool(np.isfinite(values).all()) else None
