@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -110,8 +109,6 @@ class LiveRun:
         self.turns = 0
         self.held: str | None = None
         """Why nothing is asked of the job, since the last look at it; None: it may be scaled."""
-        self.one_at_a_time: AbstractContextManager[object] = nullcontext()
-        """Held while policies are asked: of several loops in a process one decides at a time."""
         self._seeds = np.array([seed], np.int64)
         self._hooks = hooks or Hooks()
         self._failures: list[TurnFailure] = []
@@ -186,12 +183,11 @@ class LiveRun:
             held = Held("collector", self._failures[-1].reason)
             turn = self._turn(began_s, None, (), held, 0.0)
         else:
-            with self.one_at_a_time:
-                begun = time.perf_counter()
-                judged = () if self.permission.mode == "off" else self._judged(seen)
-                held, asked = self._weighed(seen, judged)
-                self._write(seen, judged, held, asked)
-                seconds = time.perf_counter() - begun
+            begun = time.perf_counter()
+            judged = () if self.permission.mode == "off" else self._judged(seen)
+            held, asked = self._weighed(seen, judged)
+            self._write(seen, judged, held, asked)
+            seconds = time.perf_counter() - begun
             held = self._enacted(seen, judged, held, asked)
             turn = self._turn(began_s, seen, judged, held, seconds)
         self._tell(turn)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.documents import Document
+from dsp_gym.backends.turns import waiting
 from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -66,11 +67,12 @@ class PrometheusApi:
             ValueError: The answer is no JSON.
             KeyError: The answer is not Prometheus'.
         """
-        answer = self.session.post(
-            self._asked,
-            params={"query": expression, "time": f"{at_s:.3f}"},
-            timeout=self._timeout_s,
-        )
+        with waiting():
+            answer = self.session.post(
+                self._asked,
+                params={"query": expression, "time": f"{at_s:.3f}"},
+                timeout=self._timeout_s,
+            )
         if answer.status_code != 200:
             raise StatusError(answer)
         series: list[Document] = answer.json()["data"]["result"]

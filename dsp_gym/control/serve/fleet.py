@@ -16,6 +16,7 @@ from typing import NamedTuple
 from dsp_gym.backends.base import Clock
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME
 from dsp_gym.backends.kubernetes.connection import Followed, follow
+from dsp_gym.backends.turns import computing, waiting
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import ACTING, Mode
 from dsp_gym.control.places import must_only_read
@@ -89,7 +90,6 @@ class Fleet:
         self.server: StatusServer | None = None
         self.stop, self.settle = stop, settle
         self.on_decision, self.on_turn, self.on_event = on_decision, on_turn, on_event
-        self.one_at_a_time = threading.Lock()
         self._lanes = Lanes()
         self._loops: dict[str, _Loop] = {}
 
@@ -217,7 +217,8 @@ class _Loop:
         """
         wait_s: float | None = None
         try:
-            wait_s = self._tried()
+            with computing():
+                wait_s = self._tried()
             if self.stop.is_set():
                 wait_s = None
         finally:
@@ -266,7 +267,6 @@ class _Loop:
                 followed=fleet.followed,
             )
         )
-        run.one_at_a_time = fleet.one_at_a_time
         if self.course.duration_s is not None:
             self._end_s = run.backend.now_s() + self.course.duration_s
         self._run, self._board = run, StatusBoard(run)
@@ -287,7 +287,8 @@ class _Loop:
         """Wait for a rescale under way, and give back what is held."""
         self._run = self._board = self._decided = None
         try:
-            self._held.close()
+            with waiting():  # for a rescale, it may be
+                self._held.close()
         except Exception as error:
             self._tell(error)
 
