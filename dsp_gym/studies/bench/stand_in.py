@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from dsp_gym.metrics.flink import FLINK_METRICS
 
-__all__ = ["NAMESPACE", "SELECTOR", "name_of", "serve", "standing_in"]
+__all__ = ["NAMESPACE", "SELECTOR", "serve", "standing_in"]
 
 NAMESPACE, SELECTOR = "jobs", "team=bench"
 SAMPLE_S = 5.0
@@ -42,15 +42,6 @@ _OF_TASKMANAGERS = tuple(
     for metric in FLINK_METRICS
     if metric.scope == "taskmanager"
 )
-
-
-def name_of(number: int) -> str:
-    """The name of a job's resource.
-
-    Returns:
-        A name that is valid on Kubernetes.
-    """
-    return f"job-{number:03d}"
 
 
 @contextmanager
@@ -138,7 +129,7 @@ def serve(jobs: int, tasks: dict[str, int]) -> None:
 
 class _World:
     def __init__(self, jobs: int, tasks: dict[str, int]) -> None:
-        self._names, self._tasks = [name_of(n) for n in range(jobs)], tasks
+        self._names, self._tasks = [f"job-{n:03d}" for n in range(jobs)], tasks
         self._since_s = time.time() - 3600.0
 
     def resources(self) -> dict[str, object]:
