@@ -27,7 +27,7 @@ Examples:
 
   dsp-gym bench start               importing the library, and --help
 
-  dsp-gym bench shadow --json       shadow mode: time per decision, memory, start
+  dsp-gym bench shadow --json       shadow mode: time per decision, memory, threads, start
 
   dsp-gym bench spark --json        the data pipeline, 20 million raw rows
 """
@@ -93,13 +93,21 @@ def shadow(
         int,
         typer.Option("--replayed-hours", help="Length of the replayed recording, hours.", min=1),
     ] = 24,
+    jobs: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Jobs beside which a process is measured; repeat it. Default: 1, 20 and 100.",
+            min=1,
+            max=1000,
+        ),
+    ] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure time per decision, memory and start of `dsp-gym shadow` with four policies."""
+    """Measure time per decision, memory, threads and start of `dsp-gym shadow`, four policies."""
     from dsp_gym.studies.bench.environment import machine
-    from dsp_gym.studies.bench.shadow import bench_shadow
+    from dsp_gym.studies.bench.shadow import JOBS, bench_shadow
 
-    figures = bench_shadow(decisions, starts, replayed_h)
+    figures = bench_shadow(decisions, starts, replayed_h, jobs or JOBS)
     if as_json:
         print_json({"machine": machine(), "figures": [asdict(figure) for figure in figures]})
         return

@@ -158,8 +158,9 @@ def document(turn: Turn) -> dict[str, object]:
     """One decision for programs.
 
     Returns:
-        JSON values by key: the number and time (s) of the decision, the job's status, the decision,
-        its outcome, each policy's judgement and the failures.
+        JSON values by key: the number and time (s) of the decision, how long it took (s, journal on
+        disk included), the job's status, the decision, its outcome, each policy's judgement and
+        the failures.
     """
     from dsp_gym.control.run import outcome_to_json
     from dsp_gym.loop.wire import decision_to_json
@@ -170,6 +171,7 @@ def document(turn: Turn) -> dict[str, object]:
     found = {
         "number": turn.number,
         "t_s": turn.t_s,
+        "seconds": turn.seconds,
         "status": None if turn.snapshot is None else turn.snapshot.job(0).status.name,
         "decision": decision,
         "changed": turn.changes,

@@ -11,17 +11,38 @@ from dsp_gym.guardrails.restriction import is_coupled
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["allowed_range"]
+__all__ = ["allowed_range", "each_alone"]
+
+
+def each_alone(chain: Chain) -> Chain:
+    """The guardrails of a chain that look at each vertex by itself.
+
+    Args:
+        chain: may also hold guardrails that couple vertices, such as a quota.
+
+    Returns:
+        A chain that shares the guardrails, and does not put in words what they change.
+    """
+    return Chain([g for g in chain.guardrails if not is_coupled(g)], explain=False)
 
 
 def allowed_range(
-    chain: Chain | None, snapshot: MetricsSnapshot, guarded: GuardedDecision
+    chain: Chain | None,
+    snapshot: MetricsSnapshot,
+    guarded: GuardedDecision,
+    alone: Chain | None = None,
 ) -> tuple[Ints, Ints]:
     """Lowest and highest parallelism of every vertex, (1, V) each.
 
     Guardrails clamp each vertex by itself, so what they make of the least and of the most that the
     job file allows is the range. A quota couples vertices; it leaves each what it would leave it if
     it alone grew beyond the decision. To be asked before the decision is committed.
+
+    Args:
+        chain: the guardrails; None: none.
+        snapshot: what they were asked about.
+        guarded: the decision they allowed.
+        alone: what `each_alone` makes of the chain; None: it is made here.
 
     Returns:
         (1, V) lowest and (1, V) highest number of tasks per vertex.
@@ -30,8 +51,7 @@ def allowed_range(
     least, most = tables.min_parallelism[row], tables.max_parallelism[row]
     if chain is None:
         return least, most
-    rules = [g for g in chain.guardrails if not is_coupled(g)]
-    alone = chain if len(rules) == len(chain.guardrails) else Chain(rules, explain=False)
+    alone = alone or each_alone(chain)
     lower, upper = (_allowed(alone, snapshot, guarded, p) for p in (least, most))
     for guardrail in chain.guardrails:
         if isinstance(guardrail, BoundsAndQuota) and guardrail.coupled:

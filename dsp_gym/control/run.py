@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -110,8 +109,6 @@ class LiveRun:
         self.turns = 0
         self.held: str | None = None
         """Why nothing is asked of the job, since the last look at it; None: it may be scaled."""
-        self.one_at_a_time: AbstractContextManager[object] = nullcontext()
-        """Held while policies are asked: of several loops in a process one decides at a time."""
         self._seeds = np.array([seed], np.int64)
         self._hooks = hooks or Hooks()
         self._failures: list[TurnFailure] = []
@@ -127,14 +124,25 @@ class LiveRun:
 
     def run(self, steps: int | None = None, duration_s: float | None = None) -> None:
         """Decide until so many decisions were made, or so long; for ever without either."""
-        now_s = self.backend.now_s
-        end_s = None if duration_s is None else now_s() + duration_s
-        while (
+        end_s = None if duration_s is None else self.backend.now_s() + duration_s
+        while self.goes_on(steps, end_s):
+            self.turn()
+
+    def goes_on(self, steps: int | None = None, end_s: float | None = None) -> bool:
+        """Whether there is another decision to make.
+
+        Args:
+            steps: decisions in all; None: no bound.
+            end_s: the backend's time at which the run ends, s; None: never.
+
+        Returns:
+            False once the run was stopped, its job is over, or a bound is reached.
+        """
+        return (
             not (self._hooks.stopped() or self.backend.is_over)
             and (steps is None or self.turns < steps)
-            and (end_s is None or now_s() < end_s)
-        ):
-            self.turn()
+            and (end_s is None or self.backend.now_s() < end_s)
+        )
 
     def turn(self) -> Turn:
         """Decide once, and let the interval pass.
@@ -142,8 +150,19 @@ class LiveRun:
         Returns:
             The decision and its outcome.
         """
-        decided = self.decide()
-        outcome = self._advance()
+        return self.finish(self.decide(), self.interval_s)
+
+    def finish(self, decided: Turn, wait_s: int = 0) -> Turn:
+        """Look at the outcome of a decision.
+
+        Args:
+            decided: the last decision.
+            wait_s: how long its interval still lasts, s; 0: the caller has waited.
+
+        Returns:
+            The decision with its outcome.
+        """
+        outcome = self._advance(wait_s)
         turn = replace(decided, outcome=outcome, failures=tuple(self._failures))
         if self._hooks.on_turn is not None:
             self._hooks.on_turn(turn)
@@ -164,12 +183,11 @@ class LiveRun:
             held = Held("collector", self._failures[-1].reason)
             turn = self._turn(began_s, None, (), held, 0.0)
         else:
-            with self.one_at_a_time:
-                begun = time.perf_counter()
-                judged = () if self.permission.mode == "off" else self._judged(seen)
-                held, asked = self._weighed(seen, judged)
-                self._write(seen, judged, held, asked)
-                seconds = time.perf_counter() - begun
+            begun = time.perf_counter()
+            judged = () if self.permission.mode == "off" else self._judged(seen)
+            held, asked = self._weighed(seen, judged)
+            self._write(seen, judged, held, asked)
+            seconds = time.perf_counter() - begun
             held = self._enacted(seen, judged, held, asked)
             turn = self._turn(began_s, seen, judged, held, seconds)
         self._tell(turn)
@@ -314,9 +332,9 @@ class LiveRun:
         except Exception as error:
             self._fail(TurnFailure.of_api("actuator", error))
 
-    def _advance(self) -> Outcome | None:
+    def _advance(self, wait_s: int) -> Outcome | None:
         try:
-            outcome = self.backend.advance(self.interval_s)
+            outcome = self.backend.advance(wait_s)
         except Exception as error:
             self._fail(TurnFailure.of_api("outcome", error))
             return None

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from dsp_gym.arrays import Floats, Floats32, Ints
-from dsp_gym.control.bounds import allowed_range
-from dsp_gym.control.worker import LateError, Worker
+from dsp_gym.control.bounds import allowed_range, each_alone
+from dsp_gym.control.worker import LateError, Worker, Workers
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.guardrails.fallback import Fallback
@@ -92,7 +92,8 @@ class Seat:
         name: its name in journal, status and metrics; None: the policy's.
         replacement: decides for it when it fails; None: the fallback of its chain, or else the
             running configuration is kept.
-        timeout_s: longest wait for a decision; None: no limit, and no thread of its own.
+        timeout_s: longest wait for a decision; None: no limit, and no thread but the caller's.
+        workers: threads in which the policy is asked; None: those of the process.
     """
 
     def __init__(
@@ -103,15 +104,18 @@ class Seat:
         name: str | None = None,
         replacement: ShadowPolicy | None = None,
         timeout_s: float | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.policy, self.chain = policy, chain
+        self._confident = policy if isinstance(policy, Confident) else None
+        self._alone = None if chain is None else each_alone(chain)
         self.name = name or policy.name
         guardrails = () if chain is None else chain.guardrails
         self._own = replacement
         of_chain = [g.shadow for g in guardrails if isinstance(g, Fallback)]
         self._replacement: Replacement | None = replacement or next(iter(of_chain), None)
         self._timeout_s = timeout_s
-        self._worker = Worker(f"dsp-gym policy {self.name}") if timeout_s is not None else None
+        self._worker = None if timeout_s is None else Worker(self.name, workers)
 
     def reset(self, jobs: Topology, seeds: Ints) -> None:
         """Start anew; an error says that the policy does not fit the job."""
@@ -132,7 +136,8 @@ class Seat:
             if self._own is not None:
                 self._own.decided(snapshot)
             if self.chain is not None:
-                allowed_range(self.chain, snapshot, self.chain.allow(snapshot, decision))
+                guarded = self.chain.allow(snapshot, decision)
+                allowed_range(self.chain, snapshot, guarded, self._alone)
         except DspGymError:
             raise
         except Exception:
@@ -156,7 +161,7 @@ class Seat:
             return wanted
 
         def look(guarded: GuardedDecision) -> None:
-            ranges.append(allowed_range(self.chain, snapshot, guarded))
+            ranges.append(allowed_range(self.chain, snapshot, guarded, self._alone))
 
         try:
             guarded = take_turn(snapshot, decision, self.chain, look)
@@ -172,15 +177,10 @@ class Seat:
             guarded,
             lower,
             upper,
-            None if failure is not None else _confidence(self.policy, snapshot),
+            self._confidence(snapshot) if failure is None else None,
             failure,
             time.perf_counter() - begun,
         )
-
-    def close(self) -> None:
-        """Let its thread end."""
-        if self._worker is not None:
-            self._worker.close()
 
     def _keep_replacement_current(self, snapshot: MetricsSnapshot) -> None:
         if self._own is not None:
@@ -210,6 +210,13 @@ class Seat:
             lambda: self.policy.decide(snapshot), self._timeout_s
         )
         return answer
+
+    def _confidence(self, snapshot: MetricsSnapshot) -> Floats | Floats32 | None:
+        """How sure the policy says it is of each vertex; None where it cannot tell."""
+        values = None if self._confident is None else self._confident.confidence
+        if not isinstance(values, np.ndarray) or values.shape != snapshot.parallelism.shape:
+            return None
+        return values if bool(np.isfinite(values).all()) else None
 
     def _replaced(
         self, snapshot: MetricsSnapshot, cause: Cause, reason: str
@@ -272,11 +279,3 @@ def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
     if not isinstance(reasons, tuple) or len(reasons) != len(snapshot):
         return f"its reasons are {reasons!r}, expected one sentence"
     return None
-
-
-def _confidence(policy: Policy, snapshot: MetricsSnapshot) -> Floats | Floats32 | None:
-    """How sure the policy says it is of each vertex; None where it cannot tell."""
-    values = policy.confidence if isinstance(policy, Confident) else None
-    if not isinstance(values, np.ndarray) or values.shape != snapshot.parallelism.shape:
-        return None
-    return values if bool(np.isfinite(values).all()) else None

@@ -200,10 +200,9 @@ def started(
         if elsewhere is None and max_slots is None:
             running = Configuration.of_row(seen, seen.topology).parallelism
             max_slots = backend.platform.slots(running)
-        seats = []
-        for name, seat, policy in made:
-            seats.append(_seat(name, seat, policy, config, backend, max_slots))
-            stack.callback(seats[-1].close)
+        seats = [
+            _seat(name, seat, policy, config, backend, max_slots) for name, seat, policy in made
+        ]
         platform = backend.platform
         run = LiveRun(
             backend,

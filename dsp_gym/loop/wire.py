@@ -7,6 +7,7 @@ Unknown is null or left out. A document of another version is refused, never gue
 
 from __future__ import annotations
 
+import marshal
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsFloat, TypeVar
@@ -47,6 +48,10 @@ __all__ = [
 Document = dict[str, Any]
 _Model = TypeVar("_Model", bound=ConfigModel)
 
+_MOST_FIXED = 512
+_FIXED: dict[int, tuple[JobSpec, bytes]] = {}
+"""What `_fixed` made, by the identity of the job, whose hash would take as long."""
+
 _DOCUMENTS: dict[str, type[ConfigModel]] = {
     SNAPSHOT_SCHEMA: SnapshotDocument,
     DECISION_SCHEMA: DecisionDocument,
@@ -78,24 +83,15 @@ def snapshot_to_json(job: JobSnapshot, key: str | None = None) -> Document:
     """
     batch, row = job.batch, job.index
     spec = batch.topology.spec(row)
+    fixed, vertices = _fixed(spec)
     return {
         "schema": SNAPSHOT_SCHEMA,
         "job": key or spec.job,
         "t_s": float(batch.t_s[row]),
         "status": job.status.name,
-        "source": spec.source.model_dump(),
-        "memory": spec.memory.model_dump(),
-        "taskmanager": spec.taskmanager.model_dump(),
-        "max_parallelism_per_vertex": spec.max_parallelism_per_vertex,
-        "buffer_records": spec.buffer_records,
-        "rescale": spec.rescale.model_dump(mode="json"),
-        "slo": spec.slo.model_dump(),
-        "prices": spec.prices.model_dump(),
+        **fixed,
         "metrics": {name: _known(getattr(batch, name)[row]) for name in JOB_METRICS},
-        "vertices": [
-            _vertex_to_json(batch, row, column, vertex, shared=spec.slot_sharing)
-            for column, vertex in enumerate(spec.topological_order())
-        ],
+        "vertices": _vertices_to_json(batch, row, vertices),
     }
 
 
@@ -295,9 +291,38 @@ def _topology(specs: list[JobSpec]) -> Topology:
     return Topology.of(list(distinct), [distinct[spec] for spec in specs])
 
 
-def _vertex_to_json(
-    batch: MetricsSnapshot, row: int, column: int, vertex: Vertex, *, shared: bool
-) -> Document:
+def _fixed(spec: JobSpec) -> tuple[Document, list[Document]]:
+    """What a job's documents say at every moment: of the job, and of each vertex."""
+    known = _FIXED.get(id(spec))
+    if known is None or known[0] is not spec:
+        parts = (
+            _job_to_json(spec),
+            [
+                _vertex_to_json(vertex, shared=spec.slot_sharing)
+                for vertex in spec.topological_order()
+            ],
+        )
+        if len(_FIXED) >= _MOST_FIXED:
+            _FIXED.pop(next(iter(_FIXED)), None)
+        known = _FIXED[id(spec)] = spec, marshal.dumps(parts)
+    made: tuple[Document, list[Document]] = marshal.loads(known[1])  # one that may be changed
+    return made
+
+
+def _job_to_json(spec: JobSpec) -> Document:
+    return {
+        "source": spec.source.model_dump(),
+        "memory": spec.memory.model_dump(),
+        "taskmanager": spec.taskmanager.model_dump(),
+        "max_parallelism_per_vertex": spec.max_parallelism_per_vertex,
+        "buffer_records": spec.buffer_records,
+        "rescale": spec.rescale.model_dump(mode="json"),
+        "slo": spec.slo.model_dump(),
+        "prices": spec.prices.model_dump(),
+    }
+
+
+def _vertex_to_json(vertex: Vertex, *, shared: bool) -> Document:
     return {
         "name": vertex.name,
         "kind": vertex.kind,
@@ -308,19 +333,35 @@ def _vertex_to_json(
         "partitions": vertex.partitions,
         "slot_sharing_group": "default" if shared else None,
         "start_parallelism": vertex.parallelism,
-        "parallelism": int(batch.parallelism[row, column]),
-        "memory_level": int(batch.memory_level[row, column]),
-        "metrics": {name: _known(getattr(batch, name)[row, column]) for name in VERTEX_METRICS},
     }
 
 
-def _configuration(decision: ScalingDecision | GuardedDecision, job: JobSnapshot) -> list[Document]:
+def _vertices_to_json(
+    batch: MetricsSnapshot, row: int, vertices: Sequence[Document]
+) -> list[Document]:
+    tasks, levels = batch.parallelism[row].tolist(), batch.memory_level[row].tolist()
+    metrics = {
+        name: [x if math.isfinite(x) else None for x in getattr(batch, name)[row].tolist()]
+        for name in VERTEX_METRICS
+    }
     return [
         {
-            "name": name,
-            "parallelism": int(decision.parallelism[job.index, column]),
-            "memory_level": int(decision.memory_level[job.index, column]),
+            **vertex,
+            "parallelism": tasks[column],
+            "memory_level": levels[column],
+            "metrics": {name: values[column] for name, values in metrics.items()},
         }
+        for column, vertex in enumerate(vertices)
+    ]
+
+
+def _configuration(decision: ScalingDecision | GuardedDecision, job: JobSnapshot) -> list[Document]:
+    tasks, levels = (
+        decision.parallelism[job.index].tolist(),
+        decision.memory_level[job.index].tolist(),
+    )
+    return [
+        {"name": name, "parallelism": tasks[column], "memory_level": levels[column]}
         for column, name in enumerate(job.vertices)
     ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 __all__ = ["BY_NAME", "FLINK_METRICS", "Metric", "prometheus_names", "vertex_of"]
@@ -253,6 +254,11 @@ def vertex_of(task_name: str, vertices: Iterable[str]) -> str | None:
     >>> vertex_of("Source:_bids____project", ["bids", "session"])
     'bids'
     """
+    return _vertex_of(task_name, tuple(vertices))
+
+
+@lru_cache(maxsize=8192)
+def _vertex_of(task_name: str, vertices: tuple[str, ...]) -> str | None:
     known = {_cleaned(vertex): vertex for vertex in vertices}
     for part in re.split(r"__+", _cleaned(task_name)):
         name = re.sub(r"^(Source|Sink):_", "", part.strip("_"))

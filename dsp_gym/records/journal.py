@@ -16,7 +16,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, get_args
@@ -31,6 +31,9 @@ JOURNAL_SCHEMA = "dsp-gym/journal/1"
 EntryKind = Literal["snapshot", "decision", "guard", "actuation", "outcome", "error"]
 
 _KINDS = frozenset(get_args(EntryKind))
+_FROM_THE_WIRE = frozenset(("snapshot", "decision", "guard"))
+"""Kinds whose bodies are documents of `dsp_gym.loop.wire`: their keys are strings."""
+
 _KEYS = frozenset(("schema", "seq", "t_s", "job", "kind", "policy", "body", "crc32"))
 _MIB = 2**20
 _LEAST_SEGMENTS = 8
@@ -53,16 +56,18 @@ class Entry:
         Returns:
             Canonical JSON in UTF-8 with its CRC-32 under `crc32`, ended by a newline.
         """
-        document = {
+        head = {
             "schema": JOURNAL_SCHEMA,
             "seq": self.seq,
             "t_s": self.t_s,
             "job": self.job,
             "kind": self.kind,
             "policy": self.policy,
-            "body": self.body,
         }
-        return _canonical({**document, "crc32": zlib.crc32(_canonical(document))}) + b"\n"
+        # Keys are sorted, so `body` comes first and `crc32` right after it. The body, which is most
+        # of the line, is thus written out once for both the sum and the line.
+        begin, end = b'{"body":' + _canonical(self.body) + b",", _canonical(head)[1:]
+        return b'%b"crc32":%d,%b\n' % (begin, zlib.crc32(begin + end), end)
 
 
 class Journal:
@@ -118,9 +123,8 @@ class Journal:
         """
         if kind not in _KINDS:
             raise SchemaError(f"journals know no kind '{kind}'", remedy=f"Kinds: {_listed()}.")
-        plain = {str(key): _plain(item) for key, item in body.items()}
-        entry = Entry(self._seq, float(t_s), job, kind, policy, plain)
-        line = entry.line()
+        entry = Entry(self._seq, float(t_s), job, kind, policy, body)
+        line = _line(entry)
         stream = self._open_stream()
         if self._is_broken:
             raise OSError(errno.EIO, "the journal takes nothing until it has recovered")
@@ -326,6 +330,15 @@ def _parsed(line: bytes) -> Entry:
         raise ValueError("its crc32 does not match")
     del document["schema"]
     return Entry(**document)
+
+
+def _line(entry: Entry) -> bytes:
+    """The line of an entry whose body may hold what JSON does not know."""
+    if entry.kind in _FROM_THE_WIRE:  # plain already, as a rule
+        with contextlib.suppress(TypeError, ValueError):
+            return entry.line()
+    plain = {str(key): _plain(item) for key, item in entry.body.items()}
+    return replace(entry, body=plain).line()
 
 
 def _canonical(document: Mapping[str, object]) -> bytes:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
+from dsp_gym.backends.flink.prometheus_api import StatusError
 from dsp_gym.config.files import write_atomic
 from dsp_gym.datasets.files import write_parquet
 from dsp_gym.errors import DatasetError, FlinkError
@@ -62,14 +63,14 @@ class _Source(PrometheusSamples):
 
     def __init__(self, url: str, ids: tuple[str, ...], spec: JobSpec, timeout_s: float) -> None:
         super().__init__(url, cast("FlinkJob", _Ids(ids)), spec, timeout_s)
-        self._client._session.hooks["response"].append(_refuse_partial)
+        self._api.session.hooks["response"].append(_refuse_partial)
 
     def ids_of(self, job_name: str, since_s: float, until_s: float) -> list[str]:
         """The job ids that bore a name."""
         seconds = math.ceil(until_s - since_s)
         selector = f"flink_taskmanager_job_task_numRecordsIn{{job_name={json.dumps(job_name)}}}"
         query = f"count by (job_id) (count_over_time({selector}[{seconds}s]))"
-        found = self._client.custom_query(query, params={"time": f"{until_s:.3f}"})
+        found = self._api.query(query, until_s)
         return sorted(series["metric"].get("job_id", "") for series in found)
 
 
@@ -146,7 +147,6 @@ class Fetch:
         raise AssertionError("the last attempt returns or raises")
 
     def _once(self, since_s: float, until_s: float) -> tuple[Samples, dict[str, object]]:
-        from prometheus_api_client.exceptions import PrometheusApiClientException
         from requests import RequestException
 
         config, job_name = self.config, self.config.job_name or self.spec.job
@@ -155,7 +155,7 @@ class Fetch:
             ids = _Source(config.url, (), self.spec, config.timeout_s).ids_of(
                 job_name, since_s, until_s
             )
-        except (RequestException, PrometheusApiClientException, ValueError, KeyError) as error:
+        except (RequestException, StatusError, ValueError, KeyError) as error:
             raise FlinkError(
                 f"Prometheus did not answer as it should: {_line(error)}", api="prometheus"
             ) from error

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import fields
 
@@ -7,9 +8,12 @@ import numpy as np
 import pytest
 
 from dsp_gym.errors import SchemaError
+from dsp_gym.job.catalog import load_job
 from dsp_gym.loop import wire
 from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot, Status
+from dsp_gym.loop.topology import Topology
+from tests.strategies import blank_snapshot
 
 
 def document(**changes):
@@ -202,3 +206,23 @@ def test_the_json_schemas_describe_the_documents():
 def test_every_field_of_a_snapshot_travels():
     sent = {"t_s", "status", "topology", *wire.MEANINGS, "parallelism", "memory_level"}
     assert {f.name for f in fields(MetricsSnapshot)} == sent
+
+
+def test_a_changed_document_changes_no_other() -> None:
+    seen = blank_snapshot(Topology.of([load_job("nexmark-q11")]))
+    first = wire.snapshot_to_json(seen.job(0))
+    before = copy.deepcopy(first)
+    first["memory"].clear()
+    first["vertices"][1]["inputs"].clear()
+    first["vertices"][0]["metrics"].clear()
+    assert wire.snapshot_to_json(seen.job(0)) == before
+
+
+def test_jobs_are_told_apart_and_the_oldest_are_forgotten(monkeypatch) -> None:
+    monkeypatch.setattr(wire, "_MOST_FIXED", 2)
+    monkeypatch.setattr(wire, "_FIXED", {})
+    specs = [load_job("nexmark-q11").model_copy(update={"job": f"j{n}"}) for n in range(4)]
+    names = [name for spec in specs for name in (spec.job, spec.job)]
+    seen = [blank_snapshot(Topology.of([spec])) for spec in specs for _ in range(2)]
+    assert [wire.snapshot_to_json(one.job(0))["job"] for one in seen] == names
+    assert len(wire._FIXED) == 2

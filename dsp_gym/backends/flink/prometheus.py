@@ -12,28 +12,22 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.backends.documents import Document
+from dsp_gym.backends.flink.prometheus_api import PrometheusApi, StatusError
 from dsp_gym.backends.flink.source import RealJob
-from dsp_gym.errors import FlinkError, MissingExtraError
+from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import FLINK_METRICS, Metric, prometheus_names, vertex_of
 from dsp_gym.metrics.samples import Samples
-
-if TYPE_CHECKING:
-    from prometheus_api_client import PrometheusConnect
 
 __all__ = ["PrometheusSamples"]
 
 _Key = tuple[str, int, str]
 _Merged = dict[_Key, tuple[Floats, Floats]]
-
-_CONNECT_S = 1.0
-"""A Prometheus that takes no connection within this is down."""
 
 _OF_TASKS = tuple(m for m in FLINK_METRICS if m.scope != "taskmanager")
 _OF_TASKMANAGERS = tuple(m for m in FLINK_METRICS if m.scope == "taskmanager")
@@ -60,7 +54,7 @@ class PrometheusSamples:
         self.url = url.rstrip("/")
         self.job = job
         self._vertices = tuple(vertex.name for vertex in spec.vertices)
-        self._client = _client(self.url, timeout_s)
+        self._api = PrometheusApi(self.url, timeout_s)
         self._timeout_s = timeout_s
         self._numbers: dict[str, int] = {}  # of TaskManagers
 
@@ -135,16 +129,12 @@ class PrometheusSamples:
     def _asked(self, series: str, since_s: float, until_s: float) -> list[Document]:
         """Series as scraped; those that a selector names."""
         selector = f"{series}[{int(np.ceil((until_s - since_s) * 1000))}ms]"
-        from prometheus_api_client.exceptions import PrometheusApiClientException
         from requests import ConnectionError as NotConnected
         from requests import RequestException, Timeout
 
         remedy = "See whether it runs and answers there: open it, or dsp-gym flink status."
         try:
-            # Its type is the client's; what stands in the answer is the server's.
-            answer: list[Document] = self._client.custom_query(
-                selector, params={"time": f"{until_s:.3f}"}
-            )
+            return self._api.query(selector, until_s)
         except Timeout as error:
             raise FlinkError(
                 f"{self.url}: Prometheus did not answer within {self._timeout_s:g} s",
@@ -152,31 +142,13 @@ class PrometheusSamples:
                 reason="Timeout",
                 remedy=remedy,
             ) from error
-        except (RequestException, PrometheusApiClientException, ValueError, KeyError) as error:
+        except (RequestException, StatusError, ValueError, KeyError) as error:
             raise FlinkError(
                 f"{self.url}: Prometheus did not answer as it should: {_first_line(error)}",
                 api="prometheus",
                 reason="Unreachable" if isinstance(error, NotConnected) else "Other",
                 remedy=remedy,
             ) from error
-        return answer
-
-
-def _client(url: str, timeout_s: float) -> PrometheusConnect:
-    try:
-        from prometheus_api_client import PrometheusConnect
-        from requests import Session
-        from urllib3 import Retry
-    except ImportError as error:
-        raise MissingExtraError("flink", "reading metrics from Prometheus") from error
-    # The client's own retries wait 6 s for a server that is down; the loop asks again anyway.
-    return PrometheusConnect(
-        url,
-        session=Session(),
-        retry=Retry(total=0),
-        timeout=(min(_CONNECT_S, timeout_s), timeout_s),
-        method="POST",
-    )
 
 
 @lru_cache(maxsize=4096)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dsp_gym.backends.documents import Document, Json
 from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview
+from dsp_gym.backends.turns import waiting
 from dsp_gym.errors import ApiReason, FlinkError
 
 __all__ = ["ENDED", "FlinkRest", "JobSummary", "SavepointStatus", "is_loopback", "root_cause"]
@@ -297,7 +298,10 @@ class FlinkRest:
         if data is not None:
             request.add_header("Content-Type", kind)
         try:
-            with self._opener.open(request, timeout=timeout_s or self.timeout_s) as answer:
+            with (
+                waiting(),
+                self._opener.open(request, timeout=timeout_s or self.timeout_s) as answer,
+            ):
                 text = answer.read()
         except urllib.error.HTTPError as error:
             with error:

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.answers import refused, unanswered, unreadable
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.turns import waiting
 from dsp_gym.errors import KubernetesError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -301,7 +302,8 @@ class KubernetesApi:
         """
         answer = self._send(method, path, query, body, content_type, read_s=self._read_s)
         try:
-            content = answer.data
+            with waiting():
+                content = answer.data
         except Exception as error:
             raise unanswered(method, self.url + path, error) from error
         if not 200 <= answer.status < 300:
@@ -347,9 +349,10 @@ class KubernetesApi:
         url = f"{self.url}{path}{'?' if asked else ''}{asked}"
         headers |= self.signature(method, path, body)
         try:
-            answer = self._client.call_api(
-                method, url, headers, body, _request_timeout=(self._connect_s, read_s)
-            )
+            with waiting():
+                answer = self._client.call_api(
+                    method, url, headers, body, _request_timeout=(self._connect_s, read_s)
+                )
             response: HTTPResponse = answer.response
             return response
         except Exception as error:  # urllib3's, the client's, or the socket's

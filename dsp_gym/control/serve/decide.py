@@ -81,10 +81,8 @@ class Decisions:
         return answer
 
     def close(self) -> None:
-        """Let every policy's thread end."""
+        """Forget every job."""
         with self._lock:
-            for job in self._jobs.values():
-                job.seat.close()
             self._jobs.clear()
 
     def _job(self, policy: str, snapshot: MetricsSnapshot) -> _Job:
@@ -99,7 +97,6 @@ class Decisions:
                 )
                 found = self._jobs[policy, key] = _Job(seat, history, threading.Lock())
                 if len(self._jobs) > MOST_JOBS:
-                    _, gone = self._jobs.popitem(last=False)
-                    gone.seat.close()
+                    self._jobs.popitem(last=False)
             self._jobs.move_to_end((policy, key))
             return found

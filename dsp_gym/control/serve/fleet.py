@@ -1,7 +1,7 @@
 """Loops beside every job whose resource has certain labels, in one process.
 
-They share the connection to the API server, its watcher, and what is served over HTTP; each has a
-thread, a journal and a status of its own. A new resource gets a loop, a deleted
+They share the connection to the API server, its watcher, a bounded number of threads, and what is
+served over HTTP; each has a journal and a status of its own. A new resource gets a loop, a deleted
 one loses it, and one that cannot be watched is reported and tried again; the others run on.
 """
 
@@ -16,11 +16,13 @@ from typing import NamedTuple
 from dsp_gym.backends.base import Clock
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME
 from dsp_gym.backends.kubernetes.connection import Followed, follow
+from dsp_gym.backends.turns import computing, waiting
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import ACTING, Mode
 from dsp_gym.control.places import must_only_read
-from dsp_gym.control.run import Hooks, Turn
+from dsp_gym.control.run import Hooks, LiveRun, Turn
 from dsp_gym.control.serve.boards import Boards
+from dsp_gym.control.serve.lanes import Lanes
 from dsp_gym.control.serve.server import StatusServer, read_token
 from dsp_gym.control.serve.session import served, starting
 from dsp_gym.control.serve.status import StatusBoard
@@ -88,7 +90,7 @@ class Fleet:
         self.server: StatusServer | None = None
         self.stop, self.settle = stop, settle
         self.on_decision, self.on_turn, self.on_event = on_decision, on_turn, on_event
-        self.one_at_a_time = threading.Lock()
+        self._lanes = Lanes()
         self._loops: dict[str, _Loop] = {}
 
     @property
@@ -116,11 +118,12 @@ class Fleet:
             DspGymError: None of the jobs that are there can be watched.
         """
         course = _Course(steps, duration_s, once)
+        self._lanes = Lanes()
         try:
             self._watch(self._there(), course)
             self._wait_for_the_first()
             while not self.stop.wait(LOOK_S):
-                if course.ends and not any(loop.is_alive() for loop in self._loops.values()):
+                if course.ends and all(loop.over.is_set() for loop in self._loops.values()):
                     return
                 self.boards.trouble = self._trouble()
                 there = self._there()
@@ -146,7 +149,7 @@ class Fleet:
     def _watch(self, names: set[str], course: _Course) -> None:
         for name in sorted(names):
             self._loops[name] = _Loop(self, name, course)
-            self._loops[name].start()
+            self._lanes.begin(self._loops[name])
 
     def _wait_for_the_first(self) -> None:
         loops = [self._loops[name] for name in sorted(self._loops)]
@@ -158,18 +161,24 @@ class Fleet:
 
     def _leave(self, name: str) -> None:
         loop = self._loops.pop(name)
-        loop.stop.set()
-        loop.join()
+        self._stop(loop)
+        loop.over.wait()
         self.boards.drop(name)
         self.on_event(name, "left", {"reason": "its resource is gone, or has other labels"})
 
     def _end(self) -> None:
         for loop in self._loops.values():
-            loop.stop.set()
+            self._stop(loop)
         for name, loop in self._loops.items():
-            loop.join()
+            loop.over.wait()
             self.boards.drop(name)
         self._loops.clear()
+        self._lanes.close()
+
+    def _stop(self, loop: _Loop) -> None:
+        loop.stop.set()
+        if not loop.over.is_set():
+            self._lanes.hurry(loop)
 
 
 class _Course(NamedTuple):
@@ -184,62 +193,104 @@ class _Course(NamedTuple):
         return self.once or self.steps is not None or self.duration_s is not None
 
 
-class _Loop(threading.Thread):
-    """The loop beside one job, begun anew whenever it could not be."""
+class _Loop:
+    """The loop beside one job, begun anew whenever it could not be; see `Lanes` for its steps."""
 
     def __init__(self, fleet: Fleet, name: str, course: _Course) -> None:
-        super().__init__(name=f"dsp-gym job {name}", daemon=True)
         self.fleet, self.job, self.course = fleet, name, course
         self.config = of_resource(fleet.config, name)
-        self.stop, self.begun = threading.Event(), threading.Event()
+        self.stop, self.begun, self.over = (threading.Event() for _ in range(3))
         self.error: Exception | None = None
         """Why the job could not be watched at first."""
+        self._held = ExitStack()  # what is open while the job is watched
+        self._run: LiveRun | None = None
+        self._board: StatusBoard | None = None
+        self._end_s: float | None = None  # of the run
+        self._decided: Turn | None = None  # its outcome is not known yet
 
-    def run(self) -> None:
-        while not self.stop.is_set():
-            try:
-                self._watch()
-            except Exception as error:
-                self._tell(error)
-                if not self.begun.is_set():
-                    self.error = error
-                    self.begun.set()
-            if self.course.ends or self.stop.wait(self.config.interval_s):
-                return
+    def step(self) -> float | None:
+        """Look at the outcome of the last decision and make the next one.
 
-    def _watch(self) -> None:
-        fleet, name = self.fleet, self.job
-        boards: list[StatusBoard] = []
-
-        def decided(turn: Turn) -> None:
-            for board in boards:
-                board.decided(turn)
-            fleet.on_decision(name, turn)
-
-        def passed(turn: Turn) -> None:
-            fleet.settle()
-            fleet.on_turn(name, turn)
-
-        with started(
-            self.config,
-            mode=fleet.mode,
-            journal=fleet.journal / name,
-            hooks=Hooks(
-                on_decision=decided,
-                on_turn=passed,
-                on_event=lambda event, body: fleet.on_event(name, event, body),
-            ),
-            clock=Clock(stop=self.stop),
-            followed=fleet.followed,
-        ) as run:
-            run.one_at_a_time = fleet.one_at_a_time
-            boards.append(StatusBoard(run))
-            fleet.boards.put(name, boards[0])
+        Returns:
+            Seconds until the outcome of that one is due, or a job that cannot be watched is tried
+            again; None: the loop has ended.
+        """
+        wait_s: float | None = None
+        try:
+            with computing():
+                wait_s = self._tried()
+            if self.stop.is_set():
+                wait_s = None
+        finally:
             self.begun.set()
-            if self.course.once:
-                run.decide()
-            else:
-                run.run(self.course.steps, self.course.duration_s)
+            if wait_s is None:
+                self._close()
+                self.over.set()
+        return wait_s
+
+    def _tried(self) -> float | None:
+        try:
+            return self._on()
+        except Exception as error:
+            self._close()
+            if not self.begun.is_set():
+                self.error = error
+            self._tell(error)
+            return None if self.course.ends else self.config.interval_s
+
+    def _on(self) -> float | None:
+        if self.stop.is_set() and self._run is None:
+            return None
+        run = self._run or self._started()
+        if self._decided is not None:
+            decided, self._decided = self._decided, None
+            run.finish(decided)
+        if not run.goes_on(self.course.steps, self._end_s):
+            self._close()
+            return None if self.course.ends else self.config.interval_s
+        self._decided = run.decide()
+        return None if self.course.once else run.interval_s
+
+    def _started(self) -> LiveRun:
+        fleet, name = self.fleet, self.job
+        run = self._held.enter_context(
+            started(
+                self.config,
+                mode=fleet.mode,
+                journal=fleet.journal / name,
+                hooks=Hooks(
+                    on_decision=self._told,
+                    on_turn=self._passed,
+                    on_event=lambda event, body: fleet.on_event(name, event, body),
+                ),
+                clock=Clock(stop=self.stop),
+                followed=fleet.followed,
+            )
+        )
+        if self.course.duration_s is not None:
+            self._end_s = run.backend.now_s() + self.course.duration_s
+        self._run, self._board = run, StatusBoard(run)
+        fleet.boards.put(name, self._board)
+        self.begun.set()
+        return run
+
+    def _told(self, turn: Turn) -> None:
+        if self._board is not None:
+            self._board.decided(turn)
+        self.fleet.on_decision(self.job, turn)
+
+    def _passed(self, turn: Turn) -> None:
+        self.fleet.settle()
+        self.fleet.on_turn(self.job, turn)
+
+    def _close(self) -> None:
+        """Wait for a rescale under way, and give back what is held."""
+        self._run = self._board = self._decided = None
+        try:
+            with waiting():  # for a rescale, it may be
+                self._held.close()
+        except Exception as error:
+            self._tell(error)
 
     def _tell(self, error: Exception) -> None:
         said = str(error) if isinstance(error, DspGymError) else f"{type(error).__name__}: {error}"

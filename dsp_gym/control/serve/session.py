@@ -18,9 +18,11 @@ from dsp_gym.control.seat import Seat
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.exporter import Exporter
-from dsp_gym.control.serve.server import StatusServer, read_token
+from dsp_gym.control.serve.memory import give_back
+from dsp_gym.control.serve.server import MOST_DECISIONS_AT_ONCE, StatusServer, read_token
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.start import guardrails_of, named_seats, started
+from dsp_gym.control.worker import Workers
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.policies.registry import make
@@ -104,8 +106,8 @@ def session(
 def starting() -> Iterator[Callable[[], None]]:
     """Loads without looking for garbage, of which a start makes little.
 
-    Garbage is collected once, after the first decision: it takes a fifth of a second without an
-    answer. Objects that survive are then exempt from later collections.
+    Garbage is collected and memory is given back once, after the first decision: it takes a fifth
+    of a second without an answer. Objects that survive are exempt from later collections.
 
     Yields:
         A function to call when the interval after a decision has passed.
@@ -115,7 +117,7 @@ def starting() -> Iterator[Callable[[], None]]:
     def settle() -> None:
         if not settled.is_set():
             settled.set()
-            gc.collect()
+            give_back()
             gc.freeze()
             gc.enable()
 
@@ -152,6 +154,7 @@ def served(
 
 def _makers(config: RunConfig) -> dict[str, Callable[[], Seat]]:
     """Seats for decisions on request: copies, so that the loop's own history stays its own."""
+    workers = Workers(2 * MOST_DECISIONS_AT_ONCE)  # a request must not take a thread from a loop
 
     def maker(name: str, seat: SeatConfig) -> Callable[[], Seat]:
         def made() -> Seat:
@@ -163,6 +166,7 @@ def _makers(config: RunConfig) -> dict[str, Callable[[], Seat]]:
                 name=name,
                 replacement=own,
                 timeout_s=min(config.decide_timeout_s, config.serve.timeout_s),
+                workers=workers,
             )
 
         return made

@@ -55,7 +55,7 @@ class StatusBoard:
         self.conditions = Conditions(0.0)
         self.versions = {seat.name: version_of(seat.policy) for seat in run.seats}
         self._decisions: deque[Document] = deque(maxlen=KEPT)
-        self._document = self._made(None)
+        self._document: Document | None = None  # of the last decision, once it was asked for
 
     @property
     def is_ready(self) -> bool:
@@ -82,7 +82,10 @@ class StatusBoard:
         Returns:
             A `dsp-gym/status/1` document, JSON-able; shared, so read it only.
         """
-        return self._document
+        with self.lock:
+            if self._document is None:  # made for those who ask: it takes as long as a policy
+                self._document = self._made(self.turn)
+            return self._document
 
     def decided(self, turn: Turn) -> None:
         """Take in a decision."""
@@ -94,7 +97,7 @@ class StatusBoard:
             )
             self.counts.add(turn)
             self._decisions.append(_decision(turn))
-            self._document = self._made(turn)
+            self._document = None
 
     def _made(self, turn: Turn | None) -> Document:
         run = self.run
@@ -106,7 +109,7 @@ class StatusBoard:
             "mode": run.permission.mode,
             "acting": run.acting,
             "interval_s": run.interval_s,
-            "decisions_made": run.turns,
+            "decisions_made": 0 if turn is None else turn.number,
             "t_s": None if turn is None else turn.t_s,
             "job_status": None if seen is None else seen.job(0).status.name,
             "held": None if turn is None else turn.held,
@@ -234,6 +237,11 @@ def _reason(seen: MetricsSnapshot, one: Judgement, v: int) -> tuple[str, str]:
 def _decision(turn: Turn) -> Document:
     """One line of the list of decisions."""
     seen = turn.snapshot
+    running = "" if seen is None else str(Configuration.of_row(seen, seen.topology))
+    wanted = {
+        one.policy: "" if seen is None else str(Configuration.of_row(one.guarded, seen.topology))
+        for one in turn.judgements
+    }
     return {
         "number": turn.number,
         "t_s": turn.t_s,
@@ -243,9 +251,8 @@ def _decision(turn: Turn) -> Document:
         if seen is None
         else {
             one.policy: {
-                "changes": str(Configuration.of_row(one.guarded, seen.topology))
-                != str(Configuration.of_row(seen, seen.topology)),
-                "configuration": str(Configuration.of_row(one.guarded, seen.topology)),
+                "changes": wanted[one.policy] != running,
+                "configuration": wanted[one.policy],
                 "reason": _short(one.guarded.proposed.reasons[0]),
             }
             for one in turn.judgements

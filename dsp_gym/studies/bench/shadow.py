@@ -1,22 +1,20 @@
-"""What `dsp-gym shadow` takes beside a job: time per decision, memory, time until it is ready.
+"""What `dsp-gym shadow` takes beside jobs: time per decision, memory, threads, time until ready.
 
-The job has sixteen vertices and four policies with the guardrails of a job that matters. Decisions
-are timed in this process, from the snapshot to what every policy wants, journal on disk included.
-Start and memory are those of a process of its own, with the clients of Prometheus and Kubernetes
-loaded as they would be there. A replay is one, too, from its start to its end: a recording of the
+Each job has sixteen vertices and four policies with the guardrails of a job that matters. Decisions
+of one job are timed in this process, from the snapshot to what every policy wants, journal on disk
+included. What a process takes is measured at one of its own, beside 1, 20 and 100 jobs on a
+stand-in for a cluster. A replay is a process, too, from its start to its end: a recording of the
 simulated word count, by default of a day, watched as `configs/shadow/shadow-wordcount.yaml` says.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import socket
+import math
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,19 +30,32 @@ from dsp_gym.errors import StorageError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.records.manifest import RecordedLoad
+from dsp_gym.studies.bench.beside import beside
 from dsp_gym.studies.bench.policies import LARGE, chain
 
 __all__ = ["BARS", "Figure", "bench_shadow", "configuration"]
 
 POLICIES = ("learned", "ds2", "justin-artifact", "flink-autoscaler")
 REPLAY = "replay of a recorded week"
-BARS = {"decision p99": 20.0, "memory": 250.0, "start to ready": 3.0, REPLAY: 120.0}
+BARS = {
+    "decision p99": 5.0,
+    "memory": 150.0,
+    "threads": 20.0,
+    "start to ready": 1.5,
+    "heavy modules": 0.0,
+    "decision p99, 20 jobs": 20.0,
+    "decision p99, 100 jobs": 25.0,
+    "memory, 100 jobs": 300.0,
+    "threads, 100 jobs": 100.0,
+    REPLAY: 120.0,
+}
 """ms, MiB and s: what is allowed."""
 
 WARM_UP = 50
-START_S = 60.0
 REPLAYED_AS = "shadow-wordcount"
-CLIENTS = ("kubernetes.client", "prometheus_api_client")
+JOBS = (1, 20, 100)
+TURN_S = 0.1
+"""Processor time of a turn of one job, rounded up: many jobs need a longer interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +86,21 @@ def configuration(folder: Path) -> dict[str, object]:
     }
 
 
-def bench_shadow(decisions: int = 1440, starts: int = 3, replayed_h: int = 24) -> list[Figure]:
+def bench_shadow(
+    decisions: int = 1440,
+    starts: int = 3,
+    replayed_h: int = 24,
+    jobs: Sequence[int] = JOBS,
+    of_each: int = 10,
+) -> list[Figure]:
     """All figures.
 
     Args:
         decisions: that are timed; 1,440 are a day.
         starts: processes started one after the other; the median counts.
         replayed_h: hours of the recording that is replayed; 168 are a week.
+        jobs: how many jobs a process watches, one process after the other.
+        of_each: decisions of each of several jobs.
 
     Returns:
         Figures with their bars.
@@ -89,13 +108,49 @@ def bench_shadow(decisions: int = 1440, starts: int = 3, replayed_h: int = 24) -
     with tempfile.TemporaryDirectory() as name:
         document = configuration(Path(name))
         figures = _decisions(document, decisions)
-        found = [_started(document, Path(name)) for _ in range(starts)]
+        for number in jobs:
+            figures += _beside(document, Path(name), number, starts, of_each)
         figures += _replayed(Path(name), replayed_h)
-    ready_s, memory_mib = (float(np.median(values)) for values in zip(*found, strict=True))
+    return figures
+
+
+def _beside(
+    document: dict[str, object], folder: Path, jobs: int, starts: int, decisions: int
+) -> list[Figure]:
+    """What a process takes beside so many jobs."""
+    one, spec = jobs == 1, chain(LARGE)
+    interval_s = max(5, math.ceil(TURN_S * jobs))
+    found = [
+        beside(
+            document,
+            spec,
+            folder,
+            jobs=jobs,
+            decisions=3 if one else decisions,
+            interval_s=interval_s,
+        )
+        for _ in range(starts if one else 1)
+    ]
+    how = f"a process beside {jobs} jobs of a stand-in, decisions every {interval_s} s"
+
+    def figure(name: str, unit: str, values: Iterable[float], method: str = how) -> Figure:
+        whole = name if one else f"{name}, {jobs} jobs"
+        return Figure(whole, unit, float(np.median(list(values))), BARS.get(whole), method)
+
+    figures = [
+        figure("memory", "MiB", (each.memory_mib for each in found)),
+        figure("threads", "", (each.threads for each in found)),
+        figure("start to ready", "s", (each.ready_s for each in found)),
+    ]
+    if one:
+        heavy = sorted({name for each in found for name in each.heavy})
+        said = f"imported by the process: {', '.join(heavy) or 'none'}"
+        return [*figures, figure("heavy modules", "", [len(heavy)], said)]
+    took_ms = 1000 * found[0].took_s
     return [
+        figure("decision p50", "ms", [np.percentile(took_ms, 50)]),
+        figure("decision p99", "ms", [np.percentile(took_ms, 99)]),
         *figures,
-        Figure("memory", "MiB", memory_mib, BARS["memory"]),
-        Figure("start to ready", "s", ready_s, BARS["start to ready"]),
     ]
 
 
@@ -125,42 +180,6 @@ def _decisions(document: dict[str, object], decisions: int) -> list[Figure]:
         Figure("simulated decisions", "1/s", (decisions + WARM_UP) / whole_s),
         Figure("journal of one decision", "KiB", journal / 1024 / (decisions + WARM_UP)),
     ]
-
-
-def _started(document: dict[str, object], folder: Path) -> tuple[float, float]:
-    """Seconds until a process is ready, and the memory it holds some decisions later, MiB."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    file = folder / "shadow.yaml"
-    file.write_text(json.dumps(document))
-    loaded = [name for name in CLIENTS if importlib.util.find_spec(name.partition(".")[0])]
-    code = "".join(f"import {name}\n" for name in loaded)
-    code += "from dsp_gym.cli import main\nmain()"
-    line = [
-        sys.executable,
-        "-c",
-        code,
-        "shadow",
-        str(file),
-        "--simulated",
-        "diurnal",
-        "--speed",
-        "600",
-        "--port",
-        str(port),
-    ]
-    begun = time.perf_counter()
-    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            while not _is_ready(port):
-                if process.poll() is not None or time.perf_counter() - begun > START_S:
-                    raise StorageError("dsp-gym shadow did not start", file=file)
-                time.sleep(0.02)
-            ready_s = time.perf_counter() - begun
-            _wait_for(port, decisions=60)
-            return ready_s, _memory_mib(process.pid)
-        finally:
-            process.terminate()
 
 
 def _replayed(folder: Path, hours: int) -> list[Figure]:
@@ -197,30 +216,3 @@ def _replayed(folder: Path, hours: int) -> list[Figure]:
         Figure("replay", "recorded hours/s", hours / took_s, method=how),
         Figure(REPLAY, "s", 168 * took_s / hours, BARS[REPLAY], f"{how}, times {168 / hours:g}"),
     ]
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except OSError:  # not listening yet, or 503
-        return False
-
-
-def _wait_for(port: int, decisions: int) -> None:
-    deadline = time.perf_counter() + START_S
-    made = 0
-    while made < decisions and time.perf_counter() < deadline:
-        time.sleep(0.2)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/status", timeout=5) as answer:
-            made = json.load(answer)["decisions_made"]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-            answer.read()
-
-
-def _memory_mib(pid: int) -> float:
-    """Resident memory of a process."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise StorageError("has no VmRSS", file=f"/proc/{pid}/status")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.control.seat import Seat
-from dsp_gym.control.worker import LateError, Worker
+from dsp_gym.control.worker import LateError, Worker, Workers
 from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.guardrails.out_of_distribution import OutOfDistribution, OutOfDistributionConfig
@@ -123,7 +123,6 @@ def test_nonsense_is_replaced_by_the_fallback_and_counted_as_such(seen, what):
 def test_a_policy_that_raises_or_leaves_is_replaced(seen, function, timeout_s):
     made = seat(Answers(function), seen, replacement=fallback(), timeout_s=timeout_s)
     judged = made.decide(seen)
-    made.close()
     assert judged.failure.cause == "raised"
     assert judged.failure.replaced_by == "ds2"
 
@@ -177,18 +176,18 @@ def test_a_late_policy_is_replaced_until_it_is_done_and_then_asked_again(seen):
     deadline = time.monotonic() + 10
     while made.decide(seen).failure is not None:
         assert time.monotonic() < deadline
-    made.close()
 
 
-def test_the_thread_of_a_worker_ends_when_it_is_closed():
-    worker = Worker("ends")
-    assert worker.call(lambda: 3, 5.0) == 3
+def test_one_thread_serves_every_callee_and_ends_when_there_is_no_more_to_do():
+    workers = Workers(idle_s=0.2)
+    several = [Worker(f"policy {n}", workers) for n in range(20)]
+    used = {worker.call(threading.current_thread, 5.0) for worker in several}
+    (thread,) = used
     with pytest.raises(ValueError, match="own error"):
-        worker.call(lambda: (_ for _ in ()).throw(ValueError("own error")), 5.0)
-    (thread,) = (one for one in threading.enumerate() if one.name == "ends")
-    worker.close()
+        several[0].call(lambda: (_ for _ in ()).throw(ValueError("own error")), 5.0)
     thread.join(5)
     assert not thread.is_alive()
+    assert several[0].call(lambda: 3, 5.0) == 3  # in a new one
 
 
 def test_a_worker_that_is_late_says_so():
@@ -198,7 +197,23 @@ def test_a_worker_that_is_late_says_so():
     with pytest.raises(LateError, match="earlier"):
         worker.call(lambda: 1, 0.01)
     let_go.set()
-    worker.close()
+
+
+def test_a_policy_that_hangs_on_every_job_leaves_the_others_their_threads():
+    workers, let_go = Workers(most=3, most_of_one=2), threading.Event()
+    hung = [Worker("hangs", workers) for _ in range(5)]
+    for worker in hung:
+        with pytest.raises(LateError):
+            worker.call(lambda: let_go.wait(10), 0.01)
+    assert Worker("fine", workers).call(lambda: 3, 5.0) == 3
+    let_go.set()
+    deadline = time.monotonic() + 10
+    while True:  # what hung may be asked again once it has ended
+        try:
+            assert hung[0].call(lambda: 4, 5.0) == 4
+            break
+        except LateError:
+            assert time.monotonic() < deadline
 
 
 def test_the_range_is_what_every_guardrail_leaves(seen):

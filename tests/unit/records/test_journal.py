@@ -56,6 +56,22 @@ def test_numbers_json_does_not_know_become_null_and_arrays_lists(tmp_path):
     assert entry.body == {"a": [1.0, None], "b": 3}
 
 
+@pytest.mark.parametrize("kind", ["snapshot", "decision", "guard", "outcome"])
+def test_a_line_is_the_same_whether_its_body_is_plain_or_not(tmp_path, kind):
+    bodies = [
+        {"b": {"y": 1, "x": [1.5, None, True, "ä"]}, "a": 2.0},
+        {"b": {"y": np.int64(1), "x": (1.5, np.nan, True, "ä")}, "a": np.float64(2.0)},
+    ]
+    for n, body in enumerate(bodies):
+        with Journal(tmp_path / str(n)) as written:
+            written.append(kind, 3.0, "q1", "ds2", body)
+    first, second = (only_segment(tmp_path / str(n)).read_bytes() for n in range(2))
+    assert first == second
+    assert json.dumps(json.loads(first), sort_keys=True, separators=(",", ":")) == (
+        first.decode("ascii").rstrip()
+    )
+
+
 def test_a_journal_is_gone_on_with(tmp_path):
     filled(tmp_path, 2)
     with Journal(tmp_path) as again:
