@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -38,14 +39,17 @@ BATCH = 64
 BATCHES_PER_SLOT = 4
 """Batches for each core, so that a slow one does not keep the others waiting at the end."""
 
-DECISIONS_PER_WORKER = 250_000
-"""A worker starts in three to four seconds of processor time, as long as these decisions take."""
+DECISIONS_PER_WORKER = 50_000
+"""A worker starts in three to four seconds of processor time; these decisions take five or more."""
 
 TRIES = 4
 """Workers a cell may lose, as many as Spark allows a task."""
 
 _LOOK_S = 0.2
 """Seconds between two looks whether Ctrl-C was pressed, where the work ends by itself."""
+
+_WATCH_S = 1.0
+"""Seconds between two looks of a worker whether the process it works for is still there."""
 
 _PROGRAM = "import sys; from dsp_gym.engine import serve; serve(int(sys.argv[1]))"
 
@@ -334,6 +338,15 @@ def serve(handle: int) -> None:
     Args:
         handle: The descriptor of the connection.
     """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_S)
+        os._exit(1)
+
+    # Between two words of a cell minutes may pass; nobody waits for them when the parent is gone.
+    threading.Thread(target=watch, daemon=True).start()
     with Connection(handle) as connection, suppress(EOFError, BrokenPipeError, ConnectionError):
         on_cores = connection.recv()
         if on_cores:

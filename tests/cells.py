@@ -46,6 +46,12 @@ def die(cell: int, tell) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def silent(cell: Path, tell) -> None:
+    """Says who it is in a file, and nothing for ten minutes."""
+    cell.write_text(str(os.getpid()))
+    time.sleep(600)
+
+
 def until_stopped(cell: Path, tell) -> str:
     """Goes on until it is asked to stop; says who it is."""
     cell.write_text(str(os.getpid()))
