@@ -94,12 +94,18 @@ def bench_table(bench: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for rate in bench["rates"]:
-        bar = "–" if rate["bar"] is None else f"{rate['bar']:,.0f}"
+        bar = "–" if rate["bar"] is None else _figure(rate["bar"])
         lines.append(
-            f"| {rate['name']} | {rate['median']:,.0f} | {rate['low']:,.0f} to {rate['high']:,.0f} "
+            f"| {rate['name']} | {_figure(rate['median'])} "
+            f"| {_figure(rate['low'])} to {_figure(rate['high'])} "
             f"| {bar} | {rate['runs']} | {rate['threads']} |"
         )
     return "\n".join(lines)
+
+
+def _figure(value: float) -> str:
+    """Whole numbers, but three digits of what is below ten."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
 
 
 def learning_from_data() -> str:
