@@ -26,7 +26,7 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, Snapsho
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.requirement import Requirement
 
-__all__ = ["Ds2", "Ds2Config", "Remembered", "Rules", "plan_anew", "take_step"]
+__all__ = ["Ds2", "Ds2Config", "Remembered", "Ds2Rules", "plan_anew", "take_step"]
 
 
 ROUND_OFF = 1e-9
@@ -152,7 +152,7 @@ class Triggers(NamedTuple):
         )
 
 
-class Rules(NamedTuple):
+class Ds2Rules(NamedTuple):
     """`Ds2Config` as compiled code takes it."""
 
     offered: bool  # which rate the sources are taken to have
@@ -160,7 +160,7 @@ class Rules(NamedTuple):
     triggers: Triggers
 
     @classmethod
-    def of(cls, c: Ds2Config) -> Rules:
+    def of(cls, c: Ds2Config) -> Ds2Rules:
         """Reads a configuration.
 
         Returns:
@@ -195,7 +195,7 @@ class Ds2:
         self.name = "ds2"
         self.explain = True
         self.config = c = config or Ds2Config()
-        self.rules = Rules.of(c)
+        self.rules = Ds2Rules.of(c)
         self._memory = RowMemory(
             {
                 "evaluated_s": ("job", -1e18),
@@ -251,10 +251,10 @@ class Ds2:
             Parallelism to run, (J, V); where a rescale is due now, (J,); and the rates behind it.
         """
         rates, known = room_for_rates(snapshot, self.config.source_rate)
-        seen, facts = snapshot.arrays, snapshot.topology.facts
+        seen, facts = snapshot.arrays, snapshot.topology.handle
         wanted = np.empty_like(seen.parallelism)
-        due, evaluated = np.zeros((2, len(wanted)), np.bool_)
-        memory = self._memory.arrays(Remembered)
+        due, evaluated = np.zeros(len(wanted), np.bool_), np.zeros(len(wanted), np.bool_)
+        memory = self.memory
         _step(facts, seen, rates.block, known, self.rules, memory, wanted, due, evaluated)
         if self.config.roll_back:
             self.roll_back(snapshot, wanted, due, evaluated)
@@ -444,7 +444,7 @@ def plan_anew(
     seen: SnapshotArrays,
     rates: Floats,
     known: bool,
-    c: Rules,
+    c: Ds2Rules,
     planned: Ints,
 ) -> None:
     """Plan the parallelism of every vertex, and its rates before, where they are not known."""
@@ -459,7 +459,7 @@ def take_step(
     seen: SnapshotArrays,
     rates: Floats,
     known: bool,
-    c: Rules,
+    c: Ds2Rules,
     m: Remembered,
     wanted: Ints,
     due: Bools,
@@ -470,4 +470,21 @@ def take_step(
     manage(t, seen, c.triggers, m, wanted, due, evaluated)
 
 
-_plan, _step = direct(plan_anew), direct(take_step)
+_plan = direct(plan_anew)
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _step(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    rates: Floats,
+    known: bool,
+    c: Ds2Rules,
+    memory: Handle[Remembered],
+    wanted: Ints,
+    due: Bools,
+    evaluated: Bools,
+) -> None:
+    """`take_step`, called from Python."""
+    take_step(facts.arrays, seen, rates, known, c, memory.arrays, wanted, due, evaluated)

@@ -83,8 +83,7 @@ class ConfigurationHistory:
             snapshot: The metrics.
             rate_per_task: (J, V) true rate of one task, records/s.
         """
-        memory = self._memory.arrays(Remembered)
-        _observe(snapshot.topology.facts, snapshot.arrays, rate_per_task, memory)
+        _observe(snapshot.topology.handle, snapshot.arrays, rate_per_task, self.memory)
 
     @property
     def arrays(self) -> Remembered:
@@ -180,4 +179,13 @@ def remember(
         m.seen[j] = True
 
 
-_observe = direct(remember)
+@direct
+@njit(cache=True, nogil=True)
+def _observe(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    rate_per_task: Floats,
+    memory: Handle[Remembered],
+) -> None:
+    """`remember`, called from Python."""
+    remember(facts.arrays, seen, rate_per_task, memory.arrays)

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from baselines import ds2, reasons
-from baselines.ds2 import Ds2, Ds2Config, Rules, plan_anew, take_step
+from baselines.ds2 import Ds2, Ds2Config, Ds2Rules, plan_anew, take_step
 from baselines.history import (
     ConfigurationHistory,
     Remembered,
@@ -155,7 +155,7 @@ _RELEASED = ArtifactThresholds.of(JustinArtifactConfig())
 """Thresholds where the other algorithm decides."""
 
 
-class Algorithm(NamedTuple):
+class ArbitrationRules(NamedTuple):
     """Which of the two algorithms decides, with its thresholds; the other's are not read."""
 
     released: bool  # the released code's, not the paper's
@@ -163,14 +163,14 @@ class Algorithm(NamedTuple):
     artifact: ArtifactThresholds
 
 
-class Settings(NamedTuple):
+class JustinRules(NamedTuple):
     """Everything Justin decides by, as compiled code takes it."""
 
-    ds2: Rules
-    algorithm: Algorithm
+    ds2: Ds2Rules
+    algorithm: ArbitrationRules
 
 
-class Memories(NamedTuple):
+class JustinMemory(NamedTuple):
     """What the DS2 inside and Justin remember."""
 
     ds2: Handle[ds2.Remembered]
@@ -188,11 +188,11 @@ def _room(seen: SnapshotArrays) -> Requirement:
 class _Justin:
     """Common parts of both: an inner DS2, the history, and the reasons."""
 
-    def __init__(self, name: str, ds2: Ds2Config, algorithm: Algorithm) -> None:
+    def __init__(self, name: str, ds2: Ds2Config, algorithm: ArbitrationRules) -> None:
         self.name = name
         self.explain = True
         self._ds2 = Ds2(ds2)
-        self._settings = Settings(self._ds2.rules, algorithm)
+        self._settings = JustinRules(self._ds2.rules, algorithm)
         self._history = ConfigurationHistory()
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
@@ -228,7 +228,7 @@ class _Justin:
             _settle(jobs, seen, due, rates.block, algorithm, own, wanted)
         else:
             rates, known = room_for_rates(snapshot, self._ds2.config.source_rate)
-            memory = Memories(self._ds2.memory, history)
+            memory = JustinMemory(self._ds2.memory, history)
             facts = snapshot.topology.handle
             _decide(facts, seen, rates.block, known, self._settings, memory, wanted)
         p, level = wanted.parallelism, wanted.memory_level
@@ -261,7 +261,9 @@ class JustinPaper(_Justin):
 
     def __init__(self, config: JustinPaperConfig | None = None) -> None:
         self.config = c = config or JustinPaperConfig()
-        super().__init__("justin-paper", c.ds2, Algorithm(False, PaperThresholds.of(c), _RELEASED))
+        super().__init__(
+            "justin-paper", c.ds2, ArbitrationRules(False, PaperThresholds.of(c), _RELEASED)
+        )
 
 
 class JustinArtifact(_Justin):
@@ -271,7 +273,7 @@ class JustinArtifact(_Justin):
 
     def __init__(self, config: JustinArtifactConfig | None = None) -> None:
         self.config = c = config or JustinArtifactConfig()
-        algorithm = Algorithm(True, _PAPER, ArtifactThresholds.of(c))
+        algorithm = ArbitrationRules(True, _PAPER, ArtifactThresholds.of(c))
         super().__init__("justin-artifact", c.ds2, algorithm)
 
 
@@ -387,7 +389,7 @@ def _arbitrate(
     seen: SnapshotArrays,
     due: Bools,
     rates: Floats,
-    c: Algorithm,
+    c: ArbitrationRules,
     history: Remembered,
     wanted: Requirement,
 ) -> None:
@@ -409,7 +411,7 @@ def _require(
     seen: SnapshotArrays,
     rates: Floats,
     known: bool,
-    c: Settings,
+    c: JustinRules,
     history: Handle[Remembered],
     needed: Requirement,
 ) -> None:
@@ -425,7 +427,7 @@ def settle(
     seen: SnapshotArrays,
     due: Bools,
     rates: Floats,
-    c: Algorithm,
+    c: ArbitrationRules,
     history: Remembered,
     wanted: Requirement,
 ) -> None:
@@ -444,8 +446,8 @@ def _decide(
     seen: SnapshotArrays,
     rates: Floats,
     known: bool,
-    c: Settings,
-    memory: Memories,
+    c: JustinRules,
+    memory: JustinMemory,
     wanted: Requirement,
 ) -> None:
     """Take a step of the scaling manager, and arbitrate where it is due."""

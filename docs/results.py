@@ -94,16 +94,17 @@ def bench_table(bench: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for rate in bench["rates"]:
-        bar = "–" if rate["bar"] is None else _rate(rate["bar"])
+        bar = "–" if rate["bar"] is None else _figure(rate["bar"])
         lines.append(
-            f"| {rate['name']} | {_rate(rate['median'])} | {_rate(rate['low'])} to "
-            f"{_rate(rate['high'])} | {bar} | {rate['runs']} | {rate['threads']} |"
+            f"| {rate['name']} | {_figure(rate['median'])} "
+            f"| {_figure(rate['low'])} to {_figure(rate['high'])} "
+            f"| {bar} | {rate['runs']} | {rate['threads']} |"
         )
     return "\n".join(lines)
 
 
-def _rate(value: float) -> str:
-    """A rate as a whole number, a ratio of two with its decimals."""
+def _figure(value: float) -> str:
+    """A rate as a whole number, a ratio or a few seconds with three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

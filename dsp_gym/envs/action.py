@@ -27,7 +27,7 @@ MOVE_NAMES = ("hold", "-25 %", "-1", "+1", "+25 %", "x2", "what DS2 says")
 MEMORY_NAMES = ("keep", "-1", "+1")
 
 
-class Targets(NamedTuple):
+class MoveTargets(NamedTuple):
     """The configuration after every move; an invalid move leads where holding does."""
 
     parallelism: Ints  # (J, V, 7) after each move
@@ -36,7 +36,7 @@ class Targets(NamedTuple):
 
 def targets(
     snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates | None = None
-) -> Targets:
+) -> MoveTargets:
     """Compute the configuration after every move, once for each snapshot.
 
     Args:
@@ -53,7 +53,7 @@ def targets(
     known = snapshot.kept(key)
     if known is None:
         return snapshot.keep(key, _led(snapshot, ds2_utilization, ds2_rates(snapshot)))
-    return cast(Targets, known)
+    return cast(MoveTargets, known)
 
 
 def kept_as(ds2_utilization: float) -> object:
@@ -65,17 +65,19 @@ def kept_as(ds2_utilization: float) -> object:
     return ("targets", ds2_utilization)
 
 
-def room(snapshot: MetricsSnapshot) -> Targets:
+def room(snapshot: MetricsSnapshot) -> MoveTargets:
     """Room for the targets of a snapshot.
 
     Returns:
         Targets that are not filled in yet.
     """
     shape = snapshot.arrays.parallelism.shape
-    return Targets(np.empty((*shape, MOVES), np.int64), np.empty((*shape, MEMORY_MOVES), np.int64))
+    return MoveTargets(
+        np.empty((*shape, MOVES), np.int64), np.empty((*shape, MEMORY_MOVES), np.int64)
+    )
 
 
-def _led(snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates) -> Targets:
+def _led(snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates) -> MoveTargets:
     led = room(snapshot)
     _lead(snapshot.topology.facts, snapshot.arrays, rates.block, ds2_utilization, led)
     return led
@@ -126,7 +128,7 @@ def lead(
     seen: SnapshotArrays,
     rates: Floats,
     utilization: float,
-    led: Targets,
+    led: MoveTargets,
 ) -> None:
     """Fill in where the moves of job j (job file k) at vertex v lead: `to` tasks, `up` levels."""
     parallelism, level = led

@@ -16,7 +16,7 @@ from dsp_gym.envs import action
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.look import look
 from dsp_gym.envs.observation import ObservationEncoder
-from dsp_gym.envs.reward import TERMS, RewardTerms, Rules, score
+from dsp_gym.envs.reward import TERMS, RewardTerms, ScoringRules, score
 from dsp_gym.job import sizing
 from dsp_gym.loop.decision import GuardedDecision, InterventionKind, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
@@ -114,7 +114,7 @@ class EnvCore:
         self.vertices = self.encoder.layout.vertices
         tables, rows = self.topology.tables, self.topology.row
         self.reference_cost_per_s = sizing.reference_cost_per_s(tables, rows, config.start_headroom)
-        self._scoring = Rules.of(
+        self._scoring = ScoringRules.of(
             config.reward, config.give_up_backlog_s, config.interval_s, config.episode_s
         )
         self.steps: Ints = np.zeros(len(self), np.int64)

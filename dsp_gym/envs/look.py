@@ -52,7 +52,7 @@ def _look(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
     rates: Floats,
-    led: action.Targets,
+    led: action.MoveTargets,
     ds2_utilization: float,
     memory: Handle[EncoderMemory],
     job_at: int,

@@ -27,7 +27,7 @@ __all__ = [
     "JobOutcome",
     "RewardTerms",
     "RewardWeights",
-    "Rules",
+    "ScoringRules",
     "Term",
     "reward",
     "reward_terms",
@@ -105,7 +105,7 @@ TERMS = tuple(TERM_TABLE)
 """Names of the terms, in order."""
 
 
-class Rules(NamedTuple):
+class ScoringRules(NamedTuple):
     """Weights and ends of an episode, as `score` takes them."""
 
     weights: Floats  # (len(TERMS),)
@@ -114,7 +114,9 @@ class Rules(NamedTuple):
     episode_s: int
 
     @classmethod
-    def of(cls, weights: RewardWeights, give_up_s: float, interval_s: int, episode_s: int) -> Rules:
+    def of(
+        cls, weights: RewardWeights, give_up_s: float, interval_s: int, episode_s: int
+    ) -> ScoringRules:
         """The rules of an environment.
 
         Returns:
@@ -196,7 +198,7 @@ def _fill(columns: Floats, reference_cost_per_s: Floats, terms: Floats) -> None:
 def score(
     columns: Floats,
     reference_cost_per_s: Floats,
-    rules: Rules,
+    rules: ScoringRules,
     steps: Ints,
     scores: Floats,
     ends: Bools,

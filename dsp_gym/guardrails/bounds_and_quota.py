@@ -20,7 +20,7 @@ __all__ = ["BoundsAndQuota", "BoundsAndQuotaConfig"]
 
 
 class BoundsAndQuotaConfig(ConfigModel):
-    """Bounds on top of the job file's."""
+    """VertexBounds on top of the job file's."""
 
     kind: Literal["bounds_and_quota"] = Field("bounds_and_quota", description="this guardrail")
     min_parallelism: int = Field(1, ge=1, description="fewest tasks of a vertex that can be scaled")
@@ -56,7 +56,7 @@ class BoundsAndQuota(Restriction):
         super().__init__()
         self.config = c = config or BoundsAndQuotaConfig()
         self.coupled = c.cores is not None or c.memory_mib is not None
-        self.rules = Bounds(
+        self.rules = VertexBounds(
             c.min_parallelism,
             c.max_parallelism or int(np.iinfo(np.int64).max),
             8 if c.max_memory_level is None else c.max_memory_level,
@@ -75,7 +75,7 @@ class BoundsAndQuota(Restriction):
         return "outside the bounds of a vertex"
 
 
-class Bounds(NamedTuple):
+class VertexBounds(NamedTuple):
     """The configuration for compiled code; what is not bounded has the largest value."""
 
     least: int
@@ -86,7 +86,7 @@ class Bounds(NamedTuple):
 
 
 @njit(cache=True, nogil=True, borrows=True)
-def bound(t: JobFacts, seen: SnapshotArrays, bounds: Bounds, work: Working) -> None:
+def bound(t: JobFacts, seen: SnapshotArrays, bounds: VertexBounds, work: Working) -> None:
     """Move every vertex v of every job j (job file k) into its bounds, then the job into its quota.
 
     `p` and `level` are the decision, `running` and `running_level` what is observed.

@@ -19,7 +19,7 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, Snapsho
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies import PolicyConfig, Requirement
 
-__all__ = ["CapacityFloor", "CapacityFloorConfig", "Floor", "lift"]
+__all__ = ["CapacityFloor", "CapacityFloorConfig", "FloorRule", "lift"]
 
 
 class CapacityFloorConfig(ConfigModel):
@@ -66,7 +66,7 @@ class CapacityFloor(Restriction):
     ) -> None:
         super().__init__()
         self.config = c = config or CapacityFloorConfig()
-        self.rules = Floor.of(c)
+        self.rules = FloorRule.of(c)
         self._shadow: ShadowPolicy = (shadows or Shadows()).of(c.policy, self.name, model=True)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
@@ -109,7 +109,7 @@ class CapacityFloor(Restriction):
         self._shadow.restore(state["policy"])
 
 
-class Floor(NamedTuple):
+class FloorRule(NamedTuple):
     """The configuration for compiled code."""
 
     margin: float  # factor
@@ -118,7 +118,7 @@ class Floor(NamedTuple):
     min_fill: float
 
     @classmethod
-    def of(cls, c: CapacityFloorConfig) -> Floor:
+    def of(cls, c: CapacityFloorConfig) -> FloorRule:
         """Reads a configuration.
 
         Returns:
@@ -132,7 +132,7 @@ def lift(
     t: JobFacts,
     seen: SnapshotArrays,
     required: Requirement,
-    floor: Floor,
+    floor: FloorRule,
     work: Working,
 ) -> None:
     """Raise every vertex v of every running job j (job file k) to what is required."""

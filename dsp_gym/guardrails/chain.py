@@ -75,7 +75,6 @@ class Chain:
         self.explain = explain
         """Whether `allow` says in words what it changed; a large batch does without."""
         self._coupled = [p for p, g in enumerate(self.guardrails) if is_coupled(g)]
-        self._passes = PASSES if self._coupled else 1
         self._pass = ShippedPass(self.guardrails)
         self._committing = tuple(
             guardrail
@@ -135,15 +134,16 @@ class Chain:
             return _restrict(guardrail, snapshot, decision, parallelism, level)
 
         changes, some = self._pass.run(snapshot, parallelism, level, otherwise)
-        at_work, changed = np.ones(len(parallelism) if self._coupled else 0, dtype=bool), changes
-        for _ in range(1, self._passes):
+        if self._coupled:
             # A job at rest comes out of another pass as it went in; what happens to it on the
             # way is no intervention, and must not depend on its neighbours in the batch.
-            at_work &= changed[self._coupled].any(axis=0)
-            if not at_work.any():
-                break
-            changed, _ = self._pass.run(snapshot, parallelism, level, otherwise)
-            changes |= changed & at_work
+            at_work = changes[self._coupled].any(axis=0)
+            for _ in range(1, PASSES):
+                if not at_work.any():
+                    break
+                changed, _ = self._pass.run(snapshot, parallelism, level, otherwise)
+                changes |= changed & at_work
+                at_work &= changed[self._coupled].any(axis=0)
         trips = changes.T
         found = self._interventions(snapshot, trips, explain) if some else ()
         if not explain:

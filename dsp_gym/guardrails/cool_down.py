@@ -17,7 +17,7 @@ from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
-__all__ = ["MOVES", "CoolDown", "CoolDownConfig", "Moves", "Rests", "rest"]
+__all__ = ["MOVES", "CoolDown", "CoolDownConfig", "LastMoves", "RestPeriods", "rest"]
 
 
 class CoolDownConfig(ConfigModel):
@@ -35,7 +35,7 @@ class CoolDownConfig(ConfigModel):
     )
 
 
-class Rests(NamedTuple):
+class RestPeriods(NamedTuple):
     """The configuration for compiled code, s."""
 
     up: float
@@ -43,7 +43,7 @@ class Rests(NamedTuple):
     reversal: float
 
 
-class Moves(NamedTuple):
+class LastMoves(NamedTuple):
     """The memory for compiled code: the last observed configuration, and the move to it."""
 
     seen: Bools  # (J,) False: nothing yet
@@ -60,7 +60,7 @@ MOVES: dict[str, tuple[Per, bool | int | float]] = {
     "moved": ("vertex", 0),
     "moved_s": ("vertex", -1e18),
 }
-"""What `Moves` holds, and its first values."""
+"""What `LastMoves` holds, and its first values."""
 
 
 class CoolDown(Restriction):
@@ -74,23 +74,23 @@ class CoolDown(Restriction):
     def __init__(self, config: CoolDownConfig | None = None) -> None:
         super().__init__(RowMemory(MOVES))
         self.config = c = config or CoolDownConfig()
-        self.rules = Rests(c.scale_up_s, c.scale_down_s, c.reversal_s)
+        self.rules = RestPeriods(c.scale_up_s, c.scale_down_s, c.reversal_s)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
         _rest(snapshot.topology.facts, snapshot.arrays, self.rules, self.table(), work)
         return work.trips
 
-    def table(self) -> Moves:
+    def table(self) -> LastMoves:
         """The memory for compiled code, the same until `reset` or `restore`.
 
         Returns:
             The last moves.
         """
-        return self._memory.arrays(Moves)
+        return self._memory.arrays(LastMoves)
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        _remember(snapshot.topology.handle, snapshot.arrays, self._memory.handle(Moves))
+        _remember(snapshot.topology.handle, snapshot.arrays, self._memory.handle(LastMoves))
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         age = snapshot.t_s[job] - snapshot.running_since_s[job]
@@ -114,8 +114,8 @@ def _direction(p: int, level: int, p_before: int, level_before: int) -> int:
 def rest(
     t: JobFacts,
     seen: SnapshotArrays,
-    rests: Rests,
-    moves: Moves,
+    rests: RestPeriods,
+    moves: LastMoves,
     work: Working,
 ) -> None:
     """Hold back moves of vertices v of jobs j that come too soon; `last` is -1, 0 or 1."""
@@ -143,7 +143,7 @@ def rest(
 
 @direct
 @njit(cache=True, nogil=True)
-def _remember(facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[Moves]) -> None:
+def _remember(facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[LastMoves]) -> None:
     """Keep configuration and last move of every vertex v of every running job j."""
     t, moves = facts.arrays, memory.arrays
     since = seen.job[JOB.running_since_s]

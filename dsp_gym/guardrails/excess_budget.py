@@ -29,12 +29,12 @@ from dsp_gym.policies import PolicyConfig
 __all__ = [
     "COUNTS",
     "FALLEN",
-    "Budget",
-    "Counts",
+    "BudgetRule",
+    "ExcessCounts",
     "ExcessBudget",
     "ExcessBudgetConfig",
-    "Fallen",
-    "Spent",
+    "FallbackRuns",
+    "BudgetSpent",
     "add_up",
 ]
 
@@ -67,7 +67,7 @@ class ExcessBudgetConfig(ConfigModel):
     )
 
 
-class Budget(NamedTuple):
+class BudgetRule(NamedTuple):
     """The configuration for compiled code."""
 
     window_s: float
@@ -76,7 +76,7 @@ class Budget(NamedTuple):
     rescale_s: float  # seconds counted for one rescale; NaN: as observed
 
     @classmethod
-    def of(cls, c: ExcessBudgetConfig) -> Budget:
+    def of(cls, c: ExcessBudgetConfig) -> BudgetRule:
         """Reads a configuration.
 
         Returns:
@@ -85,7 +85,7 @@ class Budget(NamedTuple):
         return cls(c.window_s, c.cost_share, c.outage_share, c.outage_s or np.nan)
 
 
-class Fallen(NamedTuple):
+class FallbackRuns(NamedTuple):
     """What the fallback would run, and since when it is counted; J jobs of V vertices."""
 
     started: Bools  # (J,)
@@ -95,7 +95,7 @@ class Fallen(NamedTuple):
     level: Ints  # (J, V) of the fallback
 
 
-class Counts(NamedTuple):
+class ExcessCounts(NamedTuple):
     """The excess of J jobs in BUCKETS parts of the window."""
 
     part: Ints  # (J, BUCKETS) which part of time is counted there
@@ -110,14 +110,14 @@ FALLEN: dict[str, tuple[Per, bool | int | float]] = {
     "parallelism": ("vertex", 0),
     "level": ("vertex", -1),
 }
-"""What `Fallen` holds, and its first values."""
+"""What `FallbackRuns` holds, and its first values."""
 
 COUNTS: dict[str, tuple[Per, bool | int | float]] = {
     "part": ("job", -1),
     "cost": ("job", 0.0),
     "outage_s": ("job", 0.0),
 }
-"""What `Counts` holds, and its first values."""
+"""What `ExcessCounts` holds, and its first values."""
 
 
 class _Asked(NamedTuple):
@@ -131,7 +131,7 @@ class _Asked(NamedTuple):
     over: Bools  # (J,) the budget is spent
 
 
-class Spent(NamedTuple):
+class BudgetSpent(NamedTuple):
     """Shares of the budget that are spent, (J,) each."""
 
     cost: Floats
@@ -139,7 +139,7 @@ class Spent(NamedTuple):
     over: Bools  # one of them is used up
 
     @classmethod
-    def of(cls, jobs: int) -> Spent:
+    def of(cls, jobs: int) -> BudgetSpent:
         """Room for J jobs.
 
         Returns:
@@ -164,9 +164,9 @@ class ExcessBudget(Restriction):
     ) -> None:
         super().__init__(RowMemory(FALLEN))
         self.config = c = config or ExcessBudgetConfig()
-        self.rules = Budget.of(c)
+        self.rules = BudgetRule.of(c)
         self._shadow = (shadows or Shadows()).of(self.config.policy, self.name)
-        self._known: tuple[MetricsSnapshot, Spent] | None = None
+        self._known: tuple[MetricsSnapshot, BudgetSpent] | None = None
         self._counts = RowMemory(COUNTS, depth=BUCKETS)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
@@ -186,13 +186,13 @@ class ExcessBudget(Restriction):
         spent = self._spent(snapshot)
         return spent.cost, spent.outage
 
-    def tables(self) -> tuple[Fallen, Counts]:
+    def tables(self) -> tuple[FallbackRuns, ExcessCounts]:
         """The memory for compiled code, the same until `reset` or `restore`.
 
         Returns:
             The fallback's configuration, and the excess counted.
         """
-        return self._memory.arrays(Fallen), self._counts.arrays(Counts)
+        return self._memory.arrays(FallbackRuns), self._counts.arrays(ExcessCounts)
 
     def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         """What the fallback decides, asked once for each snapshot.
@@ -202,7 +202,7 @@ class ExcessBudget(Restriction):
         """
         return self._shadow.decided(snapshot)
 
-    def know(self, snapshot: MetricsSnapshot, spent: Spent) -> None:
+    def know(self, snapshot: MetricsSnapshot, spent: BudgetSpent) -> None:
         """Take over what was found out about a snapshot elsewhere."""
         self._known = snapshot, spent
 
@@ -226,7 +226,7 @@ class ExcessBudget(Restriction):
             plain(needed),
             over,
         )
-        fallen, counts = self._memory.handle(Fallen), self._counts.handle(Counts)
+        fallen, counts = self._memory.handle(FallbackRuns), self._counts.handle(ExcessCounts)
         _count(snapshot.topology.handle, snapshot.arrays, asked, self.rules, fallen, counts)
         self._known = None
 
@@ -254,11 +254,11 @@ class ExcessBudget(Restriction):
     def replacement(self) -> str:
         return self._shadow.name
 
-    def _spent(self, snapshot: MetricsSnapshot) -> Spent:
+    def _spent(self, snapshot: MetricsSnapshot) -> BudgetSpent:
         """What is spent of the budget; kept until the next `commit`."""
         if self._known is not None and self._known[0] is snapshot:
             return self._known[1]
-        spent = Spent.of(len(snapshot))
+        spent = BudgetSpent.of(len(snapshot))
         facts, seen = snapshot.topology.facts, snapshot.arrays
         _add_up(facts, seen, self.rules, *self.tables(), spent)
         self._known = snapshot, spent
@@ -296,10 +296,10 @@ def _rescale_s(given: float, seen: float, median: float) -> float:
 def add_up(
     t: JobFacts,
     seen: SnapshotArrays,
-    budget: Budget,
-    own: Fallen,
-    counted: Counts,
-    spent: Spent,
+    budget: BudgetRule,
+    own: FallbackRuns,
+    counted: ExcessCounts,
+    spent: BudgetSpent,
 ) -> bool:
     """Add up the parts b of the window of every job j (job file k).
 
@@ -340,9 +340,9 @@ def _count(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
     asked: _Asked,
-    budget: Budget,
-    fallen: Handle[Fallen],
-    counts: Handle[Counts],
+    budget: BudgetRule,
+    fallen: Handle[FallbackRuns],
+    counts: Handle[ExcessCounts],
 ) -> None:
     """Count what job j (job file k) costs above its fallback into the newest part b of the window.
 

@@ -15,25 +15,25 @@ import numpy as np
 from dsp_gym.arrays import Bools, Ints, plain
 from dsp_gym.calling import Handle, Handles, direct, handle
 from dsp_gym.compiling import njit
-from dsp_gym.guardrails.bounds_and_quota import Bounds, BoundsAndQuota, bound
-from dsp_gym.guardrails.capacity_floor import CapacityFloor, CapacityFloorConfig, Floor, lift
-from dsp_gym.guardrails.cool_down import MOVES, CoolDown, Moves, Rests, rest
+from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota, VertexBounds, bound
+from dsp_gym.guardrails.capacity_floor import CapacityFloor, CapacityFloorConfig, FloorRule, lift
+from dsp_gym.guardrails.cool_down import MOVES, CoolDown, LastMoves, RestPeriods, rest
 from dsp_gym.guardrails.excess_budget import (
     BUCKETS,
     COUNTS,
     FALLEN,
-    Budget,
-    Counts,
+    BudgetRule,
+    BudgetSpent,
     ExcessBudget,
     ExcessBudgetConfig,
-    Fallen,
-    Spent,
+    ExcessCounts,
+    FallbackRuns,
     add_up,
 )
 from dsp_gym.guardrails.freeze import Freeze, find_frozen
 from dsp_gym.guardrails.restriction import Restriction, Working, replace_rows
-from dsp_gym.guardrails.stale_metrics import Needed, StaleMetrics, find_stale
-from dsp_gym.guardrails.step_limit import Limits, StepLimit, limit
+from dsp_gym.guardrails.stale_metrics import NeededMetrics, StaleMetrics, find_stale
+from dsp_gym.guardrails.step_limit import StepLimit, StepLimits, limit
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
@@ -61,29 +61,29 @@ COMPILED: dict[Callable[..., Bools], int] = {
 """By the method it does the work of; a subclass with another `restrict` is none of these."""
 
 
-class Rules(NamedTuple):
+class ShippedRules(NamedTuple):
     """Configurations of all shipped guardrails; those that are not in the chain have defaults."""
 
-    limits: Limits
-    rests: Rests
-    floor: Floor
-    budget: Budget
-    needed: Needed
+    limits: StepLimits
+    rests: RestPeriods
+    floor: FloorRule
+    budget: BudgetRule
+    needed: NeededMetrics
     catching_up_s: float
-    bounds: Bounds
+    bounds: VertexBounds
 
 
-class Pass(NamedTuple):
+class ChainPass(NamedTuple):
     """What stays from one decision to the next."""
 
     order: Ints  # what stands at each position of the chain
-    rules: Rules
-    moves: Moves
-    fallen: Fallen
-    counts: Counts
+    rules: ShippedRules
+    moves: LastMoves
+    fallen: FallbackRuns
+    counts: ExcessCounts
 
 
-class Wanted(NamedTuple):
+class FallbackDecision(NamedTuple):
     """The decision of the excess budget's fallback, (J, V)."""
 
     parallelism: Ints
@@ -104,22 +104,22 @@ class ShippedPass:
         self._floor = self._find(CapacityFloor, CAPACITY_FLOOR)
         self._budget = self._find(ExcessBudget, EXCESS_BUDGET)
         self._cool_down = self._find(CoolDown, COOL_DOWN)
-        self._rules = Rules(
+        self._rules = ShippedRules(
             (self._find(StepLimit, STEP_LIMIT) or StepLimit()).rules,
             (self._cool_down or CoolDown()).rules,
-            Floor.of(CapacityFloorConfig()) if self._floor is None else self._floor.rules,
-            Budget.of(ExcessBudgetConfig()) if self._budget is None else self._budget.rules,
+            FloorRule.of(CapacityFloorConfig()) if self._floor is None else self._floor.rules,
+            BudgetRule.of(ExcessBudgetConfig()) if self._budget is None else self._budget.rules,
             (self._find(StaleMetrics, STALE_METRICS) or StaleMetrics()).rules,
             (self._find(Freeze, FREEZE) or Freeze()).rules,
             (self._find(BoundsAndQuota, BOUNDS) or BoundsAndQuota()).rules,
         )
-        self._no_moves = RowMemory.of_none(MOVES).arrays(Moves)
+        self._no_moves = RowMemory.of_none(MOVES).arrays(LastMoves)
         self._nothing_counted = (
-            RowMemory.of_none(FALLEN).arrays(Fallen),
-            RowMemory.of_none(COUNTS, BUCKETS).arrays(Counts),
+            RowMemory.of_none(FALLEN).arrays(FallbackRuns),
+            RowMemory.of_none(COUNTS, BUCKETS).arrays(ExcessCounts),
         )
-        self._nothing_spent = Spent.of(0)
-        self._memory: tuple[Moves, Fallen, Counts] | None = None
+        self._nothing_spent = BudgetSpent.of(0)
+        self._memory: tuple[LastMoves, FallbackRuns, ExcessCounts] | None = None
         self._handles = Handles()
 
     def run(
@@ -144,9 +144,9 @@ class ShippedPass:
         seen, facts, held = snapshot.arrays, snapshot.topology.handle, self._held()
         jobs = len(parallelism)
         trips = np.zeros((len(self._guardrails), jobs), np.bool_)
-        spent = self._nothing_spent if self._budget is None else Spent.of(jobs)
+        spent = self._nothing_spent if self._budget is None else BudgetSpent.of(jobs)
         work = parallelism, level
-        wanted = Wanted(seen.parallelism, seen.memory_level, False)
+        wanted = FallbackDecision(seen.parallelism, seen.memory_level, False)
         required = (
             Requirement(seen.parallelism, seen.memory_level, seen.parallelism)
             if self._floor is None
@@ -161,7 +161,9 @@ class ShippedPass:
             guardrail = self._guardrails[position]
             if guardrail is self._budget:
                 decided = self._budget.decided(snapshot)
-                wanted = Wanted(plain(decided.parallelism), plain(decided.memory_level), True)
+                wanted = FallbackDecision(
+                    plain(decided.parallelism), plain(decided.memory_level), True
+                )
             else:
                 trips[position] = otherwise(guardrail)
                 changed = changed or bool(trips[position].any())
@@ -170,7 +172,7 @@ class ShippedPass:
             self._budget.know(snapshot, spent)
         return trips, changed
 
-    def _held(self) -> Handle[Pass]:
+    def _held(self) -> Handle[ChainPass]:
         """Configurations and memory for compiled code."""
         moves = self._no_moves if self._cool_down is None else self._cool_down.table()
         fallen, counts = self._nothing_counted if self._budget is None else self._budget.tables()
@@ -183,8 +185,10 @@ class ShippedPass:
             or known[2] is not counts
         ):
             self._memory = moves, fallen, counts
-            self._handles["pass"] = handle(Pass(self._order, self._rules, moves, fallen, counts))
-        return cast("Handle[Pass]", self._handles["pass"])
+            self._handles["pass"] = handle(
+                ChainPass(self._order, self._rules, moves, fallen, counts)
+            )
+        return cast("Handle[ChainPass]", self._handles["pass"])
 
     def _find(self, kind: type[T], step: int) -> T | None:
         """The guardrail of a kind that the pass runs; None where there is none."""
@@ -205,13 +209,13 @@ def _kind(guardrail: Guardrail) -> int:
 def _run(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    held: Handle[Pass],
+    held: Handle[ChainPass],
     first: int,
     required: Requirement,
-    wanted: Wanted,
+    wanted: FallbackDecision,
     decision: tuple[Ints, Ints],
     trips: Bools,
-    spent: Spent,
+    spent: BudgetSpent,
 ) -> tuple[int, bool]:
     """Run the guardrails from a position on, until one needs Python.
 

@@ -52,7 +52,7 @@ class StaleMetricsConfig(ConfigModel):
         return needed
 
 
-class Needed(NamedTuple):
+class NeededMetrics(NamedTuple):
     """The configuration for compiled code; metrics are rows of the snapshot's blocks."""
 
     fill: float  # share of the metrics window
@@ -69,7 +69,7 @@ class StaleMetrics(Restriction):
     def __init__(self, config: StaleMetricsConfig | None = None) -> None:
         super().__init__()
         self.config = c = config or StaleMetricsConfig()
-        self.rules = Needed(
+        self.rules = NeededMetrics(
             c.min_window_fill,
             np.array([JOB_FLOATS.index(n) for n in c.needed if n in JOB_FLOATS], np.int64),
             np.array([VERTEX_FLOATS.index(n) for n in c.needed if n in VERTEX_FLOATS], np.int64),
@@ -110,7 +110,7 @@ class StaleMetrics(Restriction):
 
 
 @njit(cache=True, nogil=True, borrows=True)
-def find_stale(t: JobFacts, seen: SnapshotArrays, needed: Needed, stale: Bools) -> bool:
+def find_stale(t: JobFacts, seen: SnapshotArrays, needed: NeededMetrics, stale: Bools) -> bool:
     """Set True where the window of job j is not filled, or a needed metric is unknown.
 
     Returns:

@@ -15,7 +15,7 @@ from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
-__all__ = ["Limits", "StepLimit", "StepLimitConfig", "limit"]
+__all__ = ["StepLimits", "StepLimit", "StepLimitConfig", "limit"]
 
 
 class StepLimitConfig(ConfigModel):
@@ -42,7 +42,7 @@ class StepLimit(Restriction):
     def __init__(self, config: StepLimitConfig | None = None) -> None:
         super().__init__()
         self.config = c = config or StepLimitConfig()
-        self.rules = Limits(c.up_factor, c.down_factor, c.tasks, c.levels)
+        self.rules = StepLimits(c.up_factor, c.down_factor, c.tasks, c.levels)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
@@ -57,7 +57,7 @@ class StepLimit(Restriction):
         )
 
 
-class Limits(NamedTuple):
+class StepLimits(NamedTuple):
     """The configuration for compiled code."""
 
     up: float
@@ -67,7 +67,7 @@ class Limits(NamedTuple):
 
 
 @njit(cache=True, nogil=True, borrows=True)
-def limit(t: JobFacts, seen: SnapshotArrays, limits: Limits, work: Working) -> None:
+def limit(t: JobFacts, seen: SnapshotArrays, limits: StepLimits, work: Working) -> None:
     """Move every vertex v of every job j to within a step of its running configuration."""
     p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):

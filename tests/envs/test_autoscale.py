@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
+import pickle
 
 import gymnasium
 import numpy as np
@@ -11,17 +14,18 @@ import pytest
 from baselines.ds2 import Ds2
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.loop import ControlLoop
-from dsp_gym.envs.action import LOGITS, MOVES
+from dsp_gym.envs.action import LOGITS, MOVES, kept_as, targets
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.config import EnvConfig
-from dsp_gym.envs.observation import FV
+from dsp_gym.envs.observation import FV, ObservationEncoder
+from dsp_gym.envs.reward import TERMS, reward, reward_terms
 from dsp_gym.envs.scenarios import scenario
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop import rates
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX
+from dsp_gym.loop.rates import Ds2Rates, ds2_rates
+from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from tests.simulating import FAULTY, begun
 from tests.strategies import random_configuration
@@ -181,6 +185,35 @@ def test_what_if_questions_do_not_change_what_happens():
         np.testing.assert_array_equal(one[3], again[3])
 
 
+def test_a_look_finds_what_its_parts_find_one_by_one():
+    env = AutoscaleEnv(config=config())
+    env.reset(seed=4)
+    batch, layout = env.batch, env.batch.encoder.layout
+    apart = ObservationEncoder(batch.topology)
+    apart.load(batch.encoder.save())
+    seen, *_ = env.step(np.ones(env.action_space.shape, np.int64))
+    taken = batch.snapshot.take(np.arange(1))  # a copy, of which nothing is known yet
+    np.testing.assert_array_equal(apart.encode(taken)[0], seen)
+    np.testing.assert_array_equal(ds2_rates(taken).block, ds2_rates(batch.snapshot).block)
+    own = targets(taken, batch.config.ds2_utilization)
+    for alone, kept in zip(own, batch.snapshot.kept(kept_as(0.8)), strict=True):
+        np.testing.assert_array_equal(alone, kept)
+    assert layout.size == len(seen)
+
+
+def test_the_score_of_a_step_is_the_reward_of_its_terms():
+    batch = AutoscaleEnv(config=config()).batch
+    batch.reset()
+    step = batch.step(np.full((1, 2 * batch.vertices), 2))
+    terms = reward_terms(step.outcome, batch.reference_cost_per_s)
+    assert list(step.terms) == list(terms) == list(TERMS)
+    assert all(np.array_equal(step.terms[name], terms[name]) for name in TERMS)
+    np.testing.assert_array_equal(step.reward, reward(terms, batch.config.reward))
+    np.testing.assert_array_equal(
+        terms["backlog"], [math.log1p(pending) for pending in step.outcome.pending_s]
+    )
+
+
 def test_the_reward_is_its_terms_times_its_weights():
     weights = {"cost": 2.0, "slo": 3.0, "backlog": 0.5, "rescale": 0.25}
     env = AutoscaleEnv(config=config(reward=weights))
@@ -285,12 +318,13 @@ class Recorded:
 def test_a_turn_computes_ds2s_rates_once_for_each_kind_of_source_rate(monkeypatch):
     computed = []
 
-    def counted(snapshot, source_rate):
-        computed.append((snapshot, source_rate))
-        return compute(snapshot, source_rate)
+    def counted(snapshot, key, found):
+        if isinstance(found, Ds2Rates):
+            computed.append((snapshot, key[1]))
+        return keep(snapshot, key, found)
 
-    compute = rates.computed
-    monkeypatch.setattr(rates, "computed", counted)
+    keep = MetricsSnapshot.keep  # rates are computed where they are kept
+    monkeypatch.setattr(MetricsSnapshot, "keep", counted)
     made = scenario("nexmark-q11", guardrails="default")
     batch = AutoscaleBatch(
         [load_job("nexmark-q11")], [0, 0], made.loads, guardrails=made.guardrails
@@ -371,7 +405,17 @@ def test_making_an_environment_twice_shares_nothing():
 
 
 @pytest.mark.parametrize(
-    "copied", [dict, lambda info: {**info}, lambda info: json.loads(json.dumps(info, default=str))]
+    "copied",
+    [
+        dict,
+        lambda info: {**info},
+        lambda info: {} | info,
+        lambda info: json.loads(json.dumps(info, default=str)),
+        lambda info: pickle.loads(pickle.dumps(info)),
+        lambda info: info if info else {},
+        copy.copy,
+        copy.deepcopy,
+    ],
 )
 def test_an_info_nobody_looked_at_is_copied_and_written_whole(copied):
     env = AutoscaleEnv(config=config())

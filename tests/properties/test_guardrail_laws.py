@@ -112,6 +112,19 @@ def test_its_state_as_json_continues_where_it_stopped(name, seed):
             other = before
 
 
+@given(seed=seeds())
+@few
+def test_the_compiled_pass_does_what_the_guardrails_do_one_after_the_other(seed):
+    guards = chain("default")
+    for snapshot, decision, guarded in run(guards, seed):
+        p, level = decision.parallelism.copy(), decision.memory_level.copy()
+        # `run` has committed nothing of this snapshot yet.
+        trips = [guardrail.restrict(snapshot, p, level) for guardrail in guards.guardrails]
+        np.testing.assert_array_equal(guarded.parallelism, p)
+        np.testing.assert_array_equal(guarded.memory_level, level)
+        np.testing.assert_array_equal(guarded.trips, np.array(trips).T)
+
+
 def test_asking_any_number_of_times_before_the_commit_changes_nothing():
     asked, once = chain("strict"), chain("strict")
     pairs = zip(run(asked, 7), run(once, 7), strict=True)

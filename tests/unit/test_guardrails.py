@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from dsp_gym.errors import ConfigError, MetricsError, SchemaError
-from dsp_gym.guardrails import GuardrailsConfig, build
+from dsp_gym.guardrails import Chain, GuardrailsConfig, build
+from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota
+from dsp_gym.guardrails.freeze import Freeze
 from dsp_gym.guardrails.out_of_distribution import quantile_box
+from dsp_gym.guardrails.step_limit import StepLimit
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.topology import Topology
 from tests.strategies import blank_snapshot, chain_spec
@@ -329,3 +332,42 @@ def test_a_chain_that_makes_no_sense_is_refused(tmp_path, yaml, message):
 def test_a_state_of_another_chain_is_refused():
     with pytest.raises(SchemaError, match="this chain has freeze"):
         chain(freeze={}).restore(chain(step_limit={}).state())
+
+
+class Greedy(Freeze):
+    """Stands where `freeze` does, and wants more than there may be."""
+
+    def restrict(self, snapshot, parallelism, level):
+        self.seen = parallelism.copy()
+        parallelism[:, 1] += 1000
+        return np.ones(len(parallelism), dtype=bool)
+
+
+def test_a_guardrail_in_python_takes_its_turn_between_the_compiled_ones():
+    greedy = Greedy()
+    guards = Chain([BoundsAndQuota(), greedy, StepLimit()])
+    guards.reset(TOPOLOGY, np.array([0]))
+    guarded = guards.allow(snapshot(p=(4, 4)), wanted(100, 4))
+    assert guards.names == ("step_limit", "freeze", "bounds_and_quota")
+    assert greedy.seen[0, 1] == 16  # four times the tasks that run: the limit acted before
+    assert guarded.parallelism[0, 1] == 24  # the job's bound: it acted behind
+    assert guarded.trips.tolist() == [[True, True, True]]
+    assert [one.guardrail for one in guarded.interventions] == list(guards.names)
+
+
+def test_a_fallback_of_any_type_of_number_may_decide():
+    guards = chain(excess_budget={"policy": "hpa-cpu", "outage_share": 0.0})
+    guards.guardrails[0]._shadow.policy = NarrowPolicy()
+    guarded = guards.allow(snapshot(), wanted(8, 8))
+    assert guarded.parallelism[0].tolist() == [2, 5, 6, 1]
+    assert guarded.trips.tolist() == [[True]]
+
+
+class NarrowPolicy:
+    """Decides in numbers of another type and layout."""
+
+    name = "odd"
+
+    def decide(self, snapshot):
+        tasks = np.asfortranarray(np.array([[2, 5, 6, 1]], np.int16))
+        return ScalingDecision(tasks, snapshot.memory_level.astype(np.int8), ("",))

@@ -10,6 +10,7 @@ from baselines.justin import (
     JustinArtifactConfig,
     JustinPaper,
     JustinPaperConfig,
+    justin_ds2,
 )
 from dsp_gym.loop.topology import Topology
 from tests.strategies import blank_snapshot, chain_spec
@@ -172,3 +173,18 @@ def test_what_is_required_does_not_wait_for_a_trigger():
     required = policy.required(calm)
     assert (required.parallelism[0, 2], required.memory_level[0, 2]) == (4, 1)
     assert required.horizontal[0, 2] == 6  # 4 * 0.7 * 2.033 = 5.7
+
+
+@pytest.mark.parametrize("made", [paper, artifact])
+def test_with_a_roll_back_that_never_comes_it_decides_as_without(made):
+    plain, careful = made(), made(ds2=justin_ds2().model_copy(update={"roll_back": True}))
+    seen = [(4, 0, 0.7, 900.0), (4, 1, 0.75, 900.0), (4, 1, 0.75, 400.0), (9, 1, 0.9, 950.0)]
+    moves = 0
+    for turn, (p, level, hit, busy) in enumerate(seen):
+        at = 600.0 + 300.0 * turn
+        given = {"p": p, "level": level, "hit": hit, "busy": busy}
+        decided = window(plain, at, **given)
+        assert window(careful, at, **given) == decided
+        moves += decided != (p, level)
+    assert moves >= 2
+    assert plain.state()["history"] == careful.state()["history"]

@@ -43,3 +43,9 @@ def test_an_unknown_policy_ends_with_a_suggestion():
     result = CliRunner().invoke(app, ["bench", "policies", "dhalio"])
     assert result.exit_code == 2
     assert "Did you mean 'dhalion'" in result.stderr
+
+
+def test_a_simulated_day_is_timed_in_seconds():
+    day = environment.bench_day("nexmark-q11", runs=1)
+    assert (day.unit, day.runs, day.bar) == ("s", 1, 0.05)
+    assert 0.01 < day.low <= day.median <= day.high
