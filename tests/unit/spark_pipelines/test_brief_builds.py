@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: the extra 'spark'")
 
-from spark_pipelines.build import _BRIEF_ROWS, _is_brief  # noqa: E402 - needs PySpark
-from spark_pipelines.sources import Piece, SourceFacts  # noqa: E402
+from spark_pipelines.build import _BRIEF_ROWS, _is_brief
+from spark_pipelines.sources import Piece, SourceFacts
 
 
 def holding(*rows: int) -> SourceFacts:
