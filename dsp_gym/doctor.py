@@ -29,7 +29,8 @@ SHARED_NAMES = ("agents", "baselines")
 """Import names of ours that other distributions use too."""
 
 PURPOSES: dict[str, str] = {
-    "all": "all extras below except dev",
+    "all": "all extras below except bench and dev",
+    "bench": "hold Spark against Polars (dsp-gym bench spark)",
     "dev": "test, lint and build the project itself",
     "flink": "a local Flink, recordings of it, metrics from Prometheus",
     "kubernetes": "jobs of the Flink Kubernetes Operator",

@@ -70,6 +70,9 @@ def fault_of(text: str, facts: Sequence[SourceFacts]) -> DatasetError:
 
 def _cause(text: str) -> str:
     """The innermost cause, else the first line."""
+    in_worker = re.findall(r"OSError: file:\S+ cannot be read: (.+)", text)
+    if in_worker:
+        return str(in_worker[-1]).strip()
     causes = re.findall(r"Caused by: (?:[\w.$]+: )?(.+)", text)
     lines = [line for line in (causes[-1:] or text.strip().splitlines()) if line.strip()]
     return lines[0].strip()[:300] if lines else "no reason was given"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dsp_gym.job.sizing import reference_cost_per_s
@@ -17,12 +17,22 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import SAMPLE_S
-from spark_pipelines.config import DatasetConfig
+from spark_pipelines.config import DatasetConfig, QualityConfig
 from spark_pipelines.days import day_of_column
 from spark_pipelines.sources import Inputs
 from spark_pipelines.splits import reach_s, with_split
 
-__all__ = ["Keep", "Made", "cost_factors", "known_metrics", "made_of"]
+__all__ = [
+    "Keep",
+    "Made",
+    "checked_grid",
+    "cost_factors",
+    "known_metrics",
+    "made_of",
+    "names_of",
+    "parallelism",
+    "scanned_grid",
+]
 
 
 Keep = Callable[[DataFrame, str], DataFrame]
@@ -35,16 +45,22 @@ class Made:
     tables: dict[str, DataFrame] = field(default_factory=dict)  # each with columns job and day
     counts: dict[str, DataFrame] = field(default_factory=dict)  # job, day, name, rows
     accounting: DataFrame | None = None  # of raw rows, from `quality.verdicts`
-    failures: DataFrame | None = None  # to be looked at where the accounting says there are any
-    quarantine: DataFrame | None = None  # to be written where the accounting says there is any
+    # Both read all raw rows again, so they are planned where the accounting says there are any.
+    failures: Callable[[], DataFrame] | None = None
+    quarantine: Callable[[], DataFrame] | None = None
 
 
 def made_of(
-    inputs: Sequence[Inputs], config: DatasetConfig, specs: Mapping[str, JobSpec], keep: Keep
+    spark: SparkSession,
+    inputs: Sequence[Inputs],
+    config: DatasetConfig,
+    specs: Mapping[str, JobSpec],
+    keep: Keep,
 ) -> Made:
     """Tables and counts of some sources.
 
     Args:
+        spark: the session.
         inputs: one per source.
         config: the dataset.
         specs: job files of all sources, by job.
@@ -56,9 +72,9 @@ def made_of(
     loads = {run: load for i in inputs for run, load in i.facts.loads.items()}
     headroom = config.transitions.env.start_headroom
     made, decisions = Made(), [_in_unit(i, headroom) for i in inputs]
-    sampled = [i for i in inputs if i.raw is not None]
+    sampled = [i for i in inputs if i.has_samples]
     if sampled:
-        made = _with_samples(sampled, config, specs, loads, decisions, keep)
+        made = _with_samples(spark, sampled, config, specs, loads, decisions, keep)
     known = _union(decisions)
     if known is not None and "transitions" in config.tables:
         _add_transitions(made, known, config, specs, loads)
@@ -66,6 +82,7 @@ def made_of(
 
 
 def _with_samples(
+    spark: SparkSession,
     inputs: Sequence[Inputs],
     config: DatasetConfig,
     specs: Mapping[str, JobSpec],
@@ -77,20 +94,27 @@ def _with_samples(
 
     Adds to `decisions` those that samples show of sources without decisions of their own.
     """
-    from spark_pipelines.quality.checks import flag, judge
+    from spark_pipelines.quality.checks import judge
     from spark_pipelines.quality.verdicts import accounting, failures, findings, split_verdicts
-    from spark_pipelines.steps.align import align
+    from spark_pipelines.sources.staging import no_events
     from spark_pipelines.steps.rates import increases
     from spark_pipelines.steps.rescales import configurations, rescales
     from spark_pipelines.steps.snapshots import Observing, observed_decisions
     from spark_pipelines.steps.windows import configured, decision_windows
 
     quality = config.quality
-    raw, events = _all([i.raw for i in inputs]), _all([i.events for i in inputs])
-    names = frozenset[str]().union(*(i.metrics for i in inputs))
-    judged = raw.transform(judge, quality, names)
-    # The one pass over all samples; everything after it is a hundredth of that.
-    flagged = keep(judged.transform(align, known_metrics(names)).transform(flag, quality), "grid")
+    told_events = _union([i.events for i in inputs])
+    events = no_events(spark) if told_events is None else told_events
+
+    @cache
+    def judged() -> DataFrame:
+        return _all([i.rows() for i in inputs]).transform(judge, quality, names_of(inputs))
+
+    @cache
+    def verdicts() -> tuple[DataFrame, DataFrame]:
+        return split_verdicts(judged(), flagged, SAMPLE_S)
+
+    flagged = checked_grid(spark, inputs, quality, keep)
     rising = flagged.transform(increases, quality.max_gap_s)
     windows = rising.transform(decision_windows, config.windows).transform(
         configured, configurations(events)
@@ -104,13 +128,13 @@ def _with_samples(
     outages = rising.transform(rescales, events, quality.max_gap_s)
     if "rescales" in config.tables:
         tables["rescales"] = outages
-    kept, quarantined = split_verdicts(judged, flagged, SAMPLE_S)
     alone = [i.facts.name for i in inputs if i.decisions is None]
     if alone and {"transitions", "snapshots"} & set(config.tables):
         observing = Observing(
             config.windows, config.transitions.env.interval_s, config.transitions.env
         )
-        mine = [frame.where(f.col("source").isin(alone)) for frame in (kept, events, outages)]
+        frames = (verdicts()[0], events, outages)
+        mine = [frame.where(f.col("source").isin(alone)) for frame in frames]
         seen = observed_decisions(mine[0], mine[1], mine[2], specs, observing)
         decisions.append(seen)
         if "snapshots" in config.tables:
@@ -123,7 +147,95 @@ def _with_samples(
                 outside = marked.where(f.col("split").isNull())
                 counts[name] = _counted(outside, f.lit(f"{name}:at_split"))
     account = accounting(flagged)
-    return Made(tables, counts, account, failures(judged), quarantined)
+    return Made(tables, counts, account, lambda: failures(judged()), lambda: verdicts()[1])
+
+
+def names_of(inputs: Sequence[Inputs]) -> frozenset[str]:
+    """The metrics that the samples have rows of, known to dsp-gym or not.
+
+    Returns:
+        Their names.
+    """
+    return frozenset[str]().union(*(i.metrics for i in inputs))
+
+
+def checked_grid(
+    spark: SparkSession, inputs: Sequence[Inputs], quality: QualityConfig, keep: Keep
+) -> DataFrame:
+    """The one pass over all samples; everything after it is a fiftieth of that.
+
+    Files are scanned by workers as Arrow. Where that leaves it open whether two rows are one, the
+    pass is made again, row by row: an overlap of two files in one slot of one series.
+
+    Args:
+        spark: the session.
+        inputs: those with samples.
+        quality: tolerances, and checks that are not made.
+        keep: as for `made_of`.
+
+    Returns:
+        The grid of `quality.checks.flag`, kept.
+    """
+    from spark_pipelines.quality.checks import flag, judge
+    from spark_pipelines.steps.align import align
+    from spark_pipelines.steps.scanned import DOUBTFUL
+
+    names = names_of(inputs)
+
+    def aligned(some: Sequence[Inputs]) -> DataFrame:
+        raw = _all([i.rows() for i in some])
+        return raw.transform(judge, quality, names).transform(align, known_metrics(names))
+
+    others = [i for i in inputs if i.scan is None]
+    if len(others) == len(inputs):
+        return keep(aligned(inputs).transform(flag, quality), "grid")
+    grid = scanned_grid(spark, inputs, quality)
+    if others:
+        beside = aligned(others).withColumn(DOUBTFUL, f.lit(False))
+        grid = grid.unionByName(beside)
+    flagged = keep(grid.transform(flag, quality), "grid")
+    if not flagged.where(DOUBTFUL).head(1):
+        return flagged
+    return keep(aligned(inputs).transform(flag, quality), "grid-by-rows")
+
+
+def scanned_grid(
+    spark: SparkSession, inputs: Sequence[Inputs], quality: QualityConfig
+) -> DataFrame:
+    """The grid of all inputs that are files, read by workers; nothing of it computed yet.
+
+    Args:
+        spark: the session.
+        inputs: those without a scan are passed over.
+        quality: tolerances, and checks that are not made.
+
+    Returns:
+        The grid, not checked, with the column `steps.scanned.DOUBTFUL`.
+    """
+    from spark_pipelines.scan import chunks_of
+    from spark_pipelines.steps.cells import CellRules
+    from spark_pipelines.steps.scanned import scanned
+
+    scans = [i.scan for i in inputs if i.scan is not None]
+    wanted = CellRules(
+        tuple(known_metrics(names_of(inputs))),
+        quality.time_tolerance_ms,
+        "range" not in quality.ignored,
+    )
+    return scanned(spark, chunks_of(scans, _TASKS_PER_CORE * parallelism(spark)), wanted)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once.
+
+    Returns:
+        The cores of all executors, as far as Spark knows of them.
+    """
+    return int(spark.sparkContext.defaultParallelism)
+
+
+_TASKS_PER_CORE = 2
+"""So that a slow one is not waited for alone."""
 
 
 def cost_factors(specs: Mapping[str, JobSpec], given: float, wanted: float) -> dict[str, float]:

@@ -142,9 +142,9 @@ def spark(
         pipelines: Any = importlib.import_module("spark_pipelines.studies.bench")
     except ModuleNotFoundError:
         raise MissingExtraError("spark", "measuring the data pipeline") from None
-    rates, told = pipelines.bench_spark(rows, runs, skew=skew, warm_ups=warm_ups)
+    rates, told, notes = pipelines.bench_spark(rows, runs, skew=skew, warm_ups=warm_ups)
     if as_json:
-        document = {"rates": [asdict(rate) for rate in rates], "told": told}
+        document = {"rates": [asdict(rate) for rate in rates], "told": told, "notes": notes}
         print_json({"machine": machine(), **document, "bars": pipelines.BARS})
         return
     _show(rates, machine(), as_json)
@@ -153,6 +153,8 @@ def spark(
         [[name, f"{value:,.2f}", f"{pipelines.BARS[name]:,.2f}"] for name, value in told.items()],
         right=("value", "bar"),
     )
+    for note in notes:
+        typer.echo(note)
 
 
 def _show(rates: Sequence[MeasuredRate], machine: dict[str, str | int], as_json: bool) -> None:

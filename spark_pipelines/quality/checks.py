@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from dsp_gym.metrics.flink import BY_NAME
 from spark_pipelines.config import QualityConfig
+from spark_pipelines.quality.limits import FROM_MS, LARGEST, SHARES
 from spark_pipelines.schema import RAW, expects
 
 __all__ = [
@@ -31,8 +32,6 @@ __all__ = [
 
 SERIES = ("source", "job", "run", "vertex", "subtask")
 """What one subtask's rows have in common."""
-
-SHARES = ("busy_ms_per_s", "backpressured_ms_per_s", "idle_ms_per_s")
 
 COUNTERS = tuple(name for name, metric in BY_NAME.items() if metric.kind == "counter")
 """They fall to zero when the job restarts, and never else."""
@@ -67,12 +66,6 @@ Rows that fail the first ones are kept out; `REPORTED` ones are listed, and remo
 
 JUDGED = StructType([*RAW.fields, StructField("check", StringType())])
 
-_FROM_MS = 1e11
-"""A Unix time of the year 5138; in milliseconds, of 1973."""
-
-_LARGEST = 1e18
-"""No counter of a job is as large, and no number of bytes."""
-
 _ROOM = 1000.0
 """Below this, in a metric's own unit, a jump is none: an idle job's first records are many times
 those of the sample before."""
@@ -101,7 +94,7 @@ def judge(
     else:
         strange = metric.isin(*sorted({*names} - {*BY_NAME}))
     # What is asked first is false of most rows, so names are compared for few of them.
-    above = (value > _LARGEST) | (
+    above = (value > LARGEST) | (
         (value > 1.0)
         & (
             ((value > 1000.0 + quality.time_tolerance_ms) & metric.isin(*SHARES))
@@ -111,7 +104,7 @@ def judge(
     fails: Mapping[str, Column] = {
         "identity": _any_null("job", "run", "vertex", "subtask", "metric"),
         # Spark orders NaN above every number, so it fails an upper bound; null fails neither.
-        "time": t_s.isNull() | (t_s < 0) | (t_s >= _FROM_MS),
+        "time": t_s.isNull() | (t_s < 0) | (t_s >= FROM_MS),
         "metric": strange,
         "unknown": value.isNull() | f.isnan(value),
         "range": (value < 0) | above,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
+from spark_pipelines.scan import Scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,19 +106,35 @@ class SourceFacts:
 class Inputs:
     """One source as DataFrames; None where it has nothing of a kind.
 
-    `raw` are samples as a collector takes them, `events` what happened to a run: a `running` event
-    bears `parallelism` and `memory_level` by vertex in its body, the first one of a run says what
-    it began with. `decisions` come from sources that have them (journals, rollouts, recordings of a
-    control loop); each run of them ends with a row that has a snapshot and no decision. `metrics`
-    are those that `raw` has rows of, ours or not: known before, they need not be looked for.
+    `raw` are samples as a collector takes them: a DataFrame, or a function that gives one where
+    `scan` says which files hold them, since few then need them row by row. `events` are what
+    happened to a run: a `running` event bears `parallelism` and `memory_level` by vertex in its
+    body, the first one of a run says what it began with. `decisions` come from sources that have
+    them (journals, rollouts, recordings of a control loop); each run of them ends with a row that
+    has a snapshot and no decision. `metrics` are those that `raw` has rows of, ours or not: known
+    before, they need not be looked for.
     """
 
-    raw: DataFrame | None  # schema.RAW
+    raw: DataFrame | Callable[[], DataFrame] | None  # schema.RAW
     events: DataFrame | None  # schema.EVENTS
     decisions: DataFrame | None  # schema.DECISIONS
     specs: Mapping[str, JobSpec]
     facts: SourceFacts
     metrics: frozenset[str] = frozenset()
+    scan: Scan | None = None  # the files of the same rows as `raw`, which workers read faster
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether the source has samples at all."""
+        return self.raw is not None
+
+    def rows(self) -> DataFrame | None:
+        """The samples as a DataFrame.
+
+        Returns:
+            Rows of `schema.RAW`; None where the source has no samples.
+        """
+        return self.raw() if callable(self.raw) else self.raw
 
 
 class Reader(Protocol):

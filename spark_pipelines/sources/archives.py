@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ from dsp_gym.errors import DatasetError, did_you_mean
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.records.hashes import file_sha256
+from spark_pipelines.scan import Scan, ScannedFile
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import ArchivesSource, expanded
 from spark_pipelines.sources.parquet_files import check_columns, days_between, texts_in
-from spark_pipelines.sources.staging import clock_of, events_frame, hash_of, kept_in
+from spark_pipelines.sources.staging import clock_of, hash_of, kept_in
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -85,15 +87,55 @@ def read(
     """Samples of the files, in the long form.
 
     Returns:
-        `raw`, and `events` without rows.
+        `raw`, its files where they are long, and no events.
     """
+    config: ArchivesSource = facts.detail["config"]
+    pieces = facts.holding(only)
+    columns: Collection[str] = ()
+    if config.layout == "wide":
+        columns = spark.read.parquet(*(str(piece.file) for piece in pieces)).columns
+    return Inputs(
+        partial(_raw, spark, facts, pieces, only),
+        None,
+        None,
+        facts.specs,
+        facts,
+        _metrics(config, facts, columns, pieces),
+        _scan(config, facts, pieces, only) if config.layout == "long" else None,
+    )
+
+
+def _scan(
+    config: ArchivesSource,
+    facts: SourceFacts,
+    pieces: Iterable[Piece],
+    only: Collection[Partition] | None,
+) -> Scan:
+    by_day, job = facts.clock == "unix", next(iter(facts.specs))
+    files = tuple(
+        ScannedFile(str(piece.file), "" if by_day else config.run, by_day, piece.partitions[0][1])
+        for piece in pieces
+    )
+    days = None
+    if by_day and only is not None:
+        days = frozenset(day for of, day in only if of == job)
+    columns = {name: config.columns.get(name, name) for name in _LONG}
+    return Scan(facts.name, job, files, columns, days=days)
+
+
+def _raw(
+    spark: SparkSession,
+    facts: SourceFacts,
+    pieces: Collection[Piece],
+    only: Collection[Partition] | None,
+) -> DataFrame:
+    """The samples, read by Spark itself."""
     from pyspark.sql import functions as f
 
     from spark_pipelines.days import day_of_column
     from spark_pipelines.schema import RAW
 
     config: ArchivesSource = facts.detail["config"]
-    pieces = facts.holding(only)
     read = spark.read.parquet(*(str(piece.file) for piece in pieces))
     # A row without a time has no day of its own: it is judged on the first one of its file.
     first = {piece.file.as_uri(): piece.partitions[0][1] for piece in pieces if piece.file}
@@ -114,14 +156,7 @@ def read(
     raw = named.withColumn("run", run).select(
         *(f.col(field.name).cast(field.dataType) for field in RAW.fields)
     )
-    return Inputs(
-        kept_in(raw, only) if by_day else raw,
-        events_frame(spark, facts.name, ()),
-        None,
-        facts.specs,
-        facts,
-        _metrics(config, facts, read.columns, pieces),
-    )
+    return kept_in(raw, only) if by_day else raw
 
 
 def _metrics(

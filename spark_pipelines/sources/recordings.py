@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,14 @@ from dsp_gym.errors import DatasetError
 from dsp_gym.records.hashes import file_sha256
 from dsp_gym.records.recording import Recording, Run
 from spark_pipelines.days import DAY_S, day_of
+from spark_pipelines.scan import COLUMNS, Scan, ScannedFile
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import RecordingsSource, expanded
 from spark_pipelines.sources.parquet_files import check_columns, days_between, texts_in
 from spark_pipelines.sources.staging import Event, events_frame, hash_of, kept_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["read", "survey"]
 
@@ -84,16 +86,53 @@ def read(
     """Samples and events of the runs.
 
     Returns:
-        `raw` and `events`, and the metrics that were recorded.
+        `raw`, its files and `events`, and the metrics that were recorded.
     """
+    pieces, started_s = facts.holding(only), facts.detail["started_s"]
+    job = next(iter(facts.specs))
+    runs = {run.name: run for run in facts.detail["runs"]}
+    events = [
+        event
+        for piece in pieces
+        for event in _events(runs[piece.run], job, started_s, piece, cut=facts.clock == "unix")
+    ]
+    return Inputs(
+        partial(_raw, spark, facts, pieces, only),
+        events_frame(spark, facts.name, events),
+        None,
+        facts.specs,
+        facts,
+        texts_in(facts, pieces),
+        _scan(facts, pieces, only),
+    )
+
+
+def _scan(facts: SourceFacts, pieces: Iterable[Piece], only: Collection[Partition] | None) -> Scan:
+    job, is_unix = next(iter(facts.specs)), facts.clock == "unix"
+    files = []
+    for piece in pieces:
+        cut = is_unix and len(piece.partitions) > 1
+        files.append(ScannedFile(str(piece.file), f"{piece.run}@" if cut else piece.run, cut))
+    days = None
+    if is_unix and only is not None:
+        days = frozenset(day for of, day in only if of == job)
+    columns = {name: name for name in COLUMNS}
+    return Scan(facts.name, job, tuple(files), columns, facts.detail["started_s"], days)
+
+
+def _raw(
+    spark: SparkSession,
+    facts: SourceFacts,
+    pieces: Collection[Piece],
+    only: Collection[Partition] | None,
+) -> DataFrame:
+    """The samples, read by Spark itself."""
     from pyspark.sql import functions as f
 
     from spark_pipelines.days import day_of_column
     from spark_pipelines.schema import RAW
 
-    pieces, started_s = facts.holding(only), facts.detail["started_s"]
-    job = next(iter(facts.specs))
-    runs = {run.name: run for run in facts.detail["runs"]}
+    started_s, job = facts.detail["started_s"], next(iter(facts.specs))
     files = [str(piece.file) for piece in pieces]
     by_file = spark.createDataFrame(
         [
@@ -116,19 +155,7 @@ def read(
     if facts.clock == "unix":
         named = f.when(f.col("cut"), f.concat("run", f.lit("@"), "day")).otherwise(f.col("run"))
         raw = kept_in(raw.withColumn("run", named), only)
-    events = [
-        event
-        for piece in pieces
-        for event in _events(runs[piece.run], job, started_s, piece, cut=facts.clock == "unix")
-    ]
-    return Inputs(
-        raw.select(*RAW.names),
-        events_frame(spark, facts.name, events),
-        None,
-        facts.specs,
-        facts,
-        texts_in(facts, pieces),
-    )
+    return raw.select(*RAW.names)
 
 
 def _beside_samples(run: Run) -> str:

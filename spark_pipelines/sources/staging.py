@@ -24,6 +24,7 @@ __all__ = [
     "events_frame",
     "hash_of",
     "kept_in",
+    "no_events",
     "read_staged",
     "stage_rows",
     "without",
@@ -162,18 +163,27 @@ def events_frame(spark: SparkSession, source: str, events: Iterable[Event]) -> D
     Returns:
         Rows of `schema.EVENTS`.
     """
-    from pyspark.sql import functions as f
-
     from spark_pipelines.schema import EVENTS
 
     rows = [
         (source, job, run, float(t_s), kind, json.dumps(dict(body), sort_keys=True))
         for job, run, t_s, kind, body in events
     ]
-    if not rows:  # said so that Spark sees it, and plans no task for it
-        nothing = (f.lit(None).cast(field.dataType).alias(field.name) for field in EVENTS.fields)
-        return spark.range(1).where(f.lit(False)).select(*nothing)
-    return spark.createDataFrame(rows, EVENTS)
+    return spark.createDataFrame(rows, EVENTS) if rows else no_events(spark)
+
+
+def no_events(spark: SparkSession) -> DataFrame:
+    """No event at all, said so that Spark sees it and plans no task for it.
+
+    Returns:
+        `schema.EVENTS` without a row.
+    """
+    from pyspark.sql import functions as f
+
+    from spark_pipelines.schema import EVENTS
+
+    nothing = (f.lit(None).cast(field.dataType).alias(field.name) for field in EVENTS.fields)
+    return spark.range(1).where(f.lit(False)).select(*nothing)
 
 
 def without(schema: StructType, *columns: str) -> StructType:

@@ -17,19 +17,12 @@ from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import SAMPLE_S
-from spark_pipelines.quality.checks import COUNTERS, JUDGED, MEANS_CHECKED, SERIES
+from spark_pipelines.quality.checks import JUDGED, MEANS_CHECKED, SERIES
+from spark_pipelines.quality.limits import FROM_MS
 from spark_pipelines.schema import RAW, expects
+from spark_pipelines.steps.cells import LAST, PER_MASK, SIXTHS, masks_of
 
 __all__ = ["GRID", "align"]
-
-_LAST = (*COUNTERS, "busy_ms_total", "backpressured_ms_total", "idle_ms_total")
-"""Of these a slot keeps the newest value, of others the mean."""
-
-_SIXTHS = 6
-"""Parts of a slot told apart; with samples every second, each has its own."""
-
-_PER_MASK = 10
-"""Metrics that share a mask of 60 bits."""
 
 GRID = StructType(
     [
@@ -70,7 +63,7 @@ def align(
     coded = _coded(judged, metrics, sample_s)
     if crowded:
         return _merged(_distinct(coded), metrics)
-    masks = [f"_mask_{n}" for n in range(-(-len(metrics) // _PER_MASK))]
+    masks = masks_of(metrics)
     quick = _shared(_merged(coded, metrics, masks))
     bits = sum((f.bit_count(mask) for mask in masks), f.lit(0))
     keys = [*SERIES, "slot"]
@@ -104,16 +97,13 @@ def _coded(judged: DataFrame, metrics: Sequence[str], sample_s: float) -> DataFr
     for number, metric in enumerate(metrics):
         code = code.when(f.col("metric") == metric, number)
     t_s = f.col("t_s")
-    slot = f.when((t_s >= 0) & (t_s < _LATEST_S), f.ceil(t_s / sample_s))
+    slot = f.when((t_s >= 0) & (t_s < FROM_MS), f.ceil(t_s / sample_s))
     coded = judged.select(
         *SERIES, "t_s", "value", slot.alias("slot"), code.otherwise(-1).cast("int").alias("code")
     )
     into = f.col("t_s") / sample_s - f.col("slot") + 1.0  # 0..1, how far into its slot
-    sixth = f.greatest(f.ceil(into * _SIXTHS).cast("int") - 1, f.lit(0))
-    return coded.withColumn("sixth", f.least(sixth, f.lit(_SIXTHS - 1)))
-
-
-_LATEST_S = 1e11
+    sixth = f.greatest(f.ceil(into * SIXTHS).cast("int") - 1, f.lit(0))
+    return coded.withColumn("sixth", f.least(sixth, f.lit(SIXTHS - 1)))
 
 
 def _distinct(coded: DataFrame) -> DataFrame:
@@ -138,7 +128,7 @@ def _merged(coded: DataFrame, metrics: Sequence[str], masks: Sequence[str] = ())
     for number, metric in enumerate(metrics):
         mine = f.col("code") == number
         value = f.when(mine, f.col("value"))
-        if metric in _LAST:
+        if metric in LAST:
             sums.append(f.max_by(value, f.when(mine, f.col("t_s"))).alias(metric))
             values.append(f.col(metric))
             continue
@@ -183,15 +173,15 @@ def _sum(value: Column) -> Column:
 
 def _mask(number: int) -> Column:
     """The bits that the rows of some metrics set."""
-    low = number * _PER_MASK
-    mine = (f.col("code") >= low) & (f.col("code") < low + _PER_MASK)
-    bit = (f.col("code") - low) * _SIXTHS + f.col("sixth")
+    low = number * PER_MASK
+    mine = (f.col("code") >= low) & (f.col("code") < low + PER_MASK)
+    bit = (f.col("code") - low) * SIXTHS + f.col("sixth")
     shifted = f.call_function("shiftleft", f.lit(1).cast("long"), bit)
     return f.coalesce(f.bit_or(f.when(mine, shifted)), f.lit(0).cast("long"))
 
 
 def _bits_of(number: int, masks: Sequence[str]) -> Column:
     """How many sixths of a slot have a row of one metric."""
-    own = (2**_SIXTHS - 1) << (number % _PER_MASK * _SIXTHS)
-    mask = f.col(masks[number // _PER_MASK])
+    own = (2**SIXTHS - 1) << (number % PER_MASK * SIXTHS)
+    mask = f.col(masks[number // PER_MASK])
     return f.bit_count(mask.bitwiseAND(f.lit(own).cast("long"))).cast("long")

@@ -5,14 +5,18 @@ Ten jobs of eight vertices with four subtasks each, ten metrics every second: 3,
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +25,7 @@ import yaml
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Floats
-from dsp_gym.errors import DatasetError
+from dsp_gym.errors import DatasetError, MissingExtraError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.studies.bench.environment import MeasuredRate
@@ -30,7 +34,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BARS", "MADE_METRICS", "Sizes", "bench_spark", "make_samples"]
+    from spark_pipelines.config import QualityConfig, WindowsConfig
+
+__all__ = [
+    "BARS",
+    "MADE_METRICS",
+    "Sizes",
+    "bench_spark",
+    "beside_polars",
+    "decision_span",
+    "make_samples",
+    "same_windows",
+]
 
 MADE_METRICS = (
     "records_in_total",
@@ -52,15 +67,21 @@ JOB = "bench-8"
 FILES = 8
 _CHUNK_ROWS = 1_000_000
 
-AGGREGATION_BAR = 1.5e6
-BUILD_BAR = 0.4e6
+AGGREGATION_BAR = 2.5e6
+BUILD_BAR = 1.0e6
+
+SIZES = (1_000_000, 5_000_000, 20_000_000)
+"""At which Spark and Polars are held against each other."""
+
+COLD_ROWS = 1_000_000
+"""Of a build in a new process."""
 
 WARM_UPS = 3
 """The JVM compiles what a plan became for about as many runs, each faster than the one before."""
 
-BARS = {"scan_factor": 15.0, "skew_factor": 1.5, "peak_mib": 4096.0}
+BARS = {"scan_factor": 8.0, "skew_factor": 1.5, "peak_mib": 4096.0, "cold_s": 20.0}
 """Highest wanted: seconds over those of the scan; seconds per row with skew over those without; the
-most memory that Spark has held."""
+most memory that Spark has held; seconds of a build of `COLD_ROWS` in a new process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +214,11 @@ def _table(
 
 def bench_spark(
     rows: int, runs: int, *, skew: bool, warm_ups: int = WARM_UPS, folder: Path | None = None
-) -> tuple[list[MeasuredRate], dict[str, float]]:
+) -> tuple[list[MeasuredRate], dict[str, float], list[str]]:
     """Rates of the scan, the aggregation and the whole build, and what else has a bar.
+
+    Decision windows are also made in Polars, in this process, of a few sizes up to `rows`: see
+    `beside_polars`.
 
     Args:
         rows: raw rows.
@@ -204,8 +228,8 @@ def bench_spark(
         folder: for the data, which is removed again; a temporary one unless given.
 
     Returns:
-        Rates in rows per second and core (the scan: in all); and `scan_factor`, `peak_mib`,
-        `skew_factor` where they were measured.
+        Rates in rows per second and core (the scan: in all); `scan_factor`, `peak_mib`, and
+        `skew_factor`, `cold_s` where they were measured; and what could not be measured.
     """
     cores = len(os.sched_getaffinity(0))
     told: dict[str, float] = {}
@@ -230,10 +254,91 @@ def bench_spark(
         builds = _timed(lambda: _build(even, scratch / "built"), runs, warm_ups)
         rates.append(_rate("whole build", made, builds, cores, cores, BUILD_BAR))
         told["peak_mib"] = _peak_mib(spark)
-    return rates, told
+        shutil.rmtree(even)
+        beside, notes = beside_polars(spark, scratch, [n for n in SIZES if n <= rows], runs)
+    with _scratch(folder) as scratch:
+        make_samples(scratch, Sizes(COLD_ROWS))
+        told["cold_s"] = statistics.median(_timed(lambda: _cold_build(scratch), runs, 0))
+    return [*rates, *beside], told, notes
 
 
-def _timed(once: Callable[[], None], runs: int, warm_ups: int) -> list[float]:
+def beside_polars(
+    spark: SparkSession, folder: Path, sizes: Sequence[int], runs: int
+) -> tuple[list[MeasuredRate], list[str]]:
+    """Decision windows with Spark and with Polars, of the same rows, held against each other.
+
+    Args:
+        spark: the session.
+        folder: for the data.
+        sizes: raw rows; one warm-up each.
+        runs: of each.
+
+    Returns:
+        Rates in rows per second and core; and a line that says so where Polars is not installed.
+
+    Raises:
+        DatasetError: The windows differ.
+    """
+    from spark_pipelines.config import QualityConfig
+    from spark_pipelines.studies.single import has_polars, polars_windows
+
+    rates, cores = list[MeasuredRate](), len(os.sched_getaffinity(0))
+    for size in sizes:
+        here = folder / f"beside-{size}"
+        made = make_samples(here, Sizes(size))
+        ways = {"Spark": partial(_aggregate, spark, here)}
+        if has_polars():
+            files = sorted(here.glob("samples/*/*.parquet"))
+            alone = partial(polars_windows, files, MADE_METRICS, QualityConfig(), decision_span())
+            same_windows(spark, here, alone().to_arrow())
+            ways["Polars, one process"] = alone
+        for way, once in ways.items():
+            seconds = _timed(once, runs, 1)
+            name = f"decision windows of {size:,} rows: {way}"
+            rates.append(_rate(name, made, seconds, cores, cores, None))
+        shutil.rmtree(here)
+    notes = [] if has_polars() else [str(MissingExtraError("bench", "decision windows in Polars"))]
+    return rates, notes
+
+
+def same_windows(spark: SparkSession, folder: Path, found: pa.Table) -> None:
+    """Holds windows against those that Spark makes of the same rows, to the last digits of a sum.
+
+    Args:
+        spark: the session.
+        folder: of the samples.
+        found: columns as in `schema.WINDOWS`; others are passed over.
+
+    Raises:
+        DatasetError: They differ.
+    """
+    taken = list[Any]()
+    _aggregate(spark, folder, lambda frame: taken.append(frame.toArrow()))
+    names = [name for name in found.column_names if name in taken[0].column_names]
+    keys = [(name, "ascending") for name in ("job", "vertex", "t_s")]
+    here, there = (table.select(names).sort_by(keys) for table in (found, taken[0]))
+    for name in names:
+        mine, theirs = here[name].to_pylist(), there[name].to_pylist()
+        if len(mine) != len(theirs) or not all(map(_alike, mine, theirs)):
+            raise DatasetError(f"decision windows of Spark and Polars differ in '{name}'")
+
+
+def _alike(a: object, b: object) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+    return a == b
+
+
+def _cold_build(folder: Path) -> None:
+    """A build in a process of its own, as after `dsp-gym dataset build`: Spark's start included."""
+    code = (
+        "import sys; from pathlib import Path; from spark_pipelines.studies import bench; "
+        "bench._build(Path(sys.argv[1]), Path(sys.argv[1]) / 'built')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
+
+
+def _timed(once: Callable[[], object], runs: int, warm_ups: int) -> list[float]:
     """Seconds of each run."""
     for _ in range(warm_ups):
         once()
@@ -265,28 +370,59 @@ def _scan(folder: Path, rows: int) -> None:
         raise DatasetError(f"the scan saw {seen} of {rows} rows", file=folder)
 
 
-def _aggregate(spark: SparkSession, folder: Path) -> None:
-    """Raw rows to decision windows, all checks made; nothing is written."""
-    from spark_pipelines.sources.parquet_files import texts_of
+def _aggregate(
+    spark: SparkSession, folder: Path, take: Callable[[DataFrame], None] | None = None
+) -> None:
+    """Raw rows to decision windows, all checks made; nothing is written unless `take` does."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
 
-    raw = spark.read.parquet(f"{folder}/samples/*/")
-    names = set().union(*(texts_of(file, "metric") for file in folder.glob("samples/*/*.parquet")))
-    _windows(raw, names).write.format("noop").mode("overwrite").save()
-
-
-def _windows(raw: DataFrame, names: set[str]) -> DataFrame:
-    from spark_pipelines.config import QualityConfig, WindowsConfig
-    from spark_pipelines.pipeline import known_metrics
-    from spark_pipelines.quality.checks import flag, judge
-    from spark_pipelines.steps.align import align
+    from spark_pipelines.config import QualityConfig
+    from spark_pipelines.quality.checks import flag
     from spark_pipelines.steps.rates import increases
+    from spark_pipelines.steps.scanned import DOUBTFUL
     from spark_pipelines.steps.windows import decision_windows
 
-    quality = QualityConfig()
-    judged = raw.transform(judge, quality, names)
-    flagged = judged.transform(align, known_metrics(names)).transform(flag, quality)
-    rising = flagged.transform(increases, quality.max_gap_s)
-    return rising.transform(decision_windows, WindowsConfig(window_s=120, interval_s=120))
+    quality, seen = QualityConfig(), Observation()
+    take = take or _dropped
+    grid = _grid(spark, folder, quality).observe(seen, f.max(DOUBTFUL).alias(DOUBTFUL))
+    rising = grid.transform(flag, quality).transform(increases, quality.max_gap_s)
+    take(rising.transform(decision_windows, decision_span()))
+    if seen.get[DOUBTFUL]:
+        raise DatasetError("two rows of the samples may be one", file=folder)
+
+
+def decision_span() -> WindowsConfig:
+    """Length and distance of the windows that are measured.
+
+    Returns:
+        Two minutes each; what follows a restart within a minute is left out.
+    """
+    from spark_pipelines.config import WindowsConfig
+
+    return WindowsConfig(window_s=120, interval_s=120)
+
+
+def _dropped(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _grid(spark: SparkSession, folder: Path, quality: QualityConfig) -> DataFrame:
+    """The grid of all jobs' samples."""
+    from spark_pipelines.pipeline import known_metrics, parallelism
+    from spark_pipelines.scan import COLUMNS, Scan, ScannedFile, chunks_of
+    from spark_pipelines.sources.parquet_files import texts_of
+    from spark_pipelines.steps.cells import CellRules
+    from spark_pipelines.steps.scanned import scanned
+
+    scans, names = [], set[str]()
+    for samples in sorted(folder.glob("samples/*")):
+        files = sorted(samples.glob("*.parquet"))
+        names |= set[str]().union(*(texts_of(file, "metric") for file in files))
+        parts = tuple(ScannedFile(str(file), "run") for file in files)
+        scans.append(Scan("bench", samples.name, parts, {name: name for name in COLUMNS}))
+    wanted = CellRules(tuple(known_metrics(names)), quality.time_tolerance_ms, True)
+    return scanned(spark, chunks_of(scans, 2 * parallelism(spark)), wanted)
 
 
 def _build(folder: Path, out: Path) -> None:

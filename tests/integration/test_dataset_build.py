@@ -148,6 +148,25 @@ def test_rows_that_fail_are_kept_apart_with_their_reason(spark, tmp_path):
     assert quality["accounting"]["quarantined:range"] == 2
 
 
+def test_rows_that_stand_in_two_files_count_once(spark, tmp_path):
+    """No worker sees both, so the build finds it out from the cells and goes row by row."""
+    samples = day_of_samples(0, 300)
+    archive_file(tmp_path / "archive" / "a.parquet", samples)
+    once = build(archived(tmp_path, tables=["windows"]), tmp_path / "once")
+    assert once.accounting["duplicates"] == 0
+    half = len(samples) // 2
+    again = Samples(
+        *(getattr(samples, n)[:half] for n in ("t_s", "vertex", "subtask", "metric", "value"))
+    )
+    archive_file(tmp_path / "archive" / "b.parquet", again)
+    twice = build(archived(tmp_path, tables=["windows"]), tmp_path / "twice")
+    assert twice.accounting["duplicates"] == half
+    assert twice.accounting["kept"] == once.accounting["kept"]
+    assert adds_up(twice.accounting)
+    tables = [b.manifest.partitions[0].tables["windows"].sha256 for b in (once, twice)]
+    assert tables[0] == tables[1]
+
+
 def test_too_many_failing_rows_publish_nothing(spark, tmp_path):
     samples = day_of_samples(0, 300)
     bad = Samples(samples.t_s, samples.vertex, samples.subtask, samples.metric, samples.value - 1e6)
@@ -167,6 +186,7 @@ def test_a_damaged_file_leaves_the_dataset_as_it_was(spark, tmp_path):
     with pytest.raises(DatasetError, match=r"day-1\.parquet") as error:
         build(wanted, out)
     assert "archives" in str(error.value)
+    assert "cannot be read" in str(error.value)
     assert "2026-03-02" in str(error.value)
     assert Dataset.open(out).manifest == first.manifest
     assert Dataset.open(out).problems() == []

@@ -126,7 +126,7 @@ def survey(url: str, tmp_path: Path, **rest):
 def test_a_history_is_read_as_it_was_scraped(served, spark, tmp_path) -> None:
     facts = survey(served.url, tmp_path)
     assert facts.partitions() == {("line", "2026-03-01")}
-    raw = prometheus.read(spark, facts, [("line", "2026-03-01")]).raw
+    raw = prometheus.read(spark, facts, [("line", "2026-03-01")]).rows()
     found = Samples.of(
         (r["t_s"], r["vertex"], r["subtask"], r["metric"], r["value"]) for r in raw.collect()
     )

@@ -172,7 +172,7 @@ def test_rescales_of_demeter_are_found_in_means_over_30_s(spark, data_folder, tm
     reader = reader_of("series")
     source = SeriesSource(kind="series", file=str(file), job="demeter-cars")
     inputs = reader.read(spark, reader.survey(source, "demeter", tmp_path), None)
-    rows = found(spark, inputs.raw, inputs.events)
+    rows = found(spark, inputs.rows(), inputs.events)
     hits = []
     for t_s, outage_s in known:
         near = [r for r in rows if abs(r["t_s"] - t_s) <= 60 and r["cause"] == "rescale"]

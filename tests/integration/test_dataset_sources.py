@@ -71,12 +71,12 @@ def test_a_recording_is_read_as_it_was_recorded(spark, tmp_path) -> None:
     assert facts.loads == {"run-0": "steady", "run-1": "steady"}
     inputs = read(spark, facts)
     for run in Recording.open(folder).runs:
-        same(raw_of(inputs.raw.where(f"run = '{run.name}'")), run.samples())
+        same(raw_of(inputs.rows().where(f"run = '{run.name}'")), run.samples())
     events = rows_of(inputs.events, "run", "t_s")
     assert [event["kind"] for event in events] == ["running", "running"]
     told = json.loads(events[0]["body"])["parallelism"]
     assert told == {"source": 4, "map": 2, "sink": 1}
-    assert facts.rows() == inputs.raw.count()
+    assert facts.rows() == inputs.rows().count()
 
 
 def test_only_the_runs_that_were_named_are_read(spark, tmp_path) -> None:
@@ -95,9 +95,9 @@ def test_a_recording_in_unix_time_is_cut_at_midnight(spark, tmp_path) -> None:
     facts = surveyed(tmp_path, kind="recordings", folder=str(folder))
     assert facts.partitions() == {("line", "2026-03-01"), ("line", "2026-03-02")}
     inputs = read(spark, facts, [("line", "2026-03-02")])
-    (run,) = {row["run"] for row in inputs.raw.select("run").distinct().collect()}
+    (run,) = {row["run"] for row in inputs.rows().select("run").distinct().collect()}
     assert run == "run-0@2026-03-02"
-    assert inputs.raw.agg({"t_s": "min"}).first()[0] == MARCH_1 + DAY_S
+    assert inputs.rows().agg({"t_s": "min"}).first()[0] == MARCH_1 + DAY_S
     events = rows_of(inputs.events, "t_s")
     assert [(e["run"], e["t_s"]) for e in events] == [
         ("run-0@2026-03-01", MARCH_1 + DAY_S - 600),
@@ -217,7 +217,7 @@ def test_series_become_counters_gauges_and_outages(spark, tmp_path, data_folder)
         tmp_path, kind="series", file=str(data_folder / f"{name}.csv"), job="demeter-cars"
     )
     inputs = read(spark, facts)
-    raw = raw_of(inputs.raw)
+    raw = raw_of(inputs.rows())
     times, _, counted = raw.grid("log", "records_out_total")
     assert times[0] == 30
     assert counted[0, 0] == 22147.0 * 30
@@ -236,10 +236,10 @@ def test_measured_runs_become_raw_rows(spark, tmp_path, data_folder) -> None:
     )  # fmt: skip
     inputs = read(spark, facts)
     assert {piece.run for piece in facts.pieces} == {"dyn-a-0", "dyn-a-1", "dyn-a-2"}
-    assert inputs.raw.count() == facts.rows()
+    assert inputs.rows().count() == facts.rows()
     with gzip.open(data_folder / "flink_runs" / "samples.csv.gz", "rt") as stream:
         first = next(row.split(",") for row in stream if row.startswith("dyn-a-0,"))
-    found = raw_of(inputs.raw.where(f"run = 'dyn-a-0' and t_s = {first[1]}"))
+    found = raw_of(inputs.rows().where(f"run = 'dyn-a-0' and t_s = {first[1]}"))
     assert first[2] in found.vertices()
 
 
@@ -248,7 +248,7 @@ def test_archives_long_and_wide_tell_the_same(spark, tmp_path) -> None:
     archive_file(tmp_path / "long" / "a.parquet", samples)
     job = job_file(tmp_path)
     long = surveyed(tmp_path, kind="archives", folder=str(tmp_path / "long"), job=job)
-    same(raw_of(read(spark, long).raw), samples)
+    same(raw_of(read(spark, long).rows()), samples)
     wide: dict[tuple, dict] = {}
     for t_s, vertex, subtask, metric, value in samples.rows():
         wide.setdefault((t_s, vertex, subtask), {})[f"m_{metric}"] = value
@@ -263,14 +263,14 @@ def test_archives_long_and_wide_tell_the_same(spark, tmp_path) -> None:
         tmp_path, kind="archives", folder=str(tmp_path / "wide"), files="*.csv", job=job,
         layout="wide", columns=columns,
     )  # fmt: skip
-    same(raw_of(read(spark, other).raw), samples)
+    same(raw_of(read(spark, other).rows()), samples)
 
 
 def test_a_file_of_an_archive_is_read_only_for_its_days(spark, tmp_path) -> None:
     folder = archive(tmp_path / "archive", days=3, seconds=60)
     facts = surveyed(tmp_path, kind="archives", folder=str(folder), job=job_file(tmp_path))
     assert [piece.name for piece in facts.holding([("line", "2026-03-02")])] == ["day-1.parquet"]
-    raw = read(spark, facts, [("line", "2026-03-02")]).raw
+    raw = read(spark, facts, [("line", "2026-03-02")]).rows()
     same(raw_of(raw), day_of_samples(1, 60))
     assert {row["run"] for row in raw.select("run").collect()} == {"2026-03-02"}
 

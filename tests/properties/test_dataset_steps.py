@@ -10,9 +10,11 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from spark_pipelines.config import QualityConfig, WindowsConfig
 from tests.dataset_reference import Raw, Result, reference
@@ -171,6 +173,71 @@ def through_spark(spark, rows: list[Raw], windows: WindowsConfig) -> Result:
         account.rows, account.kept, account.merged, account.duplicates,
         dict(account.quarantined), out, found,
     )  # fmt: skip
+
+
+def scanned_grid(spark, folder, rows: list[Raw], files: int) -> dict[tuple, dict[str, Any]]:
+    """The grid of rows that stand in files, each row in any of them, by series and slot."""
+    from spark_pipelines.scan import COLUMNS, Scan, ScannedFile, chunks_of
+    from spark_pipelines.steps.cells import CellRules
+    from spark_pipelines.steps.scanned import scanned
+
+    scans = []
+    rng = np.random.default_rng(files)
+    for run in sorted({row.run for row in rows}):
+        mine = [row for row in rows if row.run == run]
+        of, parts = rng.integers(files, size=len(mine)), []
+        for number in range(files):
+            part = [row for row, file in zip(mine, of, strict=True) if file == number]
+            columns = {name: [getattr(row, name) for row in part] for name in COLUMNS}
+            table = pa.table(columns | {"subtask": pa.array(columns["subtask"], pa.int32())})
+            path = folder / f"{run}-{files}-{number}.parquet"
+            parquet.write_table(table, path)
+            parts.append(ScannedFile(str(path), run))
+        scans.append(Scan("s", "j", tuple(parts), {name: name for name in COLUMNS}))
+    wanted = CellRules(METRICS, QUALITY.time_tolerance_ms, True)
+    return by_cell(scanned(spark, chunks_of(scans, 3), wanted))
+
+
+def by_cell(grid) -> dict[tuple, dict[str, Any]]:
+    keys = ("source", "job", "run", "vertex", "subtask", "slot")
+    return {tuple(row[key] for key in keys): row.asDict() for row in grid.collect()}
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_workers_make_of_files_the_grid_that_spark_makes_of_rows(spark, tmp_path, files):
+    from spark_pipelines.quality.checks import judge
+    from spark_pipelines.schema import RAW
+    from spark_pipelines.steps.align import align
+
+    worst = {
+        "seed": 1, "subtasks": 2, "step_s": 2.5, "jitter_s": 0.4, "restarts": 1, "rescales": True,
+        "gaps": 1, "missing": 0.05, "duplicates": 0.1, "conflicting": True, "nan": 0.05,
+        "spoiled": 0.03, "misplaced": 0.02,
+    }  # fmt: skip
+    faults_of = [worst, {**worst, "seed": 2, "step_s": 1.0, "duplicates": 0.0, "misplaced": 0.0}]
+    rows = [row for n, fault in enumerate(faults_of) for row in rows_of(f"run-{n}", fault)]
+    made = [
+        ("s", "j", r.run, "d", float(r.t_s), r.vertex, r.subtask, r.metric, float(r.value))
+        for r in rows
+    ]
+    expected = by_cell(align(judge(spark.createDataFrame(made, RAW), QUALITY), METRICS))
+    found = scanned_grid(spark, tmp_path, rows, files)
+    assert found.keys() == expected.keys()
+    left_open = 0
+    for key, values in expected.items():
+        cell = found[key]
+        if cell.pop("doubtful"):
+            left_open += 1
+            continue
+        assert cell.keys() == values.keys()
+        for name, value in values.items():
+            # Sums of several parts are added up in the order of the parts.
+            near = isinstance(value, float)
+            expect = pytest.approx(value, rel=1e-14, abs=0) if near else value
+            assert cell[name] == expect, (key, name)
+    # Apart, nobody sees what stands twice; together, all of it is seen and nothing left open.
+    assert (left_open > 0) == (files > 1)
+    assert sum(cell["duplicates"] for cell in expected.values()) > 0
 
 
 def _twice(rows: list[Raw], quarantined: list[Any]) -> int:
