@@ -8,7 +8,9 @@ older state of the code wrote in a way that can no longer be read counts as empt
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
+import logging
 import os
 from collections.abc import Callable
 from types import FunctionType, ModuleType
@@ -21,6 +23,8 @@ from numba.core.dispatcher import Dispatcher
 
 __all__ = ["njit"]
 
+_LOG = logging.getLogger(__name__)
+
 _F = TypeVar("_F", bound=Callable[..., object])
 
 
@@ -31,6 +35,7 @@ def njit(
     inline: Literal["never", "always"] = "never",
     error_model: Literal["python", "numpy"] = "python",
     borrows: bool = False,
+    forceinline: bool = False,
 ) -> Callable[[_F], _F]:
     """Compiles a function on its first call, as `numba.njit` does; the options are numba's.
 
@@ -41,6 +46,7 @@ def njit(
         error_model: Division by zero: an error, or infinity.
         borrows: The function makes no array and gives none back. Then numba need not count the
             references to its arguments, which takes longer than the work of a small function.
+        forceinline: Whether LLVM takes the function into its callers, however large it is.
 
     Returns:
         A decorator; the compiled function is called as the original.
@@ -48,13 +54,52 @@ def njit(
 
     def compiled(function: _F) -> _F:
         made = numba.njit(  # type: ignore[call-overload]  # numba's types leave `_nrt` out  # noqa: TID251  # the one place
-            nogil=nogil, inline=inline, error_model=error_model, _nrt=not borrows
+            nogil=nogil,
+            inline=inline,
+            error_model=error_model,
+            _nrt=not borrows,
+            forceinline=forceinline,
+            no_cfunc_wrapper=True,  # a second entry, for C, that nobody calls
         )(function)
-        if cache and isinstance(made, Dispatcher):  # it is the function where numba is switched off
-            made._cache = _Cache(function)  # type: ignore[attr-defined, no-untyped-call]  # numba's own, as `enable_caching` sets it
+        if isinstance(made, Dispatcher):  # it is the function where numba is switched off
+            if cache:
+                made._cache = _Cache(function)  # type: ignore[attr-defined, no-untyped-call]  # numba's own, as `enable_caching` sets it
+            made.compile = _without_collection(made.compile)  # type: ignore[method-assign, assignment]  # of this function alone
         return cast(_F, made)
 
     return compiled
+
+
+def _without_collection(compile_: Callable[..., object]) -> Callable[..., object]:
+    """Compiles while Python's garbage collection rests.
+
+    Numba's objects stay until the function is compiled; looking through them again and again takes
+    a tenth of the time.
+
+    Returns:
+        What compiles the same.
+    """
+
+    @functools.wraps(compile_)
+    def compiled(*arguments: object) -> object:
+        if not gc.isenabled():
+            return compile_(*arguments)
+        gc.disable()
+        try:
+            return compile_(*arguments)
+        finally:
+            gc.enable()
+
+    return compiled
+
+
+@functools.cache
+def _announce() -> None:
+    """Says once why nothing seems to happen; on stderr, unless the program handles its log."""
+    _LOG.warning(
+        "compiling numeric code (simulation, observation, policies) for this processor: once after "
+        "an installation or an update, up to a minute"
+    )
 
 
 class _Cache(FunctionCache):
@@ -74,14 +119,17 @@ class _Cache(FunctionCache):
             index._source_stamp = (index._source_stamp, *_stamps(self._py_func))
             self._complete = True
         try:
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]  # numba's
+            found: object = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]  # numba's
         except OSError:
             raise
         except Exception:
             # Numba reads the argument types before it compares stamps. Their classes may be gone,
             # and reading them may then end in any error.
             self.flush()  # type: ignore[no-untyped-call]  # numba's
-            return None
+            found = None
+        if found is None:
+            _announce()
+        return found
 
 
 def _stamps(function: FunctionType) -> list[object]:

@@ -8,16 +8,13 @@ import re
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import ObservationLayout
-from dsp_gym.envs.registration import FROM_CONFIG, IDS
+from dsp_gym.envs.registration import FROM_CONFIG, IDS, changes
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.envs.single import AutoscaleEnv, action_space, observation_space
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from generator.markdown import page, plain, table
-
-VERSIONS = {"v0": "First version."}
-"""What changed with each version of the ids, newest first."""
 
 INFO = {
     "`action_mask`": "valid moves, also after a reset",
@@ -177,6 +174,8 @@ def common(spec: JobSpec | None) -> list[str]:
         [f"`{n}`", field.default, field.description]
         for n, field in RewardWeights.model_fields.items()
     ]
+    job = None if spec is None else spec.job
+    versions = [[f"`{version}`", what] for version, what in changes(job).items()]
     train = DEFAULT_LOADS["train"]
     load = (
         f"Episodes draw their load from `{train['loads'][0]}`, seeds {train['seeds']['from']} to "
@@ -201,7 +200,7 @@ def common(spec: JobSpec | None) -> list[str]:
         f"{table(['key', 'holds'], INFO.items())}",
         f"## Arguments\n\n{arguments()}",
         "## Versions\n\nA version is raised whenever the same seed would give another trajectory."
-        f"\n\n{table(['version', 'change'], [[f'`{k}`', v] for k, v in VERSIONS.items()])}",
+        f"\n\n{table(['version', 'change'], versions)}",
     ]
 
 

@@ -21,6 +21,50 @@ IDS = {
 FROM_CONFIG = f"{NAMESPACE}/Autoscale-v1"
 """Id of the environment built from a config."""
 
+CHANGES: tuple[tuple[str, str, frozenset[str] | None], ...] = (
+    (
+        "v1",
+        "A window is blocked for just as long as its results find no room downstream, not for "
+        "whole seconds; a period fires when its records have come in.",
+        frozenset({"nexmark-q5", "nexmark-q8"}),
+    ),
+    (
+        "v1",
+        "Jobs whose keys follow Zipf's law hit the block cache less: a block of 4 KiB mixes hot "
+        "and cold keys.",
+        frozenset(),
+    ),
+    (
+        "v1",
+        "Jobs that state `level0_files` pay for lookups in level 0, for compactions, and for the "
+        "cold blocks these leave.",
+        frozenset(),
+    ),
+    ("v0", "First version.", None),
+)
+"""What changed trajectories, newest first: version, change, and the shipped scenarios it reaches.
+
+None stands for all; an environment built from a config may hold any job and has every change.
+"""
+
+
+def changes(job: str | None) -> dict[str, str]:
+    """Tell what each version changed about one environment.
+
+    Args:
+        job: Job of the scenario; None: the environment built from a config.
+
+    Returns:
+        Sentences by version, newest first.
+    """
+    found: dict[str, list[str]] = {}
+    for version, what, jobs in CHANGES:
+        told = found.setdefault(version, [])
+        if job is None or jobs is None or job in jobs:
+            told.append(what)
+    same = "Same trajectories as before; raised with the other environments."
+    return {version: " ".join(told) or same for version, told in found.items()}
+
 
 def register_with_gymnasium() -> None:
     """Makes the ids known to Gymnasium, now or as soon as it is imported.

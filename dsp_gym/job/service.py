@@ -19,6 +19,7 @@ __all__ = [
     "hit_rate",
     "level0_lookups",
     "memtable_share",
+    "read_and_compacted",
     "served_share",
     "service_s",
     "ticker_ratio",
@@ -144,6 +145,43 @@ def compacted_blocks(
         return 0.0
     u = memtable_mib / state_mib
     return blocks_per_entry * (-math.expm1(-u) + 1.0 / files) / u
+
+
+@compiled
+def read_and_compacted(
+    memtable_mib: float, flush_mib: float, state_mib: float, files: float, blocks_per_entry: float
+) -> tuple[float, float, float]:
+    """Compute `memtable_share`, `level0_lookups` and `compacted_blocks` of one subtask at once.
+
+    They share an exponential, which is most of their work.
+
+    Args:
+        memtable_mib: of the first.
+        flush_mib: a MemTable when it is flushed, of the others.
+        state_mib: live state of the subtask.
+        files: of level 0 that start a compaction.
+        blocks_per_entry: size of an entry in blocks.
+
+    Returns:
+        What the three return, bit for bit.
+    """
+    lookups, compacted = 1.0, 0.0
+    new = 0.0  # share of the state that a flushed MemTable holds
+    if files > 0.0 and (files > 1.0 or flush_mib > 0.0):
+        u = flush_mib / max(state_mib, 1e-9)
+        new = -math.expm1(-u)
+        if files > 1.0:
+            if u < 1e-6:
+                lookups = 0.5 * (files - 1.0) + 1.0
+            else:
+                below = math.exp(-0.5 * (files - 1.0) * u)
+                lookups = (1.0 - below) / new + below
+        if state_mib < 1e-9:
+            compacted = compacted_blocks(flush_mib, state_mib, files, blocks_per_entry)
+        elif flush_mib > 0.0:
+            compacted = blocks_per_entry * (new + 1.0 / files) / u
+    same = new > 0.0 and memtable_mib == flush_mib
+    return new if same else memtable_share(memtable_mib, state_mib), lookups, compacted
 
 
 @compiled

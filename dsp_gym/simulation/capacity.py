@@ -7,11 +7,9 @@ import numpy as np
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.job.service import (
-    compacted_blocks,
     entries,
     hit_rate,
-    level0_lookups,
-    memtable_share,
+    read_and_compacted,
     served_share,
     service_s,
     working_set_mib,
@@ -24,39 +22,49 @@ Row = Floats
 
 
 @njit(cache=True, nogil=True)
-def bin_pack(t: JobTables, k: int, parallelism: Ints, level: Ints) -> int:
+def bin_pack(
+    kind: Ints,
+    subtask_mib: Row,
+    slots: int,
+    levels: int,
+    slot_sharing: int,
+    parallelism: Ints,
+    level: Ints,
+) -> int:
     """TaskManagers that hold the job's subtasks, sources left out: first fit, largest first.
 
     A TaskManager offers its slots and, for tasks, the memory of that many level-0 subtasks.
 
     Args:
-        t: Compiled jobs.
-        k: Row of the job.
+        kind: (n,) of each vertex of the job.
+        subtask_mib: (L+1,) of a subtask by memory level, column 0 holds "no memory".
+        slots: Of a TaskManager.
+        levels: Of memory.
+        slot_sharing: 1 where subtasks of all vertices share slots.
         parallelism: (V,) subtasks.
         level: (V,) memory levels.
 
     Returns:
         Number of TaskManagers.
     """
-    slots = t.slots[k]
-    room = slots * t.subtask_mib[k, 1]
-    if t.slot_sharing[k]:
+    room = slots * subtask_mib[1]
+    if slot_sharing:
         widest = 1
-        for v in range(t.n[k]):
-            if t.kind[k, v] != SOURCE:
+        for v in range(len(kind)):
+            if kind[v] != SOURCE:
                 widest = max(widest, parallelism[v])
         return int((widest + slots - 1) // slots)
     total = 0
-    for v in range(t.n[k]):
-        if t.kind[k, v] != SOURCE:
+    for v in range(len(kind)):
+        if kind[v] != SOURCE:
             total += parallelism[v]
     free_slots = np.full(total, slots, np.int64)
     free_mib = np.full(total, room)
     used = 0
-    for x in range(t.levels[k], -1, -1):  # column of a level; 0 holds "no memory"
-        need = t.subtask_mib[k, x]
-        for v in range(t.n[k]):
-            if t.kind[k, v] == SOURCE or level[v] + 1 != x:
+    for x in range(levels, -1, -1):
+        need = subtask_mib[x]
+        for v in range(len(kind)):
+            if kind[v] == SOURCE or level[v] + 1 != x:
                 continue
             tm = 0
             for _ in range(parallelism[v]):
@@ -69,7 +77,7 @@ def bin_pack(t: JobTables, k: int, parallelism: Ints, level: Ints) -> int:
     return used
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
     """What follows from the configuration of job j: resources, TaskManagers, speed, tables.
 
@@ -95,7 +103,15 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         tasks += p
         widest = max(widest, p)
     s.cores[j], s.mib[j] = cores, mib
-    s.tm_count[j] = bin_pack(t, k, s.parallelism[j], s.level[j])
+    s.tm_count[j] = bin_pack(
+        t.kind[k, : t.n[k]],
+        t.subtask_mib[k],
+        t.slots[k],
+        t.levels[k],
+        t.slot_sharing[k],
+        s.parallelism[j],
+        s.level[j],
+    )
     used = min(t.slots[k], widest if t.slot_sharing[k] else tasks)
     s.speed[j] = max(0.05, 1.0 - t.contention[k] * (used - 1))
 
@@ -125,9 +141,9 @@ def renew_capacity(
                 cache = min(cache, x[v, X.cached])
             wanted = working_set_mib(held, c[v, C.entry_mib], c[v, C.unshared_mib], x[v, X.tasks])
             mine, files = x[v, X.state] / x[v, X.tasks], c[v, C.level0_files]
-            covered = memtable_share(x[v, X.memtable], mine)
-            lookups = level0_lookups(x[v, X.flush], mine, files)
-            compacted = compacted_blocks(x[v, X.flush], mine, files, c[v, C.blocks_per_entry])
+            covered, lookups, compacted = read_and_compacted(
+                x[v, X.memtable], x[v, X.flush], mine, files, c[v, C.blocks_per_entry]
+            )
             x[v, X.lookups], x[v, X.compacted] = lookups, compacted
             curve = hit_curves[v, int(x[v, X.memory])]
             hit = served_share(hit_rate(curve, cache, wanted), c[v, C.churn], covered)
@@ -159,7 +175,7 @@ def slowed(speed: float, slow: bool, tm_count: int, par: Parameters) -> float:
     return speed * (1.0 - (1.0 - par.slow_factor) / max(1.0, float(tm_count))) if slow else speed
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def renew(t: JobTables, s: SimulationState, fixed: Row, k: int, j: int, par: Parameters) -> None:
     """`renew_capacity` of job j of a batch."""
     speed = slowed(s.speed[j], s.tick[j] < s.slow_until[j], s.tm_count[j], par)

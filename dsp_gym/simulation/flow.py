@@ -44,7 +44,13 @@ def flow(
         Records taken from the log, backlog in records, p95 latency in seconds, and whether records
         wait at its end.
     """
-    inputs = upstream.shape[1]
+    limit(n, c, upstream, in_share, x)
+    return process(n, c, upstream, x, rate, tick)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def limit(n: int, c: Row, upstream: Ints, in_share: Row, x: Row) -> None:
+    """What each vertex may process in a second, the backward half of `flow`; its arguments."""
     for v in range(n):
         x[v, X.allowed] = 1e300  # what the vertex may put out
         x[v, X.blocked] = 0.0
@@ -60,7 +66,7 @@ def flow(
         x[v, X.allowed] = take
         if c[v, C.kind] != SOURCE:
             free = max(0.0, x[v, X.buffer] - x[v, X.queue])
-            for i in range(inputs):
+            for i in range(upstream.shape[1]):
                 u = upstream[v, i]
                 if u < 0:
                     break
@@ -69,6 +75,13 @@ def flow(
                 if x[u, X.outbox] > free * part:
                     waits = blocked_share(x[u, X.outbox], free * part, take * part)
                     x[u, X.blocked] = max(x[u, X.blocked], waits)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def process(
+    n: int, c: Row, upstream: Ints, x: Row, rate: float, tick: int
+) -> tuple[float, float, float, bool]:
+    """What each vertex does process, the forward half of `flow`; its arguments and result."""
     taken = backlog = latest = 0.0
     waits = False
     for v in range(n):
@@ -89,7 +102,7 @@ def flow(
         else:
             have = x[v, X.queue]
             due = 0.0
-            for i in range(inputs):
+            for i in range(upstream.shape[1]):
                 u = upstream[v, i]
                 if u < 0:
                     break

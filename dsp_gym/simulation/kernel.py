@@ -13,12 +13,12 @@ import math
 from typing import NamedTuple
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import Handle, borrowed, direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.capacity import renew, renew_capacity, slowed
-from dsp_gym.simulation.flow import flow, stand_still
+from dsp_gym.simulation.flow import stand_still
 from dsp_gym.simulation.rescaling import begin_outage, draw_faults, restart
 from dsp_gym.simulation.sampling import (
     NOISE_SAMPLES,
@@ -30,7 +30,7 @@ from dsp_gym.simulation.sampling import (
     note,
 )
 from dsp_gym.simulation.state import OUTCOME, TRACE, Model, SimulationState
-from dsp_gym.simulation.stride import Q, lanes, quiet_stride
+from dsp_gym.simulation.stride import Q, each_second, lanes, quiet_stride
 
 Row = Floats
 
@@ -71,13 +71,13 @@ def advance(
     """
     vertices = state.arrays.vertex.shape[1]
     room = Room(lanes(vertices), noise_lanes(vertices))
-    _advance(model.arrays, state.arrays, rates, seconds, low, high, outcome, trace, room)
+    _advance(model, state, rates, seconds, low, high, outcome, trace, room)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def _advance(
-    model: Model,
-    s: SimulationState,
+    model: Handle[Model],
+    state: Handle[SimulationState],
     rates: Row,
     seconds: int,
     low: int,
@@ -87,9 +87,11 @@ def _advance(
     room: Room,
 ) -> None:
     """`advance`, between whose seconds nothing is allocated and no reference counted."""
-    t, row, fixed, par = model
+    m, s = borrowed(model), borrowed(state)
+    t, row, fixed, par = m.t, m.row, m.fixed, m.par
     q, noise = room
     last = rates.shape[1] - 1
+    traced_s = trace.shape[1]
     faulty = par.failures_per_hour + par.slow_per_hour + par.gaps_per_hour > 0
     noisy = par.noise_cv + par.service_cv > 0
     for j in range(low, high):
@@ -133,36 +135,42 @@ def _advance(
                     renew(t, s, fixed, k, j, par)
                     waits = False
                 known_bin = count_latency(histogram, latency, known_bin)
-                if tick < trace.shape[1]:
+                if tick < traced_s:
                     note(trace[j, tick], load[min(tick, last)], 0.0, latency, backlog)
             else:
+                count = stride - tick
                 quiet = (
                     par.quiet_strides
                     and not waits
                     and status == RUNNING
-                    and stride - tick == SAMPLE_S
+                    and count == SAMPLE_S
                     and quiet_stride(n, c, upstream, in_share, x, load, tick, q)
                 )
-                while tick < stride:
-                    rate = load[min(tick, last)]
-                    if quiet:
-                        second = SAMPLE_S - (stride - tick)
-                        taken, latency = q[n, Q.now, second], q[n, Q.wait_s, second]
-                        backlog = 0.0
-                    else:
-                        taken, backlog, latency, waits = flow(
-                            n, c, upstream, in_share, x, rate, tick
-                        )
-                    if latency > slo_s:
-                        slo += 1.0
-                    processed += taken
-                    offered += rate
+                if not quiet:
+                    waits = each_second(n, c, upstream, in_share, x, load, tick, count, q)
+                lowest, highest = math.inf, 0.0
+                for i in range(count):
+                    latency = q[n, Q.wait_s, i]
+                    offered += q[n, Q.done, i]
+                    processed += q[n, Q.now, i]
                     latencies += latency
-                    worst = max(worst, latency)
-                    known_bin = count_latency(histogram, latency, known_bin)
-                    if tick < trace.shape[1]:
-                        note(trace[j, tick], rate, taken, latency, backlog)
-                    tick += 1
+                    lowest, highest = min(lowest, latency), max(highest, latency)
+                worst = max(worst, highest)
+                backlog = q[n, Q.due, count - 1]
+                place, least, most = known_bin
+                if least < lowest and highest < most:
+                    histogram[place] += span
+                else:
+                    for i in range(count):
+                        known_bin = count_latency(histogram, q[n, Q.wait_s, i], known_bin)
+                if highest > slo_s:
+                    for i in range(count):
+                        if q[n, Q.wait_s, i] > slo_s:
+                            slo += 1.0
+                for i in range(min(count, traced_s - tick)):
+                    line = trace[j, tick + i]
+                    rate, taken = q[n, Q.done, i], q[n, Q.now, i]
+                    note(line, rate, taken, q[n, Q.wait_s, i], q[n, Q.due, i])
                 s.tick[j] = stride
                 if stride % SAMPLE_S == 0:
                     known = is_known(s.seed[j], stride - 1, s.gap_until[j], par)
@@ -179,7 +187,7 @@ def _advance(
                     s.phase_left_s[j] -= 1.0
                     if s.phase_left_s[j] <= 0.0:
                         begin_outage(t, s, k, j, par)
-            for second in range(stride - int(span), min(stride, trace.shape[1])):
+            for second in range(tick, min(stride, traced_s)):
                 trace[j, second, TRACE.cores], trace[j, second, TRACE.mib] = cores, mib
             tick = stride
         s.latency_s[j] = latency

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.calling import Handle, direct
+from dsp_gym.arrays import Floats
+from dsp_gym.calling import Handle, borrowed, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import (
@@ -22,7 +23,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.options import Measurement
 from dsp_gym.simulation.rows import over_rows
-from dsp_gym.simulation.state import SUMMED_COLUMNS, Model, S, SimulationState, X
+from dsp_gym.simulation.state import Model, S, SimulationState, X
 
 HEAP_BASE_SHARE, HEAP_PER_BUSY = 0.35, 0.35
 """Heap in use: a third at rest, up to 70 % when every slot is busy (G1 defaults, a plain JVM)."""
@@ -51,8 +52,24 @@ class View(NamedTuple):
         return cls(measured.window_s, measured.stabilization_s, measured.delay_s)
 
 
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True, forceinline=True)
+def _gained(row: Floats, begun: Floats, kept: float, column: int) -> float:
+    """What a sum of samples gained from one row (len(S),) of the ring to another.
+
+    Args:
+        row: The later one.
+        begun: The earlier one.
+        kept: 0 where the ring no longer holds the earlier one, or the job has not run so long.
+        column: Of the samples.
+
+    Returns:
+        The difference, in the column's unit.
+    """
+    return float(row[column] - kept * begun[column])
+
+
 @direct
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def observe(
     model: Handle[Model],
     state: Handle[SimulationState],
@@ -65,16 +82,20 @@ def observe(
 
     j is a job of the batch, k its row of the tables t, v a vertex of p subtasks; s is the state.
     """
-    t, row, s = model.arrays.t, model.arrays.row, state.arrays
+    m, s = borrowed(model), borrowed(state)
+    t, row = m.t, m.row
     window, delay = view.window_s // SAMPLE_S, view.delay_s // SAMPLE_S
     ring = s.samples.shape[1]
-    total = np.zeros(SUMMED_COLUMNS)
     for j in range(low, high):
         k = row[j]
         seen.status[j] = s.status[j]
-        seen.parallelism[j], seen.memory_level[j] = s.parallelism[j], s.level[j]
-        seen.job[:, j] = np.nan
-        seen.vertex[:, j] = np.nan
+        for i in range(seen.job.shape[0]):
+            seen.job[i, j] = np.nan
+        for v in range(seen.parallelism.shape[1]):
+            seen.parallelism[j, v], seen.memory_level[j, v] = s.parallelism[j, v], s.level[j, v]
+        for i in range(seen.vertex.shape[0]):
+            for v in range(seen.vertex.shape[2]):
+                seen.vertex[i, j, v] = np.nan
         newest = s.samples_taken[j] - delay  # samples since the restart that have arrived
         settled = newest - view.stabilization_s // SAMPLE_S
         count = min(window, max(0, settled))
@@ -116,15 +137,12 @@ def observe(
                 managed += x[X.cached] * p
             if known == 0:
                 continue
-            newest_row, base = s.samples[j, (newest - 1) % ring, v], newest - count - 1
-            for m in range(SUMMED_COLUMNS):
-                total[m] = newest_row[m]
-                if base >= 0:
-                    total[m] -= s.samples[j, base % ring, v, m]
+            last, base = s.samples[j, (newest - 1) % ring, v], newest - count - 1
+            begun, kept = s.samples[j, base % ring, v], 1.0 if base >= 0 else 0.0
             seconds = known * SAMPLE_S
-            busy = min(1.0, max(0.0, total[S.busy] / known))
-            top = min(1.0, total[S.busy_max] / known)
-            back = min(1.0 - busy, max(0.0, total[S.back] / known))
+            busy = min(1.0, max(0.0, _gained(last, begun, kept, S.busy) / known))
+            top = min(1.0, _gained(last, begun, kept, S.busy_max) / known)
+            back = min(1.0 - busy, max(0.0, _gained(last, begun, kept, S.back) / known))
             now = s.samples[j, last_at % ring, v]
             out[VERTEX.busy_now_ms_per_s] = 1000.0 * now[S.busy]
             out[VERTEX.backpressured_now_ms_per_s] = 1000.0 * now[S.back]
@@ -132,8 +150,8 @@ def observe(
                 prior = s.samples[j, (last_at - 1) % ring, v]
                 out[VERTEX.busy_now_ms_per_s] -= 1000.0 * prior[S.busy]
                 out[VERTEX.backpressured_now_ms_per_s] -= 1000.0 * prior[S.back]
-            out[VERTEX.records_in_per_s] = total[S.records_in] / seconds
-            out[VERTEX.records_out_per_s] = total[S.records_out] / seconds
+            out[VERTEX.records_in_per_s] = _gained(last, begun, kept, S.records_in) / seconds
+            out[VERTEX.records_out_per_s] = _gained(last, begun, kept, S.records_out) / seconds
             out[VERTEX.busy_ms_per_s] = 1000.0 * busy
             out[VERTEX.busy_max_ms_per_s] = 1000.0 * max(top, busy)
             out[VERTEX.busy_accumulated_ms_per_s] = 1000.0 * busy * p
@@ -147,13 +165,17 @@ def observe(
                 grown = now[S.pending] - s.samples[j, first_at % ring, v, S.pending]
                 out[VERTEX.pending_growth_per_s] = grown / span if span > 0 else 0.0
             if stateful:
-                asked = total[S.hits] + total[S.misses]
+                asked = _gained(last, begun, kept, S.hits) + (_gained(last, begun, kept, S.misses))
                 if asked > 0.0:
-                    out[VERTEX.cache_hit_rate] = total[S.hits] / asked
+                    out[VERTEX.cache_hit_rate] = _gained(last, begun, kept, S.hits) / asked
                 if t.reads[k, v] > 0.0:
-                    out[VERTEX.state_read_latency_ms] = 1000.0 * total[S.read_s] / known
+                    out[VERTEX.state_read_latency_ms] = (
+                        1000.0 * _gained(last, begun, kept, S.read_s) / known
+                    )
                 if t.writes[k, v] > 0.0:
-                    out[VERTEX.state_write_latency_ms] = 1000.0 * total[S.write_s] / known
+                    out[VERTEX.state_write_latency_ms] = (
+                        1000.0 * _gained(last, begun, kept, S.write_s) / known
+                    )
         tms = max(1.0, float(s.tm_count[j]))
         load = min(1.0, busy_tasks / (tms * t.tm_cores[k]))
         heap = t.slots[k] * (t.subtask_mib[k, 0])

@@ -19,7 +19,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def philox(seed: int, mechanism: int, a: int, b: int) -> tuple[np.uint64, np.uint64]:
     """128 random bits of counter (a, b) as two 64-bit words.
 
@@ -37,7 +37,7 @@ def philox(seed: int, mechanism: int, a: int, b: int) -> tuple[np.uint64, np.uin
     return (c0 << _HALF) | c1, (c2 << _HALF) | c3
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def uniform(word: np.uint64) -> float:
     """A number in [0, 1) from 64 random bits.
 
@@ -47,7 +47,7 @@ def uniform(word: np.uint64) -> float:
     return float(word >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def normal(word: np.uint64) -> float:
     """Nearly standard normal from 64 random bits: four 16-bit uniforms summed (Irwin-Hall).
 
@@ -62,7 +62,7 @@ def normal(word: np.uint64) -> float:
     return (total / 65535.0 - 2.0) * 1.7320508075688772
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def low_normal(word: np.uint64) -> float:
     """Like `normal`, from the lower half of the bits: two uniforms, bounded at +-2.4.
 
@@ -74,7 +74,7 @@ def low_normal(word: np.uint64) -> float:
     return (total / 65535.0 - 1.0) * 2.449489742783178
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def high_normal(word: np.uint64) -> float:
     """The same from the upper half.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import Handle, borrowed, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.protocols import PENDING, REFUSED
@@ -17,7 +17,7 @@ from dsp_gym.simulation.state import OUTCOME, Model, SimulationState, X
 Row = Floats
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
     """Restart the job: new configuration, counters at zero, cache cold, window empty.
 
@@ -40,17 +40,19 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
     configure(t, s, k, j)
 
 
-@njit(cache=True, nogil=True)
-def start(
-    t: JobTables, row: Ints, s: SimulationState, fixed: Row, par: Parameters, jobs: Ints
-) -> None:
+@direct
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def start(model: Handle[Model], state: Handle[SimulationState], jobs: Ints) -> None:
     """Bring jobs up in their next configuration, as after a reset."""
-    for j in jobs:
+    m, s = borrowed(model), borrowed(state)
+    t, row, fixed, par = m.t, m.row, m.fixed, m.par
+    for i in range(jobs.shape[0]):
+        j = jobs[i]
         restart(t, s, row[j], j)
         renew(t, s, fixed, row[j], j, par)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def outage_draw(t: JobTables, k: int, u: float) -> float:
     """Outage of job file k at quantile u: linear between p10, p50 and p90, short tails beyond.
 
@@ -67,7 +69,7 @@ def outage_draw(t: JobTables, k: int, u: float) -> float:
     return float(high + (high - middle) * 2.5 * (u - 0.9))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Parameters) -> None:
     """Stop the job; it restarts with its next configuration."""
     word, other = rng.philox(s.seed[j], rng.OUTAGE, s.rescales[j], 0)
@@ -83,7 +85,7 @@ def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Paramete
     s.outage_begun[j] = s.tick[j]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def keep_configuration(t: JobTables, s: SimulationState, k: int, j: int) -> None:
     """Let the job restart with its old configuration."""
     for v in range(t.n[k]):
@@ -92,7 +94,7 @@ def keep_configuration(t: JobTables, s: SimulationState, k: int, j: int) -> None
 
 
 @direct
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def ask(
     model: Handle[Model],
     state: Handle[SimulationState],
@@ -112,8 +114,8 @@ def ask(
             running; it stays where nothing was asked.
         outcome: (J, len(OUTCOME)), rescales are counted.
     """
-    t, row, _, par = model.arrays
-    s = state.arrays
+    m, s = borrowed(model), borrowed(state)
+    t, row, par = m.t, m.row, m.par
     for j in range(row.shape[0]):
         k = row[j]
         differs = False
@@ -149,7 +151,7 @@ def ask(
             s.phase_left_s[j] = drain + state_mib / t.savepoint_mib_s[k]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def draw_faults(t: JobTables, s: SimulationState, k: int, j: int, par: Parameters) -> bool:
     """Faults of the coming 5 s.
 

@@ -9,13 +9,17 @@ from functools import cache
 
 import numpy as np
 
+FEWEST_ROWS, PARTS = 16, 8
+"""Fewest rows of a part, and parts per thread: jobs differ in cost, so a free thread takes on."""
+
 
 def over_rows(work: Callable[[int, int], None], rows: int, threads: int) -> None:
     """Call `work(low, high)` so that every row is covered once; rows must not touch each other."""
     if threads <= 1:
         work(0, rows)
         return
-    edges = np.linspace(0, rows, threads + 1).astype(int).tolist()
+    count = max(threads, min(PARTS * threads, rows // FEWEST_ROWS))
+    edges = np.linspace(0, rows, count + 1).astype(int).tolist()
     parts = [_pool(threads).submit(work, a, b) for a, b in itertools.pairwise(edges)]
     for part in parts:
         part.result()

@@ -33,7 +33,10 @@ BLOCK_MIB = 4096 / (1024.0 * 1024.0)
 
 _LOG_MIN = math.log(LATENCY_MIN_S)
 _BIN_WIDTH = (math.log(LATENCY_MAX_S) - _LOG_MIN) / LATENCY_BINS
-_BIN_RATIO = math.exp(_BIN_WIDTH)
+_BIN_EDGES = np.exp(_LOG_MIN + _BIN_WIDTH * np.arange(LATENCY_BINS + 1))
+_BIN_LOW = _BIN_EDGES[:-1] * (1.0 + 1e-9)
+_BIN_HIGH = np.append(_BIN_EDGES[1:-1] * (1.0 - 1e-9), math.inf)
+"""Latencies between which all are in a bin; within rounding of an edge the logarithm decides."""
 
 
 @njit(cache=True, nogil=True)
@@ -51,8 +54,8 @@ def noise_lanes(vertices: int) -> Floats:
 def draw_noise(n: int, seed: int, tick: int, noise: Row) -> None:
     """Draw the noise of n vertices for the sample that closes in second `tick`, and the next ones.
 
-    One loop over samples and vertices, for vector instructions: a draw by itself takes three times
-    as long. `noise` is as from `noise_lanes`.
+    One loop over samples and vertices, for vector instructions, and LLVM takes the functions of
+    `philox` into it: a draw by itself takes three times as long. `noise` is as from `noise_lanes`.
     """
     for m in range(n * NOISE_SAMPLES):
         v, i = m // NOISE_SAMPLES, m % NOISE_SAMPLES
@@ -155,7 +158,7 @@ def keep_sample(
     return int(at)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def is_known(seed: int, tick: int, gap_until: int, par: Parameters) -> int:
     """0 where the sample was lost or fell into a metric gap.
 
@@ -200,15 +203,18 @@ def count_latency(
     """
     place, least, most = known
     if not least < latency < most:
-        place = latency_bin(latency)
-        # Within rounding of an edge the logarithm decides.
-        least = LATENCY_MIN_S * _BIN_RATIO**place * (1.0 + 1e-9)
-        most = least * _BIN_RATIO * (1.0 - 2e-9) if place < LATENCY_BINS - 1 else math.inf
+        while place > 0 and latency <= _BIN_LOW[place]:
+            place -= 1
+        while latency >= _BIN_HIGH[place]:
+            place += 1
+        if latency <= _BIN_LOW[place]:
+            place = latency_bin(latency)
+        least, most = _BIN_LOW[place], _BIN_HIGH[place]
     histogram[place] += 1.0
     return place, least, most
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def note(line: Row, rate: float, taken: float, latency: float, backlog: float) -> None:
     """Keep a second for plots."""
     line[TRACE.rate], line[TRACE.processed] = rate, taken

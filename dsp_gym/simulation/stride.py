@@ -19,7 +19,7 @@ from dsp_gym.arrays import Floats, Ints, Row, numbered
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import NO_WINDOW, SESSION, SOURCE
 from dsp_gym.metrics.samples import SAMPLE_S
-from dsp_gym.simulation.flow import BURSTINESS, HOP_S, MAX_LOAD, hold, slide_s
+from dsp_gym.simulation.flow import BURSTINESS, HOP_S, MAX_LOAD, hold, limit, process, slide_s
 from dsp_gym.simulation.state import C, X
 
 LANES = 8
@@ -67,9 +67,49 @@ def lanes(vertices: int) -> Floats:
 
     Returns:
         (V + 1, len(Q), LANES). Of row n, the first after the n vertices of a job, `done` is the
-        load, `now` what the sources take from the log and `wait_s` the job's latency.
+        load, `now` what the sources take from the log, `wait_s` the job's latency and `due` the
+        backlog.
     """
     return np.empty((vertices + 1, len(Q), LANES))
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def each_second(
+    n: int,
+    c: Floats,
+    upstream: Ints,
+    in_share: Floats,
+    x: Floats,
+    load: Floats,
+    tick: int,
+    seconds: int,
+    q: Floats,
+) -> bool:
+    """Take a running job through the coming seconds one by one.
+
+    Args:
+        n: As of `quiet_stride`, like all others.
+        c: Fixed columns.
+        upstream: Inputs.
+        in_share: Shares of inputs.
+        x: State, changed in place.
+        load: Records/s.
+        tick: Seconds since reset.
+        seconds: How many, at most `SAMPLE_S`.
+        q: Only row n is filled.
+
+    Returns:
+        Whether records wait at the end.
+    """
+    waits = False
+    last = load.shape[0] - 1
+    for i in range(seconds):
+        rate = load[max(0, min(tick + i, last))]
+        limit(n, c, upstream, in_share, x)
+        taken, backlog, latency, waits = process(n, c, upstream, x, rate, tick + i)
+        q[n, Q.done, i], q[n, Q.now, i] = rate, taken
+        q[n, Q.wait_s, i], q[n, Q.due, i] = latency, backlog
+    return waits
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
@@ -102,8 +142,8 @@ def quiet_stride(
         return False
     last = load.shape[0] - 1
     for i in range(SAMPLE_S):
-        q[n, Q.done, i] = load[min(tick + i, last)]
-        q[n, Q.now, i] = q[n, Q.wait_s, i] = 0.0
+        q[n, Q.done, i] = load[max(0, min(tick + i, last))]
+        q[n, Q.now, i] = q[n, Q.wait_s, i] = q[n, Q.due, i] = 0.0
     for v in range(n):
         if c[v, C.kind] == SOURCE:
             _read_log(n, c, x, v, q)

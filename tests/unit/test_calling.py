@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numba import typeof
+from numba import config, typeof
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError
 
 import baselines.justin  # noqa: F401  # among the loaded
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import direct, handle
+from dsp_gym.calling import borrowed, direct, handle
 from dsp_gym.compiling import njit
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
@@ -112,3 +113,53 @@ def test_a_copy_of_an_environment_goes_its_own_way():
     np.testing.assert_array_equal([twin.step(action)[0] for action in actions[6:]], first)
     env.set_state(state)
     np.testing.assert_array_equal([env.step(action)[0] for action in actions[6:]], first)
+
+
+class Inner(NamedTuple):
+    rates: np.ndarray
+    size: int
+
+
+class Outer(NamedTuple):
+    inner: Inner
+    flags: np.ndarray
+    on: bool
+
+
+@njit(borrows=True, error_model="numpy")
+def through(table):
+    return table.inner.rates[table.inner.size - 1] if table.on else table.flags[0]
+
+
+@njit(borrows=True, error_model="numpy")
+def read(held):
+    table = borrowed(held)
+    table.flags[0] += 1
+    return through(table)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_borrowed_table_is_read_field_by_field_where_the_arrays_are(on):
+    rates, flags = np.array([1.0, 2.0, 3.0]), np.array([6.0])
+    held = handle(Outer(Inner(rates, 2), flags, on))
+    assert read(held) == (2.0 if on else 7.0)
+    rates[1] = 5.0
+    assert read(held) == (5.0 if on else 8.0)
+    assert flags[0] == 8.0
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="plain Python has no references to count")
+def test_reading_a_borrowed_table_counts_no_references():
+    held = handle(Outer(Inner(np.ones(2), 1), np.ones(1), True))
+    read(held)
+    assert not any("NRT_incref" in text for text in read.inspect_llvm().values())
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="plain Python refuses when it runs")
+def test_a_field_that_a_borrowed_table_lacks_does_not_compile():
+    @njit(borrows=True)
+    def wrong(held):
+        return borrowed(held).missing
+
+    with pytest.raises(NumbaError, match="missing"):
+        wrong(handle(Outer(Inner(np.ones(2), 1), np.ones(1), True)))

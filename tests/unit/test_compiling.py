@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from numba import config
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 
+from dsp_gym import compiling
 from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
 
@@ -104,6 +106,31 @@ def test_a_change_of_a_called_function_in_another_file_is_seen(run: Run) -> None
 def test_a_change_of_a_constant_in_another_file_is_seen(run: Run) -> None:
     assert run(limit=10.0) == (6.0, 0)
     assert run(limit=5.0) == (5.0, 0)
+
+
+def test_a_first_compilation_says_so_once_and_what_is_on_disk_does_not(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiling._announce.cache_clear()
+    run(factor=5.0)
+    run(factor=6.0)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "compiling numeric code" in caplog.text
+    caplog.clear()
+    compiling._announce.cache_clear()
+    run(factor=6.0)
+    assert caplog.text == ""
+
+
+def test_collection_of_garbage_goes_on_after_a_function_that_does_not_compile() -> None:
+    @njit()
+    def wrong(x: float) -> float:
+        return x.missing  # type: ignore[attr-defined, no-any-return]  # that is the point
+
+    assert gc.isenabled()
+    with pytest.raises((NumbaError, AttributeError)):
+        wrong(1.0)
+    assert gc.isenabled()
 
 
 def test_a_function_that_borrows_its_arrays_counts_no_references() -> None:

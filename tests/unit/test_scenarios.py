@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dsp_gym.envs.registration import FROM_CONFIG, IDS, changes
 from dsp_gym.envs.scenarios import scenario
 from dsp_gym.errors import ConfigError
+from dsp_gym.job.catalog import load_job
 
 CONFIG = {
     "name": "test",
@@ -54,3 +56,19 @@ def test_an_unknown_backend_is_refused_with_the_nearest():
 def test_a_misspelt_job_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="nexmark-q11"):
         scenario("nexmark-q111")
+
+
+@pytest.mark.parametrize(("name", "job"), [*IDS.items(), (FROM_CONFIG, None)])
+def test_every_version_of_an_id_says_what_it_changed(name, job):
+    told = changes(job)
+    versions = [f"v{i}" for i in range(int(name.rsplit("-v", 1)[1]), -1, -1)]
+    assert list(told) == versions
+    assert all(told.values())
+
+
+@pytest.mark.parametrize("job", IDS.values())
+def test_the_change_of_windows_is_told_of_the_jobs_that_have_windows_which_fire(job):
+    states = [vertex.state for vertex in load_job(job).vertices if vertex.state is not None]
+    windows = {state.window.kind for state in states if state.window is not None}
+    fires = bool(windows & {"tumbling", "sliding"})
+    assert changes(job)["v1"].startswith("A window is blocked") == fires

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from dsp_gym.job.cache import CURVE_X
-from dsp_gym.job.service import entries, hit_rate, service_s, working_set_mib
+from dsp_gym.job.service import (
+    compacted_blocks,
+    entries,
+    hit_rate,
+    level0_lookups,
+    memtable_share,
+    read_and_compacted,
+    service_s,
+    working_set_mib,
+)
 
 UNIFORM = np.minimum(CURVE_X, 1.0)
 
@@ -52,3 +61,16 @@ def test_service_time_adds_cpu_reads_and_writes():
     # 10 us CPU, two reads of 5 us that miss half the time for 20 us more, one 8 us write * 1.25
     seconds = service_s(10e-6, 2.0, 5e-6, 20e-6, 1.0, 8e-6 * 1.25, 0.5)
     assert seconds == pytest.approx(50e-6)
+
+
+@pytest.mark.parametrize("memtable", [0.0, 3.0, 46.0])
+@pytest.mark.parametrize("flush", [0.0, 1e-7, 46.0])
+@pytest.mark.parametrize("state", [0.0, 1e-10, 1e-8, 5.0, 2000.0])
+@pytest.mark.parametrize("files", [0.0, 1.0, 4.0])
+def test_shares_computed_at_once_are_those_computed_one_by_one(memtable, flush, state, files):
+    at_once = read_and_compacted(memtable, flush, state, files, 0.25)
+    assert at_once == (
+        memtable_share(memtable, state),
+        level0_lookups(flush, state, files),
+        compacted_blocks(flush, state, files, 0.25),
+    )

@@ -105,7 +105,7 @@ class SimulatedJobs(SelfContained):
         state.next_level[rows] = np.clip(level, -1, tables.levels[row][:, None] - 1)[rows]
         state.service_factor[rows] = 1.0 if service_factor is None else service_factor[rows]
         self._asked[rows] = 0
-        rescaling.start(tables, row, state, self._fixed, self.parameters, rows)
+        rescaling.start(*self._held(), rows)
         state.outage_s[rows] = np.nan
 
     def advance(self, seconds: int) -> Outcome:
