@@ -33,12 +33,12 @@ from dsp_gym.pages import COLOURS, figure
 from dsp_gym.policies.registry import make
 from dsp_gym.studies.bench.environment import GUARDRAILS
 
-__all__ = ["GrowthLine", "GrowthPoint", "Sizes", "bench_growth", "plot_growth", "slope"]
+__all__ = ["GrowthLine", "GrowthPoint", "GrowthSizes", "bench_growth", "plot_growth", "slope"]
 
 Quantity = Literal["jobs", "vertices", "days"]
 
 
-class Sizes(NamedTuple):
+class GrowthSizes(NamedTuple):
     """The sizes that are measured, rising."""
 
     jobs: tuple[int, ...]
@@ -46,8 +46,10 @@ class Sizes(NamedTuple):
     days: tuple[int, ...]
 
 
-FULL = Sizes((1, 4, 16, 64, 256, 1024, 4096, 16_384), (2, 4, 8, 16, 32, 64), (1, 2, 4, 7, 14, 30))
-QUICK = Sizes((1, 16, 256), (2, 8, 32), (1, 2, 4))
+FULL = GrowthSizes(
+    (1, 4, 16, 64, 256, 1024, 4096, 16_384), (2, 4, 8, 16, 32, 64), (1, 2, 4, 7, 14, 30)
+)
+QUICK = GrowthSizes((1, 16, 256), (2, 8, 32), (1, 2, 4))
 
 VERTICES = 8
 """Of each job, where their number grows."""
@@ -96,7 +98,7 @@ OnPoint = Callable[[Quantity, GrowthPoint], None]
 
 
 def bench_growth(
-    sizes: Sizes = FULL, runs: int = 3, progress: OnPoint = lambda quantity, point: None
+    sizes: GrowthSizes = FULL, runs: int = 3, progress: OnPoint = lambda quantity, point: None
 ) -> list[GrowthLine]:
     """Measures all lines.
 

@@ -9,9 +9,16 @@ from typer.testing import CliRunner
 
 from dsp_gym.cli import app
 from dsp_gym.studies.bench import growth
-from dsp_gym.studies.bench.growth import FULL, GrowthLine, GrowthPoint, Sizes, plot_growth, slope
+from dsp_gym.studies.bench.growth import (
+    FULL,
+    GrowthLine,
+    GrowthPoint,
+    GrowthSizes,
+    plot_growth,
+    slope,
+)
 
-SMALL = Sizes((1, 2, 4), (2, 4), (1, 2))
+SMALL = GrowthSizes((1, 2, 4), (2, 4), (1, 2))
 
 
 def points(*cpu_s: float) -> tuple[GrowthPoint, ...]:
