@@ -187,7 +187,12 @@ def _jobs(folder: Path, vertices: int) -> list[str]:
 def _steps(size: int, jobs: Sequence[str], count: int, runs: int) -> GrowthPoint:
     """Times steps of a batch within an episode; its reset is left out."""
     env = EnvConfig(episode_s=EPISODE_S).model_dump(mode="json")
-    config = {"name": "growth", "jobs": list(jobs), "loads": DEFAULT_LOADS, "env": env}
+    config: dict[str, object] = {
+        "name": "growth",
+        "jobs": list(jobs),
+        "loads": DEFAULT_LOADS,
+        "env": env,
+    }
     envs = AutoscaleVectorEnv(count, config=config, guardrails=GUARDRAILS)
     held = np.zeros(envs.action_space.shape or (), np.int64)
     most = EPISODE_S // DECISION_S - 2  # the last step would begin an episode
