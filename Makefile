@@ -115,6 +115,7 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three 
 	$(BIN)/python -m agents.studies.dataset_claim offline q11-offline --out docs/figures/q11-offline.json > /dev/null
 	$(BIN)/dsp-gym bench env --json > docs/figures/bench.json
 	$(BIN)/dsp-gym bench shadow --json > docs/figures/bench-shadow.json
+	$(BIN)/dsp-gym bench growth --json --plot docs/figures/growth.svg > docs/figures/growth.json
 	$(BIN)/python docs/results.py --q11 runs/evaluations/q11/scorecard.json \
 		--worldcup runs/evaluations/q11-worldcup/scorecard.json
 

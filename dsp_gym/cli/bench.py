@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +30,8 @@ Examples:
 
   dsp-gym bench shadow --json       shadow mode: time per decision, memory, threads, start
 
+  dsp-gym bench growth --quick      time over jobs, vertices and days, with slopes
+
   dsp-gym bench spark --json        the data pipeline, 20 million raw rows
 """
 
@@ -40,6 +43,7 @@ def register(app: typer.Typer) -> None:
     group.command("policies", epilog=_EPILOG)(policies)
     group.command("start", epilog=_EPILOG)(start)
     group.command("shadow", epilog=_EPILOG)(shadow)
+    group.command("growth", epilog=_EPILOG)(growth)
     group.command("spark", epilog=_EPILOG)(spark)
     app.add_typer(group, name="bench", epilog=_EPILOG)
 
@@ -120,6 +124,50 @@ def shadow(
         title=" · ".join(f"{name} {value}" for name, value in machine().items()),
         right=("value", "bar"),
     )
+
+
+def growth(
+    quick: Annotated[bool, typer.Option("--quick", help="Few and small sizes.")] = False,
+    runs: Annotated[int, typer.Option(help="Runs per point.", min=1, max=100)] = 3,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw the lines on logarithmic axes.")
+    ] = None,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Measure how time grows with jobs, with vertices and with days.
+
+    A slope is an exponent: 1 where twice the size takes twice the processor time, 0 where it takes
+    as much.
+    """
+    from dsp_gym.studies.bench import growth as study
+    from dsp_gym.studies.bench.environment import machine
+
+    def told(quantity: str, point: study.GrowthPoint) -> None:
+        typer.echo(f"{point.size:>6,} {quantity}: {point.cpu_s:.4g} CPU s", err=True)
+
+    lines = study.bench_growth(study.QUICK if quick else study.FULL, runs, told)
+    if plot is not None:
+        study.plot_growth(lines, plot)
+    if as_json:
+        print_json({"machine": machine(), "runs": runs, "lines": [asdict(line) for line in lines]})
+        return
+    for line in lines:
+        print_table(
+            [line.quantity, "CPU s", "CPU us each", "seconds"],
+            [
+                [
+                    f"{point.size:,}",
+                    f"{point.cpu_s:.4g}",
+                    f"{1e6 * point.cpu_s / point.size:,.0f}",
+                    f"{point.wall_s:.4g}",
+                ]
+                for point in line.points
+            ],
+            title=f"{line.what}: slope {line.slope_small:g} small, {line.slope_large:g} large",
+            right=(line.quantity, "CPU s", "CPU us each", "seconds"),
+        )
+        typer.echo()
+    typer.echo(" · ".join(f"{name} {value}" for name, value in machine().items()))
 
 
 def spark(

@@ -59,20 +59,25 @@ class _Draw:
         return values[self.whole(0, len(values) - 1)]
 
 
-def random_dag(seed: int, name: str | None = None) -> Document:
+def random_dag(seed: int, name: str | None = None, vertices: int | None = None) -> Document:
     """The document of a job file.
 
     Args:
         seed: Any number from 0 on.
         name: Of the job; `random-dag-SEED` when None.
+        vertices: How many, at least 2; None: drawn, from 4 to 8. Given, operators pass on as many
+            records as they read, since few would come through many in a row.
 
     Returns:
         A document that `JobSpec` accepts.
     """
     draw = _Draw(seed)
     sources, operators = draw.whole(1, 2), draw.whole(2, 5)
+    if vertices is not None:
+        sources = min(sources, max(1, vertices // 4))
+        operators = vertices - sources - 1
     names = [f"source_{v + 1}" for v in range(sources)]
-    vertices: list[Document] = [
+    made: list[Document] = [
         {"name": source, "kind": "source", "cpu_us_per_record": 1, "parallelism": 2}
         for source in names
     ]
@@ -84,11 +89,13 @@ def random_dag(seed: int, name: str | None = None) -> Document:
         if others and (len(unread) > 1 or draw.real(0, 1) < 0.3):
             inputs.append(unread.pop(0) if unread else draw.one(others))
         vertex = f"operator_{number}"
-        vertices.append(_operator(draw, vertex, inputs))
+        made.append(_operator(draw, vertex, inputs))
+        if vertices is not None:
+            made[-1]["selectivity"] = 1.0 / len(inputs)
         names.append(vertex)
         unread.append(vertex)
-    _keep_windows_last(vertices, unread)
-    vertices.append(
+    _keep_windows_last(made, unread)
+    made.append(
         {
             "name": "sink",
             "kind": "sink",
@@ -99,15 +106,16 @@ def random_dag(seed: int, name: str | None = None) -> Document:
     )
     document = {
         "job": name or f"random-dag-{seed}",
-        "description": f"A random graph of {len(vertices)} vertices: "
-        f"`python -m dsp_gym.job.random_dag {seed}`.",
+        "description": f"A random graph of {len(made)} vertices: "
+        f"`python -m dsp_gym.job.random_dag {seed}"
+        f"{'' if vertices is None else f' --vertices {vertices}'}`.",
         "source": {"rate_per_s": draw.log(20_000, 200_000)},
-        "vertices": vertices,
+        "vertices": made,
         "memory": {"base_mib": 158, "levels": 3, "split": "justin"},
         "taskmanager": {"slots": 4, "cores": 4, "memory_mib": 2048},
         "max_parallelism_per_vertex": QUOTA,
     }
-    tasks = {v["name"]: max(1, round(draw.log(1, MAX_TASKS))) for v in vertices}
+    tasks = {v["name"]: max(1, round(draw.log(1, MAX_TASKS))) for v in made}
     return _sized(document, tasks)
 
 
@@ -194,8 +202,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("seed", type=int)
     parser.add_argument("--name", help="name of the job; random-dag-SEED if not given")
+    parser.add_argument("--vertices", type=int, help="how many, at least 2; drawn if not given")
     given = parser.parse_args(arguments)
-    text = yaml.safe_dump(random_dag(given.seed, given.name), sort_keys=False, width=100)
+    if given.vertices is not None and given.vertices < 2:
+        parser.error(f"--vertices is {given.vertices}, expected 2 or more: a source and a sink")
+    document = random_dag(given.seed, given.name, given.vertices)
+    text = yaml.safe_dump(document, sort_keys=False, width=100)
     sys.stdout.write(text)
     return 0
 

@@ -38,7 +38,9 @@ class PassingSamples:
 
     def __init__(self, stream: Callable[[], Iterator[Samples]], behind_s: float) -> None:
         self._stream, self._behind_s = stream, behind_s
-        self._begin()
+        self._parts, self._is_over = stream(), False
+        self._held = Samples.of(())
+        self._dropped_s = -math.inf  # samples up to here are not held any more
 
     def between(self, since_s: float, until_s: float) -> Samples:
         """Those with since_s < t_s <= until_s.
@@ -47,7 +49,8 @@ class PassingSamples:
             Samples in order.
         """
         if since_s < self._dropped_s:
-            self._begin()
+            self._parts, self._is_over = self._stream(), False
+            self._held, self._dropped_s = Samples.of(()), -math.inf
         while not self._is_over and not (len(self._held) and self._held.t_s[-1] > until_s):
             part = next(self._parts, None)
             if part is None:
@@ -58,11 +61,6 @@ class PassingSamples:
             else:
                 self._held = part
         return self._held.between(since_s, until_s)
-
-    def _begin(self) -> None:
-        self._parts, self._is_over = self._stream(), False
-        self._held = Samples.of(())
-        self._dropped_s = -math.inf  # samples up to here are not held any more
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dsp_gym.evaluation.run import benchmark_job, evaluate
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.random_dag import QUOTA, UTILIZATION, random_dag
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import compile_jobs
 from dsp_gym.policies.config import PolicyConfig
 
 SEEDS = range(30)
@@ -53,6 +54,18 @@ def test_seeds_give_graphs_of_many_shapes():
     assert len(edges) > 10
     operators = [v for spec in specs for v in spec.vertices if v.kind == "operator"]
     assert {v.state is None for v in operators} == {True, False}
+
+
+@pytest.mark.parametrize("vertices", [2, 3, 8, 64])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_graph_has_as_many_vertices_as_asked_for_and_none_starves(seed, vertices):
+    spec = JobSpec.model_validate(random_dag(seed, vertices=vertices))
+    assert len(spec.vertices) == vertices
+    assert f"random_dag {seed} --vertices {vertices}`" in spec.description
+    read = {edge.from_ for vertex in spec.vertices for edge in vertex.inputs}
+    assert read == {vertex.name for vertex in spec.vertices} - {"sink"}
+    tables = compile_jobs([spec])
+    assert tables.ratio[0, :vertices].min() > 0.01  # input rate over the rate of the sources
 
 
 @pytest.mark.slow
