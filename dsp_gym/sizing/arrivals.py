@@ -138,7 +138,7 @@ def _arrived(
             and status == RUNNING
             and seen.job[JOB.window_fill, j] >= ENOUGH_FILL
         ):
-            found[j] = max(0.0, rate)
+            found[j] = 0.0 if rate < 0.0 else rate
         if not math.isnan(processed):
             m.t_s[j], m.processed[j], m.pending[j] = now, processed, pending
             m.since_s[j], m.was_down[j] = since, 0

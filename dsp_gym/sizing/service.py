@@ -93,8 +93,8 @@ class Learning(NamedTuple):
     optimism: float
 
 
-class Seen(NamedTuple):
-    """What was seen of each vertex, (J, V)."""
+class Shares(NamedTuple):
+    """What is known of the input of each vertex, (J, V)."""
 
     ratio: Floats  # its input per record of job load
     minutes: Floats  # weight of the ratio, in snapshots
@@ -118,7 +118,7 @@ class Doubt(NamedTuple):
 class Believed(NamedTuple):
     """All that a service model knows, for compiled code."""
 
-    seen: Seen
+    seen: Shares
     times: Times
     doubt: Doubt
     records_per_s: Floats  # of the prior, (K, V, L + 1, P + 1)
@@ -283,10 +283,10 @@ class ServiceModel:
         return self._prior
 
     @property
-    def _tables(self) -> tuple[Seen, Times, Doubt]:
+    def _tables(self) -> tuple[Shares, Times, Doubt]:
         assert self._memories is not None
         seen, times, doubt = self._memories
-        return seen.arrays(Seen), times.arrays(Times), doubt.arrays(Doubt)
+        return seen.arrays(Shares), times.arrays(Times), doubt.arrays(Doubt)
 
     @property
     def _rules(self) -> Learning:
@@ -459,18 +459,14 @@ def _offset(known: Believed, j: int, v: int, column: int) -> float:
     missed = 0.0 if math.isnan(hit) else 1.0 - hit
     if column < nearest:
         return 0.0 if missed <= 1.0 - _HOT_CACHE else _LESS_MEMORY
-    cov = doubt_between(known.doubt, j, v, column, nearest, size)
+    cov = _doubt_between(known.doubt, j, v, column, nearest, size)
     # More memory can save no more than what misses cost: at most about twice their share.
     return -min(c.optimism * math.sqrt(max(0.0, cov)), math.log1p(missed))
 
 
 @njit(cache=True, nogil=True)
-def doubt_between(doubt: Doubt, j: int, v: int, one: int, other: int, size: int) -> float:
-    """Variance of the difference of two places of a vertex's Gaussian.
-
-    Returns:
-        Squared logarithm.
-    """
+def _doubt_between(doubt: Doubt, j: int, v: int, one: int, other: int, size: int) -> float:
+    """Variance of the difference of two places of a vertex's Gaussian."""
     cov = doubt.covariance[j, v]
     both = cov[one * size + one] + cov[other * size + other]
     return float(both - 2.0 * cov[one * size + other])

@@ -49,6 +49,10 @@ def test_the_window_tells_where_there_are_no_counters():
     assert (first, second) == pytest.approx((80.0, 80.0))
 
 
+def test_without_counters_and_rates_nothing_tells():
+    assert np.isnan(measured(seen(0.0), seen(60.0))).all()
+
+
 def test_a_window_that_has_just_begun_tells_nothing():
     assert np.isnan(measured(seen(0.0, rate=80.0, window_fill=0.2))[0])
 
