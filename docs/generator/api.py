@@ -16,6 +16,7 @@ PACKAGES = (
     "dsp_gym.backends",
     "dsp_gym.control",
     "dsp_gym.job",
+    "dsp_gym.sizing",
     "dsp_gym.loads",
     "dsp_gym.simulation",
     "dsp_gym.metrics",

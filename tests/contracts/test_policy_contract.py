@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from agents.planning.policy import MdpConfig, MdpPolicy
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies import PolicyConfig, available, make
 from dsp_gym.policies.foresight import Foreseeing, Foresight
@@ -53,6 +54,8 @@ POLICIES = {
     "justin-paper": {},
     "justin-artifact": {},
     "clairvoyant": {},
+    "mdp": MdpConfig(),
+    "mdp-no-prior": MdpConfig(prior="none", own_weight=0.0),
     "streambed": {
         "policy": "streambed",
         "params": {
@@ -67,6 +70,8 @@ POLICIES = {
 
 def made(name: str) -> Policy:
     given = POLICIES[name]
+    if isinstance(given, MdpConfig):
+        return MdpPolicy(given)
     policy = make(PolicyConfig(**given) if given else name)
     return policy
 

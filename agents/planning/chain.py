@@ -1,0 +1,171 @@
+"""How the states of a load follow each other: counted on training loads, pooled where thin.
+
+A load that rises from 0.3 to 0.34 tells something about one that rises from 0.5 to 0.54. So a
+state's own counts are added to those of its neighbours in level, taken as increments of the level,
+which count for a fixed number of minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from agents.planning.load import LEVELS, MOODS, STATES, states_of
+from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
+from dsp_gym.config.files import write_atomic
+from dsp_gym.errors import PolicyError
+
+__all__ = ["TABLE", "LoadChain", "counted", "pooled", "read_counts", "sparse", "write_counts"]
+
+TABLE = Path(__file__).resolve().parent / "transitions.safetensors"
+"""Counts that travel with the package."""
+
+_JUMP = 12
+"""Largest change of the level in a minute that neighbours are told of, in levels."""
+
+_NEIGHBOURS = 4.0
+"""Levels after which a neighbour counts for a third."""
+
+_RARE = 2e-4
+"""Less probable successors are left out."""
+
+
+class LoadChain(NamedTuple):
+    """Probabilities of the next minute's state, W places per state."""
+
+    size: Ints  # (STATES,) places used
+    state: Ints  # (STATES, W)
+    probability: Floats  # (STATES, W) sums to 1
+
+
+def counted(loads: Iterable[Floats]) -> Floats:
+    """Counts how often a state follows another.
+
+    Args:
+        loads: Each (n,) means of a minute, as multiples of a reference.
+
+    Returns:
+        (STATES, STATES) minutes.
+    """
+    counts = np.zeros((STATES, STATES))
+    for minutes in loads:
+        states = states_of(np.ascontiguousarray(minutes))
+        np.add.at(counts, (states[:-1], states[1:]), 1.0)
+    return counts
+
+
+def pooled(counts: Floats, minutes: float) -> Floats:
+    """Adds to each state's counts what its neighbours in level did.
+
+    Args:
+        counts: (STATES, STATES) as `counted` gives them.
+        minutes: Weight of the neighbours in all.
+
+    Returns:
+        (STATES, STATES) minutes; each row has some.
+    """
+    by_level = counts.reshape(LEVELS, MOODS, LEVELS, MOODS)
+    jumps = np.zeros((LEVELS, MOODS, 2 * _JUMP + 1, MOODS))
+    places = np.arange(LEVELS)
+    for jump in range(-_JUMP, _JUMP + 1):
+        inside = places[(places + jump >= 0) & (places + jump < LEVELS)]
+        jumps[inside, :, jump + _JUMP] = by_level[inside, :, inside + jump]
+    near = np.exp(-np.abs(places[:, None] - places) / _NEIGHBOURS)
+    shared = np.einsum("ab,bmcn->amcn", near, jumps)
+    total = shared.sum(axis=(2, 3), keepdims=True)
+    shares = np.divide(shared, total, out=np.zeros_like(shared), where=total > 0)
+    found = by_level.copy()
+    for jump in range(-_JUMP, _JUMP + 1):
+        to = np.clip(places + jump, 0, LEVELS - 1)
+        for level in range(LEVELS):
+            found[level, :, to[level]] += minutes * shares[level, :, jump + _JUMP]
+    weights = found.reshape(STATES, STATES)
+    never = np.flatnonzero(weights.sum(axis=1) == 0)
+    weights[never, never] = minutes  # a state never seen anywhere stays as it is
+    return weights
+
+
+@njit(cache=True, nogil=True)
+def sparse(weights: Floats, own: Ints, own_weight: float) -> LoadChain:
+    """Turns counts into probabilities, with the job's own history on top.
+
+    Args:
+        weights: (STATES, STATES) as `pooled` gives them.
+        own: (n,) states the job's load went through; -1: unknown.
+        own_weight: What one of its minutes counts for.
+
+    Returns:
+        The chain.
+    """
+    size = weights.shape[0]
+    full = weights.copy()
+    for i in range(own.shape[0] - 1):
+        if own[i] >= 0 and own[i + 1] >= 0:
+            full[own[i], own[i + 1]] += own_weight
+    count = np.zeros(size, np.int64)
+    for s in range(size):
+        total = full[s].sum()
+        for a in range(size):
+            full[s, a] /= total
+            if full[s, a] > _RARE:
+                count[s] += 1
+    width = count.max()
+    state, probability = np.zeros((size, width), np.int64), np.zeros((size, width))
+    for s in range(size):
+        place, total = 0, 0.0
+        for a in range(size):
+            if full[s, a] > _RARE:
+                state[s, place], probability[s, place] = a, full[s, a]
+                total += full[s, a]
+                place += 1
+        probability[s] /= total
+    return LoadChain(count, state, probability)
+
+
+def write_counts(file: Path, counts: Floats) -> None:
+    """Writes counts as a table of pairs of states and minutes."""
+    before, after = np.nonzero(counts)
+    table: dict[str, NDArray[np.generic]] = {
+        "before": before.astype(np.uint16),
+        "after": after.astype(np.uint16),
+        "minutes": counts[before, after].astype(np.float32),
+    }
+    write_atomic(file, save_tensors(table))
+
+
+def read_counts(file: Path) -> Floats:
+    """Reads what `write_counts` wrote.
+
+    Returns:
+        (STATES, STATES) minutes.
+
+    Raises:
+        PolicyError: There is no such file, or it holds something else.
+    """
+    try:
+        table = load_tensors(file.read_bytes())
+        before, after = table["before"].astype(np.int64), table["after"].astype(np.int64)
+        minutes = table["minutes"].astype(np.float64)
+        counts = np.zeros((STATES, STATES))
+        counts[before, after] = minutes
+    except (OSError, SafetensorError, KeyError, IndexError, ValueError) as error:
+        raise PolicyError(
+            f"the table of load transitions cannot be read: {error}",
+            file=file,
+            remedy="Make one: python -m agents.studies.planning table BENCHMARK --out FILE",
+        ) from error
+    if not (np.isfinite(counts).all() and counts.min() >= 0.0 and counts.sum() > 0.0):
+        raise PolicyError(
+            "the table of load transitions holds counts that are negative, or none",
+            file=file,
+            remedy="Make it again: python -m agents.studies.planning table BENCHMARK --out FILE",
+        )
+    return counts

@@ -1,0 +1,129 @@
+"""The state of a load: its level, its trend over an hour, and how far its recent peak was above.
+
+All are multiples of the job's reference rate, from means of one minute, so that loads of any job
+look alike. States are numbered
+
+    state = (level * TRENDS + trend) * PEAKS + peak
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
+
+__all__ = [
+    "BIN",
+    "HISTORY",
+    "LEVELS",
+    "MOODS",
+    "PEAKS",
+    "STATES",
+    "TRENDS",
+    "level_of",
+    "levels",
+    "state_of",
+    "states_of",
+]
+
+BIN = 0.04
+"""Width of a level, as a share of the reference."""
+
+LEVELS, TRENDS, PEAKS = 40, 5, 3
+MOODS = TRENDS * PEAKS
+"""States that share a level."""
+
+STATES = LEVELS * MOODS
+
+HISTORY = 100
+"""Minutes that a state depends on."""
+
+_FALLS, _SINKS, _RISES, _SOARS = -0.18, -0.035, 0.035, 0.18
+"""Bounds of the trends: change of the level over an hour."""
+
+_PEAKED, _PEAKED_HIGH = 0.08, 0.22
+"""Bounds of the peaks: how far the last 90 minutes' peak was above the level."""
+
+
+def levels() -> Floats:
+    """Lists the middle of the level of every state.
+
+    Returns:
+        (STATES,) multiples of the reference.
+    """
+    return np.asarray((np.repeat(np.arange(LEVELS), MOODS) + 0.5) * BIN, np.float64)
+
+
+@njit(cache=True, nogil=True)
+def level_of(minutes: Floats) -> float:
+    """Level of a load now: a mean of six minutes or, after a jump, what the jump led to.
+
+    Args:
+        minutes: (n,) the load, oldest first; at least one.
+
+    Returns:
+        In the unit of the load.
+    """
+    n = minutes.shape[0]
+    last = float(minutes[n - 1])
+    if n < 3:
+        return last
+    before = float(minutes[max(0, n - 6) : n - 1].mean())
+    tolerance = max(0.06, 0.12 * before)
+    if abs(last - before) <= tolerance:
+        return 0.4 * last + 0.6 * before
+    # One minute of a jump may be a mean over the jump; the second tells.
+    one_before = float(minutes[n - 2])
+    return 0.5 * (last + one_before) if abs(one_before - last) < tolerance else last
+
+
+@njit(cache=True, nogil=True)
+def state_of(minutes: Floats) -> int:
+    """State of a load now.
+
+    Args:
+        minutes: (n,) the load, as multiples of the reference, oldest first; at least one.
+
+    Returns:
+        0 to STATES - 1.
+    """
+    n = minutes.shape[0]
+    level = level_of(minutes)
+    low, high = max(0, n - 70), n - 50
+    if high <= low:  # younger than an hour: against how it began
+        low, high = 0, min(n, 5)
+    change = level - minutes[low:high].mean()
+    highest = level
+    for i in range(max(1, n - 90), n):
+        highest = max(highest, 0.5 * (minutes[i] + minutes[i - 1]))
+    above = highest - level
+
+    place = min(LEVELS - 1, int(level / BIN))
+    trend = 4
+    if change < _FALLS:
+        trend = 0
+    elif change < _SINKS:
+        trend = 1
+    elif change < _RISES:
+        trend = 2
+    elif change < _SOARS:
+        trend = 3
+    peak = 0 if above < _PEAKED else 1 if above < _PEAKED_HIGH else 2
+    return (place * TRENDS + trend) * PEAKS + peak
+
+
+@njit(cache=True, nogil=True)
+def states_of(minutes: Floats) -> Ints:
+    """States of a whole load.
+
+    Args:
+        minutes: (n,) the load, as multiples of the reference.
+
+    Returns:
+        (n,) the state at the end of each minute.
+    """
+    found = np.zeros(minutes.shape[0], np.int64)
+    for i in range(minutes.shape[0]):
+        found[i] = state_of(minutes[max(0, i + 1 - HISTORY) : i + 1])
+    return found

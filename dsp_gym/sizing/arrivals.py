@@ -1,0 +1,146 @@
+"""What arrived since the last snapshot, from counters where there are any.
+
+A rate over a metrics window of two minutes is a minute old on average. Counters are exact:
+
+    arrived = records read by the sources + growth of their backlog
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dsp_gym.arrays import Floats, Ints
+from dsp_gym.calling import Handle, direct
+from dsp_gym.compiling import njit
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.row_memory import RowMemory
+from dsp_gym.loop.snapshot import JOB, RESTARTING, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts, Topology
+
+__all__ = ["ENOUGH_FILL", "Arrivals"]
+
+ENOUGH_FILL = 0.45
+"""Share of the metrics window that has to be covered for its means to count."""
+
+
+class Counted(NamedTuple):
+    """The counters of the last snapshot that had any, (J,)."""
+
+    t_s: Floats
+    processed: Floats  # records, since the last restart
+    pending: Floats  # records
+    since_s: Floats  # when the job last became RUNNING
+    was_down: Ints  # 0 or 1: a later snapshot showed the job down
+
+
+class Arrivals:
+    """Measures the load of each job from snapshot to snapshot."""
+
+    def __init__(self) -> None:
+        self._memory = RowMemory(
+            {
+                "t_s": ("job", np.nan),
+                "processed": ("job", np.nan),
+                "pending": ("job", np.nan),
+                "since_s": ("job", np.nan),
+                "was_down": ("job", 0),
+            }
+        )
+
+    def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
+        """Forgets the last counters; with a mask only those of rows where it is True."""
+        self._memory.reset(jobs, mask)
+
+    def observe(self, snapshot: MetricsSnapshot) -> Floats:
+        """Measures what arrived since the last snapshot.
+
+        A job without counters falls back to the means of its metrics window while it runs.
+
+        Args:
+            snapshot: The metrics now.
+
+        Returns:
+            (J,) records/s over all sources; NaN where nothing tells.
+        """
+        found = np.full(len(snapshot), np.nan)
+        memory = self._memory.handle(Counted)
+        _arrived(snapshot.topology.handle, snapshot.arrays, memory, found)
+        return found
+
+    def state(self) -> State:
+        """The last counters as JSON values.
+
+        Returns:
+            Lists by name.
+        """
+        return self._memory.state()
+
+    def restore(self, state: State) -> None:
+        """Continues from the values of `state()`."""
+        self._memory.restore(state)
+
+
+@njit(cache=True, nogil=True)
+def pending_records(t: JobFacts, seen: SnapshotArrays, j: int) -> float:
+    """Backlog of a job over all its sources.
+
+    Returns:
+        Records; 0 for generators without a log, NaN where it is not measured.
+    """
+    k, total = t.row[j], 0.0
+    if t.has_log[k] == 0:
+        return 0.0
+    for v in range(t.n[k]):
+        if t.kind[k, v] == SOURCE:
+            total += seen.vertex[VERTEX.pending_records][j, v]
+    return total
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _arrived(
+    facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[Counted], found: Floats
+) -> None:
+    """Writes records/s since the last snapshot into `found`, (J,). k is the job file of row j."""
+    t, m = facts.arrays, memory.arrays
+    for j in range(found.shape[0]):
+        k = t.row[j]
+        processed, rate = 0.0, 0.0
+        for v in range(t.n[k]):
+            if t.kind[k, v] == SOURCE:
+                processed += seen.vertex[VERTEX.records_in_total][j, v]
+                rate += seen.vertex[VERTEX.records_in_per_s][j, v]
+                growth = seen.vertex[VERTEX.pending_growth_per_s][j, v]
+                rate += 0.0 if math.isnan(growth) else growth
+        pending = pending_records(t, seen, j)
+        now, since = seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
+        status = seen.status[j]
+        # A backlog that nobody measures counts as steady.
+        grown = pending - m.pending[j]
+        grown = 0.0 if math.isnan(grown) else grown
+        elapsed, total = now - m.t_s[j], math.nan
+        if since == m.since_s[j]:
+            total = processed - m.processed[j] + grown
+            if processed < m.processed[j]:  # a counter went back: somebody restarted it unseen
+                total = math.nan
+        elif m.was_down[j] == 1:  # counters began anew at the restart
+            total = processed + grown
+        # Else the job stopped and came back between two snapshots: what it read before it
+        # stopped is lost with the counters.
+        if elapsed > 0.0 and not math.isnan(total):
+            found[j] = max(0.0, total) / elapsed
+        elif (
+            (math.isnan(processed) or math.isnan(m.t_s[j]))
+            and status == RUNNING
+            and seen.job[JOB.window_fill, j] >= ENOUGH_FILL
+        ):
+            found[j] = 0.0 if rate < 0.0 else rate
+        if not math.isnan(processed):
+            m.t_s[j], m.processed[j], m.pending[j] = now, processed, pending
+            m.since_s[j], m.was_down[j] = since, 0
+        if status >= RESTARTING:
+            m.was_down[j] = 1

@@ -1,0 +1,271 @@
+"""The cheapest configuration for every load: cost over capacity, as a service model knows it.
+
+Costs add up over vertices and a job carries what its weakest vertex carries. So the cheapest
+configuration for a load takes, of every vertex, the cheapest choice that carries it; only loads at
+which some choice is exhausted matter.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, direct
+from dsp_gym.compiling import njit
+from dsp_gym.job.memory import NO_MEMORY
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.sizing.service import Believed, ServiceModel, believed, carried_per_s
+
+__all__ = ["Frontiers", "subtask_cost_per_s"]
+
+_SAME = 1.0 - 1e-9
+"""Rounding allowed where a choice carries exactly a load."""
+
+
+class Frontiers(NamedTuple):
+    """Configurations of J jobs, each cheaper than all that carry more; at most N of each job.
+
+    Places from `size` on repeat the last one. Sources keep what they run with.
+    """
+
+    size: Ints  # (J,) 0 where a vertex that can be scaled was not seen yet
+    rate_per_s: Floats  # (J, N) job load carried, rising
+    cost_per_s: Floats  # (J, N) money, rising; sources left out
+    parallelism: Ints  # (J, N, V)
+    level: Ints  # (J, N, V)
+
+    @classmethod
+    def empty(cls, jobs: Topology, most: int) -> Frontiers:
+        """Makes room.
+
+        Args:
+            jobs: The batch.
+            most: N, the largest number of configurations of a job.
+
+        Returns:
+            Frontiers without configurations.
+        """
+        size, columns = len(jobs), jobs.max_vertices
+        return cls(
+            np.zeros(size, np.int64),
+            np.zeros((size, most)),
+            np.zeros((size, most)),
+            np.ones((size, most, columns), np.int64),
+            np.full((size, most, columns), NO_MEMORY, np.int64),
+        )
+
+    def find(self, jobs: Topology, model: ServiceModel, due: Bools, enough_per_s: Floats) -> None:
+        """Computes the frontiers of some jobs, in place.
+
+        Args:
+            jobs: The batch.
+            model: What is known of its jobs.
+            due: (J,) rows to compute.
+            enough_per_s: (J,) load above which nothing larger than needed is of interest.
+        """
+        _find(jobs.handle, model.believed, due, enough_per_s, self)
+
+    def cheapest(self, j: int, rate_per_s: float) -> int:
+        """Finds the first configuration of a job that carries a load.
+
+        Returns:
+            Its place; that of the largest where none carries the load.
+
+        Raises:
+            ValueError: Nothing is known about the job yet.
+        """
+        count = int(self.size[j])
+        if count == 0:
+            raise ValueError("no configuration is known yet")
+        place = int(np.searchsorted(self.rate_per_s[j, :count] / _SAME, rate_per_s))
+        return min(place, count - 1)
+
+    def grid(self, j: int, rates_per_s: Floats) -> tuple[Ints, Floats, Floats]:
+        """Answers for a whole grid of loads.
+
+        Args:
+            j: Row of the job.
+            rates_per_s: (G,) loads.
+
+        Returns:
+            (G,) places of the cheapest configurations, their cost per second, and the utilisation
+            of their weakest vertex; above 1 where none carries the load.
+        """
+        places = np.array([self.cheapest(j, float(rate)) for rate in rates_per_s], np.int64)
+        return places, self.cost_per_s[j, places], rates_per_s / self.rate_per_s[j, places]
+
+
+@njit(cache=True, nogil=True)
+def subtask_cost_per_s(t: JobFacts, k: int, column: int) -> float:
+    """What a subtask costs at memory level `column` - 1.
+
+    Returns:
+        Money per second.
+    """
+    gib = t.subtask_mib[k, column] / 1024.0
+    return float((t.core_hour[k] + gib * t.gib_hour[k]) / 3600.0)
+
+
+class _Choices(NamedTuple):
+    """What one vertex can be, each choice cheaper than all that carry more, (V, C)."""
+
+    size: Ints  # (V,)
+    rate: Floats
+    cost: Floats
+    parallelism: Ints
+    level: Ints
+
+
+@njit(cache=True, nogil=True)
+def _choose(known: Believed, t: JobFacts, j: int, v: int, into: _Choices) -> bool:
+    """Pareto-best choices of a vertex; False where it was not seen yet."""
+    k = t.row[j]
+    low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
+    # A vertex without state has no use for managed memory.
+    columns = t.levels[k] + 1 if t.stateful[k, v] == 1 else 1
+    first = 0 if known.rules.is_filed or columns == 1 else 1
+    size = (high - low + 1) * (columns - first)
+    rates, costs = np.empty(size), np.empty(size)
+    place = 0
+    for p in range(low, high + 1):
+        for column in range(first, columns):
+            rates[place] = carried_per_s(known, t, j, v, p, column)
+            if math.isnan(rates[place]):
+                return False
+            costs[place] = p * subtask_cost_per_s(t, k, column)
+            place += 1
+    kept = 0
+    for i in np.argsort(costs, kind="mergesort"):
+        if kept > 0 and rates[i] <= into.rate[v, kept - 1]:
+            continue
+        if kept > 0 and costs[i] == into.cost[v, kept - 1]:
+            kept -= 1  # as dear, and carries more
+        into.rate[v, kept], into.cost[v, kept] = rates[i], costs[i]
+        into.parallelism[v, kept] = low + i // (columns - first)
+        into.level[v, kept] = first + i % (columns - first) - 1
+        kept += 1
+    into.size[v] = kept
+    return True
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _find(
+    facts: Handle[JobFacts],
+    model: Handle[Believed],
+    due: Bools,
+    enough_per_s: Floats,
+    found: Frontiers,
+) -> None:
+    """Computes the frontiers of rows that are due. j is a job's row, k its job file, v a vertex."""
+    t, known = facts.arrays, model.arrays
+    vertices = found.parallelism.shape[2]
+    widest = 1
+    for k in range(t.n.shape[0]):
+        for v in range(t.n[k]):
+            span = t.max_parallelism[k, v] - t.min_parallelism[k, v] + 1
+            widest = max(widest, span * (t.levels[k] + 1))
+    choices = _Choices(
+        np.zeros(vertices, np.int64),
+        np.zeros((vertices, widest)),
+        np.zeros((vertices, widest)),
+        np.zeros((vertices, widest), np.int64),
+        np.zeros((vertices, widest), np.int64),
+    )
+    for j in range(due.shape[0]):
+        if due[j]:
+            found.size[j] = 0
+            is_known = True
+            for v in range(t.n[t.row[j]]):
+                if t.kind[t.row[j], v] != SOURCE:
+                    is_known = is_known and _choose(known, t, j, v, choices)
+            if is_known:
+                _assemble(known, t, j, choices, enough_per_s[j], found)
+
+
+@njit(cache=True, nogil=True)
+def _assemble(
+    known: Believed, t: JobFacts, j: int, choices: _Choices, enough_per_s: float, found: Frontiers
+) -> None:
+    """The frontier of a job from the choices of its vertices, thinned to the room there is."""
+    k, n = t.row[j], t.n[t.row[j]]
+    vertices = found.parallelism.shape[2]
+    # The loads at which a choice of some vertex is exhausted; above `most` one vertex has none.
+    most, total = math.inf, 0
+    for v in range(n):
+        if t.kind[k, v] != SOURCE:
+            most = min(most, choices.rate[v, choices.size[v] - 1])
+            total += choices.size[v]
+    loads = np.empty(total + 1)
+    total = 0
+    for v in range(n):
+        if t.kind[k, v] != SOURCE:
+            for i in range(choices.size[v]):
+                if choices.rate[v, i] <= most and choices.rate[v, i] < math.inf:
+                    loads[total] = choices.rate[v, i]
+                    total += 1
+    if total == 0:  # nothing limits the job: one configuration is enough
+        loads[0] = enough_per_s
+        total = 1
+    loads = np.sort(loads[:total])
+
+    rates, costs = np.zeros(total), np.zeros(total)
+    parallelism = np.ones((total, vertices), np.int64)
+    level = np.full((total, vertices), NO_MEMORY, np.int64)
+    at = np.zeros(vertices, np.int64)
+    for i in range(total):
+        for v in range(n):
+            if t.kind[k, v] == SOURCE:
+                parallelism[i, v] = t.min_parallelism[k, v]
+                continue
+            while at[v] < choices.size[v] - 1 and choices.rate[v, at[v]] < loads[i] * _SAME:
+                at[v] += 1
+            costs[i] += choices.cost[v, at[v]]
+            parallelism[i, v] = choices.parallelism[v, at[v]]
+            level[i, v] = choices.level[v, at[v]]
+        rates[i] = min(believed(known, t, j, parallelism[i], level[i]), 1e300)
+
+    # By rising cost, each carrying more than all before; none beyond the first that is enough.
+    kept = np.empty(total, np.int64)
+    count = 0
+    for i in np.argsort(costs, kind="mergesort"):
+        if count > 0 and rates[i] <= rates[kept[count - 1]]:
+            continue
+        if count > 0 and costs[i] == costs[kept[count - 1]]:
+            count -= 1
+        elif count > 0 and rates[kept[count - 1]] >= enough_per_s:
+            break
+        kept[count] = i
+        count += 1
+    _thin(kept, count, rates, costs, j, found)
+    for place in range(found.rate_per_s.shape[1]):
+        i = kept[min(place, found.size[j] - 1)]
+        found.rate_per_s[j, place], found.cost_per_s[j, place] = rates[i], costs[i]
+        found.parallelism[j, place], found.level[j, place] = parallelism[i], level[i]
+
+
+@njit(cache=True, nogil=True)
+def _thin(kept: Ints, count: int, rates: Floats, costs: Floats, j: int, found: Frontiers) -> None:
+    """Keeps as many as there is room for, spread evenly over the logarithm of cost, in place."""
+    room = found.rate_per_s.shape[1]
+    if count > room:
+        lowest = max(costs[kept[0]], 1e-300)
+        step = math.log(max(costs[kept[count - 1]], 1e-300) / lowest) / (room - 1)
+        chosen, taken = 0, 0
+        for place in range(room):
+            limit = lowest * math.exp(step * place) / _SAME
+            last = -1
+            while taken < count and costs[kept[taken]] <= limit:
+                last = taken
+                taken += 1
+            if last >= 0:
+                kept[chosen] = kept[last]
+                chosen += 1
+        if kept[chosen - 1] != kept[count - 1]:
+            kept[chosen - 1] = kept[count - 1]
+        count = chosen
+    found.size[j] = count

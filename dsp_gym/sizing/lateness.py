@@ -1,0 +1,82 @@
+"""How late a load will be: under noise, while a job is down, and until it has caught up.
+
+Loads and capacities in one unit, records/s or multiples of a reference. A second is late when
+records wait longer than a bound, or the job is down.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dsp_gym.compiling import njit
+
+__all__ = ["IN_TIME", "catch_up_s", "late_share", "rescale_late_s"]
+
+IN_TIME = 0.8
+"""Share of the latency bound that waiting records may take; the rest is for hops and queues."""
+
+LONGEST_S = 3600.0
+"""Catching up counts for at most so long: whoever falls behind for ever decides anew before."""
+
+_LEAST_SPARE = 0.02
+"""Share of its capacity that a job is assumed to spare for its backlog, at least."""
+
+
+@njit(cache=True, nogil=True)
+def late_share(load: float, capacity: float, noise: float) -> float:
+    """Share of the next minute's seconds that are late, while a job keeps its configuration.
+
+    The load varies about its level as a Gaussian. A level above the capacity leaves a backlog to
+    the minutes after, which the share takes in: above 1, up to 6.
+
+    Args:
+        load: Level of the load.
+        capacity: What the configuration carries.
+        noise: Standard deviation of the load, as a share of its level.
+
+    Returns:
+        At least 0.
+    """
+    spread = noise * max(load, 0.05 * capacity, 1e-300)
+    share = 0.5 * math.erfc((capacity - load) / (spread * math.sqrt(2.0)))
+    over = max(0.0, load / max(capacity, 1e-300) - 1.0)
+    return share * (1.0 + min(5.0, 8.0 * over))
+
+
+@njit(cache=True, nogil=True)
+def catch_up_s(load: float, capacity: float, backlog: float, in_time_s: float) -> float:
+    """Seconds until a backlog is so small that its last record is in time.
+
+    Args:
+        load: Level of the load.
+        capacity: What the configuration carries.
+        backlog: Waiting records, in seconds of the unit of `load`.
+        in_time_s: Seconds that a record may wait.
+
+    Returns:
+        0 to 3,600 s.
+    """
+    above = backlog - in_time_s * capacity
+    if above <= 0.0:
+        return 0.0
+    spare = max(capacity - load, _LEAST_SPARE * capacity)
+    return min(LONGEST_S, above / max(spare, 1e-300))
+
+
+@njit(cache=True, nogil=True)
+def rescale_late_s(
+    load: float, capacity: float, backlog: float, outage_s: float, in_time_s: float
+) -> float:
+    """Late seconds of a rescale: the outage, and catching up after it.
+
+    Args:
+        load: Level of the load.
+        capacity: What the new configuration carries.
+        backlog: Waiting records before, in seconds of the unit of `load`.
+        outage_s: Seconds in which nothing is processed.
+        in_time_s: Seconds that a record may wait.
+
+    Returns:
+        Seconds.
+    """
+    return outage_s + catch_up_s(load, capacity, backlog + load * outage_s, in_time_s)

@@ -1,0 +1,117 @@
+"""What a job file says about the speed of its vertices, before anything was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dsp_gym.arrays import Floats
+from dsp_gym.compiling import njit
+from dsp_gym.errors import PolicyError
+from dsp_gym.job.capacity import vertex_capacity
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import NO_WINDOW, JobTables, compile_jobs
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["Prior"]
+
+_HALVINGS = 30
+
+
+class Prior(NamedTuple):
+    """Speed of K jobs before anything was seen: V vertices, L memory levels, P tasks."""
+
+    records_per_s: Floats  # (K, V, L + 1, P + 1) a vertex processes, windows full, one slot in use
+    ratio: Floats  # (K, V) input records per record of job load; NaN: unknown
+    tables: JobTables  # the compiled job files
+    is_filed: bool  # from job files; else a task processes one record per second, to be learned
+
+    @classmethod
+    def of_files(cls, jobs: Topology, specs: Sequence[JobSpec] = ()) -> Prior:
+        """Takes the prior from job files.
+
+        Args:
+            jobs: The batch.
+            specs: Files in place of those the jobs come with, found by their `job` name.
+
+        Returns:
+            The prior of each of the K distinct jobs.
+
+        Raises:
+            PolicyError: A file has another graph or other bounds than its job.
+        """
+        tables = jobs.tables
+        if specs:
+            named = {spec.job: spec for spec in specs}
+            chosen = [named.get(own.job, own) for own in jobs.specs]
+            for own, other in zip(jobs.specs, chosen, strict=True):
+                _refuse_other_graph(own, other)
+            tables = compile_jobs(chosen)
+        shape = (*tables.cache_mib.shape, tables.useful.shape[2])
+        records_per_s = np.zeros(shape)
+        _fill(tables, records_per_s)
+        return cls(records_per_s, tables.ratio, tables, True)
+
+    @classmethod
+    def none(cls, jobs: Topology) -> Prior:
+        """Knows nothing: p tasks process p records per second until one was seen.
+
+        Returns:
+            The prior of each of the K distinct jobs.
+        """
+        tables = jobs.tables
+        tasks = np.arange(tables.useful.shape[2], dtype=np.float64)
+        shape = (*tables.cache_mib.shape, len(tasks))
+        unknown = np.full(tables.ratio.shape, np.nan)
+        return cls(np.broadcast_to(tasks, shape).copy(), unknown, tables, False)
+
+
+def _graph(spec: JobSpec) -> list[tuple[object, ...]]:
+    """What has to agree: vertices, edges and bounds."""
+    cap = spec.max_parallelism_per_vertex
+    return [
+        (
+            vertex.name,
+            vertex.kind,
+            vertex.scalable,
+            min(cap, vertex.max_parallelism),
+            tuple(edge.from_ for edge in vertex.inputs),
+        )
+        for vertex in spec.topological_order()
+    ]
+
+
+def _refuse_other_graph(own: JobSpec, other: JobSpec) -> None:
+    if _graph(own) != _graph(other) or own.memory.levels != other.memory.levels:
+        ours = ", ".join(vertex.name for vertex in own.topological_order())
+        theirs = ", ".join(vertex.name for vertex in other.topological_order())
+        raise PolicyError(
+            f"the job file taken as prior of '{own.job}' describes another job: its vertices are "
+            f"{theirs}; those of the running job are {ours}, or their edges, largest parallelism "
+            "or memory levels differ",
+            remedy="Calibrate the job file on the running job, or leave it out of job_files.",
+        )
+
+
+@njit(cache=True, nogil=True)
+def _fill(t: JobTables, records_per_s: Floats) -> None:
+    """Largest input each vertex processes, its window as full as that input makes it."""
+    jobs, _, columns, sizes = records_per_s.shape
+    for k in range(jobs):
+        for v in range(t.n[k]):
+            for column in range(min(columns, t.levels[k] + 1)):
+                for p in range(1, min(sizes, t.max_parallelism[k, v] + 1)):
+                    high, _ = vertex_capacity(t, k, v, p, column - 1, 0.0)
+                    if t.window[k, v] != NO_WINDOW:  # a fuller window has a larger working set
+                        low = 0.0
+                        for _ in range(_HALVINGS):
+                            rate = 0.5 * (low + high)
+                            capacity, _ = vertex_capacity(t, k, v, p, column - 1, rate)
+                            if capacity >= rate:
+                                low = rate
+                            else:
+                                high = rate
+                        high = low
+                    records_per_s[k, v, column, p] = high

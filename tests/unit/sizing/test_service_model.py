@@ -1,0 +1,214 @@
+"""The service model finds the times per record that the simulation runs with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.errors import PolicyError
+from dsp_gym.job.capacity import mst_per_s
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.sizing import Prior, ServiceModel
+from tests.simulating import exact, keyed, line
+from tests.strategies import blank_snapshot
+
+RESCALE = {"mode": "in_place", "outage_s": [5, 5, 5]}
+
+
+def off(spec: JobSpec, factor: float) -> JobSpec:
+    """The same job with other times per record in its file."""
+    vertices = []
+    for vertex in spec.vertices:
+        changed = {"cpu_us_per_record": vertex.cpu_us_per_record * factor}
+        if vertex.state is not None:
+            times = ("read_hit_us", "read_miss_us", "write_us")
+            state = {name: getattr(vertex.state, name) * factor for name in times}
+            changed["state"] = vertex.state.model_copy(update=state)
+        vertices.append(vertex.model_copy(update=changed))
+    return spec.model_copy(update={"vertices": tuple(vertices)})
+
+
+def watched(spec, prior, configurations, rate=2000.0, minutes=12, options=None):
+    """A model that watched a job in some configurations of its map, one after the other."""
+    jobs = Topology.of([spec])
+    simulated = SimulatedJobs(jobs, options or exact())
+    seconds = 60 * minutes * len(configurations)
+    simulated.reset(np.array([3]), np.full((1, seconds), rate))
+    model = ServiceModel()
+    model.reset(jobs, prior(jobs))
+    for p, level in configurations:
+        parallelism, memory = simulated.state.parallelism.copy(), simulated.state.level.copy()
+        parallelism[0, 1], memory[0, 1] = p, level
+        wanted = ScalingDecision(parallelism, memory, ("",))
+        simulated.actuator.apply(GuardedDecision.unchanged(wanted))
+        for _ in range(minutes):
+            simulated.advance(60)
+            model.observe(simulated.collector.snapshot())
+    return jobs, model
+
+
+def relative_capacity(jobs, model, p, level):
+    tables = jobs.tables
+    parallelism, memory = tables.start_parallelism.copy(), tables.start_level.copy()
+    parallelism[0, 1], memory[0, 1] = p, level
+    found = model.capacity_per_s(jobs, parallelism, memory)[0]
+    return found / mst_per_s(tables, 0, parallelism[0], memory[0])
+
+
+PRIORS = {
+    "right": lambda jobs: Prior.of_files(jobs),
+    "slow": lambda jobs: Prior.of_files(jobs, [off(jobs.specs[0], 1.15)]),
+    "fast": lambda jobs: Prior.of_files(jobs, [off(jobs.specs[0], 0.85)]),
+    "none": Prior.none,
+}
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_it_finds_the_time_per_record_within_three_per_cent(prior):
+    jobs, model = watched(line(rescale=RESCALE), PRIORS[prior], [(4, -1)])
+    assert relative_capacity(jobs, model, 4, -1) == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_it_finds_the_exponent_from_two_sizes(prior):
+    spec = line(rescale=RESCALE)
+    vertices = [v.model_dump(by_alias=True, exclude_unset=True) for v in spec.vertices]
+    vertices[1]["efficiency"] = {"form": "power", "a": 0.12}
+    spec = JobSpec.model_validate(
+        spec.model_dump(by_alias=True, exclude_unset=True) | {"vertices": vertices}
+    )
+    jobs, model = watched(spec, PRIORS[prior], [(3, -1), (8, -1)])
+    assert relative_capacity(jobs, model, 8, -1) == pytest.approx(1.0, abs=0.03)
+    # Extrapolated to twice as many tasks.
+    assert relative_capacity(jobs, model, 16, -1) == pytest.approx(1.0, abs=0.06)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_it_finds_what_each_memory_level_gives(prior):
+    spec = keyed({"keys": 4e5}, rescale=RESCALE)
+    jobs, model = watched(spec, PRIORS[prior], [(8, 0), (8, 1)], rate=4000.0, minutes=20)
+    for level in (0, 1):
+        assert relative_capacity(jobs, model, 8, level) == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_right_file_is_left_as_it_is_by_a_noisy_day():
+    jobs, model = watched(
+        line(rescale=RESCALE), Prior.of_files, [(4, -1)], minutes=40, options=SimulationOptions()
+    )
+    assert relative_capacity(jobs, model, 4, -1) == pytest.approx(1.0, abs=0.03)
+
+
+def snapshot(jobs, rate, busy, p=4, **values):
+    return blank_snapshot(
+        jobs,
+        records_in_per_s=[[rate, rate, rate]],
+        busy_ms_per_s=[[10.0, busy, 5.0]],
+        busy_max_ms_per_s=[[10.0, busy, 5.0]],
+        parallelism=[[4, p, 1]],
+        **values,
+    )
+
+
+def test_an_untried_level_is_less_certain_than_a_tried_one():
+    jobs = Topology.of([keyed()])
+    model = ServiceModel()
+    model.reset(jobs, Prior.none(jobs))
+    for _ in range(20):
+        model.observe(snapshot(jobs, 1000.0, 500.0, cache_hit_rate=0.6, memory_level=0))
+    errors = []
+    for level in (0, 1, 2):
+        at = np.array([[-1, level, -1]])
+        _, error = model.times(jobs, np.array([[4, 4, 1]]), at)
+        errors.append(error[0, 1])
+    assert errors == sorted(errors)
+    assert errors[0] < 0.06 < errors[1]
+
+
+@pytest.mark.parametrize(("hit", "gains"), [(0.5, True), (1.0, False)])
+def test_more_memory_promises_something_only_where_the_cache_misses(hit, gains):
+    jobs = Topology.of([keyed()])
+    model = ServiceModel()
+    model.reset(jobs, Prior.none(jobs))
+    model.observe(snapshot(jobs, 1000.0, 500.0, cache_hit_rate=hit, memory_level=0))
+    tasks = np.array([[4, 4, 1]])
+    now, more = (
+        model.capacity_per_s(jobs, tasks, np.array([[-1, level, -1]]))[0] for level in (0, 1)
+    )
+    assert bool(more > 1.01 * now) is gains
+
+
+def test_without_a_prior_an_unseen_job_carries_nobody_knows_what():
+    jobs = Topology.of([line()])
+    model = ServiceModel()
+    model.reset(jobs, Prior.none(jobs))
+    running = jobs.tables.start_parallelism, jobs.tables.start_level
+    assert np.isnan(model.capacity_per_s(jobs, *running)[0])
+    model.observe(snapshot(jobs, 0.0, 0.0))  # no load: nothing to be learned
+    assert np.isnan(model.capacity_per_s(jobs, *running)[0])
+
+
+@pytest.mark.parametrize("values", [{"status": 2}, {"window_fill": 0.3}])
+def test_a_job_that_is_down_or_has_just_restarted_teaches_nothing(values):
+    jobs = Topology.of([line()])
+    model = ServiceModel()
+    model.reset(jobs, Prior.of_files(jobs))
+    before = model.state()
+    model.observe(snapshot(jobs, 1000.0, 999.0, **values))
+    assert model.state() == before
+
+
+def test_one_absurd_snapshot_moves_little():
+    jobs = Topology.of([line()])
+    model = ServiceModel()
+    model.reset(jobs, Prior.of_files(jobs))
+    for _ in range(10):
+        model.observe(snapshot(jobs, 2000.0, 500.0))  # 1,000/s per task, as in the file
+    running = np.array([[4, 4, 1]]), np.array([[-1, -1, -1]])
+    before = model.capacity_per_s(jobs, *running)[0]
+    model.observe(snapshot(jobs, 2000.0, 5.0))
+    assert model.capacity_per_s(jobs, *running)[0] == pytest.approx(before, rel=0.15)
+
+
+@pytest.mark.parametrize("factor", [0.01, 100.0])
+def test_a_job_of_other_speed_is_learned_alike(factor):
+    jobs = Topology.of([line()])
+    found = []
+    for times in (1.0, factor):
+        model = ServiceModel()
+        model.reset(jobs, Prior.none(jobs))
+        for busy in (400.0, 450.0, 380.0):
+            model.observe(snapshot(jobs, 1000.0 * times, busy))
+        tasks = np.array([[4, 9, 1]])
+        found.append(model.capacity_per_s(jobs, tasks, jobs.tables.start_level)[0] / times)
+    assert found[1] == pytest.approx(found[0], rel=1e-9)
+
+
+def test_a_file_of_another_graph_is_refused_with_a_sentence():
+    jobs = Topology.of([line()])
+    other = keyed().model_copy(update={"job": "line"})
+    wrong = off(other, 1.0).model_copy(
+        update={
+            "vertices": tuple(
+                v.model_copy(update={"name": "filter"}) if v.name == "map" else v
+                for v in other.vertices
+            )
+        }
+    )
+    with pytest.raises(PolicyError, match=r"describes another job: its vertices are .*filter"):
+        Prior.of_files(jobs, [wrong])
+
+
+def test_its_state_continues():
+    jobs = Topology.of([keyed()])
+    first, second = ServiceModel(), ServiceModel()
+    for model in (first, second):
+        model.reset(jobs, Prior.none(jobs))
+    first.observe(snapshot(jobs, 1000.0, 500.0, cache_hit_rate=0.6))
+    second.restore(first.state())
+    for model in (first, second):
+        model.observe(snapshot(jobs, 1100.0, 520.0, cache_hit_rate=0.6))
+    assert first.state() == second.state()

@@ -1,0 +1,292 @@
+"""Planning by value iteration: values by hand, and decisions on a job of one map."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import yaml
+
+from agents.planning.chain import LoadChain, counted, pooled, read_counts, sparse, write_counts
+from agents.planning.load import BIN, HISTORY, MOODS, PEAKS, STATES, level_of, levels, state_of
+from agents.planning.policy import MdpConfig, MdpPolicy
+from agents.planning.value import Offer, StepPrices, minute_price, move_price, solve
+from dsp_gym.config.files import parse
+from dsp_gym.errors import ConfigError, PolicyError
+from dsp_gym.loop.snapshot import Status
+from dsp_gym.loop.topology import Topology
+from tests.simulating import keyed, line
+from tests.strategies import blank_snapshot
+
+REFERENCE = 6000.0
+SPEC = line(source={"rate_per_s": REFERENCE})  # a task of the map carries 1,000/s
+DAY = 0.5 + 0.35 * np.sin(np.arange(240) / 48)
+
+
+class Plant:
+    """A job of one map under a load per minute: decisions take effect at once."""
+
+    def __init__(self, spec=SPEC, scale=1.0, tasks=4, counters=True, rates=True, cpu_s=1e-3):
+        self.jobs, self.scale, self.tasks = Topology.of([spec]), scale, tasks
+        self.counters, self.rates, self.cpu_s = counters, rates, cpu_s
+        self.t_s, self.since_s, self.total, self.pending = 600.0, 0.0, 0.0, 0.0
+
+    def snapshot(self, load, **values):
+        arrived = load * REFERENCE * self.scale
+        capacity = self.tasks / self.cpu_s * self.scale
+        rate = min(capacity, arrived + self.pending / 60.0)
+        busy = 1000.0 * rate / capacity
+        self.t_s += 60.0
+        self.total += 60.0 * rate
+        self.pending += 60.0 * (arrived - rate)
+        seen = {"parallelism": [[4, self.tasks, 1]], "memory_level": -1}
+        if self.rates:
+            seen |= {
+                "records_in_per_s": rate,
+                "busy_ms_per_s": [[1.0, busy, 1.0]],
+                "busy_max_ms_per_s": [[1.0, busy, 1.0]],
+                "pending_growth_per_s": [[arrived - rate, np.nan, np.nan]],
+            }
+        if self.counters:
+            waiting = [[self.pending, np.nan, np.nan]]
+            seen |= {"records_in_total": self.total, "pending_records": waiting}
+        seen |= {"running_since_s": self.since_s} | values
+        return blank_snapshot(self.jobs, self.t_s, **seen)
+
+    def run(self, policy, loads, **values):
+        """Tasks of the map and the reason, minute by minute."""
+        policy.reset(self.jobs, np.zeros(1, np.int64))
+        found = []
+        for load in loads:
+            decision = policy.decide(self.snapshot(load, **values))
+            wanted = int(decision.parallelism[0, 1])
+            if wanted != self.tasks:
+                self.tasks, self.since_s, self.total = wanted, self.t_s, 0.0
+            found.append((wanted, decision.reasons[0]))
+        return found
+
+
+def played(loads, plant=None, **config):
+    return (plant or Plant()).run(MdpPolicy(MdpConfig(**config)), loads)
+
+
+def tasks(found):
+    return [one for one, _ in found]
+
+
+# -- the load
+
+
+def test_a_steady_load_has_no_trend_and_no_peak():
+    assert state_of(np.full(HISTORY, 0.5)) == int(0.5 / BIN) * MOODS + 2 * PEAKS
+
+
+def test_a_load_that_fell_from_a_peak_says_so():
+    minutes = np.r_[np.full(60, 0.8), np.full(40, 0.3)]
+    assert state_of(minutes) == int(0.3 / BIN) * MOODS + 0 * PEAKS + 2
+
+
+def test_the_level_smooths_noise_and_follows_a_jump_of_two_minutes():
+    assert level_of(np.array([1.0] * 6)) == pytest.approx(1.0)
+    assert level_of(np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.05])) == pytest.approx(1.02)
+    assert level_of(np.array([1.0] * 6 + [2.0])) == pytest.approx(2.0)
+    assert level_of(np.array([1.0] * 6 + [2.0, 2.1])) == pytest.approx(2.05)
+
+
+def test_a_load_is_learned_at_all_levels_from_one():
+    up = np.tile(np.r_[np.full(30, 0.5), np.full(30, 0.58)], 40)
+    chain = sparse(pooled(counted([up]), 40.0), np.zeros(0, np.int64), 1.0)
+    calm = 25 * MOODS + 2 * PEAKS  # level 1.0, never seen
+    following = chain.state[calm, : chain.size[calm]] // MOODS
+    assert following.max() > 25
+
+
+def test_probabilities_sum_to_one_and_heed_the_jobs_own_history():
+    weights = pooled(counted([DAY]), 40.0)
+    own = np.tile(np.array([7, 400]), 500)
+    with_own = sparse(weights, own, 1.0)
+    for chain in (sparse(weights, own[:0], 1.0), with_own):
+        for s in range(STATES):
+            assert chain.probability[s, : chain.size[s]].sum() == pytest.approx(1.0)
+    after = with_own.state[7, : with_own.size[7]].tolist().index(400)
+    assert with_own.probability[7, after] > 0.9
+
+
+def test_the_shipped_table_is_what_was_counted(tmp_path):
+    counts = counted([DAY])
+    write_counts(tmp_path / "table.safetensors", counts)
+    np.testing.assert_array_equal(read_counts(tmp_path / "table.safetensors"), counts)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a table"])
+def test_a_table_that_cannot_be_read_is_refused_with_the_command_that_makes_one(tmp_path, content):
+    (tmp_path / "table").write_bytes(content)
+    with pytest.raises(PolicyError, match=r"cannot be read.*python -m agents\.studies\.planning"):
+        MdpPolicy(MdpConfig(transitions=str(tmp_path / "table")))
+
+
+# -- the values
+
+TERMS = StepPrices(
+    late_price=2.5,
+    rescale_price=6.0,
+    outage_s=60.0,
+    in_time_s=1.6,
+    noise=0.03,
+    discount=np.exp(-1 / 60),
+    tolerance=1e-9,
+)
+STEADY = LoadChain(np.ones(1, np.int64), np.zeros((1, 1), np.int64), np.ones((1, 1)))
+
+
+def values(*offers, terms=TERMS):
+    offer = Offer(*np.array(offers).T.copy())
+    return solve(STEADY, np.array([0.5]), offer, terms)[0]
+
+
+def test_what_is_too_dear_is_left_when_that_pays():
+    """Against the two ways there are, by hand: keep paying for ever, or move once."""
+    for dearer, moves in ((0.003, False), (1.0, True)):
+        found = values((1.0, 1.0), (1.01, 1.0 + dearer))
+        for_ever = 60.0 * dearer / (1 - TERMS.discount)
+        move = move_price(0.5, 1.0, 1.0, 0.0, TERMS) + (1.0 + dearer) * TERMS.outage_s
+        once = move - minute_price(0.5, 1.0, 1.0, TERMS)
+        assert bool(once < for_ever) is moves
+        assert found[1] - found[0] == pytest.approx(min(once, for_ever), rel=1e-6)
+
+
+def test_a_rescale_to_what_is_barely_enough_is_late_for_longer():
+    wide, narrow = (move_price(0.5, capacity, 1.0, 0.0, TERMS) for capacity in (1.0, 0.6))
+    # 30 s of the reference wait after the outage; all but 1.6 s of capacity are worked off.
+    assert wide == pytest.approx(6.0 + 2.5 * (60 + (30 - 1.6) / 0.5))
+    assert narrow == pytest.approx(6.0 + 2.5 * (60 + (30 - 1.6 * 0.6) / 0.1))
+
+
+def test_levels_lie_in_the_middle_of_their_bins():
+    assert levels()[:: 3 * 5 * 10] == pytest.approx([0.02, 0.42, 0.82, 1.22])
+
+
+# -- the decisions
+
+
+@pytest.mark.parametrize("prior", ["job-file", "none"])
+def test_it_carries_the_load_and_lets_go_of_what_is_not_needed(prior):
+    # Four tasks are busy enough to be seen, and too few for what comes.
+    found = tasks(played(np.r_[np.full(30, 0.5), np.full(60, 0.9), np.full(150, 0.2)], prior=prior))
+    assert 6 <= found[60] <= 8
+    assert 2 <= found[-1] <= 3
+    assert sum(before != after for before, after in pairwise(found)) <= 6
+
+
+def test_a_dearer_late_minute_buys_more_capacity():
+    found = [np.mean(tasks(played(DAY, late_price=price))) for price in (0.5, 2.5, 40.0)]
+    assert found == sorted(found)
+    assert found[2] > found[0] + 0.5
+
+
+def test_it_never_moves_when_a_move_is_infinitely_dear():
+    assert set(tasks(played(DAY[:100], rescale_price=1e15))) == {4}
+
+
+def test_where_lateness_is_free_it_goes_to_the_cheapest():
+    assert tasks(played(np.full(30, 0.9), late_price=0.0))[-1] == 1
+
+
+def test_an_infinite_price_is_refused_with_a_sentence():
+    with pytest.raises(ConfigError, match=r"late_price.*finite"):
+        parse(MdpConfig, {"late_price": float("inf")}, "here")
+
+
+@pytest.mark.parametrize("prior", ["job-file", "none"])
+def test_no_load_for_hours_ends_with_one_task(prior):
+    found = played(np.r_[np.full(5, 0.5), np.zeros(180)], prior=prior)
+    assert found[-1] == (1, "hold")
+
+
+def test_a_job_that_was_never_busy_is_held_where_nothing_else_tells():
+    found = played(np.zeros(60), prior="none")
+    assert set(tasks(found)) == {4}
+    assert "has not been seen busy" in found[-1][1]
+
+
+def test_without_counters_it_follows_the_rates():
+    with_counters = tasks(played(DAY))
+    without = tasks(played(DAY, Plant(counters=False)))
+    assert np.mean(np.abs(np.subtract(without, with_counters))) < 0.5
+
+
+def test_without_any_measurement_it_holds_and_says_so():
+    found = played(np.full(30, 0.5), Plant(counters=False, rates=False))
+    assert set(tasks(found)) == {4}
+    assert found[-1][1] == "hold: no measurement of the load for ten minutes"
+
+
+def test_a_job_that_is_down_is_held():
+    plant = Plant()
+    found = plant.run(MdpPolicy(), np.full(5, 0.9), status=Status.RESTARTING)
+    assert found[-1] == (4, "hold: the job is not running")
+
+
+@pytest.mark.parametrize("prior", ["job-file", "none"])
+@pytest.mark.parametrize("factor", [0.01, 100.0])
+def test_a_job_of_other_speed_gets_the_same_decisions(factor, prior):
+    other = line(
+        cpu_us=1000.0 / factor,
+        source={"rate_per_s": REFERENCE * factor},
+        vertices=[
+            vertex.model_dump(by_alias=True, exclude_unset=True)
+            | {"cpu_us_per_record": vertex.cpu_us_per_record / factor}
+            for vertex in SPEC.vertices
+        ],
+    )
+    loads = DAY[:150]
+    one = tasks(played(loads, prior=prior))
+    assert tasks(played(loads, Plant(other, scale=factor), prior=prior)) == one
+    assert len(set(one)) > 2
+
+
+@pytest.mark.parametrize("factor", [0.85, 1.15])
+def test_a_wrong_job_file_is_corrected_by_what_is_seen(factor, tmp_path):
+    wrong = SPEC.model_dump(by_alias=True, exclude_unset=True, mode="json")
+    wrong["vertices"][1]["cpu_us_per_record"] *= factor
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(wrong))
+    right = tasks(played(DAY))
+    found = tasks(played(DAY, job_files=[str(tmp_path / "wrong.yaml")]))
+    assert np.mean(np.abs(np.subtract(found, right))[60:]) < 0.35
+
+
+def test_a_job_file_of_another_graph_is_refused_with_a_sentence(tmp_path):
+    other = keyed().model_dump(by_alias=True, exclude_unset=True, mode="json") | {"job": "line"}
+    other["vertices"][1]["name"] = other["vertices"][2]["inputs"][0]["from"] = "filter"
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(other))
+    policy = MdpPolicy(MdpConfig(job_files=(str(tmp_path / "other.yaml"),)))
+    with pytest.raises(PolicyError, match="describes another job"):
+        policy.reset(Topology.of([SPEC]), np.zeros(1, np.int64))
+
+
+def test_a_job_without_prices_is_refused_with_a_sentence():
+    free = line(prices={"core_hour": 0.0, "gib_hour": 0.0})
+    with pytest.raises(PolicyError, match="prices of zero"):
+        MdpPolicy().reset(Topology.of([free]), np.zeros(1, np.int64))
+
+
+def test_a_load_far_above_the_reference_is_carried_and_named():
+    found = played(np.r_[np.full(10, 0.5), np.full(60, 3.1)])
+    assert found[-1][0] >= 19
+    assert any("outgrown the job file's reference rate" in why for _, why in found)
+
+
+def test_a_move_says_what_it_is_for():
+    reasons = [why for _, why in played(np.full(20, 0.9)) if why != "hold"]
+    assert reasons[0].startswith("load 5,400/s: from 4,000/s to a configuration that carries ")
+
+
+def test_a_snapshot_every_five_minutes_fills_the_minutes_between():
+    plant, policy = Plant(), MdpPolicy()
+    policy.reset(plant.jobs, np.zeros(1, np.int64))
+    for _ in range(4):
+        plant.t_s += 240.0
+        plant.total += 240.0 * 0.5 * REFERENCE
+        policy.decide(plant.snapshot(0.5))
+    assert policy.state()["watch"]["minutes"] == [15]
