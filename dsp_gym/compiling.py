@@ -64,7 +64,7 @@ def njit(
         if isinstance(made, Dispatcher):  # it is the function where numba is switched off
             if cache:
                 made._cache = _Cache(function)  # type: ignore[attr-defined, no-untyped-call]  # numba's own, as `enable_caching` sets it
-            made.compile = _without_collection(made.compile)  # type: ignore[method-assign, assignment]  # of this function alone
+            made.compile = _without_collection(made.compile)  # type: ignore[assignment]  # of this function alone
         return cast(_F, made)
 
     return compiled
