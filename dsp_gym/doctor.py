@@ -37,6 +37,7 @@ PURPOSES: dict[str, str] = {
     "offline": "datasets for offline learning (Minari)",
     "plan": "StreamBed's planner, calibration, fits",
     "registry": "record runs and keep policies (MLflow)",
+    "shadow": "shadow mode beside a job, without recordings (what the image installs)",
     "spark": "datasets, rollouts and evaluations on Spark",
     "train": "train agents, draw reports",
     "tune": "search the parameters of policies and agents (dsp-gym tune)",

@@ -286,7 +286,7 @@ def beside_polars(
     for size in sizes:
         here = folder / f"beside-{size}"
         made = make_samples(here, Sizes(size))
-        ways = {"Spark": partial(_aggregate, spark, here)}
+        ways: dict[str, Callable[[], object]] = {"Spark": partial(_aggregate, spark, here)}
         if has_polars():
             files = sorted(here.glob("samples/*/*.parquet"))
             alone = partial(polars_windows, files, MADE_METRICS, QualityConfig(), decision_span())

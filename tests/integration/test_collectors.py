@@ -193,6 +193,20 @@ def test_a_resubmitted_job_starts_an_empty_window_of_its_own(seen):
     assert seen.job.ids == (old, seen.job.job_id)
 
 
+def test_prometheus_answers_as_its_general_client_says(seen):
+    """Our one question, held to the library that offers them all."""
+    from prometheus_api_client import PrometheusConnect
+
+    from dsp_gym.backends.flink.prometheus_api import PrometheusApi
+
+    url, at_s = str(seen.cluster.prometheus_url), time.time()
+    expression = 'flink_taskmanager_job_task_numRecordsIn{task_name!=""}[30s]'
+    ours = PrometheusApi(url, 10.0).query(expression, at_s)
+    theirs = PrometheusConnect(url).custom_query(expression, {"time": f"{at_s:.3f}"})
+    assert ours
+    assert ours == theirs
+
+
 def test_a_killed_taskmanager_is_a_restart_with_an_empty_window(seen):
     since_s = looked(seen.by_prometheus).get("running_since_s")
     seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)))
