@@ -189,6 +189,7 @@ class LiveRun:
             self._write(seen, judged, held, asked)
             seconds = time.perf_counter() - begun
             held = self._enacted(seen, judged, held, asked)
+            self._settle(seen, judged, held)
             turn = self._turn(began_s, seen, judged, held, seconds)
         self._tell(turn)
         if self._hooks.on_decision is not None:
@@ -305,6 +306,16 @@ class LiveRun:
                 one.guarded
             )  # keeps the running configuration; another request may be under way
         return held
+
+    def _settle(
+        self, seen: MetricsSnapshot, judged: Sequence[Judgement], held: Held | None
+    ) -> None:
+        """Tells every policy's guardrails whether its decision was enacted: at most one was."""
+        acts = self.permission.is_acting and held is None
+        for seat, one in zip(self.seats, judged, strict=False):  # without judgement in mode off
+            failure = seat.settle(seen, one, enacted=acts and one.policy == self.acting)
+            if failure is not None:
+                self._fail(TurnFailure("policy", failure.reason), one.policy, cause=failure.cause)
 
     def _acting(self, judged: Sequence[Judgement]) -> Judgement | None:
         return next((one for one in judged if one.policy == self.acting), None)

@@ -24,7 +24,7 @@ from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.protocols import Confident, Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.turn import take_turn
+from dsp_gym.loop.turn import guarded_turn, settle_turn
 
 __all__ = ["Cause", "Failure", "Judgement", "Replacement", "Seat", "kept"]
 
@@ -144,7 +144,7 @@ class Seat:
             return  # at run time it is replaced, counted and told
 
     def decide(self, snapshot: MetricsSnapshot) -> Judgement:
-        """Ask the policy and its guardrails about a snapshot; never raises.
+        """Ask the policy and its guardrails about a snapshot, before `settle`; never raises.
 
         Returns:
             What the policy wants and may have. Where it failed its fallback decides; where its
@@ -152,7 +152,6 @@ class Seat:
         """
         begun = time.perf_counter()
         failures: list[Failure] = []
-        ranges: list[tuple[Ints, Ints]] = []
 
         def decision(snapshot: MetricsSnapshot) -> ScalingDecision:
             wanted, failure = self._decision(snapshot)
@@ -160,14 +159,11 @@ class Seat:
             self._keep_replacement_current(snapshot)
             return wanted
 
-        def look(guarded: GuardedDecision) -> None:
-            ranges.append(allowed_range(self.chain, snapshot, guarded, self._alone))
-
         try:
-            guarded = take_turn(snapshot, decision, self.chain, look)
-            lower, upper = ranges[0]
+            guarded = guarded_turn(snapshot, decision, self.chain)
+            lower, upper = allowed_range(self.chain, snapshot, guarded, self._alone)
         except Exception as error:  # guardrails name policies, too
-            reason = f"the guardrails failed: {type(error).__name__}: {error}"
+            reason = _guardrails_failed(error)
             failures.append(Failure("guardrails", reason, None))
             guarded = GuardedDecision.unchanged(kept(snapshot, reason))
             lower = upper = snapshot.parallelism
@@ -181,6 +177,27 @@ class Seat:
             failure,
             time.perf_counter() - begun,
         )
+
+    def settle(
+        self, snapshot: MetricsSnapshot, judged: Judgement, *, enacted: bool
+    ) -> Failure | None:
+        """Tell the guardrails what became of the last decision; never raises.
+
+        Args:
+            snapshot: that was decided on.
+            judged: the decision; of guardrails that failed nothing is asked again.
+            enacted: whether it was; in shadow mode none is.
+
+        Returns:
+            What went wrong, if anything did.
+        """
+        if judged.failure is not None and judged.failure.cause == "guardrails":
+            return None
+        try:
+            settle_turn(snapshot, judged.guarded if enacted else None, self.chain)
+        except Exception as error:  # guardrails name policies, too
+            return Failure("guardrails", _guardrails_failed(error), None)
+        return None
 
     def _keep_replacement_current(self, snapshot: MetricsSnapshot) -> None:
         if self._own is not None:
@@ -279,3 +296,7 @@ def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
     if not isinstance(reasons, tuple) or len(reasons) != len(snapshot):
         return f"its reasons are {reasons!r}, expected one sentence"
     return None
+
+
+def _guardrails_failed(error: Exception) -> str:
+    return f"the guardrails failed: {type(error).__name__}: {error}"

@@ -13,7 +13,6 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
-from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
@@ -88,7 +87,7 @@ class CapacityFloor(Restriction):
         assert required is not None  # the shadow was asked for with a model
         return required
 
-    def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
+    def watch(self, snapshot: MetricsSnapshot) -> None:
         self._shadow.observe(snapshot)
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:

@@ -35,7 +35,7 @@ from dsp_gym.guardrails.shipped import ShippedPass
 from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimitConfig
 from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
-from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State
+from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State, Watching
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
@@ -80,6 +80,7 @@ class Chain:
             guardrail
             for guardrail in self.guardrails
             if getattr(type(guardrail), "commit", None) is not Restriction.commit
+            or getattr(type(guardrail), "watch", None) is not Restriction.watch
         )
         self._replacing = tuple(
             (guardrail, guardrail.replacement)
@@ -111,6 +112,11 @@ class Chain:
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         for guardrail in self._committing:
             guardrail.commit(snapshot, guarded)
+
+    def watch(self, snapshot: MetricsSnapshot) -> None:
+        for guardrail in self._committing:
+            if isinstance(guardrail, Watching):
+                guardrail.watch(snapshot)
 
     def state(self) -> State:
         return {guardrail.name: guardrail.state() for guardrail in self.guardrails}

@@ -12,7 +12,6 @@ from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
-from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
@@ -89,7 +88,7 @@ class CoolDown(Restriction):
         """
         return self._memory.arrays(LastMoves)
 
-    def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
+    def watch(self, snapshot: MetricsSnapshot) -> None:
         _remember(snapshot.topology.handle, snapshot.arrays, self._memory.handle(LastMoves))
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:

@@ -230,6 +230,11 @@ class ExcessBudget(Restriction):
         _count(snapshot.topology.handle, snapshot.arrays, asked, self.rules, fallen, counts)
         self._known = None
 
+    def watch(self, snapshot: MetricsSnapshot) -> None:
+        self._shadow.decided(snapshot)  # so that its memory is current when it is needed
+        _follow(snapshot.arrays, self._memory.handle(FallbackRuns))
+        self._known = None
+
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         cost, outage = self.spent(snapshot)
         what = "cost" if cost[job] >= 1 else "outage"
@@ -401,3 +406,16 @@ def _count(
 
 
 _add_up = direct(add_up)
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _follow(seen: SnapshotArrays, fallen: Handle[FallbackRuns]) -> None:
+    """Begin anew from the running configuration of every job j: nobody's decision was enacted."""
+    own, t_s = fallen.arrays, seen.job[JOB.t_s]
+    for j in range(seen.parallelism.shape[0]):
+        own.started[j] = True
+        own.counted_s[j] = t_s[j]
+        for v in range(seen.parallelism.shape[1]):
+            own.parallelism[j, v] = seen.parallelism[j, v]
+            own.level[j, v] = seen.memory_level[j, v]

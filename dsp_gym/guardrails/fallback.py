@@ -12,7 +12,6 @@ from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, replace
 from dsp_gym.guardrails.shadow import Shadows
-from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -80,7 +79,7 @@ class Fallback(Restriction):
         wanted = self.shadow.decided(snapshot)
         return replace(snapshot, asked, wanted.parallelism, wanted.memory_level, parallelism, level)
 
-    def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
+    def watch(self, snapshot: MetricsSnapshot) -> None:
         self.shadow.decided(snapshot)  # so that its memory is current when it is needed
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:

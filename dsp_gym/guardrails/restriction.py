@@ -25,7 +25,10 @@ __all__ = ["Restriction", "Working", "copied", "hold", "is_coupled", "replace", 
 
 
 class Restriction:
-    """One guardrail. Subclasses say `restrict` and `reason`, and `commit` what they count."""
+    """One guardrail. Subclasses say `restrict` and `reason`.
+
+    What they remember of a snapshot they say in `watch`, what they count of a decision in `commit`.
+    """
 
     name: str = ""
     coupled: bool = False
@@ -87,7 +90,11 @@ class Restriction:
         return GuardedDecision(parallelism, level, decision, trips[:, None], said)
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        """Record the decision; most guardrails keep nothing."""
+        """Record the decision that was enacted; most guardrails keep what they see, or nothing."""
+        self.watch(snapshot)
+
+    def watch(self, snapshot: MetricsSnapshot) -> None:
+        """Remember a snapshot on which nothing was enacted; most guardrails keep nothing."""
 
     def state(self) -> State:
         return self._memory.state()

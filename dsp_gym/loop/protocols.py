@@ -96,6 +96,14 @@ def without_words(policy: Policy) -> Policy:
 
 
 @runtime_checkable
+class Watching(Protocol):
+    """A guardrail that remembers snapshots, whether a decision on them was enacted or not."""
+
+    def watch(self, snapshot: MetricsSnapshot) -> None:
+        """Called in place of `commit` where nothing was enacted: no excess is the policy's."""
+
+
+@runtime_checkable
 class Guardrail(Protocol):
     """Turns a decision into one that is allowed. Idempotent; pure within a tick."""
 
@@ -112,7 +120,7 @@ class Guardrail(Protocol):
         """
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        """The decision that was taken: advance counters."""
+        """The decision that was enacted: advance counters."""
 
     def state(self) -> State:
         """Everything the next call depends on, as JSON values.

@@ -1,8 +1,9 @@
 """One turn of the loop: a policy is asked about a snapshot, and guardrails allow what they allow.
 
-The control loop over a simulation, the environment, the loop beside a real job, `dsp-gym decide`
-and decisions over HTTP all call `take_turn`, so that a policy and its guardrails do the same with
-the same snapshot wherever they are asked.
+The control loop over a simulation, the environment, `dsp-gym decide` and decisions over HTTP all
+call `take_turn`, so that a policy and its guardrails do the same with the same snapshot wherever
+they are asked. The loop beside a real job calls its halves, `guarded_turn` and `settle_turn`: what
+becomes of a decision is known only after it.
 """
 
 from __future__ import annotations
@@ -10,38 +11,65 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
-from dsp_gym.loop.protocols import Guardrail
+from dsp_gym.loop.protocols import Guardrail, Watching
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["take_turn"]
+__all__ = ["guarded_turn", "settle_turn", "take_turn"]
 
 
 def take_turn(
     snapshot: MetricsSnapshot,
     decide: Callable[[MetricsSnapshot], ScalingDecision],
     guardrails: Guardrail | None = None,
-    before_commit: Callable[[GuardedDecision], None] | None = None,
 ) -> GuardedDecision:
-    """Ask for a decision on a snapshot, guard it, and let the guardrails count it.
+    """Ask for a decision on a snapshot, guard it, and let the guardrails count it as enacted.
 
     Args:
         snapshot: of J jobs.
         decide: gives the wanted configuration; usually a policy's `decide`.
         guardrails: one guardrail or a chain; None: the decision stands as it is.
-        before_commit: looks at the guarded decision while the guardrails' counters still are those
-            it was allowed with, for example to ask for the range they leave.
+
+    Returns:
+        The allowed configuration, (J, V); `proposed` is the wanted one.
+    """
+    guarded = guarded_turn(snapshot, decide, guardrails)
+    settle_turn(snapshot, guarded, guardrails)
+    return guarded
+
+
+def guarded_turn(
+    snapshot: MetricsSnapshot,
+    decide: Callable[[MetricsSnapshot], ScalingDecision],
+    guardrails: Guardrail | None = None,
+) -> GuardedDecision:
+    """Ask for a decision on a snapshot and guard it; the guardrails count nothing yet.
+
+    Args:
+        snapshot: of J jobs.
+        decide: gives the wanted configuration; usually a policy's `decide`.
+        guardrails: one guardrail or a chain; None: the decision stands as it is.
 
     Returns:
         The allowed configuration, (J, V); `proposed` is the wanted one.
     """
     decision = decide(snapshot)
-    guarded = (
-        GuardedDecision.unchanged(decision)
-        if guardrails is None
-        else guardrails.allow(snapshot, decision)
-    )
-    if before_commit is not None:
-        before_commit(guarded)
-    if guardrails is not None:
+    if guardrails is None:
+        return GuardedDecision.unchanged(decision)
+    return guardrails.allow(snapshot, decision)
+
+
+def settle_turn(
+    snapshot: MetricsSnapshot, guarded: GuardedDecision | None, guardrails: Guardrail | None
+) -> None:
+    """Tell the guardrails what became of the turn, once.
+
+    Args:
+        snapshot: of J jobs.
+        guarded: the decision that was enacted; None: nothing was, as in shadow mode, so nothing
+            that happens to the jobs is the policy's doing.
+        guardrails: those of the turn.
+    """
+    if guarded is not None and guardrails is not None:
         guardrails.commit(snapshot, guarded)
-    return guarded
+    elif isinstance(guardrails, Watching):
+        guardrails.watch(snapshot)

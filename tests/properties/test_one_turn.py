@@ -101,7 +101,10 @@ def test_all_who_ask_a_policy_get_the_same_guarded_decision(job, policy, guardra
 
     seat = Seat(*made())
     seat.reset(seen[0].topology, seeds)
-    judged = [seat.decide(snapshot) for snapshot in seen]
+    judged = []
+    for snapshot in seen:
+        judged.append(seat.decide(snapshot))
+        assert seat.settle(snapshot, judged[-1], enacted=True) is None
     assert [answer(one.guarded, s) for one, s in zip(judged, seen, strict=True)] == expected
 
     documents = [snapshot_to_json(snapshot.job(0)) for snapshot in seen]

@@ -304,6 +304,37 @@ def test_what_the_fallback_does_itself_is_free():
     assert outage[0] == 0.0
 
 
+def test_what_nobody_enacted_spends_no_budget():
+    acted, watched = budget(outage_share=0.05), budget(outage_share=0.05)
+    decided = {"acted": [], "watched": []}
+    for step in range(6):
+        # Dearer and later than the fallback, in a configuration that is not the policy's doing.
+        seen = fallback_snapshot(600.0 + 600.0 * step, p=(8, 8), latency_p95_s=9.0)
+        for name, guards in (("acted", acted), ("watched", watched)):
+            guarded = guards.allow(seen, own((9, 8)))
+            decided[name].append(int(guarded.parallelism[0, 1]))
+            if guards is acted:
+                guards.commit(seen, guarded)
+            else:
+                guards.watch(seen)
+    assert decided["acted"][-1] == 4  # the fallback decides
+    assert decided["watched"] == [9] * 6
+    assert [share[0] for share in watched.guardrails[0].spent(seen)] == [0.0, 0.0]
+
+
+def test_a_policy_that_begins_to_act_is_billed_from_then_on():
+    guards = budget(outage_share=0.5, cost_share=0.05)
+    for step in range(10):
+        guards.watch(fallback_snapshot(600.0 + 60.0 * step, p=(8, 8)))
+    seen = fallback_snapshot(1200.0, p=(8, 8))
+    assert int(guards.allow(seen, own((8, 8))).parallelism[0, 1]) == 8
+    guards.commit(seen, guards.allow(seen, own((8, 8))))
+    last = [fallback_snapshot(1200.0 + 60.0 * step, p=(8, 8)) for step in range(1, 8)]
+    for seen in last:
+        guards.commit(seen, guards.allow(seen, own((8, 8))))
+    assert int(guards.allow(last[-1], own((8, 8))).parallelism[0, 1]) == 4
+
+
 def test_the_shipped_chains_are_in_order():
     assert build("none").names == ()
     names = build("default").names

@@ -76,8 +76,11 @@ class Decisions:
             asked.history.take(snapshot)
             judged = asked.seat.decide(snapshot)
         answer = decision_to_json(judged.guarded, snapshot.job(0))
-        if judged.failure is not None:
-            answer["reason"] = judged.failure.reason
+        # The caller enacts what is answered.
+        settled = asked.seat.settle(snapshot, judged, enacted=True)
+        failure = judged.failure or settled
+        if failure is not None:
+            answer["reason"] = failure.reason
         return answer
 
     def close(self) -> None:

@@ -12,7 +12,8 @@ from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.run import Hooks, LiveRun, Notes, Turn
 from dsp_gym.control.seat import Seat
 from dsp_gym.errors import FlinkError, StorageError
-from dsp_gym.guardrails.chain import build
+from dsp_gym.guardrails.chain import Chain, build
+from dsp_gym.guardrails.restriction import Restriction
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.wire import decision_from_json, snapshot_from_json
 from dsp_gym.policies.registry import make
@@ -298,3 +299,52 @@ def test_the_acting_policy_is_one_of_several_and_the_others_touch_nothing(living
     run.run(steps=4)
     assert all(asked.parallelism[0, 1] == 1 for asked in living.asked)
     assert len(bold.saw) == len(timid.saw) == 4
+
+
+class Counts(Restriction):
+    """A guardrail that allows everything and counts what became of it."""
+
+    name = "counts"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed: list[int] = []
+        self.watched = 0
+
+    def restrict(self, snapshot, parallelism, level):
+        return np.zeros(len(snapshot), dtype=bool)
+
+    def commit(self, snapshot, guarded) -> None:
+        self.committed.append(int(guarded.parallelism[0, 1]))
+
+    def watch(self, snapshot) -> None:
+        self.watched += 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "committed", "watched"),
+    [("active", ([1] * 4, []), (0, 4)), ("shadow", ([], []), (4, 4))],
+)
+def test_guardrails_count_what_was_enacted_and_nothing_else(
+    living, journal, mode, committed, watched
+):
+    timid, bold = Asks(1), Asks(3)
+    timid.name, bold.name = "timid", "bold"
+    first, second = Counts(), Counts()
+    seats = [Seat(timid, Chain([first])), Seat(bold, Chain([second]))]
+    notes = Notes(journal, "line", None, living.clock)
+    permission = Permission(mode)
+    LiveRun(living.backend, seats, notes, acting="timid", permission=permission).run(steps=4)
+    assert (first.committed, second.committed) == committed
+    assert (first.watched, second.watched) == watched
+
+
+def test_a_decision_that_the_actuator_refused_is_not_counted(living, journal, monkeypatch):
+    def refuses(_):
+        raise FlinkError("no slots")
+
+    monkeypatch.setattr(living.backend.actuator, "apply", refuses)
+    counts = Counts()
+    run = started(living, Asks(3), journal, Chain([counts]))
+    run.run(steps=2)
+    assert (counts.committed, counts.watched) == ([], 2)
