@@ -82,8 +82,6 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(tmp_p
                 list(text_string_to_metric_families(exporter.text().decode()))
                 memory_mib.append(resident_mib())
         limited_files(None)
-        for seat in seats:
-            seat.close()
     assert len(turns) == SLOTS
     assert all(count > 0 for count in jobs.met.values()), jobs.met
     assert set(jobs.met) == set(TROUBLES)
