@@ -69,7 +69,11 @@ def settle_turn(
             that happens to the jobs is the policy's doing.
         guardrails: those of the turn.
     """
-    if guarded is not None and guardrails is not None:
+    if guardrails is None:
+        return
+    if guarded is not None:
         guardrails.commit(snapshot, guarded)
-    elif isinstance(guardrails, Watching):
-        guardrails.watch(snapshot)
+        return
+    other: object = guardrails  # not every guardrail remembers snapshots
+    if isinstance(other, Watching):
+        other.watch(snapshot)
