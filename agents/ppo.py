@@ -9,7 +9,6 @@ cores. A piece's place in the sum does not depend on the cores, so neither does 
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +34,7 @@ from agents.kernels import (
 from agents.network import OBSERVATION_LIMIT, NetworkShape
 from agents.sb3_vec import Sb3VecEnv
 from dsp_gym.arrays import Floats, Floats32, Ints
+from dsp_gym.engine import cores
 from dsp_gym.envs.action import HOLD, LOGITS, MOVES
 from dsp_gym.envs.observation import ObservationLayout
 from dsp_gym.evaluation.experiment import AgentConfig
@@ -133,7 +133,7 @@ class NativePpo:
             )
             for _ in range(LANES)
         ]
-        self.threads = agent.threads or min(LANES, len(os.sched_getaffinity(0)))
+        self.threads = agent.threads or min(LANES, cores())
         self.workers = ThreadPoolExecutor(self.threads, "ppo") if self.threads > 1 else None
         self.seen = RolloutInputs(
             self.rollout.flat_inputs, links_of(np.zeros((1, 1, 1), np.float32))

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from dsp_gym.backends.flink.local.distribution import find_java, find_libraries, find_prometheus
 from dsp_gym.backends.flink.local.jar import jobs_jar
+from dsp_gym.engine import cores
 from dsp_gym.errors import DspGymError
 
 __all__ = ["Finding", "diagnose", "has_problems", "other_owners"]
@@ -220,14 +221,12 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _threads() -> Finding:
-    affinity = getattr(os, "sched_getaffinity", None)
-    usable = len(affinity(0)) if affinity else os.cpu_count() or 1
     named = [
         f"{name}={os.environ[name]}"
         for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS")
         if name in os.environ
     ]
-    return Finding("threads", "usable cores", "ok", ", ".join([str(usable), *named]))
+    return Finding("threads", "usable cores", "ok", ", ".join([str(cores()), *named]))
 
 
 def _names() -> Iterator[Finding]:

@@ -100,6 +100,13 @@ def leaderboard(
 
     frontier = find_frontier(benchmark, tuple(policy or ()), tuple(only or ()), seeds)
     if frontier is not None:
+        if tuned is not None:
+            raise ConfigError(
+                "is of a benchmark; a frontier lists its tuned rules",
+                key="--tuned",
+                value=str(tuned),
+                remedy="Name the files in the frontier's policies, or add one with --policy FILE.",
+            )
         name, swept = frontier
         where = out or Path("runs/frontiers") / name
         with open_engine(

@@ -167,6 +167,7 @@ def test_options_of_a_frontier_are_refused_elsewhere_and_wrong_ones_there(tmp_pa
         (["core-v1", "--cell", "seen-jobs-seen-loads"], "needs a frontier"),
         (["small.yaml", "--cell", "unseen"], "there is no cell 'unseen'"),
         (["small.yaml", "--only", "ds3"], "takes no part"),
+        (["small.yaml", "--tuned", "."], "a frontier lists its tuned rules"),
     ):
         run = CliRunner().invoke(app, ["leaderboard", *arguments])
         assert run.exit_code == 2, run.output

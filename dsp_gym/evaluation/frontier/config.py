@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.errors import did_you_mean
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant, RunSettings
 from dsp_gym.job.catalog import random_job
 from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange
@@ -166,20 +165,6 @@ class FrontierConfig(RunSettings):
             for loads in ("unseen", "recorded", "seen")
             if loads != "recorded" or self.loads.recorded is not None
         )
-
-    def cell(self, name: str) -> FrontierCell:
-        """The cell of a name.
-
-        Returns:
-            The cell.
-
-        Raises:
-            ValueError: There is none of that name.
-        """
-        known = {cell.name: cell for cell in self.cells()}
-        if name not in known:
-            raise ValueError(f"there is no cell '{name}'. {did_you_mean(name, known)}")
-        return known[name]
 
     def benchmark(self, cell: FrontierCell, entrants: tuple[Entrant, ...]) -> BenchmarkConfig:
         """The runs of one cell as a benchmark.
