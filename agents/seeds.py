@@ -65,7 +65,7 @@ class SeedCell:
 class TrainedSeed:
     """An agent at the end of its training, or on another machine at its next checkpoint."""
 
-    figures: dict[str, float] | None  # of validation; None: the training goes on
+    figures: dict[str, float] | None  # of validation; None: the training continues
     files: Files | None  # of its folder, where the work does not see it
 
 

@@ -16,7 +16,7 @@ IN_TIME = 0.8
 """Share of the latency bound that waiting records may take; the rest is for hops and queues."""
 
 LONGEST_S = 3600.0
-"""Catching up counts for at most so long: whoever falls behind for ever decides anew before."""
+"""Longest time to catch up that counts: a job that never catches up is decided on anew before."""
 
 _LEAST_SPARE = 0.02
 """Share of its capacity that a job is assumed to spare for its backlog, at least."""
