@@ -2,7 +2,7 @@
 
 What a guardrail does stands in its own module; here the functions are called one after the other.
 A guardrail of another distribution, or one that needs another's answer in Python, takes its turn
-between them: the pass stops there and continues after them.
+between them: the pass stops there and continues after it.
 """
 
 from __future__ import annotations
