@@ -34,7 +34,7 @@ from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.evaluation.statistics import paired_difference
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.studies.bench.environment import machine
+from dsp_gym.studies.bench.machine import machine
 
 __all__ = ["ClaimResult", "claim", "trained_agents", "tuned_ds2"]
 

@@ -34,7 +34,7 @@ from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.run import OnStep, evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.evaluation.statistics import interquartile_mean, paired_difference
-from dsp_gym.studies.bench.environment import machine
+from dsp_gym.studies.bench.machine import machine
 
 __all__ = ["cloning", "offline", "steps_to"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,7 +55,8 @@ def environment(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Measure decisions per second: environment, simulation alone, policy, and while learning."""
-    from dsp_gym.studies.bench.environment import bench_environment, machine
+    from dsp_gym.studies.bench.environment import bench_environment
+    from dsp_gym.studies.bench.machine import machine
     from dsp_gym.studies.bench.strides import bench_strides
 
     rates = bench_environment(jobs, runs) + bench_strides(runs=runs)
@@ -73,7 +74,7 @@ def policies(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Measure decisions per second of the rule policies, in a batch and for one job."""
-    from dsp_gym.studies.bench.environment import machine
+    from dsp_gym.studies.bench.machine import machine
     from dsp_gym.studies.bench.policies import bench_policies
 
     _show(bench_policies(names or (), jobs, runs), machine(), as_json)
@@ -84,7 +85,7 @@ def start(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Measure the processor time of importing the library and of the command line's help."""
-    from dsp_gym.studies.bench.environment import machine
+    from dsp_gym.studies.bench.machine import machine
     from dsp_gym.studies.bench.start import bench_start
 
     _show(bench_start(runs), machine(), as_json)
@@ -108,7 +109,7 @@ def shadow(
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Measure time per decision, memory, threads and start of `dsp-gym shadow`, four policies."""
-    from dsp_gym.studies.bench.environment import machine
+    from dsp_gym.studies.bench.machine import machine
     from dsp_gym.studies.bench.shadow import JOBS, bench_shadow
 
     figures = bench_shadow(decisions, starts, replayed_h, jobs or JOBS)
@@ -140,7 +141,7 @@ def growth(
     as much.
     """
     from dsp_gym.studies.bench import growth as study
-    from dsp_gym.studies.bench.environment import machine
+    from dsp_gym.studies.bench.machine import machine
 
     def told(quantity: str, point: study.GrowthPoint) -> None:
         typer.echo(f"{point.size:>6,} {quantity}: {point.cpu_s:.4g} CPU s", err=True)
@@ -183,7 +184,7 @@ def spark(
 ) -> None:
     """Measure raw rows per second of the data pipeline: scan, decision windows, whole build."""
     from dsp_gym.errors import MissingExtraError
-    from dsp_gym.studies.bench.environment import machine
+    from dsp_gym.studies.bench.machine import machine
 
     try:
         # By name: the library stands below the pipelines, and works without them and without Spark.
@@ -205,7 +206,9 @@ def spark(
         typer.echo(note)
 
 
-def _show(rates: Sequence[MeasuredRate], machine: dict[str, str | int], as_json: bool) -> None:
+def _show(
+    rates: Sequence[MeasuredRate], machine: Mapping[str, str | int | float], as_json: bool
+) -> None:
     if as_json:
         print_json({"machine": machine, "rates": [asdict(rate) for rate in rates]})
         return

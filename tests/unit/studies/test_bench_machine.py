@@ -1,0 +1,23 @@
+"""What a figure says of its machine."""
+
+import os
+
+import pytest
+
+from dsp_gym.studies.bench import machine as measured
+
+
+def test_cores_and_their_work_at_the_moment_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "PROBE_S", 0.05)
+    found = measured.machine()
+    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert int(found["hash_mib_per_s"]) > 0
+    # Between standing in each other's way and all cores of their own, with room for a noisy host.
+    assert 0 < float(found["all_cores_over_one"]) < 2 * int(found["cores"])
+
+
+def test_work_takes_the_asked_time_and_counts_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "PROBE_S", 0.02)
+    blocks = measured.hashed_mib_per_s(2) * 0.02
+    assert blocks == pytest.approx(round(blocks))
+    assert blocks >= 2, "each thread hashes at least one block"
