@@ -63,7 +63,7 @@ class ClaimDocument(TypedDict):
     """Everything measured for the claim, as its JSON file holds it."""
 
     experiment: str
-    machine: dict[str, str | int]
+    machine: dict[str, str | int | float]
     agents: list[str]
     loads: int | None
     ds2_tuned: Mapping[str, object]
