@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,13 +37,19 @@ rescales an hour, as often as the shipped agent asks for one."""
 BATCH_BAR = 120_000.0
 """Decisions per second wanted of the batch."""
 
+QUIET = "nexmark-q11"
+"""Carries its load without a queue most of the time."""
+
+QUIET_LOADS = {**DEFAULT_LOADS, "train": {"loads": ["diurnal"], "seeds": {"from": 0, "to": 512}}}
+QUIET_BAR = 350_000.0
+
 ONE_JOB_BAR = 12_000.0
 """Decisions per second wanted of one job: 83 us each, of which the simulation takes a third."""
 
 RULE = "ds2"
 """Scales the job of a simulated day."""
 
-DAYS = ("nexmark-q11", JOB)
+DAYS = (QUIET, JOB)
 """Jobs of the simulated days: a small one, and the one of the other figures."""
 
 DAY_S = 86_400
@@ -100,10 +106,14 @@ def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
         Decisions per second of each, and seconds for a day.
     """
     rates = []
-    for guardrails, bar in ((GUARDRAILS, BATCH_BAR), (None, None)):
-        envs = AutoscaleVectorEnv(jobs, config=experiment(), guardrails=guardrails)
+    for document, guardrails, said, bar in (
+        (experiment(), GUARDRAILS, "guardrails on", BATCH_BAR),
+        (experiment(), None, "guardrails off", None),
+        (experiment(QUIET, QUIET_LOADS), GUARDRAILS, f"{QUIET}, diurnal", QUIET_BAR),
+    ):
+        envs = AutoscaleVectorEnv(jobs, config=document, guardrails=guardrails)
         threads = envs.batch.config.simulation.thread_count(jobs)
-        name = f"{jobs} jobs, guardrails {'on' if guardrails else 'off'}"
+        name = f"{jobs} jobs, {said}"
         step = _stepper(envs, jobs)
         rates.append(measure(name, "decisions/s", step, runs=runs, threads=threads, bar=bar))
     for guardrails, said, bar in (
@@ -149,8 +159,12 @@ def bench_day(job: str, runs: int = 5) -> MeasuredRate:
     return MeasuredRate(name, "s", median, min(timed), max(timed), runs, 1, DAY_BAR)
 
 
-def experiment() -> dict[str, object]:
+def experiment(job: str = JOB, loads: Mapping[str, object] = DEFAULT_LOADS) -> dict[str, object]:
     """The timed experiment as a document, guardrails left out.
+
+    Args:
+        job: name of a job file.
+        loads: splits, as in an experiment's file.
 
     Returns:
         Keys of an experiment's file, two hours of simulation per episode.
@@ -158,8 +172,8 @@ def experiment() -> dict[str, object]:
     env = EnvConfig(simulation=SimulationOptions(), episode_s=7200)
     return {
         "name": "bench",
-        "jobs": [JOB],
-        "loads": DEFAULT_LOADS,
+        "jobs": [job],
+        "loads": dict(loads),
         "env": env.model_dump(mode="json"),
     }
 
