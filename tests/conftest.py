@@ -96,7 +96,6 @@ FIRST = (
     "packaging/test_start.py",
     "packaging/test_deploy.py",
     "packaging/test_wheel.py",
-    "unit/test_one_row.py",
 )
 """Files that take long. A worker of `make test` takes whole files, in this order, then the rest."""
 
