@@ -60,7 +60,7 @@ layers: $(STAMP)
 	@touch $@
 
 # Without a JDK the tests of a real Flink are skipped; nothing else needs the jar.
-test: $(STAMP) .venv-checkov $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR))  ## Run every test.
+test: $(STAMP) .venv-checkov $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR))  ## Run the tests; validate has the longest.
 	$(BIN)/python -m pytest -m 'not validate' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 flink-jobs: $(FLINK_JAR)  ## Compile the jobs for a real Flink into a jar (needs a JDK 17).

@@ -1,8 +1,8 @@
-"""A program for test_sweep: four sweeps on two executors, each of which loses one in the middle.
+"""A program for test_sweep: a sweep on two executors that loses one of them in the middle.
 
-python tests/losing_executors.py FOLDER reads rollouts.json, benchmark.json and experiment.json
-there, and writes spread/, scorecard.json, trained/ and best.json. Prints as JSON how many tasks
-each sweep lost.
+python tests/losing_executors.py FOLDER KIND reads rollouts.json, benchmark.json or experiment.json
+there, and writes what the kind of sweep makes: spread/, scorecard.json, trained/ or best.json.
+Prints as JSON how many executors it killed and how many tasks the sweep lost.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark import SparkContext
 
-from agents.training import SeedProgress, train
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.datasets.rollouts.config import RolloutConfig
@@ -54,6 +52,9 @@ def lost_tasks(context: SparkContext) -> int:
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(None)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
     return sum(stage.numFailedTasks for stage in stages if stage)
+
+
+Model = TypeVar("Model", bound=ConfigModel)
 
 
 class Killer:
@@ -102,42 +103,56 @@ def tuned(
     )
 
 
+def read(file: Path, model: type[Model]) -> Model:
+    """A configuration that test_sweep wrote."""
+    return parse(model, json.loads(file.read_text()), "test")
+
+
 def as_json(best: BestTrial) -> str:
     return json.dumps(asdict(best), sort_keys=True)
 
 
-def main(folder: Path) -> None:
-    def read(model: type[ConfigModel], name: str) -> ConfigModel:
-        return parse(model, json.loads((folder / name).read_text()), "test")
+def _rollouts(folder: Path, engine: Engine, killer: Killer) -> None:
+    rollouts = read(folder / "rollouts.json", RolloutConfig)
+    rollout(rollouts, folder / "spread", engine=engine, observer=killer)
 
-    rollouts = read(RolloutConfig, "rollouts.json")
-    benchmark = read(BenchmarkConfig, "benchmark.json")
-    experiment = read(ExperimentConfig, "experiment.json")
-    told = {}
+
+def _evaluation(folder: Path, engine: Engine, killer: Killer) -> None:
+    card = evaluate(read(folder / "benchmark.json", BenchmarkConfig), engine=engine, told=killer)
+    (folder / "scorecard.json").write_text(card.to_json())
+
+
+def _training(folder: Path, engine: Engine, killer: Killer) -> None:
+    from agents.training import SeedProgress, train
+
+    progress = SeedProgress()
+    progress.update = killer
+    experiment = read(folder / "experiment.json", ExperimentConfig)
+    train(experiment, folder / "trained", progress=progress, engine=engine)
+
+
+def _tuning(folder: Path, engine: Engine, killer: Killer) -> None:
+    progress = Silent()
+    progress.step = killer
+    best = tuned(read(folder / "benchmark.json", BenchmarkConfig), folder, engine, progress)
+    (folder / "best.json").write_text(as_json(best))
+
+
+SWEEPS = {
+    "rollouts": _rollouts,
+    "evaluation": _evaluation,
+    "training": _training,
+    "tuning": _tuning,
+}
+
+
+def main(folder: Path, kind: str) -> None:
     options = {f"spark.{part}.extraJavaOptions": SHORT_LIVED for part in ("driver", "executor")}
     with spark_engine("test", "local-cluster[2,1,1024]", options) as engine:
-
-        @contextmanager
-        def losing(name: str) -> Iterator[Killer]:
-            killer = Killer(engine.spark.sparkContext)
-            yield killer
-            told[name] = {"killed": killer.killed, "lost": killer.lost}
-
-        with losing("rollouts") as killer:
-            rollout(rollouts, folder / "spread", engine=engine, observer=killer)
-        with losing("evaluation") as killer:
-            card = evaluate(benchmark, engine=engine, told=killer)
-            (folder / "scorecard.json").write_text(card.to_json())
-        with losing("training") as killer:
-            progress = SeedProgress()
-            progress.update = killer
-            train(experiment, folder / "trained", progress=progress, engine=engine)
-        with losing("tuning") as killer:
-            progress = Silent()
-            progress.step = killer
-            (folder / "best.json").write_text(as_json(tuned(benchmark, folder, engine, progress)))
-    sys.stdout.write(json.dumps(told) + "\n")
+        killer = Killer(engine.spark.sparkContext)
+        SWEEPS[kind](folder, engine, killer)
+        sys.stdout.write(json.dumps({"killed": killer.killed, "lost": killer.lost}) + "\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -22,6 +22,7 @@ from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Configuration, Submission, all_running, load_arguments
+from dsp_gym.control.config import RunConfig
 from dsp_gym.control.run import LiveRun
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
@@ -31,10 +32,15 @@ from tests.flink_resources import deployment
 
 __all__ = [
     "PATIENCE_S",
+    "QUICK_DS2",
+    "QUICK_TO_RESCALE",
     "QUICK_TO_RESTART",
     "REAL_FLINK",
+    "SHORT_LIVED",
+    "SMALL_SEGMENT_KIB",
     "WORDS",
     "WORD_COUNT",
+    "at_once",
     "cancel_all",
     "command",
     "has_jdk",
@@ -52,8 +58,20 @@ __all__ = [
 PATIENCE_S = 120.0
 """How long a test waits for what takes seconds on a machine at rest."""
 
+QUICK_S = 2
+"""Seconds between two decisions of a loop that a test waits for."""
+
+QUICK_DS2 = {"policy": "ds2", "params": {"interval_s": QUICK_S, "warm_up_s": 0}}
+"""DS2 that decides at every look; by itself it waits for a minute."""
+
+SMALL_SEGMENT_KIB = 4
+"""Of network buffers: a savepoint waits for the records in full ones, else for 15 s."""
+
 QUICK_TO_RESTART = {"checkpoint_interval_s": 2, "restart_delay_s": 1}
 """Settings of a cluster whose TaskManager is killed."""
+
+QUICK_TO_RESCALE = {"scheduler": "adaptive", "checkpoint_interval_s": 2}
+"""Settings of a cluster that rescales in place, from the next checkpoint."""
 
 
 def has_jdk() -> bool:
@@ -100,6 +118,10 @@ WORD_COUNT: dict[str, Any] = {
 }
 
 
+SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""Environment of a program whose JVMs live for minutes."""
+
+
 @contextmanager
 def short_lived_jvms() -> Iterator[None]:
     """Whatever Java starts leaves C2 out: of a JVM of minutes it takes a third, and saves less.
@@ -107,7 +129,8 @@ def short_lived_jvms() -> Iterator[None]:
     Not for tests that measure what a job computes.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+        for name, value in SHORT_LIVED.items():
+            patch.setenv(name, value)
         yield
 
 
@@ -116,7 +139,7 @@ def small_cluster(home: Path, **settings: Any) -> Iterator[LocalCluster]:
     """Eight slots and a Prometheus, on free ports; ended with the context."""
     chosen = ClusterSettings(
         slots=8, managed_mib=128, task_heap_mib=256, network_mib=64, rest_port=0,
-        prometheus_port=0, scrape_interval_s=2, **settings,
+        prometheus_port=0, scrape_interval_s=2, network_segment_kib=SMALL_SEGMENT_KIB, **settings,
     )  # fmt: skip
     with short_lived_jvms():
         cluster = LocalCluster.up(chosen, home)
@@ -189,7 +212,12 @@ def wait_until_it_runs(cluster: LocalCluster, name: str = "words") -> None:
     assert wait_until(runs, PATIENCE_S, 0.25), cluster.rest.jobs()
 
 
-def until(run: LiveRun, done: Callable[[], bool], turns: int = 40) -> None:
+def at_once(config: RunConfig) -> RunConfig:
+    """The same with decisions every `QUICK_S`, closer than a user may ask for."""
+    return config.model_copy(update={"interval_s": QUICK_S})
+
+
+def until(run: LiveRun, done: Callable[[], bool], turns: int = 100) -> None:
     """Decide until something holds."""
     for _ in range(turns):
         run.turn()

@@ -105,7 +105,7 @@ def decisions(policy: Policy, taken, seed: int = 0, rows=slice(None)):
 
 
 each_seed = pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))]
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.validate) for seed in (2, 3))]
 )
 
 
@@ -114,7 +114,7 @@ def test_it_is_a_policy(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@each_seed
 def test_a_batch_gives_what_its_jobs_give_alone(name, seed):
     taken = list(snapshots(seed, 5))
     together = decisions(made(name), taken)

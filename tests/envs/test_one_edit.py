@@ -1,4 +1,4 @@
-"""A new feature and a new reward term are one edit in one file each; everything else follows."""
+"""A new metric, feature or reward term is one edit in one file; everything else follows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from dsp_gym.envs.features import FJ, FV, JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.envs.reward import TERMS
-from tests.edited import added, run_edited
+from dsp_gym.job.catalog import load_job
+from tests.edited import REPO, added, run_edited
 
 VERTEX = '''
 @vertex_feature("log10")
@@ -83,10 +84,63 @@ print(json.dumps({
 """
 
 
+ROW = '    spilled_mib: Annotated[Floats, Column("J V", "MiB", "window mean of state on disk")]\n'
+
+ROW_PROGRAM = """
+import json
+import sys
+import numpy as np
+
+sys.path.insert(0, "docs")
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.datasets.rollouts.format import cell_schema
+from dsp_gym.guardrails.stale_metrics import StaleMetricsConfig
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loop.snapshot import VERTEX
+from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.wire import json_schema, snapshot_from_json, snapshot_to_json
+from generator.environment import metrics
+from spark_pipelines.schema import SNAPSHOT
+
+jobs = SimulatedJobs(Topology.of([load_job("nexmark-q11")]))
+jobs.reset(np.array([0]), np.full((1, 60), 1e4))
+jobs.advance(60)
+seen = jobs.snapshot()
+document = snapshot_to_json(seen.job(0))
+known = snapshot_to_json(seen.job(0))
+for vertex in known["vertices"]:
+    vertex["metrics"]["spilled_mib"] = 3.0
+del document["vertices"][0]["metrics"]["spilled_mib"]
+back = snapshot_from_json([known])
+print(json.dumps({
+    "simulated": bool(np.isnan(seen.spilled_mib).all() and (seen.records_in_total[0, 0] > 0)),
+    "null": document["vertices"][1]["metrics"]["spilled_mib"],
+    "earlier": bool(np.isnan(snapshot_from_json([document]).spilled_mib).all()),
+    "back": back.spilled_mib[0].tolist(),
+    "compiled": back.arrays.vertex[VERTEX.spilled_mib, 0].tolist(),
+    "schema": "spilled_mib" in json.dumps(json_schema("dsp-gym/snapshot/1")),
+    "rollouts": "spilled_mib" in str(cell_schema()),
+    "spark": "spilled_mib" in SNAPSHOT.fieldNames(),
+    "guardrail": list(StaleMetricsConfig(needed=("spilled_mib",)).needed),
+    "documented": "| `spilled_mib` | window mean of state on disk |" in metrics(),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory) -> list[str]:
+    """What both programs print in one process with every addition: it compiles for a while."""
+    module = "dsp_gym.loop.snapshot"
+    source = (REPO / f"{module.replace('.', '/')}.py").read_text()
+    mark = "\n    def __len__(self)"
+    assert source.count(mark) == 1
+    sources = added(TERM, added(JOB, added(VERTEX, {module: source.replace(mark, ROW + mark)})))
+    return run_edited(sources, PROGRAM + ROW_PROGRAM, tmp_path_factory.mktemp("edited")).split("\n")
+
+
 @pytest.mark.slow
-def test_an_added_feature_and_reward_term_are_found_everywhere(tmp_path):
-    sources = added(TERM, added(JOB, added(VERTEX, {})))
-    told = json.loads(run_edited(sources, PROGRAM, tmp_path).splitlines()[-1])
+def test_an_added_feature_and_reward_term_are_found_everywhere(printed):
+    told = json.loads(printed[-3])
     assert told["names"] == [[*VERTEX_FEATURES, "lookups"], [*JOB_FEATURES, "heap_share"]]
     vertices = len(told["lookups"][0])
     expected = vertices * (FV + 1) + FJ + 1 + vertices + vertices**2
@@ -100,3 +154,21 @@ def test_an_added_feature_and_reward_term_are_found_everywhere(tmp_path):
     assert 56 / 60 <= told["down"][0] <= 1  # the job file's redeploy takes 56 s or more
     assert told["reward"][0] == pytest.approx(told["reward"][1])
     assert told["documented"] == [True, True]
+
+
+@pytest.mark.slow
+def test_a_metric_is_one_row_and_found_everywhere(printed):
+    told = json.loads(printed[-2])
+    vertices = len(load_job("nexmark-q11").vertices)
+    assert told == {
+        "simulated": True,
+        "null": None,
+        "earlier": True,
+        "back": [3.0] * vertices,
+        "compiled": [3.0] * vertices,
+        "schema": True,
+        "rollouts": True,
+        "spark": True,
+        "guardrail": ["spilled_mib"],
+        "documented": True,
+    }

@@ -27,7 +27,16 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.loop.protocols import PENDING, REACHED, REFUSED, TIMED_OUT
 from dsp_gym.metrics.flink import BY_NAME
 from tests.fakes.breakable import BreakableLink
-from tests.real_flink import PATIENCE_S, REAL_FLINK, cancel_all, short_lived_jvms
+from tests.real_flink import (
+    PATIENCE_S,
+    QUICK_DS2,
+    REAL_FLINK,
+    SMALL_SEGMENT_KIB,
+    at_once,
+    cancel_all,
+    short_lived_jvms,
+    until,
+)
 from tests.simulating import wanted
 from tests.strategies import spec_of
 
@@ -57,7 +66,13 @@ def configuration(tasks: int, level: int) -> Configuration:
 
 def settings(**rest: Any) -> ClusterSettings:
     ports = {"rest_port": 0, "prometheus_port": 0, "prometheus": False}
-    sizes = {"slots": SLOTS, "managed_mib": MANAGED_MIB, "task_heap_mib": 256, "network_mib": 96}
+    sizes = {
+        "slots": SLOTS,
+        "managed_mib": MANAGED_MIB,
+        "task_heap_mib": 256,
+        "network_mib": 96,
+        "network_segment_kib": SMALL_SEGMENT_KIB,
+    }
     return ClusterSettings(**(ports | sizes | {"checkpoint_interval_s": 2} | rest))
 
 
@@ -316,18 +331,15 @@ class TestInPlace:
         config = {
             "job": str(file),
             "where": {"home": str(adaptive.home.folder), "actuator": "adaptive", "metrics": "rest"},
-            "policy": {"policy": "ds2", "params": {"warm_up_s": 0}},
+            "policy": QUICK_DS2,
             "guardrails": None,
             "interval_s": 5,
             "window": {"window_s": 10, "stabilization_s": 0},
         }
         with live.started(
-            parse(RunConfig, config, "run"), mode="active", journal=tmp_path / "journal"
+            at_once(parse(RunConfig, config, "run")), mode="active", journal=tmp_path / "journal"
         ) as run:
-            for _ in range(30):
-                run.turn()
-                if runs(adaptive.rest, configuration(3, 0)):
-                    break
+            until(run, lambda: runs(adaptive.rest, configuration(3, 0)))
         assert adaptive.rest.find_job("micro").id == job_id
         assert runs(adaptive.rest, configuration(3, 0))
 

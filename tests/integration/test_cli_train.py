@@ -8,15 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from dsp_gym.cli import app
 
 pytest.importorskip("sb3_contrib")
 pytest.importorskip("mlflow")
 
-pytestmark = pytest.mark.slow  # each command starts its own interpreter
+pytestmark = pytest.mark.slow
 
 COMMAND = (sys.executable, "-c", "from dsp_gym.cli import main; main()")
 DAY = [{"name": "day", "load": {"form": "diurnal", "period_s": 1800, "noise_cv": 0.1}}]
@@ -46,6 +51,13 @@ def dsp_gym(*arguments: str, folder: Path, **options) -> subprocess.CompletedPro
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=300, check=False, **options
     )
+
+
+@pytest.fixture
+def here(trained, monkeypatch) -> Callable[..., Result]:
+    """Runs a command in the folder of the training, in this process."""
+    monkeypatch.chdir(trained[0])
+    return lambda *arguments: CliRunner().invoke(app, arguments)
 
 
 def write(folder: Path, **changes) -> Path:
@@ -85,17 +97,18 @@ def test_training_leaves_a_policy_and_a_record_of_the_run(trained):
     assert (record.folder / "policy" / "policy.json").is_file()
 
 
-def test_the_policy_is_shown_and_pulled_from_the_registry(trained):
+def test_the_policy_is_shown_and_pulled_from_the_registry(trained, here):
     folder, result = trained
-    shown = dsp_gym("policy", "show", "models:/small@champion", "--json", folder=folder)
+    shown = here("policy", "show", "models:/small@champion", "--json")
+    assert shown.exit_code == 0, shown.stderr
     assert json.loads(shown.stdout)["validation"] == result["validation"]
-    pulled = dsp_gym("policy", "pull", "models:/small/1", "--out", "mine", folder=folder)
-    assert pulled.returncode == 0, pulled.stderr
+    pulled = here("policy", "pull", "models:/small/1", "--out", "mine")
+    assert pulled.exit_code == 0, pulled.stderr
     weights = "weights.safetensors"
     assert (folder / "mine" / weights).read_bytes() == (
         folder / "runs/small/policy" / weights
     ).read_bytes()
-    card = dsp_gym("policy", "show", "mine", folder=folder)
+    card = here("policy", "show", "mine")
     assert "## Limits" in card.stdout
 
 
@@ -108,9 +121,9 @@ def test_the_policy_is_shown_and_pulled_from_the_registry(trained):
         (("train", "small.yaml", "--resume", "--out", "new"), "no checkpoint"),
     ],
 )
-def test_what_is_not_there_is_named_on_one_screen(trained, arguments, says):
-    ran = dsp_gym(*arguments, folder=trained[0])
-    assert ran.returncode == 2
+def test_what_is_not_there_is_named_on_one_screen(here, arguments, says):
+    ran = here(*arguments)
+    assert ran.exit_code == 2
     assert says in ran.stderr
     assert "Traceback" not in ran.stderr
     assert len(ran.stderr.splitlines()) < 10

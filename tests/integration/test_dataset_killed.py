@@ -53,7 +53,9 @@ def configured(folder: Path) -> Path:
     return journal
 
 
-@pytest.mark.parametrize("stage", ["spark", "transitions"])
+@pytest.mark.parametrize(
+    "stage", [pytest.param("spark", marks=pytest.mark.validate), "transitions"]
+)
 def test_ctrl_c_ends_it_with_one_sentence_and_publishes_nothing(tmp_path, stage) -> None:
     configured(tmp_path)
     with subprocess.Popen(

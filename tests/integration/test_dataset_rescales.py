@@ -29,14 +29,20 @@ CONFIGURATIONS = [{"map": 4}, {"map": 7}, {"map": 7}, {"map": 3}]
 """One after the other; the third changes memory only."""
 
 
-def frames(spark, rows: list[tuple[str, Samples]], events: list[tuple[Any, ...]], job: str):
-    """Raw rows and events as DataFrames."""
+def frames(spark, runs: dict[str, tuple[JobSpec, Samples, list[tuple[Any, ...]]]]):
+    """Raw rows and events of runs, by name, as DataFrames."""
     from spark_pipelines.schema import EVENTS, RAW
 
     raw = [
-        ("test", job, run, "0000-00-00", *row) for run, samples in rows for row in samples.rows()
+        ("test", spec.job, run, "0000-00-00", *row)
+        for run, (spec, samples, _) in runs.items()
+        for row in samples.rows()
     ]
-    told = [("test", job, run, t_s, kind, json.dumps(body)) for run, t_s, kind, body in events]
+    told = [
+        ("test", spec.job, run, t_s, kind, json.dumps(body))
+        for run, (spec, _, events) in runs.items()
+        for t_s, kind, body in events
+    ]
     return spark.createDataFrame(raw, RAW), spark.createDataFrame(told, EVENTS)
 
 
@@ -67,19 +73,19 @@ def simulated(mode: str) -> tuple[JobSpec, Samples, list[tuple[Any, ...]], list[
     spec = keyed(rescale={"mode": mode, "outage_s": [20, 35, 60]})
     jobs = constant(spec, 2000.0, exact(), **CONFIGURATIONS[0])
     state, parts, truth = jobs.state, [], []
-    events = [("simulated", 0.0, "running", now(spec, jobs))]
+    events = [(0.0, "running", now(spec, jobs))]
     for number, configuration in enumerate(CONFIGURATIONS):
         if number:
             before = now(spec, jobs)
             ask(jobs, level=number % 2, **configuration)
-            parts.append(simulated_samples(jobs, 300))
+            parts.append(simulated_samples(jobs, 150))
             up_s = float(state.running_since[0])
             down_s = up_s - float(state.outage_s[0])
             after = now(spec, jobs)
-            events += [("simulated", down_s, "stopped", {}), ("simulated", up_s, "running", after)]
+            events += [(down_s, "stopped", {}), (up_s, "running", after)]
             truth.append({"down_s": down_s, "up_s": up_s, "changed": changed(before, after)})
         else:
-            parts.append(simulated_samples(jobs, 300))
+            parts.append(simulated_samples(jobs, 150))
     return spec, Samples.joined(parts), events, truth
 
 
@@ -98,19 +104,29 @@ def changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, list[int
     return {name: v for name, v in ordered.items() if (v[0], v[2]) != (v[1], v[3])}
 
 
+@pytest.fixture(scope="module")
+def of_simulations(spark) -> dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    """What is found in a simulation of each mode, and in samples alone; and the truth, by run."""
+    runs, truths = {}, {}
+    for mode in ("redeploy", "in_place"):
+        *runs[mode], truths[mode] = simulated(mode)
+    runs["samples"], truths["samples"] = [*runs["redeploy"][:2], []], truths["redeploy"]
+    rows = found(spark, *frames(spark, runs))
+    return {name: ([row for row in rows if row["run"] == name], truths[name]) for name in runs}
+
+
 @pytest.mark.parametrize("mode", ["redeploy", "in_place"])
-def test_rescales_of_a_simulation_are_found_exactly_from_events(spark, mode):
-    spec, samples, events, truth = simulated(mode)
-    rows = found(spark, *frames(spark, [("simulated", samples)], events, spec.job))
+def test_rescales_of_a_simulation_are_found_exactly_from_events(of_simulations, mode):
+    rows, truth = of_simulations[mode]
+    assert len(rows) == len(CONFIGURATIONS) - 1
     assert [row["t_s"] for row in rows] == [t["down_s"] for t in truth]
     assert [row["downtime_s"] for row in rows] == [t["up_s"] - t["down_s"] for t in truth]
     assert [row["changed"] for row in rows] == [t["changed"] for t in truth]
     assert {row["cause"] for row in rows} == {"rescale"}
 
 
-def test_rescales_of_a_simulation_are_found_from_samples_alone_within_a_sample(spark):
-    spec, samples, _, truth = simulated("redeploy")
-    rows = found(spark, *frames(spark, [("simulated", samples)], [], spec.job))
+def test_rescales_of_a_simulation_are_found_from_samples_alone_within_a_sample(of_simulations):
+    rows, truth = of_simulations["samples"]
     assert len(rows) == len(truth)
     for row, real in zip(rows, truth, strict=True):
         assert abs(row["t_s"] - real["down_s"]) <= 5.0
@@ -137,23 +153,25 @@ def dynamic(folder: Path) -> tuple[JobSpec, Samples, list[tuple[Any, ...]], list
             "parallelism": dict(run.configuration.parallelism),
             "memory_level": dict(run.configuration.memory_level),
         }
-        events.append(("dyn-a", clock_s, "running", body))
+        events.append((clock_s, "running", body))
         stopped_s = clock_s + run.t_end_s
-        events.append(("dyn-a", stopped_s, "stopped", {}))
+        events.append((stopped_s, "stopped", {}))
         clock_s = stopped_s + run.events[-1].body["seconds"]
     return spec, Samples.joined(parts), events, downtimes
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_every_rescale_of_a_real_flink_is_found(spark, data_folder, told):
+def test_every_rescale_of_a_real_flink_is_found_with_its_events_and_without(spark, data_folder):
     spec, samples, events, downtimes = dynamic(data_folder)
-    rows = found(spark, *frames(spark, [("dyn-a", samples)], events if told else [], spec.job))
-    assert [row["cause"] for row in rows] == ["rescale", "rescale"]
-    assert [row["changed"]["state"][:2] for row in rows] == [[2, 4], [4, 2]]
-    assert [list(row["changed"]) for row in rows] == [["state"], ["state"]]
-    if told:
-        assert [row["changed"]["state"][2:] for row in rows] == [[1, 2], [2, 1]]
-    assert [row["downtime_s"] for row in rows] == pytest.approx(downtimes, abs=5.0)
+    runs = {"told": (spec, samples, events), "untold": (spec, samples, [])}
+    both = found(spark, *frames(spark, runs))
+    for name in runs:
+        rows = [row for row in both if row["run"] == name]
+        assert [row["cause"] for row in rows] == ["rescale", "rescale"]
+        assert [row["changed"]["state"][:2] for row in rows] == [[2, 4], [4, 2]]
+        assert [list(row["changed"]) for row in rows] == [["state"], ["state"]]
+        if name == "told":
+            assert [row["changed"]["state"][2:] for row in rows] == [[1, 2], [2, 1]]
+        assert [row["downtime_s"] for row in rows] == pytest.approx(downtimes, abs=5.0)
 
 
 def test_rescales_of_demeter_are_found_in_means_over_30_s(spark, data_folder, tmp_path):
@@ -186,7 +204,7 @@ def test_decisions_observed_are_what_a_replay_of_the_run_shows(spark, data_folde
     from spark_pipelines.steps.snapshots import Observing, observed_decisions
 
     spec, samples, events, _ = dynamic(data_folder)
-    raw, told = frames(spark, [("dyn-a", samples)], events, spec.job)
+    raw, told = frames(spark, {"dyn-a": (spec, samples, events)})
     window = WindowConfig(window_s=60, stabilization_s=10)
     none = spark.createDataFrame([], RESCALES)
     rows = observed_decisions(
@@ -195,12 +213,12 @@ def test_decisions_observed_are_what_a_replay_of_the_run_shows(spark, data_folde
     rows.sort(key=lambda row: row["step"])
     assert rows[-1]["proposed_parallelism"] is None
     assert [row["truncated"] for row in rows[:-1]] == [False] * (len(rows) - 2) + [True]
-    body = events[0][3]
+    body = events[0][2]
     run = Run(
-        name="dyn-a", spec=spec, repeat=0, t_load_s=events[0][1], t_running_s=events[0][1],
+        name="dyn-a", spec=spec, repeat=0, t_load_s=events[0][0], t_running_s=events[0][0],
         configuration=Configuration(body["parallelism"], body["memory_level"]),
         load=RecordedLoad(name="x", steps=((0.0, 1.0),)), t_end_s=float(samples.t_s[-1]),
-        events=tuple(Event(t_s=t, run=r, kind=k, body=b) for r, t, k, b in events),
+        events=tuple(Event(t_s=t, run="dyn-a", kind=k, body=b) for t, k, b in events),
         complete=True, given=samples,
     )  # fmt: skip
     jobs, names = ReplayJobs(run, window), Topology.of([spec]).names(0)

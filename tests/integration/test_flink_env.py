@@ -71,6 +71,7 @@ def alive(cluster: LocalCluster) -> list[str]:
     return [job.name for job in cluster.rest.jobs() if job.state not in ENDED]
 
 
+@pytest.mark.validate  # test_kubernetes_env asks the same
 def test_gymnasium_finds_nothing_wrong(cluster, config, make):
     env = make(config)
     with warnings.catch_warnings():
@@ -81,7 +82,7 @@ def test_gymnasium_finds_nothing_wrong(cluster, config, make):
     assert alive(cluster) == []
 
 
-def test_ten_steps_scale_the_real_job(cluster, config, make):
+def test_five_steps_scale_the_real_job(cluster, config, make):
     env = make(config)
     column = env.unwrapped.batch.topology.names(0).index("flatmap")
     _, info = env.reset(seed=3)
@@ -96,7 +97,7 @@ def test_ten_steps_scale_the_real_job(cluster, config, make):
         assert (info["reward_source"], info["enacted"]) == ("metrics", True)
         assert not terminated
         assert not truncated
-        if taken >= 10 and env.unwrapped.batch.snapshot.parallelism[0, column] >= 2:
+        if taken >= 5 and env.unwrapped.batch.snapshot.parallelism[0, column] >= 2:
             break
     (name,) = alive(cluster)
     assert running(cluster, env.unwrapped.batch.topology.spec(0), name)["flatmap"] >= 2

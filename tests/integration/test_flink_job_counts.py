@@ -7,6 +7,7 @@ result is known; tests/integration/test_flink_jobs.py runs the same programs on 
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from dsp_gym.backends.flink.local.distribution import find_java, find_libraries
-from tests.real_flink import REAL_FLINK
+from tests.real_flink import REAL_FLINK, SHORT_LIVED
 
 pytestmark = REAL_FLINK
 
@@ -33,7 +34,16 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled jobs and the compiled test program."""
     folder = tmp_path_factory.mktemp("classes")
     sources = [str(path) for path in sorted((ROOT / "flink-jobs").rglob("*.java"))]
-    flags = ["--release", "17", "-proc:none", "-Xlint:all,-path", "-Werror", "-d", str(folder)]
+    flags = [
+        "-J-XX:TieredStopAtLevel=1",
+        "--release",
+        "17",
+        "-proc:none",
+        "-Xlint:all,-path",
+        "-Werror",
+        "-d",
+        str(folder),
+    ]
     libraries = find_libraries().class_path
     javac = find_java().path.with_name("javac")
     compiler = str(javac) if javac.exists() else "javac"
@@ -48,7 +58,13 @@ def java(classes: Path, main: str, *arguments: str) -> str:
     found = find_java()
     path = f"{classes}:{find_libraries().class_path}"
     command = [str(found.path), *found.flags, "-Xmx1g", "-cp", path, f"dspgym.flink.{main}"]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **SHORT_LIVED},
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

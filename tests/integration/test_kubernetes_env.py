@@ -21,6 +21,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import ScalingDecision
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override
 from tests.real_flink import (
+    QUICK_TO_RESCALE,
     REAL_FLINK,
     operated,
     running,
@@ -38,7 +39,7 @@ RIGHTS = {"flinkdeployments": ("get", "list", "watch", "patch"),
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
-    with small_cluster(tmp_path_factory.mktemp("kubernetes"), scheduler="adaptive") as made:
+    with small_cluster(tmp_path_factory.mktemp("kubernetes"), **QUICK_TO_RESCALE) as made:
         yield made
 
 
@@ -104,7 +105,7 @@ def test_gymnasium_finds_nothing_wrong(make, cluster):
     wait_until_it_runs(cluster)
 
 
-def test_ten_steps_scale_the_job_through_its_resource(make, cluster, fake, spec):
+def test_five_steps_scale_the_job_through_its_resource(make, cluster, fake, spec):
     env = make()
     column = env.unwrapped.batch.topology.names(0).index("flatmap")
     _, info = env.reset(seed=3)
@@ -119,7 +120,7 @@ def test_ten_steps_scale_the_job_through_its_resource(make, cluster, fake, spec)
         assert (info["reward_source"], info["enacted"]) == ("metrics", True)
         assert not terminated
         assert not truncated
-        if taken >= 10 and env.unwrapped.batch.snapshot.parallelism[0, column] >= 2:
+        if taken >= 5 and env.unwrapped.batch.snapshot.parallelism[0, column] >= 2:
             break
     assert running(cluster, spec)["flatmap"] >= 2
     assert env.unwrapped.batch.snapshot.parallelism[0, column] >= 2

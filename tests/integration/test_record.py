@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
+from dsp_gym.backends.flink import submission
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.backends.flink.recording.plan import RecordConfig
@@ -26,7 +28,7 @@ from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.records.recording import Recording, recorded_rate
-from tests.real_flink import REAL_FLINK, short_lived_jvms
+from tests.real_flink import REAL_FLINK, SHORT_LIVED, short_lived_jvms
 
 pytestmark = REAL_FLINK
 
@@ -75,20 +77,25 @@ def test_stopped_by_ctrl_c_the_same_command_goes_on_with_what_is_missing(tmp_pat
         sys.executable, "-c", "from dsp_gym.cli import main; main()", "record", str(config),
         "--out", str(out), "--home", str(home),
     ]  # fmt: skip
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, **SHORT_LIVED}
+    first = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     until = time.monotonic() + 180
     while not (out / "samples" / "map1-steady.parquet").exists():
         assert first.poll() is None, first.communicate()
         assert time.monotonic() < until
         time.sleep(0.2)
-    time.sleep(8)  # into the second run
+    time.sleep(5)  # into the second run
     first.send_signal(signal.SIGINT)
     _, said = first.communicate(timeout=120)
     assert first.returncode == 130, said
     assert not (home / "cluster.json").exists() or not LocalCluster.attach(home).any_alive()
     kept = Recording.open(out)
     assert [run.name for run in kept.runs] == ["map1-steady"]
-    again = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    again = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env=environment
+    )
     assert again.returncode == 0, again.stderr
     recording = Recording.open(out)
     assert [run.name for run in recording.complete_runs()] == ["map1-steady", "map2-steady"]
@@ -135,7 +142,10 @@ def test_a_run_whose_taskmanager_dies_is_kept_as_aborted_and_done_again(cluster,
     assert 180 < recorded_rate(complete) < 320  # 200, and what was owed when it came up late
 
 
-def test_a_job_that_cannot_come_up_is_tried_twice_and_the_plan_goes_on(cluster, tmp_path):
+def test_a_job_that_cannot_come_up_is_tried_twice_and_the_plan_goes_on(
+    cluster, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(submission, "PATIENCE_S", 1.0)
     # 256 MiB in all: two tasks of 128 MiB and the others of none fit, four do not.
     config = plan(
         job="flink-micro-update", metrics="rest", stop="cancel", seconds=10,

@@ -22,8 +22,10 @@ from dsp_gym.records.journal import read
 from tests.fakes.breakable import BreakableLink
 from tests.real_flink import (
     PATIENCE_S,
+    QUICK_DS2,
     QUICK_TO_RESTART,
     REAL_FLINK,
+    at_once,
     command,
     running,
     signalled,
@@ -35,8 +37,6 @@ from tests.real_flink import (
 from tests.unit.control.serve.conftest import ask, condition, has
 
 pytestmark = REAL_FLINK
-
-DS2 = {"policy": "ds2", "params": {"warm_up_s": 0}}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,12 @@ def document(cluster, job_file, tmp_path) -> dict[str, Any]:
     return {
         "job": str(job_file),
         "where": {"home": str(cluster.home.folder)},
-        "policies": ["learned", {"name": "ds2", "policy": DS2}, "flink-autoscaler", "incumbent"],
+        "policies": [
+            "learned",
+            {"name": "ds2", "policy": QUICK_DS2},
+            "flink-autoscaler",
+            "incumbent",
+        ],
         "acting": "ds2",
         "guardrails": None,
         "interval_s": 5,
@@ -72,7 +77,7 @@ def document(cluster, job_file, tmp_path) -> dict[str, Any]:
 
 
 def config(document, **given) -> RunConfig:
-    return parse(RunConfig, {**document, **given}, "shadow.yaml")
+    return at_once(parse(RunConfig, {**document, **given}, "shadow.yaml"))
 
 
 def tasks(cluster, job_file) -> int:

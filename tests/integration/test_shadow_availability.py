@@ -29,8 +29,7 @@ from tests.fakes.troubled import TROUBLES, Troubled, TroubledPolicy
 pytestmark = pytest.mark.slow
 
 INTERVAL_S = 30
-HOURS = 24
-SLOTS = HOURS * 3600 // INTERVAL_S
+SLOTS_PER_H = 3600 // INTERVAL_S
 SHARE = 0.15
 """Of the decisions something happens to."""
 
@@ -43,7 +42,13 @@ def resident_mib() -> float:
     raise AssertionError("no VmRSS")
 
 
-def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(tmp_path, limited_files):
+@pytest.mark.parametrize(
+    ("hours", "full_disks_per_h"), [(6, 2.0), pytest.param(24, 0.24, marks=pytest.mark.validate)]
+)
+def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(
+    tmp_path, limited_files, hours, full_disks_per_h
+):
+    slots = hours * SLOTS_PER_H
     rng = np.random.default_rng(0)
     spec = load_job("flink-wordcount")
     jobs = Troubled(
@@ -68,8 +73,10 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(tmp_p
         board = StatusBoard(run)
         exporter = Exporter(Boards(board))
         full_until = -1
-        for slot in range(SLOTS):
-            if slot > full_until and rng.random() < 0.002:  # a disk that is full for a while
+        for slot in range(slots):
+            if (
+                slot > full_until and rng.random() < full_disks_per_h / SLOTS_PER_H
+            ):  # a disk that is full for a while
                 limited_files(1000)
                 full_until = slot + int(rng.integers(1, 20))
             if slot == full_until:
@@ -78,17 +85,17 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(tmp_p
             board.decided(turn)
             turns.append(explained(turn))
             json.dumps(board.document())
-            if slot % 240 == 239:
+            if slot % (2 * SLOTS_PER_H) == 2 * SLOTS_PER_H - 1:
                 list(text_string_to_metric_families(exporter.text().decode()))
                 memory_mib.append(resident_mib())
         limited_files(None)
-    assert len(turns) == SLOTS
+    assert len(turns) == slots
     assert all(count > 0 for count in jobs.met.values()), jobs.met
     assert set(jobs.met) == set(TROUBLES)
-    assert troubled.failures > 100
+    assert troubled.failures > slots / 28
     counted = sum(n for (name, _), n in board.counts.failures.items() if name == "troubled")
     assert counted == troubled.failures
-    assert sum(board.counts.decisions.values()) > 0.8 * 4 * SLOTS
+    assert sum(board.counts.decisions.values()) > 0.8 * 4 * slots
     errors = board.counts.api_errors
     assert errors["prometheus", "Unreachable"] == jobs.met["prometheus is down"]
     assert errors["prometheus", "Timeout"] >= jobs.met["prometheus is slow"]

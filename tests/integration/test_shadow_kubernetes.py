@@ -27,7 +27,10 @@ from tests.fakes.prometheus_link import FAULTS, PrometheusLink, linked_to
 from tests.flink_resources import deployment
 from tests.real_flink import (
     PATIENCE_S,
+    QUICK_DS2,
+    QUICK_TO_RESCALE,
     REAL_FLINK,
+    at_once,
     operated,
     running,
     signalled,
@@ -47,7 +50,7 @@ ACTS = {"flinkdeployments": ("get", "list", "watch", "patch"),
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
-    with small_cluster(tmp_path_factory.mktemp("shadow"), scheduler="adaptive") as made:
+    with small_cluster(tmp_path_factory.mktemp("shadow"), **QUICK_TO_RESCALE) as made:
         yield made
 
 
@@ -73,14 +76,13 @@ def config(cluster, fake, job_file, tmp_path) -> Callable[..., RunConfig]:
         place = {
             "kubeconfig": str(fake.kubeconfig(tmp_path / "config", token)), "namespace": "jobs",
             "name": "words", "prometheus_url": cluster.prometheus_url,
-            "rest_url": cluster.rest_url, "timeout_s": 2, "connect_timeout_s": 1, "watch_s": 3,
+            "rest_url": cluster.rest_url, "timeout_s": 2, "connect_timeout_s": 1, "watch_s": 1,
             **(at or {}),
         }  # fmt: skip
         document = {
             "job": str(job_file),
             "where": {"kubernetes": place},
-            "policies": [{"name": "ds2", "policy": {"policy": "ds2", "params": {"warm_up_s": 0}}},
-                         "flink-autoscaler", "incumbent"],
+            "policies": [{"name": "ds2", "policy": QUICK_DS2}, "flink-autoscaler", "incumbent"],
             "guardrails": None,
             "max_slots": 8,
             "interval_s": 5,
@@ -89,7 +91,7 @@ def config(cluster, fake, job_file, tmp_path) -> Callable[..., RunConfig]:
             "serve": {"port": 0},
             **given,
         }  # fmt: skip
-        return parse(RunConfig, document, "shadow.yaml")
+        return at_once(parse(RunConfig, document, "shadow.yaml"))
 
     return made
 
@@ -282,6 +284,7 @@ def test_a_signal_in_the_middle_of_a_write_leaves_it_whole(
     static = {"policy": "static", "params": {"parallelism": {"flatmap": 3}}}
     given = config(ACTS, policies=[{"name": "three", "policy": static}], mode="active")
     document = given.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document["interval_s"] = 5
 
     def slow_from_now_on() -> None:
         while not any(r.path.endswith("/leases/dsp-gym-words") for r in fake.requests):

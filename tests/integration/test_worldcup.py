@@ -23,7 +23,7 @@ def test_an_agent_learns_on_one_day_and_is_compared_on_another(tmp_path, data_fo
     config["agent"] |= {
         "n_envs": 32, "total_steps": 4096, "eval_every": 4096, "eval_episodes": 4,
     }  # fmt: skip
-    config["evaluation"]["seeds"] = 2
+    config["evaluation"]["seeds"] = 1
     (tmp_path / "short.yaml").write_text(yaml.safe_dump(config))
 
     def run(*arguments: str) -> str:

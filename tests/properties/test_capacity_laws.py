@@ -114,7 +114,7 @@ def test_the_simulation_carries_the_throughput_of_jobs_with_windows(seed):
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(SEEDS)
 def test_the_simulation_carries_the_throughput_of_many_jobs_with_windows(seed):
     _assert_one_answer(seed)

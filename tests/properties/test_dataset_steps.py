@@ -22,7 +22,7 @@ from tests.dataset_reference import Raw, Result, reference
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 QUALITY = QualityConfig()
-INPUTS = 25
+INPUTS, MANY_INPUTS = 10, 25
 """Per example: those of the first have no faults, those of the second have."""
 
 METRICS = (
@@ -251,19 +251,32 @@ def _twice(rows: list[Raw], quarantined: list[Any]) -> int:
     )
 
 
-@settings(
+once_without_faults_and_once_with = settings(
     max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None
 )
-@given(
-    drawn=st.lists(faults, min_size=INPUTS, max_size=INPUTS),
-    windows=st.sampled_from(
-        [
-            WindowsConfig(window_s=60, interval_s=30, stabilization_s=10),
-            WindowsConfig(window_s=60, interval_s=60, stabilization_s=0),
-        ]
-    ),
+some_windows = st.sampled_from(
+    [
+        WindowsConfig(window_s=60, interval_s=30, stabilization_s=10),
+        WindowsConfig(window_s=60, interval_s=60, stabilization_s=0),
+    ]
 )
+
+
+@once_without_faults_and_once_with
+@given(drawn=st.lists(faults, min_size=INPUTS, max_size=INPUTS), windows=some_windows)
 def test_spark_gives_what_the_reference_gives(spark, drawn, windows):
+    assert_the_same(spark, drawn, windows)
+
+
+@pytest.mark.validate
+@once_without_faults_and_once_with
+@given(drawn=st.lists(faults, min_size=MANY_INPUTS, max_size=MANY_INPUTS), windows=some_windows)
+def test_spark_gives_what_the_reference_gives_for_many_inputs(spark, drawn, windows):
+    assert_the_same(spark, drawn, windows)
+
+
+def assert_the_same(spark, drawn: list[dict[str, Any]], windows: WindowsConfig) -> None:
+    """The result of the steps is that of the reference, for every input as a run of its own."""
     rows = [row for number, fault in enumerate(drawn) for row in rows_of(f"run-{number}", fault)]
     expected = reference(rows, QUALITY, windows)
     found = through_spark(spark, rows, windows)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from tests.guarding import CHAINS, again, chain
 from tests.strategies import random_decision, random_snapshot, random_topology, seeds
 
-few = settings(max_examples=25)
+few = settings(max_examples=12)
 
 
 def run(guards, seed, jobs=4, steps=4):

@@ -319,7 +319,7 @@ class SingleWriter(RuleBasedStateMachine):
             instance.end()
 
 
-SingleWriter.TestCase.settings = settings(max_examples=200, stateful_step_count=50)
+SingleWriter.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
 TestSingleWriter = pytest.mark.slow(SingleWriter.TestCase)
 
 

@@ -26,7 +26,7 @@ def test_shipped_job_files_are_what_the_fit_writes(data_folder):
     assert set(job_files(data_folder)) == set(JOBS)
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_a_seed_gives_the_same_day_twice_and_another_seed_another(data_folder):
     setup = SETUPS["reactive"]
     first, again, other = (simulate(setup, data_folder, seed) for seed in (3, 3, 4))

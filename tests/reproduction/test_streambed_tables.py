@@ -98,6 +98,7 @@ def test_held_out_slot_counts_are_predicted_within_eight_percent_and_better_than
     assert _median(enough, "measured_p") < 0.6 * _median(enough, "linear")
 
 
+@pytest.mark.validate
 def test_each_slot_count_left_out_in_turn_is_predicted_within_eight_percent(measured):
     held = []
     for measurements in measured.values():
@@ -110,6 +111,7 @@ def test_each_slot_count_left_out_in_turn_is_predicted_within_eight_percent(meas
     assert _median(enough, "placed") <= BAR
 
 
+@pytest.mark.validate
 def test_q5_keeps_its_cliff_below_two_gigabytes_per_slot(measured):
     fit = fit_measurements(measured["q5"])
     assert fit.enough_mib == ENOUGH_MIB

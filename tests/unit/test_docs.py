@@ -165,20 +165,30 @@ def test_every_command_they_name_is_there():
             assert known & {first, f"{first} {second}"}, (page.name, first, second)
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    """The site, built as `make docs` builds it; a warning fails it."""
+def built(config: Path, folder: Path) -> Path:
+    """The site of a configuration; a warning fails it."""
     pytest.importorskip("mkdocs")
-    folder = tmp_path_factory.mktemp("site")
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(config)]
+    done = subprocess.run(
+        [*command, "--site-dir", str(folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert built.returncode == 0, built.stderr
+    assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site without what mkdocstrings puts on the pages of the Python API."""
+    folder = tmp_path_factory.mktemp("site")
+    config = folder / "mkdocs.yml"
+    config.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {DOCS}\nplugins: [search]\n", "utf-8"
+    )
+    return built(config, folder / "built")
 
 
 @pytest.mark.slow
@@ -186,6 +196,20 @@ def test_the_site_builds_without_a_warning(site):
     page = (site / "index.html").read_text("utf-8")
     assert not re.search(r'(?:src|href)="https?://[^"]*\.(?:js|css|woff2?)', page)
     assert "fonts.googleapis.com" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted((DOCS / "api").glob("*.md")), ids=lambda page: page.stem)
+def test_every_module_of_the_python_api_is_there(page):
+    named = re.findall(r"^::: ([\w.]+)$", page.read_text("utf-8"), re.MULTILINE)
+    assert named or page.stem == "index"
+    for name in named:
+        assert find_spec(name) is not None, name
+
+
+@pytest.mark.validate
+def test_the_site_builds_without_a_warning_as_make_docs_builds_it(tmp_path):
+    site = built(ROOT / "mkdocs.yml", tmp_path / "site")
     rendered = (site / "api" / "loop" / "index.html").read_text("utf-8")
     assert 'id="dsp_gym.loop.decision.GuardedDecision"' in rendered
 

@@ -78,7 +78,13 @@ def cpu_of(found) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cells", [GRID, THREE], ids=["six runs", "three runs"])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param(GRID, id="six runs", marks=pytest.mark.validate),
+        pytest.param(THREE, id="three runs"),
+    ],
+)
 def test_cpu_per_record_comes_back_from_noisy_runs(cells):
     found = fit(PRIOR, [part(p, level, noise=0.05) for p, level in cells])
     assert cpu_of(found) == pytest.approx(TRUE_CPU_US, rel=0.15)
@@ -93,7 +99,13 @@ def test_costs_of_state_do_not_hide_in_the_cpu_time_of_three_runs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cells", [GRID, [*THREE, (1, 3)]], ids=["six runs", "four runs"])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param(GRID, id="six runs", marks=pytest.mark.validate),
+        pytest.param([*THREE, (1, 3)], id="four runs"),
+    ],
+)
 def test_an_unsteady_run_of_doubled_cost_moves_predictions_by_a_few_per_cent(cells):
     clean = [part(p, level, noise=0.03) for p, level in cells]
     spoilt = [*clean[:-1], slowed(clean[-1])]
@@ -143,22 +155,22 @@ def run_of(o: SteadyPart, rates, offered=1e6, extra=()) -> MeasuredRun:
 
 @pytest.mark.slow
 def test_an_unsteady_run_is_named_in_the_report_and_its_last_lines():
-    parts = [part(1, 0), part(2, 3), part(4, 1), part(1, 3)]
-    runs = [run_of(o, [o.rate_per_s] * 12) for o in parts[:3]]
-    runs.append(run_of(parts[3], [8000.0] * 7 + [4000.0] * 5))
+    parts = [part(1, 0), part(4, 1), part(1, 3)]
+    runs = [run_of(o, [o.rate_per_s] * 12) for o in parts[:2]]
+    runs.append(run_of(parts[2], [8000.0] * 7 + [4000.0] * 5))
     config = CalibrationConfig(job="x", recordings=("x",), fit=[o.run for o in parts])
-    report = calibrate_runs(config, PRIOR, runs)
+    report = calibrate_runs(config, PRIOR, runs, refit=False)
     assert report.unsteady == ["p1-l3"]
     assert report.to_json()["unsteady"] == ["p1-l3"]
     assert any("p1-l3: never became steady" in line for line in report.notes()[-3:])
     assert report.notes()[-1].startswith("error on runs the fit has not seen (each run left out")
     assert "p1-l3: never became steady" in report.render_html()
-    assert report.left_out_errors.parts == 4
+    assert report.left_out_errors.parts == 3
 
 
 @pytest.mark.slow
 def test_each_run_is_predicted_by_a_fit_that_had_not_seen_it():
-    seen = [part(p, level) for p, level in THREE]
+    seen = [part(p, level) for p, level in THREE[:2]]
     found = left_out(PRIOR, seen)
     assert [c.seen.run for c in found] == [o.run for o in seen]
     alone = fit(PRIOR, seen[1:]).model().predict(seen[0]).rate_per_s

@@ -70,9 +70,15 @@ class Page(HTMLParser):
                 self.fetched.append(value)
 
 
+@pytest.fixture(scope="module")
+def text() -> str:
+    """The page of the small scorecard: drawing it takes a second."""
+    return render_html(card())
+
+
 @pytest.mark.slow
-def test_the_report_is_one_page_that_fetches_nothing():
-    page = Page(render_html(card()))
+def test_the_report_is_one_page_that_fetches_nothing(text):
+    page = Page(text)
     assert page.fetched == []
     assert "script" not in page.tags
     assert "link" not in page.tags
@@ -80,9 +86,9 @@ def test_the_report_is_one_page_that_fetches_nothing():
 
 
 @pytest.mark.slow
-def test_runs_stand_side_by_side_each_with_its_own_hours():
+def test_runs_stand_side_by_side_each_with_its_own_hours(text):
     """On shared axes: one of each run's own is laid out and drawn ten times as long."""
-    drawn = render_html(card()).split("<svg")[-1]
+    drawn = text.split("<svg")[-1]
     labels = [line.strip() for line in re.findall(r"<text[^>]*>([^<]*)</text>", drawn)]
     for policy in ("ds2", "ours"):
         assert labels.count(policy) == 1
@@ -93,16 +99,15 @@ def test_runs_stand_side_by_side_each_with_its_own_hours():
 
 
 @pytest.mark.slow
-def test_figures_share_a_page_without_sharing_clip_paths():
-    text = render_html(card())
+def test_figures_share_a_page_without_sharing_clip_paths(text):
     clips = re.findall(r'<clipPath id="([^"]+)"', text)
     assert clips
     assert len(clips) == len(set(clips))
 
 
 @pytest.mark.slow
-def test_the_same_scorecard_gives_the_same_page():
-    assert render_html(card()) == render_html(card())
+def test_the_same_scorecard_gives_the_same_page(text):
+    assert render_html(card()) == text
 
 
 @pytest.mark.slow
@@ -127,15 +132,15 @@ def test_the_page_shows_policies_metrics_and_what_was_run():
 
 
 @pytest.mark.slow
-def test_the_lead_counts_in_the_singular_and_says_which_way_is_better():
+def test_the_lead_counts_in_the_singular_and_says_which_way_is_better(text):
     assert (
         "2 policies on 1 job, 3 runs each on the same loads and seeds. Values are interquartile "
         "means with 95 % bootstrap intervals. Lower values are better. Differences"
-    ) in render_html(card())
+    ) in text
 
 
 @pytest.mark.slow
-def test_the_lead_says_that_a_higher_saving_is_better():
+def test_the_lead_says_that_a_higher_saving_is_better(text):
     one = card()
     saving = Saving(share=0.5, low=0.4, high=0.6)
     saved = one.model_copy(
@@ -143,7 +148,7 @@ def test_the_lead_says_that_a_higher_saving_is_better():
     )
     lead = "Lower values are better; of the share of the possible saving, higher ones."
     assert lead in render_html(saved)
-    assert lead not in render_html(one)
+    assert lead not in text
 
 
 def test_differences_stand_with_their_intervals():
@@ -236,8 +241,8 @@ def test_the_share_of_the_possible_saving_stands_beside_how_late_it_was():
 
 
 @pytest.mark.slow
-def test_the_bound_is_drawn_and_explained():
-    text = render_html(saving_card())
-    assert "<th>bound</th>" in text
-    assert "100 % at the bound" in text
-    assert "share of the possible saving" not in render_html(card())
+def test_the_bound_is_drawn_and_explained(text):
+    bounded = render_html(saving_card())
+    assert "<th>bound</th>" in bounded
+    assert "100 % at the bound" in bounded
+    assert "share of the possible saving" not in text
