@@ -15,6 +15,18 @@ __all__ = ["MdpConfig"]
 class MdpConfig(ConfigModel):
     """The price of lateness, and what the policy starts from."""
 
+    path: str | None = Field(
+        None,
+        min_length=1,
+        description="folder of a trained policy, as `dsp-gym train` makes it: its transitions, its "
+        "price of a late minute and its other parameters stand in for the defaults here; none: "
+        "the shipped transitions",
+    )
+    own_past: bool = Field(
+        True,
+        description="a job whose own past the policy was trained on starts from the times per "
+        "record it had there; false: as any other job",
+    )
     late_price: float = Field(
         2.5,
         ge=0,
@@ -37,7 +49,7 @@ class MdpConfig(ConfigModel):
         None,
         min_length=1,
         description="table of load transitions, made by `python -m agents.studies.planning "
-        "table`; none: the shipped one",
+        "table`; none: the trained policy's, or the shipped one",
     )
     rescale_price: float = Field(
         6.0,

@@ -7,11 +7,10 @@ what that is going to cost.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 
-from agents.planning.chain import TABLE, pooled, read_counts, sparse
+from agents.planning.chain import highest_level, pooled, sparse
 from agents.planning.config import MdpConfig
 from agents.planning.load import HISTORY, STATES, levels
 from agents.planning.look_ahead import (
@@ -27,6 +26,7 @@ from agents.planning.look_ahead import (
     look_ahead,
 )
 from agents.planning.recall import OWN, SINCE_SOLVED, Minutes, Own, Recall, Watched, remember
+from agents.planning.trained import Trained, own_pasts, trained
 from agents.planning.value import Offer, StepPrices, solve
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.calling import Handle, Handles, handle
@@ -52,6 +52,9 @@ _AGAIN_S, _OFTEN_S = 3600.0, 600.0
 _KEPT_VALUES = 128
 """Solutions kept: rows of one job start alike."""
 
+_UNSURE = 0.3
+"""Standard error of a time per record, as a share, from which on a decision says so."""
+
 _WORDS = {
     HOLD: "hold",
     BLIND: "hold: no measurement of the load for ten minutes",
@@ -61,17 +64,26 @@ _WORDS = {
 
 
 class MdpPolicy:
-    """Plans by value iteration: money against late seconds, over the load's states."""
+    """Plans by value iteration: money against late seconds, over the load's states.
+
+    Args:
+        config: Its parameters.
+        counts: (STATES, STATES) minutes of transitions in place of those that the configuration
+            names.
+    """
 
     Config = MdpConfig
 
-    def __init__(self, config: MdpConfig | None = None) -> None:
+    def __init__(self, config: MdpConfig | None = None, counts: Floats | None = None) -> None:
         self.name = "mdp"
         self.explain = True
-        self.config = c = config or MdpConfig()
+        config = config or MdpConfig()
+        start = trained(config) if counts is None else Trained(config, counts, {}, {})
+        self._start = start
+        self.config = c = start.config
         self._specs = tuple(load_job(name) for name in c.job_files)
-        counts = read_counts(TABLE if c.transitions is None else Path(c.transitions))
-        self._weights = pooled(counts, c.neighbours)
+        self._highest = highest_level(start.counts)
+        self._weights = pooled(start.counts, c.neighbours)
         self._levels = levels()
         self._arrivals = Arrivals()
         self._model = ServiceModel(c.sizing)
@@ -112,6 +124,8 @@ class MdpPolicy:
             self._prior = Prior.of_files(jobs, self._specs) if filed else Prior.none(jobs)
         rows = np.ones(len(jobs), dtype=bool) if mask is None else mask
         self._model.reset(jobs, self._prior, mask)
+        for k, past in own_pasts(self._start, jobs).items():
+            self._model.adopt(np.flatnonzero(rows & (jobs.row == k)), past)
         self._arrivals.reset(jobs, mask)
         for memory in (self._watch, self._minutes, self._own):
             memory.reset(jobs, mask)
@@ -277,10 +291,12 @@ class MdpPolicy:
     def _words(self, snapshot: MetricsSnapshot, outlook: Outlook) -> tuple[str, ...]:
         """The reasons, one per job."""
         tables, row = snapshot.topology.tables, snapshot.topology.row
+        _, errors = self._model.times(snapshot.topology, outlook.parallelism, outlook.level)
         reasons = []
         for j, what in enumerate(outlook.what.tolist()):
+            far = self._far(snapshot.topology, outlook, errors, j)
             if what != MOVE:
-                reasons.append(_WORDS[what])
+                reasons.append(_WORDS[what] + far)
                 continue
             said = (
                 f"load {outlook.load_per_s[j]:,.4g}/s: from {outlook.running_per_s[j]:,.4g}/s to a "
@@ -290,8 +306,26 @@ class MdpPolicy:
             times = self._watch["reference_per_s"][j] / tables.rate_per_s[row[j]]
             if times > 1.0:
                 said += f"; the load has outgrown the job file's reference rate {times:g} times"
-            reasons.append(said)
+            reasons.append(said + far)
         return tuple(reasons)
+
+    def _far(self, jobs: Topology, outlook: Outlook, errors: Floats, j: int) -> str:
+        """Says what of a decision is far from anything learned; else nothing."""
+        if outlook.what[j] not in (HOLD, MOVE):
+            return ""
+        said, level = "", outlook.load_per_s[j] / self._watch["reference_per_s"][j]
+        if level > self._highest:
+            said += (
+                f"; the load is {level:.2f} of the reference rate, above all that training "
+                f"counted ({self._highest:.2f})"
+            )
+        if np.nanmax(errors[j], initial=0.0) > _UNSURE:
+            v = int(np.nanargmax(errors[j]))
+            said += (
+                f"; the time per record of {jobs.names(j)[v]} is known to "
+                f"{100.0 * errors[j, v]:.0f} % only"
+            )
+        return said
 
 
 def _refuse_free(jobs: Topology) -> None:

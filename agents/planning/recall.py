@@ -12,7 +12,7 @@ from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.snapshot import JOB, SnapshotArrays
 
-__all__ = ["OWN", "SINCE_SOLVED", "Minutes", "Own", "Recall", "Watched", "remember"]
+__all__ = ["OUTGROWN", "OWN", "SINCE_SOLVED", "Minutes", "Own", "Recall", "Watched", "remember"]
 
 OWN = 2880
 """Minutes of its own history that a job learns from."""
@@ -20,7 +20,7 @@ OWN = 2880
 SINCE_SOLVED = 120
 """Minutes kept beside them, so that the values can be computed again from a saved state."""
 
-_OUTGROWN = 1.5
+OUTGROWN = 1.5
 """Multiple of the reference rate above which it is doubled: training loads stay below."""
 
 _OUTAGE_GAIN = 0.3
@@ -110,8 +110,8 @@ def _append(r: Recall, j: int, load_per_s: float) -> None:
     w.minutes[j] += 1
     recent = load[HISTORY - min(w.minutes[j], HISTORY) :]
     level = level_of(recent / w.reference_per_s[j])
-    if level > _OUTGROWN:
-        while level > _OUTGROWN:
+    if level > OUTGROWN:
+        while level > OUTGROWN:
             level /= 2.0
             w.reference_per_s[j] *= 2.0
         states[:] = -1  # they were multiples of another reference

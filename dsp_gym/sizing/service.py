@@ -16,6 +16,7 @@ hundred times as fast is learned in the same way.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from pydantic import Field
@@ -97,6 +98,7 @@ class ServiceModel:
 
     def __init__(self, config: SizingConfig | None = None) -> None:
         self.config = config or SizingConfig()
+        self._jobs: Topology | None = None
         self._prior: Prior | None = None
         self._memories: tuple[RowMemory, RowMemory, RowMemory] | None = None
         self._handles = Handles()
@@ -129,7 +131,7 @@ class ServiceModel:
                 ),
                 RowMemory({"covariance": ("vertex", 0.0)}, depth=size * size),
             )
-        self._prior, self._handles = prior, Handles()
+        self._jobs, self._prior, self._handles = jobs, prior, Handles()
         for memory in self._memories:
             memory.reset(jobs, mask)
         rows = np.ones(len(jobs), dtype=bool) if mask is None else mask
@@ -200,6 +202,56 @@ class ServiceModel:
         _expected_times(jobs.handle, self.believed, parallelism, level, seconds, errors)
         return seconds, errors
 
+    def learned(self, j: int) -> dict[str, Floats]:
+        """What was learned of one job, to start another model from.
+
+        Args:
+            j: Its row.
+
+        Returns:
+            Arrays by name, of n vertices; `unit` is what its times are ratios to.
+        """
+        n, places = self._own(j)
+        (seen, times, doubt), size = self._tables, self._tables[1].mean.shape[2]
+        covariance = doubt.covariance[j, :n].reshape(n, size, size)
+        found = {name: values[j, :n] for name, values in seen._asdict().items()}
+        found |= {name: values[j, :n][:, places] for name, values in times._asdict().items()}
+        found |= {"covariance": covariance[:, places][:, :, places], "unit": self._unit(j)}
+        return {name: np.array(values, np.float64) for name, values in found.items()}
+
+    def adopt(self, rows: Ints, learned: Mapping[str, Floats]) -> None:
+        """Starts some rows from what was learned of their job; its file may be another by now.
+
+        Args:
+            rows: Rows of the job.
+            learned: As `learned` gives it, of a job of the same vertices and memory levels.
+        """
+        (seen, times, doubt), size = self._tables, self._tables[1].mean.shape[2]
+        for j in rows.tolist():
+            n, places = self._own(j)
+            for name, values in seen._asdict().items():
+                values[j, :n] = learned[name]
+            for name, values in times._asdict().items():
+                values[j, :n, places] = learned[name].T
+            covariance = doubt.covariance[j, :n].reshape(n, size, size)
+            covariance[:, places[:, None], places] = learned["covariance"]
+            unit, then = self._unit(j), learned["unit"]
+            known = (unit > 0.0) & (then > 0.0)
+            ratio = np.divide(unit, then, out=np.ones_like(unit), where=known)
+            times.mean[j, :n, : len(places) - 1] += np.log(ratio)
+
+    def _own(self, j: int) -> tuple[int, Ints]:
+        """Vertices of a job, and its own places: its levels from none on, then the exponent."""
+        jobs, last = self._known_jobs, self._tables[1].mean.shape[2] - 1
+        levels = int(jobs.facts.levels[jobs.row[j]])
+        return len(jobs.names(j)), np.array([*range(levels + 1), last])
+
+    def _unit(self, j: int) -> Floats:
+        """What its times are ratios to: records/s of one task, (n, levels + 1)."""
+        jobs, (n, places) = self._known_jobs, self._own(j)
+        records = self._known_prior.records_per_s[jobs.row[j], :n, : len(places) - 1, 1]
+        return np.asarray(records)
+
     def state(self) -> State:
         """What was learned, as JSON values.
 
@@ -216,6 +268,12 @@ class ServiceModel:
         for name, memory in zip(("seen", "times", "doubt"), self._memories, strict=True):
             memory.restore(state[name])
         self._handles = Handles()
+
+    @property
+    def _known_jobs(self) -> Topology:
+        if self._jobs is None:
+            raise RuntimeError("reset() comes first")
+        return self._jobs
 
     @property
     def _known_prior(self) -> Prior:
