@@ -119,8 +119,10 @@ def _unreadable(folder: Path, error: Exception) -> SchemaError:
 
 def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> None:
     """A checkpoint continues the experiment it was made by."""
-    # Before there was a choice, Stable-Baselines3 it was.
-    before = {"agent.learner": "sb3"} | flatten(saved)
+    # Before there was a choice, it was PPO, by Stable-Baselines3.
+    before = flatten(saved)
+    if "agent.kind" not in before:
+        before = {"agent.learner": "sb3", "agent.kind": "ppo"} | before
     now = flatten(config.model_dump(mode="json", by_alias=True))
     for key in sorted(before.keys() | now.keys()):
         if key.startswith(FREE_KEYS) or before.get(key) == now.get(key):

@@ -13,9 +13,10 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
@@ -28,10 +29,16 @@ from dsp_gym.errors import ConfigError, PolicyError, StorageError
 
 __all__ = [
     "ActionDocument",
+    "HistoryDocument",
+    "LoadStatesDocument",
     "ObservationDocument",
+    "PlanningDocument",
     "PolicyDocument",
+    "TrainedDocument",
     "describe",
+    "read_any",
     "read_folder",
+    "read_kind",
     "replace_folder",
     "write_folder",
 ]
@@ -65,35 +72,86 @@ class ActionDocument(ConfigModel):
     masked: bool = Field(description="whether moves that cannot be made were masked in training")
 
 
-class PolicyDocument(ConfigModel):
-    """Content of `policy.json`."""
+class TrainedDocument(ConfigModel):
+    """What `policy.json` says of any trained policy."""
 
     schema_: Literal["dsp-gym/policy/1"] = Field(alias="schema", description="format")
     name: str = Field(description="the experiment it came from")
     algorithm: str = Field(description="how it was trained")
-    network: NetworkShape = Field(description="shape of the network")
-    observation: ObservationDocument = Field(
-        description="observations: features, and their range in training"
-    )
-    action: ActionDocument = Field(description="actions: moves of parallelism and memory")
     interval_s: float = Field(gt=0, description="seconds between decisions in training")
-    ds2_utilization: float = Field(
-        gt=0, le=1, description="utilization the move 'what DS2 says' aimed at in training"
-    )
     jobs: dict[str, str] = Field(description="jobs it was trained on, with the hash of each")
     data: dict[str, str] = Field(
         description="recorded loads and datasets it was trained on, with their hashes"
     )
     seed: int = Field(description="seed of this agent")
     seeds: tuple[int, ...] = Field(description="seeds that were trained; this one was the best")
-    steps: int = Field(description="decisions it had learned from when it was the best")
     validation: dict[str, float] = Field(description="figures on the validation loads")
     versions: dict[str, str] = Field(description="packages it was trained with")
     weights_sha256: str = Field(description="hash of the weights file")
 
 
+class PolicyDocument(TrainedDocument):
+    """Content of `policy.json` of a network."""
+
+    network: NetworkShape = Field(description="shape of the network")
+    observation: ObservationDocument = Field(
+        description="observations: features, and their range in training"
+    )
+    action: ActionDocument = Field(description="actions: moves of parallelism and memory")
+    ds2_utilization: float = Field(
+        gt=0, le=1, description="utilization the move 'what DS2 says' aimed at in training"
+    )
+    steps: int = Field(description="decisions it had learned from when it was the best")
+
+
+class LoadStatesDocument(ConfigModel):
+    """How the states of a load are numbered: by level, trend and peak, multiples of a reference."""
+
+    levels: int = Field(description="levels")
+    level_width: float = Field(description="width of a level, as a share of the reference rate")
+    trends: int = Field(description="changes of the level over an hour that are told apart")
+    peaks: int = Field(description="heights of the recent peak that are told apart")
+
+
+class HistoryDocument(ConfigModel):
+    """What was learned from the past of one job."""
+
+    minutes: int = Field(description="minutes of its load that were counted")
+    prior: str = Field(description="what times per record are ratios to: job-file, or none")
+    vertices: tuple[str, ...] = Field(description="its vertices, in topological order")
+
+
+class PlanningDocument(TrainedDocument):
+    """Content of `policy.json` of a policy that plans."""
+
+    policy: Literal["mdp"] = Field("mdp", description="installed policy that reads the folder")
+    params: dict[str, object] = Field(description="its parameters, the price among them")
+    states: LoadStatesDocument = Field(description="states of the load that were counted")
+    minutes: float = Field(description="minutes of load behind the transitions")
+    late_target: float = Field(description="share of the time late that training aimed at")
+    tried: dict[str, dict[str, float]] = Field(
+        description="figures on the validation loads for each price of a late minute tried"
+    )
+    history: dict[str, HistoryDocument] = Field(
+        description="jobs whose own past it learned from; their service models are in the weights"
+    )
+
+
+DOCUMENTS: dict[str, type[TrainedDocument]] = {
+    "learned": PolicyDocument,
+    "mdp": PlanningDocument,
+}
+"""By the key `policy` of the document, which a network's does not have."""
+
+Document = TypeVar("Document", bound=TrainedDocument)
+
+
 def write_folder(
-    target: Path, document: PolicyDocument, weights: Weights, config: str, card: str
+    target: Path,
+    document: TrainedDocument,
+    weights: Mapping[str, NDArray[np.generic]],
+    config: str,
+    card: str,
 ) -> Path:
     """Writes the folder aside and puts it in place whole; an older one there is replaced.
 
@@ -145,7 +203,44 @@ def replace_folder(target: Path, contents: Mapping[str, bytes]) -> Path:
 
 
 def read_folder(folder: Path) -> tuple[PolicyDocument, Weights]:
-    """Reads a policy folder.
+    """Reads the folder of a network.
+
+    Returns:
+        Its document, and its weights by name.
+
+    Raises:
+        PolicyError: As `read_kind`.
+    """
+    return read_kind(folder, PolicyDocument)
+
+
+def read_kind(folder: Path, kind: type[Document]) -> tuple[Document, Weights]:
+    """Reads the folder of a policy that has to be of some kind.
+
+    Args:
+        folder: The folder.
+        kind: Its document.
+
+    Returns:
+        Its document, and its weights by name.
+
+    Raises:
+        PolicyError: A file is missing or damaged, is of another schema, or of another kind of
+            policy.
+    """
+    document, weights = read_any(folder)
+    if not isinstance(document, kind):
+        names = {model: name for name, model in DOCUMENTS.items()}
+        raise PolicyError(
+            f"holds a policy '{names[type(document)]}', and was named as one of '{names[kind]}'",
+            file=folder,
+            remedy=f"Name the folder alone, or with policy: {names[type(document)]}.",
+        )
+    return document, weights
+
+
+def read_any(folder: Path) -> tuple[TrainedDocument, Weights]:
+    """Reads the folder of a policy of any kind.
 
     Returns:
         Its document, and its weights by name.
@@ -176,7 +271,7 @@ def read_folder(folder: Path) -> tuple[PolicyDocument, Weights]:
     return document, weights
 
 
-def _read_document(file: Path) -> PolicyDocument:
+def _read_document(file: Path) -> TrainedDocument:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -196,29 +291,52 @@ def _read_document(file: Path) -> PolicyDocument:
             value="nothing" if schema is None else schema,
             remedy="Train the policy again with this release, or use the release that made it.",
         )
+    kind = data.get("policy", "learned")
+    if kind not in DOCUMENTS:
+        raise PolicyError(
+            f"expected one of {', '.join(DOCUMENTS)}",
+            file=file,
+            key="policy",
+            value=kind,
+            remedy="Use the release that made it.",
+        )
+    model = DOCUMENTS[kind]
     try:
-        return PolicyDocument.model_validate(data)
+        return model.model_validate(data)
     except ValidationError as error:
-        found: ConfigError = explain(error, PolicyDocument, data, str(file))
+        found: ConfigError = explain(error, model, data, str(file))
         raise PolicyError(
             found.message, file=file, key=found.key, value=found.value, remedy=found.remedy
         ) from None
 
 
-def describe(document: PolicyDocument) -> Mapping[str, object]:
+def describe(document: TrainedDocument) -> Mapping[str, object]:
     """The facts of a policy that people ask for first.
 
     Returns:
         Facts by name, as `dsp-gym policy show` prints them.
     """
-    network = document.network
     return {
         "name": document.name,
         "algorithm": document.algorithm,
-        "network": f"{network.encoder} {'x'.join(map(str, network.hidden))}",
+        **_learned_by(document),
         "interval_s": document.interval_s,
         "jobs": ", ".join(document.jobs),
         "seed": document.seed,
-        "steps": document.steps,
         **{f"validation {key}": value for key, value in document.validation.items()},
     }
+
+
+def _learned_by(document: TrainedDocument) -> dict[str, object]:
+    if isinstance(document, PolicyDocument):
+        network = document.network
+        shape = f"{network.encoder} {'x'.join(map(str, network.hidden))}"
+        return {"network": shape, "steps": document.steps}
+    if isinstance(document, PlanningDocument):
+        return {
+            "price of a late minute": document.params.get("late_price"),
+            "late at most (aim)": document.late_target,
+            "minutes of load": document.minutes,
+            "own past of": ", ".join(document.history) or "no job",
+        }
+    return {}

@@ -19,6 +19,7 @@ from agents.offline import demonstrated, improve, read_transitions
 from agents.ppo import NativePpo
 from agents.sb3_ppo import Sb3Ppo
 from agents.sb3_vec import Sb3VecEnv
+from agents.stages import OnStage, TrainingInterrupted
 from agents.validation import validate
 from dsp_gym.arrays import Floats32
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
@@ -28,10 +29,7 @@ from dsp_gym.evaluation.experiment import (
     WarmStartConfig,
 )
 
-__all__ = ["Learner", "OnStage", "TrainingInterrupted"]
-
-OnStage = Callable[[str, int, int, dict[str, float]], None]
-"""Called with a stage ("imitate", "offline", "learn"), the work done and in all, and figures."""
+__all__ = ["Learner", "TrainingInterrupted"]
 
 SAMPLE_ROWS, SAMPLES_KEPT = 256, 256
 """Observations kept of each rollout, and of how many rollouts, for the training distribution."""
@@ -41,10 +39,6 @@ CALIBRATION_STEPS = 32
 
 SMALLEST_STD = 0.25
 """Features that hardly vary in training are not blown up when they do elsewhere."""
-
-
-class TrainingInterrupted(Exception):
-    """Training was asked to stop, and did so after writing a checkpoint."""
 
 
 @dataclass
@@ -78,7 +72,7 @@ class Learner:
         record: Callable[[dict[str, float], int], None] | None = None,
         base_dir: str | Path | None = None,
     ) -> None:
-        agent = config.agent
+        agent = config.ppo
         self.config, self.seed = config, seed
         self.checkpoint = folder / "checkpoint"
         self.masked = agent.algorithm == "maskable-ppo"
@@ -115,8 +109,8 @@ class Learner:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             self._begin()
         self._resumed_at = self.model.num_timesteps
-        if self._resumed_at < self.config.agent.total_steps:
-            self.model.learn(self.config.agent.total_steps, self.tick, self.sample)
+        if self._resumed_at < self.config.ppo.total_steps:
+            self.model.learn(self.config.ppo.total_steps, self.tick, self.sample)
         elif self.best.weights:
             return self.best
         self.evaluate()
@@ -173,7 +167,7 @@ class Learner:
 
     def tick(self, figures: dict[str, float]) -> None:
         """Between two updates: report, evaluate, write, stop."""
-        steps, agent = int(self.model.num_timesteps), self.config.agent
+        steps, agent = int(self.model.num_timesteps), self.config.ppo
         if steps == self._resumed_at > 0:
             return  # what is due here was done before the checkpoint was written
         rollout = agent.n_envs * agent.n_steps
@@ -193,7 +187,7 @@ class Learner:
             raise TrainingInterrupted
 
     def _begin(self) -> None:
-        agent = self.config.agent
+        agent = self.config.ppo
         self.env.reset()
         if agent.warm_start is not None:
             shown = self._shown(agent.warm_start)
@@ -210,7 +204,7 @@ class Learner:
 
     def _shown(self, warm: WarmStartConfig) -> Demonstrations:
         if warm.teacher is not None:
-            return demonstrate(self.batch, warm.teacher, warm.decisions, self.config.agent.gamma)
+            return demonstrate(self.batch, warm.teacher, warm.decisions, self.config.ppo.gamma)
         seen = read_transitions(self.config, warm)
         return demonstrated(seen, self.config, warm.min_propensity)
 
@@ -218,7 +212,7 @@ class Learner:
         def told(epoch: int, loss: float) -> None:
             self._progress("imitate", epoch, warm.epochs, {"imitation_loss": loss})
 
-        agreement = clone(self.model.policy, shown, warm, self.config.agent, told)
+        agreement = clone(self.model.policy, shown, warm, self.config.ppo, told)
         self._record({"warm_start/agreement": agreement}, 0)
 
     def _learn_offline(self, offline: OfflineConfig, *, normalise: bool) -> None:
@@ -228,7 +222,7 @@ class Learner:
         seen = read_transitions(self.config, offline)
         if normalise:
             self._normalise(seen.observation)
-        if not self.config.agent.total_steps:
+        if not self.config.ppo.total_steps:
             self._keep(seen.observation)
         self._record(improve(self.model.policy, seen, offline, self.config, told), 0)
 

@@ -66,7 +66,10 @@ def datasets_of(config: ExperimentConfig) -> list[str]:
     Returns:
         Each folder once, sorted; empty where it learns from simulation only.
     """
-    chosen = (config.agent.warm_start, config.agent.offline)
+    agent = config.agent
+    if agent.kind == "planning":
+        return [] if agent.history is None else [agent.history.dataset]
+    chosen = (agent.warm_start, agent.offline)
     return sorted({part.dataset for part in chosen if part is not None and part.dataset})
 
 
@@ -91,7 +94,7 @@ def demonstrated(
     Returns:
         The demonstrations, and what they earn.
     """
-    gamma, rewards = config.agent.gamma, _rewards(seen, config)
+    gamma, rewards = config.ppo.gamma, _rewards(seen, config)
     # Episodes end by the clock, so the future beyond is taken to be like the mean; one that was
     # given up is charged its last reward for ever, as the learner charges it.
     beyond = np.where(seen.terminated, rewards, rewards.mean()).astype(np.float32)
@@ -124,7 +127,7 @@ def improve(
     Returns:
         Figures of the last epoch.
     """
-    agent = config.agent
+    agent = config.ppo
     masked = agent.algorithm == "maskable-ppo"
     optimizer = torch.optim.Adam(policy.parameters(), lr=offline.learning_rate)
     policy.set_training_mode(True)

@@ -15,7 +15,10 @@ from typing import Any
 from agents.checkpoint import checkpoint_steps, has_checkpoint
 from agents.export import export
 from agents.folder import replace_folder
-from agents.learner import Learner, TrainingInterrupted
+from agents.learner import Learner
+from agents.planning.export import export_planning
+from agents.planning.learner import PlanningLearner
+from agents.stages import TrainingInterrupted
 from dsp_gym.engine import Tell
 from dsp_gym.evaluation.experiment import ExperimentConfig
 
@@ -36,7 +39,7 @@ RECORD = "record"
 """In place of a stage: figures to record, with their step."""
 
 SeedNews = tuple[str, int, int, dict[str, float]]
-"""A stage, the work done and in all, and figures; see `agents.learner.OnStage`."""
+"""A stage, the work done and in all, and figures; see `agents.stages.OnStage`."""
 
 Files = Mapping[str, Mapping[str, bytes]]
 """Contents by folder, `checkpoint` and `policy`, and by name."""
@@ -104,7 +107,8 @@ def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[st
     def record(figures: dict[str, float], step: int) -> None:
         tell((RECORD, step, step, figures))
 
-    learner = Learner(
+    plans = cell.config.agent.kind == "planning"
+    learner: Learner | PlanningLearner = (PlanningLearner if plans else Learner)(
         cell.config,
         cell.seed,
         cell.folder,
@@ -114,13 +118,17 @@ def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[st
     )
     try:
         with stopped_by_interrupt(learner):
-            best = learner.run(resume=has_checkpoint(learner.checkpoint))
+            learner.run(resume=has_checkpoint(learner.checkpoint))
     except TrainingInterrupted:
         if asked or until is None or checkpoint_steps(learner.checkpoint) < until:
             raise
         return None
-    export(learner, cell.folder / POLICY_FOLDER, cell.base_dir)
-    return best.figures
+    target = cell.folder / POLICY_FOLDER
+    if isinstance(learner, PlanningLearner):
+        export_planning(learner, target, cell.base_dir)
+    else:
+        export(learner, target, cell.base_dir)
+    return learner.best.figures
 
 
 def _read_files(folder: Path) -> Files:
@@ -138,7 +146,7 @@ def put_back(folder: Path, files: Files) -> None:
 
 
 @contextmanager
-def stopped_by_interrupt(learner: Learner) -> Iterator[None]:
+def stopped_by_interrupt(learner: Learner | PlanningLearner) -> Iterator[None]:
     """The first Ctrl-C lets the update under way finish and a checkpoint be written.
 
     Yields:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from agents.checkpoint import checkpoint_steps, has_checkpoint
 from agents.export import config_text, data_hashes, job_hashes, versions
-from agents.folder import POLICY, read_folder, replace_folder
-from agents.learner import TrainingInterrupted
+from agents.folder import POLICY, read_any, replace_folder
 from agents.offline import dataset_hashes
 from agents.seeds import (
     CHECKPOINT,
@@ -21,6 +20,7 @@ from agents.seeds import (
     stopped_by_interrupt,
     train_seed,
 )
+from agents.stages import TrainingInterrupted
 from dsp_gym.config.files import write_atomic
 from dsp_gym.engine import HERE, Engine
 from dsp_gym.errors import ConfigError
@@ -43,7 +43,7 @@ class SeedProgress:
         """An agent begins."""
 
     def update(self, seed: int, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
-        """The agent of a seed has got so far in a stage: "imitate", "offline", "learn"."""
+        """The agent of a seed has got so far in a stage: "imitate", "offline", "count", "learn"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _train(
     for index, seed in enumerate(seeds):
         folder = out / f"seed-{seed}"
         if resume and _is_finished(folder, config.agent.total_steps):
-            figures[seed] = read_folder(folder / "policy")[0].validation
+            figures[seed] = read_any(folder / "policy")[0].validation
             continue
         if not resume:
             shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)

@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from dsp_gym.arrays import Floats32
 from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.core import BatchStep
 from dsp_gym.evaluation.statistics import interquartile_mean
 
-__all__ = ["validate"]
+__all__ = ["played", "validate"]
 
 
 def validate(policy: Any, batch: AutoscaleBatch, *, masked: bool) -> dict[str, float]:
-    """Runs each episode of a validation batch once.
+    """Runs each episode of a validation batch once, by the actions of a network.
+
+    Returns:
+        Figures as `played` gives them.
+    """
+
+    def act(observation: Floats32) -> BatchStep:
+        arguments = {"action_masks": batch.action_masks()} if masked else {}
+        actions, _ = policy.predict(observation, deterministic=True, **arguments)
+        return batch.step(actions)
+
+    batch.episodes[:] = 0
+    return played(batch, batch.reset(), act)
+
+
+def played(
+    batch: AutoscaleBatch, observation: Floats32, act: Callable[[Floats32], BatchStep]
+) -> dict[str, float]:
+    """Runs the episodes of a batch to their end.
+
+    Args:
+        batch: Just reset.
+        observation: What it showed, (J, size).
+        act: Takes a step, from the observation before it.
 
     Returns:
         Interquartile mean of the return per decision, and means of cost per hour, share of SLO
         seconds and rescales per hour.
     """
-    batch.episodes[:] = 0
-    observation = batch.reset()
     steps = batch.config.episode_s // batch.config.interval_s
     alive = np.ones(len(batch), dtype=bool)
     total = np.zeros((4, len(batch)))
     taken = np.zeros(len(batch))
     for _ in range(steps):
-        arguments = {"action_masks": batch.action_masks()} if masked else {}
-        actions, _ = policy.predict(observation, deterministic=True, **arguments)
-        step = batch.step(actions)
+        step = act(observation)
         outcome = step.outcome
         figures = [step.reward, outcome.cost, outcome.slo_s, outcome.rescales]
         total += np.where(alive, figures, 0.0)

@@ -76,6 +76,8 @@ def made_of(
     if sampled:
         made = _with_samples(spark, sampled, config, specs, loads, decisions, keep)
     known = _union(decisions)
+    if known is not None and "snapshots" in config.tables:
+        made.tables["snapshots"] = known
     if known is not None and "transitions" in config.tables:
         _add_transitions(made, known, config, specs, loads)
     return made
@@ -137,8 +139,6 @@ def _with_samples(
         mine = [frame.where(f.col("source").isin(alone)) for frame in frames]
         seen = observed_decisions(mine[0], mine[1], mine[2], specs, observing)
         decisions.append(seen)
-        if "snapshots" in config.tables:
-            tables["snapshots"] = seen
     for name in ("windows", "rescales"):
         if name in tables:
             marked = with_split(tables[name], config.splits, loads, reach_s(config))

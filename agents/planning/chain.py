@@ -7,7 +7,7 @@ which count for a fixed number of minutes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,13 +17,24 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from agents.planning.load import LEVELS, MOODS, STATES, states_of
+from agents.planning.load import BIN, LEVELS, MOODS, STATES, states_of
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import PolicyError
 
-__all__ = ["TABLE", "LoadChain", "counted", "pooled", "read_counts", "sparse", "write_counts"]
+__all__ = [
+    "TABLE",
+    "LoadChain",
+    "counted",
+    "highest_level",
+    "packed",
+    "pooled",
+    "read_counts",
+    "sparse",
+    "unpacked",
+    "write_counts",
+]
 
 TABLE = Path(__file__).resolve().parent / "transitions.safetensors"
 """Counts that travel with the package."""
@@ -33,6 +44,8 @@ _JUMP = 12
 
 _NEIGHBOURS = 4.0
 """Levels after which a neighbour counts for a third."""
+
+_REMEDY = "Make one: python -m agents.studies.planning table BENCHMARK --out FILE"
 
 _RARE = 2e-4
 """Less probable successors are left out."""
@@ -130,15 +143,52 @@ def sparse(weights: Floats, own: Ints, own_weight: float) -> LoadChain:
     return LoadChain(count, state, probability)
 
 
-def write_counts(file: Path, counts: Floats) -> None:
-    """Writes counts as a table of pairs of states and minutes."""
+def packed(counts: Floats) -> dict[str, NDArray[np.generic]]:
+    """Packs counts as pairs of states and minutes.
+
+    Returns:
+        Arrays of one length by name.
+    """
     before, after = np.nonzero(counts)
-    table: dict[str, NDArray[np.generic]] = {
+    return {
         "before": before.astype(np.uint16),
         "after": after.astype(np.uint16),
         "minutes": counts[before, after].astype(np.float32),
     }
-    write_atomic(file, save_tensors(table))
+
+
+def unpacked(table: Mapping[str, NDArray[np.generic]], file: Path, remedy: str) -> Floats:
+    """Reads what `packed` made.
+
+    Args:
+        table: The arrays.
+        file: Where they stood, for errors.
+        remedy: How to make another one.
+
+    Returns:
+        (STATES, STATES) minutes.
+
+    Raises:
+        PolicyError: They are something else.
+    """
+    counts = np.zeros((STATES, STATES))
+    try:
+        before, after = table["before"].astype(np.int64), table["after"].astype(np.int64)
+        counts[before, after] = table["minutes"].astype(np.float64)
+    except (KeyError, IndexError, ValueError) as error:
+        raise _unreadable(error, file, remedy) from error
+    if not (np.isfinite(counts).all() and counts.min() >= 0.0 and counts.sum() > 0.0):
+        raise PolicyError(
+            "the table of load transitions holds counts that are negative, or none",
+            file=file,
+            remedy=remedy,
+        )
+    return counts
+
+
+def write_counts(file: Path, counts: Floats) -> None:
+    """Writes counts as a table of pairs of states and minutes."""
+    write_atomic(file, save_tensors(packed(counts)))
 
 
 def read_counts(file: Path) -> Floats:
@@ -152,20 +202,22 @@ def read_counts(file: Path) -> Floats:
     """
     try:
         table = load_tensors(file.read_bytes())
-        before, after = table["before"].astype(np.int64), table["after"].astype(np.int64)
-        minutes = table["minutes"].astype(np.float64)
-        counts = np.zeros((STATES, STATES))
-        counts[before, after] = minutes
-    except (OSError, SafetensorError, KeyError, IndexError, ValueError) as error:
-        raise PolicyError(
-            f"the table of load transitions cannot be read: {error}",
-            file=file,
-            remedy="Make one: python -m agents.studies.planning table BENCHMARK --out FILE",
-        ) from error
-    if not (np.isfinite(counts).all() and counts.min() >= 0.0 and counts.sum() > 0.0):
-        raise PolicyError(
-            "the table of load transitions holds counts that are negative, or none",
-            file=file,
-            remedy="Make it again: python -m agents.studies.planning table BENCHMARK --out FILE",
-        )
-    return counts
+    except (OSError, SafetensorError) as error:
+        raise _unreadable(error, file, _REMEDY) from error
+    return unpacked(table, file, _REMEDY)
+
+
+def _unreadable(error: Exception, file: Path, remedy: str) -> PolicyError:
+    return PolicyError(
+        f"the table of load transitions cannot be read: {error}", file=file, remedy=remedy
+    )
+
+
+def highest_level(counts: Floats) -> float:
+    """Finds the highest level that was counted.
+
+    Returns:
+        Its upper bound, as a multiple of the reference.
+    """
+    seen = np.flatnonzero(counts.any(axis=0) | counts.any(axis=1))
+    return float((seen.max() // MOODS + 1) * BIN)

@@ -7,216 +7,83 @@ what that is going to cost.
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
 
-from agents.planning.chain import TABLE, pooled, read_counts, sparse
-from agents.planning.load import HISTORY, STATES, level_of, levels, state_of
-from agents.planning.value import MINUTE, Offer, StepPrices, minute_price, move_price, solve
+from agents.planning.chain import highest_level, pooled, sparse
+from agents.planning.config import MdpConfig
+from agents.planning.load import HISTORY, STATES, levels
+from agents.planning.look_ahead import (
+    BLIND,
+    DOWN,
+    HOLD,
+    MOVE,
+    UNKNOWN,
+    Outlook,
+    Solved,
+    Stakes,
+    compare,
+    look_ahead,
+)
+from agents.planning.recall import OWN, SINCE_SOLVED, Minutes, Own, Recall, Watched, remember
+from agents.planning.trained import Trained, own_pasts, trained
+from agents.planning.value import Offer, StepPrices, solve
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, Handles, direct, handle
-from dsp_gym.compiling import njit
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.calling import Handle, Handles, handle
 from dsp_gym.errors import PolicyError
 from dsp_gym.job.catalog import load_job
-from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
-from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
-from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.sizing.arrivals import Arrivals, pending_records
-from dsp_gym.sizing.frontier import Frontiers, subtask_cost_per_s
-from dsp_gym.sizing.lateness import IN_TIME, catch_up_s
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.sizing.arrivals import Arrivals
+from dsp_gym.sizing.frontier import Frontiers
+from dsp_gym.sizing.lateness import IN_TIME
 from dsp_gym.sizing.prior import Prior
-from dsp_gym.sizing.service import Believed, ServiceModel, SizingConfig, believed
+from dsp_gym.sizing.service import ServiceModel
 
 __all__ = ["MdpConfig", "MdpPolicy"]
 
 
-class MdpConfig(ConfigModel):
-    """The price of lateness, and what the policy starts from."""
-
-    late_price: float = Field(
-        2.5,
-        ge=0,
-        description="price of a late minute, in minutes of the configuration that carries the "
-        "job's reference rate: the one knob between cost and lateness; 0 runs the cheapest "
-        "configuration, whatever the load",
-    )
-    prior: Literal["job-file", "none"] = Field(
-        "job-file",
-        description="job-file: times per record start from the job file and are corrected by true "
-        "rates; none: they are learned from true rates alone, and the policy holds until it has "
-        "seen every vertex busy",
-    )
-    job_files: tuple[str, ...] = Field(
-        (),
-        description="job files to start from in place of those of the running jobs, found by their "
-        "`job` name; a calibration, for instance",
-    )
-    transitions: str | None = Field(
-        None,
-        min_length=1,
-        description="table of load transitions, made by `python -m agents.studies.planning "
-        "table`; none: the shipped one",
-    )
-    rescale_price: float = Field(
-        6.0,
-        ge=0,
-        description="price of a rescale beside its outage, in seconds of the same configuration; "
-        "as the clairvoyant's",
-    )
-    headroom: float = Field(
-        0.95,
-        gt=0,
-        le=1,
-        description="share of a configuration's capacity that is counted on: service times vary "
-        "and caches start cold",
-    )
-    noise: float = Field(
-        0.03,
-        gt=0,
-        lt=1,
-        description="standard deviation of the load about its level within a minute, as a share",
-    )
-    configurations: int = Field(
-        24, ge=2, le=64, description="configurations of a job planned with, on its frontier"
-    )
-    horizon_h: float = Field(
-        6.0, gt=0, description="prices after so many hours count for a third; a day has two turns"
-    )
-    neighbours: float = Field(
-        40.0,
-        gt=0,
-        description="minutes that the transitions of neighbouring levels count for in a state",
-    )
-    own_weight: float = Field(
-        1.0,
-        ge=0,
-        description="what a minute of the job's own last two days counts for against a minute of "
-        "the training loads; 0: its own history is left out",
-    )
-    sizing: SizingConfig = Field(
-        default_factory=SizingConfig, description="how times per record are learned"
-    )
-
-
-_OWN = 2880
-"""Minutes of its own history that a job learns from."""
-
-_SINCE_SOLVED = 120
-"""Minutes kept beside them, so that the values can be computed again from a saved state."""
-
 _AGAIN_S, _OFTEN_S = 3600.0, 600.0
 """Seconds after which values are computed anew; and if capacities have changed."""
-
-_CHANGED = 0.04
-"""Share by which a capacity has to change for that."""
-
-_OUTGROWN = 1.5
-"""Multiple of the reference rate above which it is doubled: training loads stay below."""
-
-_BLIND_S = 600.0
-"""Seconds without any measurement of the load after which the policy holds."""
-
-_KEPT_S = 3600.0
-"""Seconds that a configuration off the frontier is taken to be kept, with its extra cost."""
-
-_OUTAGE_GAIN = 0.3
-"""Weight of a new outage in the mean of those seen."""
 
 _KEPT_VALUES = 128
 """Solutions kept: rows of one job start alike."""
 
-_HOLD, _MOVE, _BLIND, _UNKNOWN, _DOWN = 0, 1, 2, 3, 4
+_UNSURE = 0.3
+"""Standard error of a time per record, as a share, from which on a decision says so."""
+
 _WORDS = {
-    _HOLD: "hold",
-    _BLIND: "hold: no measurement of the load for ten minutes",
-    _UNKNOWN: "hold: some vertex has not been seen busy, and there is no job file to start from",
-    _DOWN: "hold: the job is not running",
+    HOLD: "hold",
+    BLIND: "hold: no measurement of the load for ten minutes",
+    UNKNOWN: "hold: some vertex has not been seen busy, and there is no job file to start from",
+    DOWN: "hold: the job is not running",
 }
 
 
-class Watched(NamedTuple):
-    """What the policy remembers of each job, (J,)."""
-
-    minutes: Ints  # of load seen
-    reference_per_s: Floats  # load that counts as 1
-    seen_s: Floats  # time of the last snapshot
-    left_s: Floats  # seconds not yet part of a minute
-    left_records: Floats
-    blind_s: Floats  # since the load was last measured
-    outage_s: Floats  # expected of a rescale
-    since_s: Floats  # when the job last became RUNNING
-    solved_s: Floats  # time of the values, NaN: none
-    solved_minutes: Ints  # of load seen then
-    solved_outage_s: Floats
-    solved_reference_per_s: Floats
-
-
-class Minutes(NamedTuple):
-    """The last minutes of each load, oldest first, (J, HISTORY)."""
-
-    load_per_s: Floats
-
-
-class Own(NamedTuple):
-    """The states each load went through, oldest first; -1: before it began."""
-
-    state: Ints  # (J, _OWN + _SINCE_SOLVED)
-
-
-class Recall(NamedTuple):
-    """All that is remembered of the loads, for compiled code."""
-
-    watch: Watched
-    minutes: Minutes
-    own: Own
-
-
-class Solved(NamedTuple):
-    """What a look-ahead needs of all jobs."""
-
-    frontiers: Frontiers
-    value: Floats  # (J, STATES, N)
-    weights: Floats  # (STATES, STATES) of the training loads
-
-
-class Stakes(NamedTuple):
-    """`MdpConfig` as compiled code takes it."""
-
-    terms: StepPrices  # outage and bound of no job in particular
-    headroom: float
-    own_weight: float
-
-
-class Outlook(NamedTuple):
-    """What a look-ahead found."""
-
-    what: Ints  # (J,) _HOLD, _MOVE and so on
-    load_per_s: Floats  # (J,) level
-    running_per_s: Floats  # (J,) capacity of the running configuration
-    wanted_per_s: Floats  # (J,) of the one chosen
-    parallelism: Ints  # (J, V)
-    level: Ints  # (J, V)
-
-
 class MdpPolicy:
-    """Plans by value iteration: money against late seconds, over the load's states."""
+    """Plans by value iteration: money against late seconds, over the load's states.
+
+    Args:
+        config: Its parameters.
+        counts: (STATES, STATES) minutes of transitions in place of those that the configuration
+            names.
+    """
 
     Config = MdpConfig
 
-    def __init__(self, config: MdpConfig | None = None) -> None:
+    def __init__(self, config: MdpConfig | None = None, counts: Floats | None = None) -> None:
         self.name = "mdp"
         self.explain = True
-        self.config = c = config or MdpConfig()
+        config = config or MdpConfig()
+        start = trained(config) if counts is None else Trained(config, counts, {}, {})
+        self._start = start
+        self.config = c = start.config
         self._specs = tuple(load_job(name) for name in c.job_files)
-        counts = read_counts(TABLE if c.transitions is None else Path(c.transitions))
-        self._weights = pooled(counts, c.neighbours)
+        self._highest = highest_level(start.counts)
+        self._weights = pooled(start.counts, c.neighbours)
         self._levels = levels()
         self._arrivals = Arrivals()
         self._model = ServiceModel(c.sizing)
@@ -237,7 +104,7 @@ class MdpPolicy:
             }
         )
         self._minutes = RowMemory({"load_per_s": ("job", 0.0)}, depth=HISTORY)
-        self._own = RowMemory({"state": ("job", -1)}, depth=_OWN + _SINCE_SOLVED)
+        self._own = RowMemory({"state": ("job", -1)}, depth=OWN + SINCE_SOLVED)
         self._jobs: Topology | None = None
         self._prior: Prior | None = None
         self._solved: Solved | None = None
@@ -257,6 +124,8 @@ class MdpPolicy:
             self._prior = Prior.of_files(jobs, self._specs) if filed else Prior.none(jobs)
         rows = np.ones(len(jobs), dtype=bool) if mask is None else mask
         self._model.reset(jobs, self._prior, mask)
+        for k, past in own_pasts(self._start, jobs).items():
+            self._model.adopt(np.flatnonzero(rows & (jobs.row == k)), past)
         self._arrivals.reset(jobs, mask)
         for memory in (self._watch, self._minutes, self._own):
             memory.reset(jobs, mask)
@@ -277,7 +146,7 @@ class MdpPolicy:
         seen, solved = snapshot.arrays, self._ready
         arrived = self._arrivals.observe(snapshot)
         self._model.observe(snapshot)
-        _remember(seen, arrived, _declared_outage_s(snapshot), self._recall)
+        remember(seen, arrived, _declared_outage_s(snapshot), self._recall)
         self._plan(snapshot)
         if "solved" not in self._handles:
             self._handles["solved"] = handle(solved)
@@ -292,7 +161,7 @@ class MdpPolicy:
             level=level,
         )
         c = self.config
-        _look_ahead(
+        look_ahead(
             snapshot.topology.handle,
             seen,
             self._recall,
@@ -357,7 +226,7 @@ class MdpPolicy:
         age_s = np.where(np.isnan(watch.solved_s), np.inf, now - watch.solved_s)
         changed = np.zeros(len(jobs), dtype=bool)
         late = (age_s >= _OFTEN_S) & (found.size > 0)
-        _compare(jobs.handle, self._model.believed, found, late, changed)
+        compare(jobs.handle, self._model.believed, found, late, changed)
         grown = watch.solved_reference_per_s != watch.reference_per_s
         due: Bools = (found.size == 0) | (age_s >= _AGAIN_S) | (late & changed) | grown
         due &= snapshot.running & (watch.minutes > 0)
@@ -387,7 +256,7 @@ class MdpPolicy:
         if self.config.own_weight > 0.0:
             later = int(watch.minutes[j] - watch.solved_minutes[j])
             states = self._own.arrays(Own).state[j]
-            own = states[: len(states) - later][-_OWN:]
+            own = states[: len(states) - later][-OWN:]
         key = b"".join(
             (
                 *(np.ascontiguousarray(part).tobytes() for part in (*offer, own)),
@@ -422,10 +291,12 @@ class MdpPolicy:
     def _words(self, snapshot: MetricsSnapshot, outlook: Outlook) -> tuple[str, ...]:
         """The reasons, one per job."""
         tables, row = snapshot.topology.tables, snapshot.topology.row
+        _, errors = self._model.times(snapshot.topology, outlook.parallelism, outlook.level)
         reasons = []
         for j, what in enumerate(outlook.what.tolist()):
-            if what != _MOVE:
-                reasons.append(_WORDS[what])
+            far = self._far(snapshot.topology, outlook, errors, j)
+            if what != MOVE:
+                reasons.append(_WORDS[what] + far)
                 continue
             said = (
                 f"load {outlook.load_per_s[j]:,.4g}/s: from {outlook.running_per_s[j]:,.4g}/s to a "
@@ -435,8 +306,26 @@ class MdpPolicy:
             times = self._watch["reference_per_s"][j] / tables.rate_per_s[row[j]]
             if times > 1.0:
                 said += f"; the load has outgrown the job file's reference rate {times:g} times"
-            reasons.append(said)
+            reasons.append(said + far)
         return tuple(reasons)
+
+    def _far(self, jobs: Topology, outlook: Outlook, errors: Floats, j: int) -> str:
+        """Says what of a decision is far from anything learned; else nothing."""
+        if outlook.what[j] not in (HOLD, MOVE):
+            return ""
+        said, level = "", outlook.load_per_s[j] / self._watch["reference_per_s"][j]
+        if level > self._highest:
+            said += (
+                f"; the load is {level:.2f} of the reference rate, above all that training "
+                f"counted ({self._highest:.2f})"
+            )
+        if np.nanmax(errors[j], initial=0.0) > _UNSURE:
+            v = int(np.nanargmax(errors[j]))
+            said += (
+                f"; the time per record of {jobs.names(j)[v]} is known to "
+                f"{100.0 * errors[j, v]:.0f} % only"
+            )
+        return said
 
 
 def _refuse_free(jobs: Topology) -> None:
@@ -455,203 +344,3 @@ def _declared_outage_s(snapshot: MetricsSnapshot) -> Floats:
     tables, row = snapshot.topology.tables, snapshot.topology.row
     state_mib = np.nansum(np.where(snapshot.topology.mask, snapshot.state_mib, 0.0), axis=1)
     return np.asarray(tables.outage_s[row, 1] + state_mib / tables.restore_mib_s[row])
-
-
-@direct
-@njit(cache=True, nogil=True)
-def _remember(
-    seen: SnapshotArrays, arrived: Floats, declared_s: Floats, recall: Handle[Recall]
-) -> None:
-    """Takes in what arrived since the last snapshot, and how long the last outage was."""
-    r = recall.arrays
-    w = r.watch
-    now, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
-    outage = seen.job[JOB.outage_s]
-    for j in range(arrived.shape[0]):
-        if math.isnan(w.outage_s[j]):
-            w.outage_s[j] = declared_s[j]
-        elif since[j] != w.since_s[j] and not math.isnan(w.since_s[j]) and outage[j] > 0.0:
-            w.outage_s[j] += _OUTAGE_GAIN * (outage[j] - w.outage_s[j])
-        w.since_s[j] = since[j]
-
-        elapsed = 0.0 if math.isnan(w.seen_s[j]) else now[j] - w.seen_s[j]
-        w.seen_s[j] = now[j]
-        rate = arrived[j]
-        if math.isnan(rate):
-            w.blind_s[j] += elapsed
-            if w.minutes[j] == 0:
-                continue
-            rate = r.minutes.load_per_s[j, HISTORY - 1]  # as it was
-        else:
-            w.blind_s[j] = 0.0
-        w.left_s[j] += elapsed
-        w.left_records[j] += elapsed * rate
-        complete = round(w.left_s[j] / MINUTE)
-        if complete > 0:
-            mean = w.left_records[j] / w.left_s[j]
-            w.left_s[j], w.left_records[j] = 0.0, 0.0
-            for _ in range(min(complete, HISTORY)):
-                _append(r, j, mean)
-
-
-@njit(cache=True, nogil=True)
-def _append(r: Recall, j: int, load_per_s: float) -> None:
-    """Adds a minute to a load's history, and the state it led to."""
-    w, load, states = r.watch, r.minutes.load_per_s[j], r.own.state[j]
-    load[:-1] = load[1:]
-    load[HISTORY - 1] = load_per_s
-    w.minutes[j] += 1
-    recent = load[HISTORY - min(w.minutes[j], HISTORY) :]
-    level = level_of(recent / w.reference_per_s[j])
-    if level > _OUTGROWN:
-        while level > _OUTGROWN:
-            level /= 2.0
-            w.reference_per_s[j] *= 2.0
-        states[:] = -1  # they were multiples of another reference
-    states[:-1] = states[1:]
-    states[states.shape[0] - 1] = state_of(recent / w.reference_per_s[j])
-
-
-@direct
-@njit(cache=True, nogil=True)
-def _compare(
-    facts: Handle[JobFacts],
-    model: Handle[Believed],
-    found: Frontiers,
-    asked: Bools,
-    changed: Bools,
-) -> None:
-    """Tells of which jobs some configuration of the frontier now carries more or less."""
-    for j in range(asked.shape[0]):
-        if asked[j]:
-            for a in range(found.size[j]):
-                p, level = found.parallelism[j, a], found.level[j, a]
-                now = believed(model.arrays, facts.arrays, j, p, level)
-                if abs(math.log(now / found.rate_per_s[j, a])) > _CHANGED:
-                    changed[j] = True
-
-
-@direct
-@njit(cache=True, nogil=True)
-def _look_ahead(
-    facts: Handle[JobFacts],
-    seen: SnapshotArrays,
-    recall: Handle[Recall],
-    model: Handle[Believed],
-    solved: Handle[Solved],
-    stakes: Stakes,
-    outlook: Outlook,
-) -> None:
-    """Takes the configuration whose next minute and values after it cost least, for each job.
-
-    j is a job's row, k its job file, v a vertex, a a place on its frontier. Loads and capacities
-    are multiples of the reference.
-    """
-    t, r, known, s = facts.arrays, recall.arrays, model.arrays, solved.arrays
-    for j in range(seen.status.shape[0]):
-        k, count = t.row[j], s.frontiers.size[j]
-        if seen.status[j] != RUNNING:
-            outlook.what[j] = _DOWN
-        elif r.watch.blind_s[j] > _BLIND_S:
-            outlook.what[j] = _BLIND
-        elif r.watch.minutes[j] >= 2 and count == 0:
-            outlook.what[j] = _UNKNOWN
-        if outlook.what[j] != _HOLD or r.watch.minutes[j] < 2:
-            continue
-        reference = r.watch.reference_per_s[j]
-        load = r.minutes.load_per_s[j, HISTORY - min(r.watch.minutes[j], HISTORY) :] / reference
-        state, level = state_of(load), level_of(load)
-        backlog = pending_records(t, seen, j) / reference
-        backlog = 0.0 if math.isnan(backlog) else backlog
-        c = StepPrices(
-            stakes.terms.late_price,
-            stakes.terms.rescale_price,
-            r.watch.outage_s[j],
-            IN_TIME * t.slo_s[k],
-            stakes.terms.noise,
-            stakes.terms.discount,
-            stakes.terms.tolerance,
-        )
-        unit = s.frontiers.cost_per_s[j, _unit_place(s.frontiers, j, reference)]
-        later = _expected(s, r.own.state[j], state, stakes.own_weight, j, count) * c.discount
-
-        # What runs: on the frontier or not.
-        p, x = seen.parallelism[j], seen.memory_level[j]
-        running = believed(known, t, j, p, x)
-        cost = _cost_per_s(t, k, p, x) / unit
-        here, below = -1, 0
-        for a in range(count):
-            if _is_same(t, k, p, x, s.frontiers.parallelism[j, a], s.frontiers.level[j, a]):
-                here = a
-            if s.frontiers.rate_per_s[j, a] <= running:
-                below = a
-        capacity = running * stakes.headroom / reference
-        keep = minute_price(level, capacity, cost, c)
-        keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s)
-        if here >= 0:
-            keep += later[here]
-        else:
-            keep += later[below] + (cost - s.frontiers.cost_per_s[j, below] / unit) * _KEPT_S
-
-        best, place = keep, -1
-        for a in range(count):
-            if a == here:
-                continue
-            p, x = s.frontiers.parallelism[j, a], s.frontiers.level[j, a]
-            offered = believed(known, t, j, p, x) * stakes.headroom / reference
-            price = move_price(level, offered, s.frontiers.cost_per_s[j, a] / unit, backlog, c)
-            price += later[a] + cost * c.outage_s
-            if price < best:
-                best, place = price, a
-        outlook.load_per_s[j], outlook.running_per_s[j] = level * reference, running
-        if place >= 0:
-            outlook.what[j] = _MOVE
-            outlook.wanted_per_s[j] = s.frontiers.rate_per_s[j, place]
-            for v in range(t.n[k]):
-                if t.kind[k, v] != SOURCE:
-                    outlook.parallelism[j, v] = s.frontiers.parallelism[j, place, v]
-                    outlook.level[j, v] = s.frontiers.level[j, place, v]
-
-
-@njit(cache=True, nogil=True)
-def _unit_place(f: Frontiers, j: int, reference_per_s: float) -> int:
-    """Place of the configuration that carries the reference rate; the largest if none does."""
-    for a in range(f.size[j]):
-        if f.rate_per_s[j, a] >= reference_per_s * (1.0 - 1e-9):
-            return a
-    return int(f.size[j] - 1)
-
-
-@njit(cache=True, nogil=True)
-def _expected(s: Solved, own: Ints, state: int, own_weight: float, j: int, count: int) -> Floats:
-    """Expected value of each configuration after the next minute, (count,)."""
-    row = s.weights[state].copy()
-    if own_weight > 0.0:
-        for i in range(_SINCE_SOLVED, own.shape[0] - 1):
-            if own[i] == state and own[i + 1] >= 0:
-                row[own[i + 1]] += own_weight
-    found = np.zeros(count)
-    for after in range(row.shape[0]):
-        if row[after] > 0.0:
-            for a in range(count):
-                found[a] += row[after] * s.value[j, after, a]
-    return np.asarray(found / row.sum())
-
-
-@njit(cache=True, nogil=True)
-def _cost_per_s(t: JobFacts, k: int, parallelism: Ints, level: Ints) -> float:
-    """What a configuration costs, sources left out."""
-    total = 0.0
-    for v in range(t.n[k]):
-        if t.kind[k, v] != SOURCE:
-            total += parallelism[v] * subtask_cost_per_s(t, k, level[v] + 1)
-    return total
-
-
-@njit(cache=True, nogil=True)
-def _is_same(t: JobFacts, k: int, p: Ints, x: Ints, other_p: Ints, other_x: Ints) -> bool:
-    """Whether two configurations agree, sources left out."""
-    for v in range(t.n[k]):
-        if t.kind[k, v] != SOURCE and (p[v] != other_p[v] or x[v] != other_x[v]):
-            return False
-    return True

@@ -83,7 +83,7 @@ def _learning(
     found: dict[str, list[float]] = {name: [] for name in learners}
     for run in range(runs + 1):
         for name, learner in learners.items():
-            agent, before = learner.config.agent, learner.model.num_timesteps
+            agent, before = learner.config.ppo, learner.model.num_timesteps
             begun = time.perf_counter()
             learner.model.learn(before + ROLLOUTS * agent.n_envs * agent.n_steps)
             if run > 0:  # the first one warms up

@@ -137,7 +137,7 @@ def offline(
         for seed in config.agent.seeds:
             for part in (SCRATCH, PRETRAINED):
                 forget(runs / part / f"seed-{seed}")
-    alone = _curves(scratch, runs / SCRATCH, config.agent.total_steps, say)
+    alone = _curves(scratch, runs / SCRATCH, config.ppo.total_steps, say)
     steps, mean = _mean_curve(alone)
     final = float(mean[-1])
     theirs = steps_to(steps, mean, final / SHARE)
@@ -154,7 +154,7 @@ def offline(
         "machine": machine(),
         "data": dataset_hashes(config),
         "seeds": list(config.agent.seeds),
-        "eval_every": config.agent.eval_every,
+        "eval_every": config.ppo.eval_every,
         "final": final,
         "threshold": final / SHARE,
         "steps": {SCRATCH: theirs, PRETRAINED: ours},

@@ -129,7 +129,7 @@ def _kept(file: Path, config: ExperimentConfig, seed: int) -> Curve:
     refuse_other_config(file.parent, before, config)
     asked = {
         "seed": seed,
-        "agent.total_steps": config.agent.total_steps,
+        "agent.total_steps": config.ppo.total_steps,
         "dataset": dataset_hashes(config),
     }
     for key, value in asked.items():

@@ -2,44 +2,30 @@
 
 python -m agents.studies.planning table core-v1
 python -m agents.studies.planning compare core-v1 --seeds 1 --late-price 1 2.5 5
+python -m agents.studies.planning compare core-v1 --tables 5 --prior job-file --guardrails deployed
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from statistics import stdev
+from statistics import mean, stdev
+from tempfile import TemporaryDirectory
 
 from agents.planning.chain import TABLE, counted, write_counts
-from dsp_gym.arrays import Floats
+from agents.planning.draws import training_minutes
 from dsp_gym.config.files import load_model
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import ScorecardCell
-from dsp_gym.loads.sampler import LoadSampler
 
-__all__ = ["training_minutes"]
+__all__ = ["main"]
 
 SEEDS = 60
 """Of each training load; more change no figure by more than its spread."""
-
-
-def training_minutes(config: BenchmarkConfig, seeds: int) -> Iterator[Floats]:
-    """Draws the training loads of a benchmark.
-
-    Args:
-        config: The benchmark.
-        seeds: Of each load, the first ones.
-
-    Yields:
-        (minutes,) means, as multiples of the reference rate.
-    """
-    sampler = LoadSampler(config.loads)
-    for row in sampler.cells("train", seeds):
-        for cell in row:
-            yield sampler.rates(cell, config.episode_s).reshape(-1, 60).mean(axis=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,49 +41,89 @@ def main(arguments: Sequence[str] | None = None) -> None:
     compare.add_argument("--seeds", type=int, default=1, help="of each test load")
     compare.add_argument("--late-price", type=float, nargs="*", default=[2.5])
     compare.add_argument("--prior", nargs="*", default=["job-file", "none"])
-    compare.add_argument("--policies", nargs="*", default=[], help="others, by name")
+    compare.add_argument("--policies", nargs="*", default=[], help="others, by name or folder")
+    compare.add_argument("--jobs", nargs="*", default=None, help="some of the benchmark's jobs")
+    compare.add_argument(
+        "--tables", type=int, default=0, help="tables of other draws in place of the shipped one"
+    )
     compare.add_argument("--guardrails", default="none")
     chosen = parser.parse_args(arguments)
     config = load_model(BenchmarkConfig, "benchmarks", chosen.benchmark)
     if chosen.command == "table":
-        write_counts(chosen.out, counted(training_minutes(config, chosen.seeds)))
+        drawn = training_minutes(config.loads, config.episode_s, chosen.seeds)
+        write_counts(chosen.out, counted(drawn))
         return
-    entrants = [
-        {
-            "name": f"mdp {prior} w={price:g}",
-            "policy": {"policy": "mdp", "params": {"late_price": price, "prior": prior}},
-        }
-        for prior in chosen.prior
-        for price in chosen.late_price
+    head = " ".join(f"{title:>16}" for title in ("cost", "late %", "rescales"))
+    sys.stdout.write(f"{'policy':32} {head}\n")
+    if chosen.jobs is not None:
+        config = config.model_copy(update={"jobs": tuple(chosen.jobs)})
+    with TemporaryDirectory() as folder:
+        tables = _tables(config, chosen.tables, Path(folder))
+        for prior, price in product(chosen.prior, chosen.late_price):
+            given = {"late_price": price, "prior": prior}
+            label = f"mdp {prior} w={price:g}"
+            found = [
+                _play(config, f"{label} {name}", {"policy": "mdp", "params": given | own}, chosen)
+                for name, own in tables.items()
+            ]
+            if len(found) > 1:
+                _write(f"{label} of {len(found)} tables", found)
+        for name in chosen.policies:
+            _play(config, name, name, chosen)
+
+
+def _tables(config: BenchmarkConfig, count: int, folder: Path) -> dict[str, dict[str, str]]:
+    """Parameters by label: the shipped table, or as many of other draws of the training loads."""
+    if not count:
+        return {"": {}}
+    made = {}
+    for seed in range(count):
+        file = folder / f"{seed}.safetensors"
+        drawn = training_minutes(config.loads, config.episode_s, SEEDS, seed=seed)
+        write_counts(file, counted(drawn))
+        made[f"table {seed}"] = {"transitions": str(file)}
+    return made
+
+
+def _play(
+    config: BenchmarkConfig, name: str, policy: object, chosen: argparse.Namespace
+) -> list[float]:
+    """Plays a policy; prints cost per day, lateness and rescales.
+
+    Returns:
+        The means that were printed.
+    """
+    entrant = Entrant.model_validate(
+        {"name": name.strip(), "policy": policy, "guardrails": chosen.guardrails}
+    )
+    changes = {"policies": (entrant,), "clairvoyant": False, "seeds": chosen.seeds}
+    changes["reference"] = entrant.name
+    cells = evaluate(config.model_copy(update=changes)).cells
+    by_seed: dict[int, list[ScorecardCell]] = {}
+    for cell in cells:
+        by_seed.setdefault(cell.seed, []).append(cell)
+    means = [
+        [mean(factor * cell.metrics[metric] for cell in some) for metric, factor in _COLUMNS]
+        for some in by_seed.values()
     ]
-    entrants += [{"name": name, "policy": name} for name in chosen.policies]
-    _compare(config, [{**one, "guardrails": chosen.guardrails} for one in entrants], chosen.seeds)
+    return _write(entrant.name, means)
 
 
-def _compare(config: BenchmarkConfig, entrants: Sequence[dict[str, object]], seeds: int) -> None:
-    """Plays policies one after the other; prints cost per day, lateness and rescales."""
-    head = f"{'policy':32} {'cost':>7} {'+-':>5} {'late %':>7} {'+-':>5} {'rescales':>8}"
-    sys.stdout.write(f"{head}\n")
-    for entrant in entrants:
-        policies = (Entrant.model_validate(entrant),)
-        changes = {"policies": policies, "clairvoyant": False, "seeds": seeds}
-        changes["reference"] = policies[0].name
-        card = evaluate(config.model_copy(update=changes))
-        sys.stdout.write(f"{_line(str(entrant['name']), card.cells)}\n")
-        sys.stdout.flush()
+_COLUMNS = (("cost", 1.0), ("slo_share", 100.0), ("rescales", 1.0))
+"""Printed metrics, with what brings each to the unit of its column."""
 
 
-def _line(name: str, cells: Sequence[ScorecardCell]) -> str:
-    """Means over all runs, and the standard deviation of the mean of each seed."""
-    text = f"{name:32}"
-    for metric, factor, form in (("cost", 1.0, "7.2f"), ("slo_share", 100.0, "7.2f")):
-        by_seed: dict[int, list[float]] = {}
-        for cell in cells:
-            by_seed.setdefault(cell.seed, []).append(cell.metrics[metric] * factor)
-        means = [sum(values) / len(values) for values in by_seed.values()]
-        spread = stdev(means) if len(means) > 1 else 0.0
-        text += f" {sum(means) / len(means):{form}} {spread:5.2f}"
-    return f"{text} {sum(cell.metrics['rescales'] for cell in cells) / len(cells):8.1f}"
+def _write(name: str, means: Sequence[Sequence[float]]) -> list[float]:
+    """Prints means over some rows of `_COLUMNS`, and their standard deviations."""
+    columns = list(zip(*means, strict=True))
+    spread = [stdev(values) if len(values) > 1 else 0.0 for values in columns]
+    found = [mean(values) for values in columns]
+    cells = " ".join(
+        f"{value:8.2f} +-{other:5.2f}" for value, other in zip(found, spread, strict=True)
+    )
+    sys.stdout.write(f"{name:32} {cells}\n")
+    sys.stdout.flush()
+    return found
 
 
 if __name__ == "__main__":

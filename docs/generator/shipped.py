@@ -168,14 +168,17 @@ def experiments() -> str:
     rows = []
     for name in names("experiments"):
         experiment = load_model(ExperimentConfig, "experiments", name)
-        train = experiment.loads.train
+        train, agent = experiment.loads.train, experiment.agent
+        counts = f"{agent.total_steps:,} x {len(agent.seeds)}"
+        if agent.kind == "planning":
+            counts = f"planned, {len(agent.late_prices)} prices x {len(agent.seeds)}"
         rows.append(
             [
                 f"`{name}`",
                 experiment.description,
                 ", ".join(f"`{job}`" for job in experiment.jobs),
                 ", ".join(f"`{e.name}`" for e in train.loads) if train else "none",
-                f"{experiment.agent.total_steps:,} x {len(experiment.agent.seeds)}",
+                counts,
             ]
         )
     benchmarks = []

@@ -280,10 +280,10 @@ def _is_policy_folder(path: str) -> bool:
 
 
 def _is_trained(policy: str) -> bool:
-    """Whether it is a learned policy: a folder of one, or the one that is shipped."""
-    from dsp_gym.policies.registry import resolve
+    """Whether it is a trained policy: a folder of one, or the network that is shipped."""
+    from dsp_gym.policies.registry import is_trained, resolve
 
-    return resolve(policy)[1].policy == "learned"
+    return is_trained(resolve(policy)[1])
 
 
 def _with(

@@ -53,7 +53,7 @@ def show(
         folder = Path(policy)
         if _is_registered(policy):
             folder = _pull(policy, Path(aside) / "policy", uri)
-        document, _ = folder_module.read_folder(folder)
+        document, _ = folder_module.read_any(folder)
         card = folder / folder_module.CARD
         text = card.read_text(encoding="utf-8") if card.is_file() else ""
     if as_json:

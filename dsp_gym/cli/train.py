@@ -25,7 +25,7 @@ from dsp_gym.cli.progress import long_bar
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from dsp_gym.evaluation.experiment import TrackingConfig
+    from dsp_gym.evaluation.experiment import ExperimentConfig, TrackingConfig
     from dsp_gym.trackers import Tracker
 
 __all__ = ["register"]
@@ -84,7 +84,7 @@ def train(
     # By name: the library stands below the agents, and works without them and without torch.
     training: Any = importlib.import_module("agents.training")
     tracker = _tracker(experiment.tracking, experiment.name) if track else None
-    decisions = experiment.agent.total_steps * len(experiment.agent.seeds)
+    decisions = _decisions(experiment)
     try:
         with (
             open_engine(
@@ -120,6 +120,16 @@ def train(
         typer.echo(f"MLflow  run {result.run_id} in {experiment.tracking.uri}")
         typer.echo(f"model   {result.model}")
     typer.echo(f"next    dsp-gym evaluate {config} --policy {result.policy}")
+
+
+def _decisions(experiment: ExperimentConfig) -> int:
+    """Decisions that a training takes, of all seeds."""
+    agent = experiment.agent
+    steps = agent.total_steps
+    if agent.kind == "planning":  # its steps are plays of the validation loads
+        env = experiment.env
+        steps *= agent.eval_episodes * (env.episode_s // env.interval_s)
+    return steps * len(agent.seeds)
 
 
 def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:

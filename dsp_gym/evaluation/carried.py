@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Generic, TypeVar
 
 from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.registry import folder_of
 from dsp_gym.simulation.options import SimulationOptions
 
 __all__ = ["Carried", "carried", "one_thread"]
@@ -53,12 +54,11 @@ def carried(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> Carried[W
         shares_disk: Whether the files of this machine are seen where the work is done.
 
     Returns:
-        The work with the folder of a learned policy, but for the one that is shipped.
+        The work with the folder of a trained policy, but for the one that is shipped.
     """
-    path = policy.params.get("path") if policy.policy == "learned" else None
-    if path is None or shares_disk:
+    folder = folder_of(policy)
+    if folder is None or shares_disk:
         return Carried(work, policy, None)
-    folder = Path(path)
     files = {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))

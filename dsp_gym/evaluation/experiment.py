@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from dsp_gym.config.files import find
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.config import EnvConfig
+from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.loads.splits import LoadSet, SplitName
 
@@ -21,11 +23,19 @@ __all__ = [
     "EvaluationConfig",
     "ExperimentConfig",
     "FromDataset",
+    "HistoryConfig",
     "NetworkConfig",
     "OfflineConfig",
+    "PlanningConfig",
     "TrackingConfig",
     "WarmStartConfig",
 ]
+
+
+def _different(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**31 for seed in seeds):
+        raise ValueError(f"seeds are different and 0 to 2^31 - 1, found {list(seeds)}")
+    return seeds
 
 
 class NetworkConfig(ConfigModel):
@@ -149,6 +159,9 @@ class OfflineConfig(FromDataset):
 class AgentConfig(ConfigModel):
     """How the agent learns. Names as in Stable-Baselines3."""
 
+    kind: Literal["ppo"] = Field(
+        "ppo", description="ppo: a network that learns by acting; planning: see PlanningConfig"
+    )
     algorithm: Literal["ppo", "maskable-ppo"] = Field(
         "maskable-ppo",
         description="maskable-ppo never tries a move that bounds forbid, which saves it learning "
@@ -228,9 +241,7 @@ class AgentConfig(ConfigModel):
     @field_validator("seeds")
     @classmethod
     def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**31 for seed in seeds):
-            raise ValueError(f"seeds are different and 0 to 2^31 - 1, found {list(seeds)}")
-        return seeds
+        return _different(seeds)
 
     @model_validator(mode="after")
     def _check_batch(self) -> AgentConfig:
@@ -241,6 +252,101 @@ class AgentConfig(ConfigModel):
                 f"{rollout} decisions"
             )
         return self
+
+
+class HistoryConfig(ConfigModel):
+    """What a job has done so far, to plan with."""
+
+    dataset: str = Field(
+        min_length=1,
+        description="folder of a dataset that `dsp-gym dataset build` made with `snapshots` among "
+        "its tables",
+    )
+    weight: float = Field(
+        10.0,
+        gt=0,
+        description="what a minute of it counts for against a minute of the training loads",
+    )
+
+
+class PlanningConfig(ConfigModel):
+    """How planning learns: what loads do next, and the price of a late minute."""
+
+    kind: Literal["planning"] = Field(description="planning: the policy `mdp`, by value iteration")
+    late_target: float = Field(
+        0.02,
+        gt=0,
+        lt=1,
+        description="share of the time that jobs may be late on the validation loads: the lowest "
+        "price of a late minute that keeps to it is taken",
+    )
+    late_prices: tuple[float, ...] = Field(
+        (1.0, 1.5, 2.0, 2.75, 4.0, 6.0, 9.0),
+        min_length=1,
+        description="prices of a late minute to choose from, rising, in minutes of the "
+        "configuration that carries the reference rate; found by halving, so seven take three runs",
+    )
+    draws: int = Field(
+        60,
+        ge=0,
+        description="draws of each training load whose minutes are counted, other ones for each "
+        "seed; more change no figure by more than its spread. 0: the history alone",
+    )
+    history: HistoryConfig | None = Field(
+        None,
+        description="the jobs' own past: how their loads develop, and how fast their vertices are",
+    )
+    params: dict[str, object] = Field(
+        default_factory=dict, description="further parameters of the policy `mdp`"
+    )
+    seeds: tuple[int, ...] = Field(
+        (0,), min_length=1, description="one policy is trained per seed, the best is exported"
+    )
+    eval_episodes: int = Field(
+        24, ge=1, description="episodes on the validation loads that a price is tried on"
+    )
+
+    @property
+    def total_steps(self) -> int:
+        """Prices that are tried at most."""
+        return len(self.late_prices).bit_length()
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Prices between checkpoints."""
+        return 1
+
+    @field_validator("seeds")
+    @classmethod
+    def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        return _different(seeds)
+
+    @model_validator(mode="after")
+    def _check(self) -> PlanningConfig:
+        prices = self.late_prices
+        if prices[0] <= 0 or any(b <= a for a, b in pairwise(prices)):
+            raise ValueError(f"late_prices are above 0 and rise, found {list(prices)}")
+        if not self.draws and self.history is None:
+            raise ValueError("with no draws and no history there is nothing to learn from")
+        if taken := sorted({"late_price", "path", "transitions"} & self.params.keys()):
+            raise ValueError(f"'{taken[0]}' is what training finds; leave it out of params")
+        return self
+
+
+def _kind(value: object) -> str:
+    given = value.get("kind", "ppo") if isinstance(value, dict) else getattr(value, "kind", "ppo")
+    return str(given)
+
+
+AnyAgent = Annotated[
+    Annotated[AgentConfig, Tag("ppo")] | Annotated[PlanningConfig, Tag("planning")],
+    Discriminator(
+        _kind,
+        custom_error_type="agent_kind",
+        custom_error_message="kind is 'ppo' or 'planning'",
+    ),
+]
+"""The section `agent`, by its `kind`."""
 
 
 class EvaluationConfig(ConfigModel):
@@ -294,7 +400,7 @@ class ExperimentConfig(ConfigModel):
         description="guardrails inside the environment and around the trained policy when it is "
         "evaluated: a shipped name, or a file; none: decisions go through as made",
     )
-    agent: AgentConfig = Field(default_factory=AgentConfig, description="the learner")
+    agent: AnyAgent = Field(default_factory=AgentConfig, description="the learner")
     evaluation: EvaluationConfig = Field(
         default_factory=EvaluationConfig, description="the comparison"
     )
@@ -307,12 +413,28 @@ class ExperimentConfig(ConfigModel):
             raise ValueError(f"the job '{repeated[0]}' is given twice in jobs")
         if self.guardrails is not None:
             find("guardrails", self.guardrails)
-        if self.agent.n_envs < len(self.jobs):
+        if self.agent.kind == "ppo" and self.agent.n_envs < len(self.jobs):
             raise ValueError(
                 f"agent.n_envs is {self.agent.n_envs}, expected at least one per job "
                 f"({len(self.jobs)})"
             )
         return self
+
+    @property
+    def ppo(self) -> AgentConfig:
+        """The section `agent` of an experiment whose agent learns by PPO.
+
+        Raises:
+            ConfigError: It learns otherwise.
+        """
+        if self.agent.kind != "ppo":
+            raise ConfigError(
+                "only an agent that learns by PPO can do this",
+                key="agent.kind",
+                value=self.agent.kind,
+                remedy="Name an experiment whose agent.kind is ppo.",
+            )
+        return self.agent
 
     def benchmark(self, trained: str | Path | None = None) -> BenchmarkConfig:
         """The experiment's comparison, with the trained policy if there is one.

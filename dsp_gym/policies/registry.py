@@ -6,6 +6,7 @@ The library imports no policy: `baselines` and `agents` offer theirs in the grou
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,17 @@ from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import PolicyConfig
 
-__all__ = ["GROUP", "available", "installed", "is_installed", "load_class", "make", "resolve"]
+__all__ = [
+    "GROUP",
+    "available",
+    "folder_of",
+    "installed",
+    "is_installed",
+    "is_trained",
+    "load_class",
+    "make",
+    "resolve",
+]
 
 GROUP = "dsp_gym.policies"
 """Entry-point group under which a distribution offers policies."""
@@ -23,7 +34,10 @@ GROUP = "dsp_gym.policies"
 _INSTALLED = Plugins(GROUP, "policy", "docs/guides/add-a-policy.md", PolicyError)
 
 POLICY_FILE = "policy.json"
-"""What makes a folder a learned policy."""
+"""What makes a folder a trained policy."""
+
+NETWORK = "learned"
+"""The policy that reads a folder whose document names none."""
 
 
 def make(policy: str | Path | PolicyConfig) -> Policy:
@@ -56,7 +70,7 @@ def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
         return policy.policy, policy, f"parameters of policy '{policy.policy}'"
     path = Path(policy)
     if (path / POLICY_FILE).is_file():
-        config = PolicyConfig(policy="learned", params={"path": str(path)})
+        config = PolicyConfig(policy=_reader_of(path), params={"path": str(path)})
         return path.resolve().name, config, str(path)
     text = str(policy)
     if text in _INSTALLED and text not in files.names("policies"):
@@ -70,6 +84,43 @@ def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
         ) from None
     config = files.load_model(PolicyConfig, "policies", found)
     return found.stem, config, f"{found}: params"
+
+
+def _reader_of(folder: Path) -> str:
+    """The installed policy that reads a folder: the one that its document names."""
+    try:
+        document = json.loads((folder / POLICY_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return NETWORK  # which says what is wrong with the file
+    named = document.get("policy", NETWORK) if isinstance(document, dict) else NETWORK
+    if named not in _INSTALLED:
+        raise PolicyError(
+            "is read by a policy that is not installed",
+            file=folder / POLICY_FILE,
+            key="policy",
+            value=named,
+            remedy=did_you_mean(str(named), list(_INSTALLED)),
+        )
+    return str(named)
+
+
+def folder_of(policy: PolicyConfig) -> Path | None:
+    """The folder of a trained policy.
+
+    Returns:
+        The folder that its parameters name; None for one that is not trained, or is shipped.
+    """
+    path = policy.params.get("path")
+    return Path(path) if isinstance(path, str) and (Path(path) / POLICY_FILE).is_file() else None
+
+
+def is_trained(policy: PolicyConfig) -> bool:
+    """Whether a policy was made by `dsp-gym train`.
+
+    Returns:
+        True for one from a folder, and for the network that is shipped.
+    """
+    return policy.policy == NETWORK or folder_of(policy) is not None
 
 
 def available() -> dict[str, str]:

@@ -16,7 +16,7 @@ hundred times as fast is learned in the same way.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 from pydantic import Field
@@ -25,13 +25,12 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.calling import Handle, Handles, direct, handle
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.job.capacity import slots_in_use, vertex_capacity
 from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
-from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.sizing.arrivals import ENOUGH_FILL
+from dsp_gym.sizing.filter import Believed, Doubt, Learning, Shares, Times, begin, crowd, learn
 from dsp_gym.sizing.prior import Prior
 
 __all__ = ["Believed", "ServiceModel", "SizingConfig", "believed", "carried_per_s", "crowd"]
@@ -80,65 +79,8 @@ class SizingConfig(ConfigModel):
     )
 
 
-class Learning(NamedTuple):
-    """`SizingConfig` as compiled code takes it."""
-
-    is_filed: bool
-    exponent: float
-    common_error: float  # of all levels alike
-    level_error: float
-    exponent_error: float
-    noise: float
-    drift: float
-    optimism: float
-
-
-class Shares(NamedTuple):
-    """What is known of the input of each vertex, (J, V)."""
-
-    ratio: Floats  # its input per record of job load
-    minutes: Floats  # weight of the ratio, in snapshots
-    is_known: Ints  # 0 or 1: the times have a value
-
-
-class Times(NamedTuple):
-    """Of each vertex, (J, V, L + 2): one place per memory level from none on, then the exponent."""
-
-    mean: Floats
-    tried: Floats  # snapshots measured at the level; the last place is unused
-    hit: Floats  # cache hit rate at the level, NaN: unknown; the last place is unused
-
-
-class Doubt(NamedTuple):
-    """Of each vertex, (J, V, (L + 2)^2)."""
-
-    covariance: Floats
-
-
-class Believed(NamedTuple):
-    """All that a service model knows, for compiled code."""
-
-    seen: Shares
-    times: Times
-    doubt: Doubt
-    records_per_s: Floats  # of the prior, (K, V, L + 1, P + 1)
-    contention: Floats  # (K,) speed lost per further slot in use; 0 without a prior
-    slots: Ints  # (K,) per TaskManager
-    slot_sharing: Ints  # (K,) 0 or 1
-    rules: Learning
-
-
-_MOST_MINUTES = 60.0
-"""Snapshots that the share of a vertex in the load is averaged over."""
-
 _FILE_MINUTES = 15.0
 """Snapshots that a job file's share counts for."""
-
-_OUTLIER = 3.0
-"""Standard deviations from which on a measurement counts less."""
-
-_GAUGE_MS = 2.0
-"""Standard error of a busy gauge, ms/s: it tells little about a vertex that is hardly busy."""
 
 _HOT_CACHE = 0.97
 """Hit rate from which on less memory would be enough."""
@@ -156,6 +98,7 @@ class ServiceModel:
 
     def __init__(self, config: SizingConfig | None = None) -> None:
         self.config = config or SizingConfig()
+        self._jobs: Topology | None = None
         self._prior: Prior | None = None
         self._memories: tuple[RowMemory, RowMemory, RowMemory] | None = None
         self._handles = Handles()
@@ -188,7 +131,7 @@ class ServiceModel:
                 ),
                 RowMemory({"covariance": ("vertex", 0.0)}, depth=size * size),
             )
-        self._prior, self._handles = prior, Handles()
+        self._jobs, self._prior, self._handles = jobs, prior, Handles()
         for memory in self._memories:
             memory.reset(jobs, mask)
         rows = np.ones(len(jobs), dtype=bool) if mask is None else mask
@@ -200,7 +143,7 @@ class ServiceModel:
             levels = prior.tables.start_level[jobs.row]
             for j in np.flatnonzero(rows).tolist():
                 for v in range(jobs.max_vertices):
-                    _begin(times, doubt, j, v, int(levels[j, v]) + 1, self._rules)
+                    begin(times, doubt, j, v, int(levels[j, v]) + 1, self._rules)
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Learns from a snapshot; jobs that are down or have just restarted teach nothing."""
@@ -208,7 +151,7 @@ class ServiceModel:
         if "tables" not in self._handles:
             self._handles["tables"] = handle(prior.tables)
         tables: Handle[JobTables] = self._handles["tables"]  # type: ignore[assignment]  # stored just above
-        _observe(snapshot.topology.handle, tables, snapshot.arrays, self.believed)
+        learn(snapshot.topology.handle, tables, snapshot.arrays, self.believed)
 
     @property
     def believed(self) -> Handle[Believed]:
@@ -259,6 +202,56 @@ class ServiceModel:
         _expected_times(jobs.handle, self.believed, parallelism, level, seconds, errors)
         return seconds, errors
 
+    def learned(self, j: int) -> dict[str, Floats]:
+        """What was learned of one job, to start another model from.
+
+        Args:
+            j: Its row.
+
+        Returns:
+            Arrays by name, of n vertices; `unit` is what its times are ratios to.
+        """
+        n, places = self._own(j)
+        (seen, times, doubt), size = self._tables, self._tables[1].mean.shape[2]
+        covariance = doubt.covariance[j, :n].reshape(n, size, size)
+        found = {name: values[j, :n] for name, values in seen._asdict().items()}
+        found |= {name: values[j, :n][:, places] for name, values in times._asdict().items()}
+        found |= {"covariance": covariance[:, places][:, :, places], "unit": self._unit(j)}
+        return {name: np.array(values, np.float64) for name, values in found.items()}
+
+    def adopt(self, rows: Ints, learned: Mapping[str, Floats]) -> None:
+        """Starts some rows from what was learned of their job; its file may be another by now.
+
+        Args:
+            rows: Rows of the job.
+            learned: As `learned` gives it, of a job of the same vertices and memory levels.
+        """
+        (seen, times, doubt), size = self._tables, self._tables[1].mean.shape[2]
+        for j in rows.tolist():
+            n, places = self._own(j)
+            for name, values in seen._asdict().items():
+                values[j, :n] = learned[name]
+            for name, values in times._asdict().items():
+                values[j, :n, places] = learned[name].T
+            covariance = doubt.covariance[j, :n].reshape(n, size, size)
+            covariance[:, places[:, None], places] = learned["covariance"]
+            unit, then = self._unit(j), learned["unit"]
+            known = (unit > 0.0) & (then > 0.0)
+            ratio = np.divide(unit, then, out=np.ones_like(unit), where=known)
+            times.mean[j, :n, : len(places) - 1] += np.log(ratio)
+
+    def _own(self, j: int) -> tuple[int, Ints]:
+        """Vertices of a job, and its own places: its levels from none on, then the exponent."""
+        jobs, last = self._known_jobs, self._tables[1].mean.shape[2] - 1
+        levels = int(jobs.facts.levels[jobs.row[j]])
+        return len(jobs.names(j)), np.array([*range(levels + 1), last])
+
+    def _unit(self, j: int) -> Floats:
+        """What its times are ratios to: records/s of one task, (n, levels + 1)."""
+        jobs, (n, places) = self._known_jobs, self._own(j)
+        records = self._known_prior.records_per_s[jobs.row[j], :n, : len(places) - 1, 1]
+        return np.asarray(records)
+
     def state(self) -> State:
         """What was learned, as JSON values.
 
@@ -275,6 +268,12 @@ class ServiceModel:
         for name, memory in zip(("seen", "times", "doubt"), self._memories, strict=True):
             memory.restore(state[name])
         self._handles = Handles()
+
+    @property
+    def _known_jobs(self) -> Topology:
+        if self._jobs is None:
+            raise RuntimeError("reset() comes first")
+        return self._jobs
 
     @property
     def _known_prior(self) -> Prior:
@@ -301,144 +300,6 @@ class ServiceModel:
             c.drift,
             0.0 if filed else c.optimism,
         )
-
-
-@njit(cache=True, nogil=True)
-def _begin(times: Times, doubt: Doubt, j: int, v: int, column: int, c: Learning) -> None:
-    """Sets the Gaussian of a vertex: a random walk over levels that starts at one of them."""
-    size = times.mean.shape[2]
-    last = size - 1
-    doubt.covariance[j, v, :] = 0.0
-    for a in range(last):
-        times.mean[j, v, a] = 0.0
-        for b in range(last):
-            same_side = (a - column) * (b - column) > 0
-            steps = min(abs(a - column), abs(b - column)) if same_side else 0
-            doubt.covariance[j, v, a * size + b] = c.common_error**2 + steps * c.level_error**2
-    times.mean[j, v, last] = c.exponent
-    doubt.covariance[j, v, last * size + last] = c.exponent_error**2
-
-
-@njit(cache=True, nogil=True)
-def _settle(
-    times: Times, doubt: Doubt, place: tuple[int, int, int], value: float, log_p: float, c: Learning
-) -> None:
-    """Sets the Gaussian of a vertex without a prior from its first measurement."""
-    j, v, column = place
-    size = times.mean.shape[2]
-    last = size - 1
-    _begin(times, doubt, j, v, column, c)
-    # x[level] = value - a ln p: uncertain as the measurement is, and against the exponent.
-    for a in range(last):
-        times.mean[j, v, a] = value - c.exponent * log_p
-        against = -log_p * c.exponent_error**2
-        doubt.covariance[j, v, a * size + last] = against
-        doubt.covariance[j, v, last * size + a] = against
-        for b in range(last):
-            doubt.covariance[j, v, a * size + b] += (log_p * c.exponent_error) ** 2 + c.noise**2
-
-
-@njit(cache=True, nogil=True)
-def _update(
-    times: Times,
-    doubt: Doubt,
-    place: tuple[int, int, int],
-    value: float,
-    log_p: float,
-    noise: float,
-) -> None:
-    """One step of the Kalman filter: ln time measured at a level with p tasks."""
-    j, v, column = place
-    size = times.mean.shape[2]
-    last = size - 1
-    mean, cov = times.mean[j, v], doubt.covariance[j, v]
-    gain = np.zeros(size)
-    for a in range(size):
-        gain[a] = cov[a * size + column] + log_p * cov[a * size + last]
-    own = gain[column] + log_p * gain[last]
-    surprise = value - mean[column] - log_p * mean[last]
-    spread = own + noise * noise
-    # An outlier moves the mean as one of three standard deviations would, and teaches less.
-    limit = _OUTLIER * math.sqrt(spread)
-    if abs(surprise) > limit:
-        spread *= abs(surprise) / limit
-    for a in range(size):
-        mean[a] += gain[a] / spread * surprise
-    for a in range(size):
-        for b in range(size):
-            cov[a * size + b] -= gain[a] * gain[b] / spread
-
-
-@direct
-@njit(cache=True, nogil=True)
-def _observe(
-    facts: Handle[JobFacts],
-    tables: Handle[JobTables],
-    now: SnapshotArrays,
-    believed: Handle[Believed],
-) -> None:
-    """Learns from a snapshot. j is a job's row, k its job file, v a vertex, p its tasks."""
-    t, file, known = facts.arrays, tables.arrays, believed.arrays
-    seen, times, doubt, c = known.seen, known.times, known.doubt, known.rules
-    records_in = now.vertex[VERTEX.records_in_per_s]
-    busy, busy_max = now.vertex[VERTEX.busy_ms_per_s], now.vertex[VERTEX.busy_max_ms_per_s]
-    hits = now.vertex[VERTEX.cache_hit_rate]
-    size = times.mean.shape[2]
-    for j in range(now.status.shape[0]):
-        k = t.row[j]
-        filled = now.job[JOB.window_fill, j] >= ENOUGH_FILL
-        if now.status[j] != RUNNING or not filled:
-            continue
-        load = 0.0
-        for v in range(t.n[k]):
-            if t.kind[k, v] == SOURCE:
-                load += records_in[j, v]
-        slow = 1.0
-        if c.is_filed:
-            slow = crowd(known.contention[k], slots_in_use(file, k, now.parallelism[j]))
-        for v in range(t.n[k]):
-            rate = records_in[j, v]
-            if t.kind[k, v] == SOURCE or not rate > 0.0 or not load > 0.0:
-                continue
-            weight = min(seen.minutes[j, v], _MOST_MINUTES - 1.0) + 1.0
-            before = 0.0 if math.isnan(seen.ratio[j, v]) else seen.ratio[j, v]
-            seen.ratio[j, v] = before + (rate / load - before) / weight
-            seen.minutes[j, v] = weight
-
-            p, column = now.parallelism[j, v], now.memory_level[j, v] + 1
-            gauge = busy[j, v] if math.isnan(busy_max[j, v]) else busy_max[j, v]
-            if math.isnan(gauge) or p < 1 or not 0 <= column < size - 1:
-                continue
-            gauge = max(gauge, 2.0 * _GAUGE_MS)
-            capacity = rate / (gauge / 1000.0)
-            expected = float(p)
-            if c.is_filed:
-                free, _ = vertex_capacity(file, k, v, p, column - 1, rate)
-                expected = free * slow
-            value, log_p = math.log(expected / capacity), math.log(p)
-            place = (j, v, column)
-            noise = math.hypot(c.noise, _GAUGE_MS / gauge)
-            if seen.is_known[j, v] == 0:
-                _settle(times, doubt, place, value, log_p, c)
-                seen.is_known[j, v] = 1
-            else:
-                for a in range(size - 1):
-                    for b in range(size - 1):
-                        doubt.covariance[j, v, a * size + b] += c.drift**2
-                _update(times, doubt, place, value, log_p, noise)
-            times.tried[j, v, column] += 1.0
-            if not math.isnan(hits[j, v]):
-                times.hit[j, v, column] = hits[j, v]
-
-
-@njit(cache=True, nogil=True)
-def crowd(contention: float, slots: int) -> float:
-    """Speed left where several slots of a TaskManager are in use.
-
-    Returns:
-        0.05 to 1.
-    """
-    return max(0.05, 1.0 - contention * (slots - 1))
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,6 @@ Spark brings the rows of a run together; what is computed from them is NumPy, th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +16,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from dsp_gym.arrays import Bools, Floats, Floats32, Ints
+from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.datasets.encoding import EncodingConfig
+from dsp_gym.datasets.snapshots import floats_of, lists_of, snapshots_of
 from dsp_gym.envs import action
 from dsp_gym.envs.observation import ObservationEncoder
 from dsp_gym.envs.reward import TERMS, reward
@@ -26,10 +26,10 @@ from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
-from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
+from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import simulated_topology
-from spark_pipelines.schema import DECISIONS, INTEGERS, TRANSITIONS, expects
+from spark_pipelines.schema import DECISIONS, TRANSITIONS, expects
 from spark_pipelines.steps.returns import returns_to_go
 
 __all__ = ["SEGMENTED", "USES", "encoded", "segments", "topologies", "transitions"]
@@ -165,13 +165,13 @@ def encoded(
     topology = _topology(table, compiled)
     run = table.select(keys[:-1]).to_pylist()
     begins = np.array([i == 0 or run[i] != run[i - 1] for i in range(len(run))], dtype=bool)
-    snapshot = _snapshot(table, topology)
+    snapshot = snapshots_of(table, topology)
     rates = ds2_rates(snapshot)
     seen = _observations(snapshot, rates, begins, columns)
     kept = np.flatnonzero(_text(table, "use") == "transition")
     rows = table.take(pa.array(kept))
     chosen, valid = _moves(rows, snapshot.take(kept), rates, kept, config, columns)
-    terms = {name: _floats(rows[name]) for name in TERMS}
+    terms = {name: floats_of(rows[name]) for name in TERMS}
     earned = reward(terms, config.env.reward).astype(np.float32)
     # Whatever does not go on in the data has been cut there, if it did not end by itself.
     goes_on = np.append(~begins[1:], False)[kept] & np.isin(kept + 1, kept)
@@ -220,8 +220,8 @@ def _moves(
     shape = (len(kept), seen.topology.max_vertices)
     reached = action.targets(seen, config.env.ds2_utilization, rates.take(kept))
     decision = ScalingDecision(
-        _array(rows["proposed_parallelism"], shape, np.int64, rows),
-        _array(rows["proposed_memory_level"], shape, np.int64, rows),
+        lists_of(rows["proposed_parallelism"], shape, np.int64, rows),
+        lists_of(rows["proposed_memory_level"], shape, np.int64, rows),
         ("",) * len(kept),
     )
     missing = columns - shape[1]
@@ -230,47 +230,12 @@ def _moves(
     told = np.flatnonzero(taken.is_valid().to_numpy(zero_copy_only=False))
     if len(told):
         own = taken.take(pa.array(told))
-        given = _array(own, (len(told), 2 * shape[1]), np.int64, rows)
+        given = lists_of(own, (len(told), 2 * shape[1]), np.int64, rows)
         chosen[told, : 2 * shape[1]] = given
     padding = np.zeros((len(kept), missing, action.LOGITS), dtype=bool)
     padding[..., [action.HOLD, action.MOVES]] = True
     valid = np.concatenate([action.masks(*reached), padding.reshape(len(kept), -1)], axis=1)
     return chosen, valid
-
-
-def _snapshot(table: pa.Table, topology: Topology) -> MetricsSnapshot:
-    """All snapshots of a table as one batch."""
-    column = table["snapshot"].combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    names = [field.name for field in column.type]
-    parts = dict(zip(names, column.flatten(), strict=True))
-    shape = (len(table), topology.max_vertices)
-    values: dict[str, NDArray[Any]] = {}
-    for name in PER_JOB:
-        whole = name in INTEGERS
-        values[name] = _floats(parts[name]).astype(np.int64 if whole else np.float64)
-    for name in PER_VERTEX:
-        whole = name in INTEGERS
-        values[name] = _array(parts[name], shape, np.int64 if whole else np.float64, table)
-    rows = topology.take(np.zeros(len(table), np.int64))
-    return MetricsSnapshot(topology=rows, **values)
-
-
-def _array(column: pa.Array, shape: tuple[int, int], dtype: Any, rows: pa.Table) -> NDArray[Any]:
-    """A column of lists of equal length as an array; null is NaN."""
-    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    flat = _floats(lists.flatten()) if dtype is np.float64 else _whole(lists.flatten())
-    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(lengths != shape[1])
-    if len(wrong):
-        row = rows.slice(int(wrong[0]), 1).select([*_RUN, "step"]).to_pylist()[0]
-        raise DatasetError(
-            f"a decision has {lengths[wrong[0]]} values where its job has {shape[1]}: "
-            f"job '{row['job']}', run '{row['run']}', step {row['step']}",
-            file=row["source"],
-            remedy="Is its job file the one it was made with?",
-        )
-    return flat.reshape(shape).astype(dtype)
 
 
 def _topology(table: pa.Table, compiled: Mapping[str, Topology]) -> Topology:
@@ -291,14 +256,6 @@ def _all_known(names: tuple[str, ...]) -> Column:
     for name in names:
         known = known & f.col(name).isNotNull() & ~f.isnan(name)
     return known
-
-
-def _floats(column: pa.Array) -> Floats:
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _whole(column: pa.Array) -> Ints:
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _flags(table: pa.Table, name: str) -> Bools:

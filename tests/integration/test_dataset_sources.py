@@ -165,6 +165,27 @@ def test_a_journal_becomes_decisions_day_by_day(spark, tmp_path) -> None:
     assert rows[0]["snapshot"]["window_fill"] == entry["body"]["metrics"]["window_fill"]
 
 
+def test_a_planner_learns_from_a_journals_snapshots(spark, tmp_path) -> None:
+    from agents.planning.history import pasts
+    from dsp_gym.sizing.service import SizingConfig
+    from spark_pipelines.build import build
+
+    for day in (0, 1):
+        write_journal(tmp_path / "journal", day)
+    file = job_file(tmp_path)
+    source = {"kind": "journals", "folder": str(tmp_path / "journal"), "job": file}
+    made = {"name": "d", "sources": [source], "tables": ["snapshots"]}
+    build(parse(DatasetConfig, made, "test"), tmp_path / "dataset")
+    spec = load_job(file)
+    past = pasts(tmp_path / "dataset", [spec], SizingConfig(), filed=True)["line"]
+    assert [len(load) for load in past.loads] == [7, 7]  # eight looks a minute apart, on two days
+    assert all((load > 0).all() for load in past.loads)
+    assert past.vertices == tuple(line_names())
+    assert past.service["tried"].sum() > 0
+    with pytest.raises(DatasetError, match="no snapshots of nexmark-q1"):
+        pasts(tmp_path / "dataset", [load_job("nexmark-q1")], SizingConfig(), filed=True)
+
+
 def test_the_reference_cost_of_a_journal_is_the_environments(spark, tmp_path) -> None:
     from dsp_gym.envs.config import EnvConfig
     from dsp_gym.job.sizing import reference_cost_per_s

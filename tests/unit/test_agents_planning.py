@@ -27,9 +27,11 @@ DAY = 0.5 + 0.35 * np.sin(np.arange(240) / 48)
 class Plant:
     """A job of one map under a load per minute: decisions take effect at once."""
 
-    def __init__(self, spec=SPEC, scale=1.0, tasks=4, counters=True, rates=True, cpu_s=1e-3):
+    def __init__(
+        self, spec=SPEC, scale=1.0, tasks=4, counters=True, rates=True, busy=True, cpu_s=1e-3
+    ):
         self.jobs, self.scale, self.tasks = Topology.of([spec]), scale, tasks
-        self.counters, self.rates, self.cpu_s = counters, rates, cpu_s
+        self.counters, self.rates, self.busy, self.cpu_s = counters, rates, busy, cpu_s
         self.t_s, self.since_s, self.total, self.pending = 600.0, 0.0, 0.0, 0.0
 
     def snapshot(self, load, **values):
@@ -44,8 +46,8 @@ class Plant:
         if self.rates:
             seen |= {
                 "records_in_per_s": rate,
-                "busy_ms_per_s": [[1.0, busy, 1.0]],
-                "busy_max_ms_per_s": [[1.0, busy, 1.0]],
+                "busy_ms_per_s": [[1.0, busy, 1.0]] if self.busy else np.nan,
+                "busy_max_ms_per_s": [[1.0, busy, 1.0]] if self.busy else np.nan,
                 "pending_growth_per_s": [[arrived - rate, np.nan, np.nan]],
             }
         if self.counters:
@@ -214,6 +216,50 @@ def test_without_counters_it_follows_the_rates():
     with_counters = tasks(played(DAY))
     without = tasks(played(DAY, Plant(counters=False)))
     assert np.mean(np.abs(np.subtract(without, with_counters))) < 0.5
+
+
+def test_without_a_busy_metric_it_goes_by_the_job_file_or_holds():
+    with_busy = tasks(played(DAY[:100]))
+    without = tasks(played(DAY[:100], Plant(busy=False)))
+    assert np.mean(np.abs(np.subtract(without, with_busy))) < 0.5
+    found = played(DAY[:30], Plant(busy=False), prior="none")
+    assert set(tasks(found)) == {4}
+    assert "has not been seen busy" in found[-1][1]
+
+
+@pytest.mark.parametrize("prior", ["job-file", "none"])
+def test_tasks_that_never_ran_alone_are_sized_as_they_run_together(prior):
+    """Four slots of each TaskManager are in use throughout: each task is slower by 30 %."""
+    shared = SPEC.model_copy(
+        update={"taskmanager": SPEC.taskmanager.model_copy(update={"contention": 0.1})}
+    )
+    alone = line(cpu_us=1000.0 / 0.7, source={"rate_per_s": REFERENCE})
+    found, wanted = (
+        tasks(played(DAY[:100], Plant(spec, cpu_s=1e-3 / 0.7), prior=prior))
+        for spec in (shared, alone)
+    )
+    assert np.mean(np.abs(np.subtract(found, wanted))) < 0.5
+    assert len(set(found)) > 2
+
+
+def test_a_load_above_all_that_was_counted_is_named():
+    policy = MdpPolicy(MdpConfig(), counted([np.full(60, 0.5)]))
+    reasons = [
+        why for _, why in Plant(tasks=8).run(policy, np.r_[np.full(5, 0.5), np.full(20, 1.1)])
+    ]
+    assert not any("training" in why for why in reasons[:5])
+    assert (
+        "the load is 1.10 of the reference rate, above all that training counted (0.52)"
+        in (reasons[-1])
+    )
+
+
+def test_times_that_are_hardly_known_are_named():
+    sizing = {"file_error": 0.8}
+    known = [why for _, why in played(DAY[:30], sizing=sizing)]
+    unknown = [why for _, why in played(DAY[:30], Plant(busy=False), sizing=sizing)]
+    assert "the time per record of map is known to" not in known[-1]
+    assert "the time per record of map is known to 80 % only" in unknown[-1]
 
 
 def test_without_any_measurement_it_holds_and_says_so():

@@ -21,7 +21,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.sampler import LoadCell, LoadSampler
 from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.policies.registry import make, resolve
+from dsp_gym.policies.registry import folder_of, make, resolve
 
 __all__ = ["Batch", "Cell", "Player", "batches", "cells_of", "decisions_of", "players_of"]
 
@@ -51,9 +51,8 @@ class Player:
 
     @property
     def folder(self) -> Path | None:
-        """Where a learned policy stands; None for one that is not learned, or is shipped."""
-        path = self.policy.params.get("path") if self.policy.policy == "learned" else None
-        return None if path is None else Path(path)
+        """Where a trained policy stands; None for one that is not trained, or is shipped."""
+        return folder_of(self.policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +166,9 @@ def batches(
 
 def _player(entrant: Entrant) -> Player:
     _, policy, _ = resolve(entrant.policy)
-    path = policy.params.get("path") if policy.policy == "learned" else None
-    if path is not None:
-        params = {**policy.params, "path": str(Path(path).absolute())}
+    folder = folder_of(policy)
+    if folder is not None:
+        params = {**policy.params, "path": str(folder.absolute())}
         policy = policy.model_copy(update={"params": params})
     guardrails, label = entrant.guardrails, None
     if isinstance(guardrails, str):

@@ -53,7 +53,7 @@ class AgentObjective:
 
     def __init__(self, config: ExperimentConfig, steps: int | None = None) -> None:
         self._config = config
-        self._steps = steps or config.agent.total_steps
+        self._steps = steps or config.ppo.total_steps
         self._loads = with_held_out_seeds(config.loads)
         _training()  # found missing before the search begins
 
@@ -74,11 +74,11 @@ class AgentObjective:
 
     def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
         config = self.config(params)
-        agent = config.agent.model_copy(
+        agent = config.ppo.model_copy(
             update={
-                "seeds": config.agent.seeds[:1],
+                "seeds": config.ppo.seeds[:1],
                 "total_steps": self._steps,
-                "eval_every": min(config.agent.eval_every, self._steps),
+                "eval_every": min(config.ppo.eval_every, self._steps),
             }
         )
         trial = config.model_copy(update={"agent": agent, "loads": self._loads})
@@ -111,7 +111,7 @@ class AgentObjective:
             "jobs": list(self._config.jobs),
             "steps": self._steps,
             "loads": loads,
-            "base": self._config.agent.model_dump(mode="json"),
+            "base": self._config.ppo.model_dump(mode="json"),
         }
 
 

@@ -1,0 +1,59 @@
+"""Minutes of training loads, drawn from a split's own seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dsp_gym.arrays import Floats
+from dsp_gym.loads.generate import CHOICE, philox
+from dsp_gym.loads.sampler import LoadSampler
+from dsp_gym.loads.splits import LoadSet
+
+__all__ = ["minute_means", "training_minutes"]
+
+
+def training_minutes(
+    loads: LoadSet,
+    episode_s: int,
+    draws: int,
+    *,
+    seed: int = 0,
+    scale: tuple[float, float] = (1.0, 1.0),
+    base_dir: str | Path | None = None,
+) -> Iterator[Floats]:
+    """Draws from the training split, load by load.
+
+    Args:
+        loads: The splits.
+        episode_s: Seconds of each draw.
+        draws: Of each load; a split of fewer seeds gives each once.
+        seed: Which block of the split's seeds; blocks begin anew where the seeds end.
+        scale: Range that a draw is scaled by, log-uniform.
+        base_dir: Folder that relative trace paths start from.
+
+    Yields:
+        (minutes,) means, as multiples of the reference rate.
+    """
+    sampler, (low, high) = LoadSampler(loads, base_dir), scale
+    for place, row in enumerate(sampler.cells("train")):
+        random = philox(seed, place, CHOICE)
+        for i in range(min(draws, len(row))):
+            cell = row[(seed * draws + i) % len(row)]
+            factor = low * (high / low) ** random.random()
+            yield factor * minute_means(sampler.rates(cell, episode_s))
+
+
+def minute_means(rates: Floats) -> Floats:
+    """Averages over whole minutes.
+
+    Args:
+        rates: (seconds,) of a load.
+
+    Returns:
+        (minutes,) what is left at the end is dropped.
+    """
+    whole = len(rates) // 60 * 60
+    return np.asarray(rates[:whole].reshape(-1, 60).mean(axis=1))

@@ -1,0 +1,219 @@
+"""The look-ahead: which configuration costs least from this minute on, compiled for all jobs."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from agents.planning.load import HISTORY, level_of, state_of
+from agents.planning.recall import SINCE_SOLVED, Recall
+from agents.planning.value import StepPrices, minute_price, move_price
+from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, direct
+from dsp_gym.compiling import njit
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.snapshot import RUNNING, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts
+from dsp_gym.sizing.arrivals import pending_records
+from dsp_gym.sizing.frontier import Frontiers, subtask_cost_per_s
+from dsp_gym.sizing.lateness import IN_TIME, catch_up_s
+from dsp_gym.sizing.service import Believed, believed
+
+__all__ = [
+    "BLIND",
+    "DOWN",
+    "HOLD",
+    "MOVE",
+    "UNKNOWN",
+    "Outlook",
+    "Solved",
+    "Stakes",
+    "compare",
+    "look_ahead",
+]
+
+HOLD, MOVE, BLIND, UNKNOWN, DOWN = 0, 1, 2, 3, 4
+"""What a look-ahead can find."""
+
+_CHANGED = 0.04
+"""Share by which a capacity has to change for that."""
+
+_BLIND_S = 600.0
+"""Seconds without any measurement of the load after which the policy holds."""
+
+_KEPT_S = 3600.0
+"""Seconds that a configuration off the frontier is taken to be kept, with its extra cost."""
+
+
+class Solved(NamedTuple):
+    """What a look-ahead needs of all jobs."""
+
+    frontiers: Frontiers
+    value: Floats  # (J, STATES, N)
+    weights: Floats  # (STATES, STATES) of the training loads
+
+
+class Stakes(NamedTuple):
+    """`MdpConfig` as compiled code takes it."""
+
+    terms: StepPrices  # outage and bound of no job in particular
+    headroom: float
+    own_weight: float
+
+
+class Outlook(NamedTuple):
+    """What a look-ahead found."""
+
+    what: Ints  # (J,) HOLD, MOVE and so on
+    load_per_s: Floats  # (J,) level
+    running_per_s: Floats  # (J,) capacity of the running configuration
+    wanted_per_s: Floats  # (J,) of the one chosen
+    parallelism: Ints  # (J, V)
+    level: Ints  # (J, V)
+
+
+@direct
+@njit(cache=True, nogil=True)
+def compare(
+    facts: Handle[JobFacts],
+    model: Handle[Believed],
+    found: Frontiers,
+    asked: Bools,
+    changed: Bools,
+) -> None:
+    """Tells of which jobs some configuration of the frontier now carries more or less."""
+    for j in range(asked.shape[0]):
+        if asked[j]:
+            for a in range(found.size[j]):
+                p, level = found.parallelism[j, a], found.level[j, a]
+                now = believed(model.arrays, facts.arrays, j, p, level)
+                if abs(math.log(now / found.rate_per_s[j, a])) > _CHANGED:
+                    changed[j] = True
+
+
+@direct
+@njit(cache=True, nogil=True)
+def look_ahead(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    recall: Handle[Recall],
+    model: Handle[Believed],
+    solved: Handle[Solved],
+    stakes: Stakes,
+    outlook: Outlook,
+) -> None:
+    """Takes the configuration whose next minute and values after it cost least, for each job.
+
+    j is a job's row, k its job file, v a vertex, a a place on its frontier. Loads and capacities
+    are multiples of the reference.
+    """
+    t, r, known, s = facts.arrays, recall.arrays, model.arrays, solved.arrays
+    for j in range(seen.status.shape[0]):
+        k, count = t.row[j], s.frontiers.size[j]
+        if seen.status[j] != RUNNING:
+            outlook.what[j] = DOWN
+        elif r.watch.blind_s[j] > _BLIND_S:
+            outlook.what[j] = BLIND
+        elif r.watch.minutes[j] >= 2 and count == 0:
+            outlook.what[j] = UNKNOWN
+        if outlook.what[j] != HOLD or r.watch.minutes[j] < 2:
+            continue
+        reference = r.watch.reference_per_s[j]
+        load = r.minutes.load_per_s[j, HISTORY - min(r.watch.minutes[j], HISTORY) :] / reference
+        state, level = state_of(load), level_of(load)
+        backlog = pending_records(t, seen, j) / reference
+        backlog = 0.0 if math.isnan(backlog) else backlog
+        c = StepPrices(
+            stakes.terms.late_price,
+            stakes.terms.rescale_price,
+            r.watch.outage_s[j],
+            IN_TIME * t.slo_s[k],
+            stakes.terms.noise,
+            stakes.terms.discount,
+            stakes.terms.tolerance,
+        )
+        unit = s.frontiers.cost_per_s[j, _unit_place(s.frontiers, j, reference)]
+        later = _expected(s, r.own.state[j], state, stakes.own_weight, j, count) * c.discount
+
+        # What runs: on the frontier or not.
+        p, x = seen.parallelism[j], seen.memory_level[j]
+        running = believed(known, t, j, p, x)
+        cost = _cost_per_s(t, k, p, x) / unit
+        here, below = -1, 0
+        for a in range(count):
+            if _is_same(t, k, p, x, s.frontiers.parallelism[j, a], s.frontiers.level[j, a]):
+                here = a
+            if s.frontiers.rate_per_s[j, a] <= running:
+                below = a
+        capacity = running * stakes.headroom / reference
+        keep = minute_price(level, capacity, cost, c)
+        keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s)
+        if here >= 0:
+            keep += later[here]
+        else:
+            keep += later[below] + (cost - s.frontiers.cost_per_s[j, below] / unit) * _KEPT_S
+
+        best, place = keep, -1
+        for a in range(count):
+            if a == here:
+                continue
+            p, x = s.frontiers.parallelism[j, a], s.frontiers.level[j, a]
+            offered = believed(known, t, j, p, x) * stakes.headroom / reference
+            price = move_price(level, offered, s.frontiers.cost_per_s[j, a] / unit, backlog, c)
+            price += later[a] + cost * c.outage_s
+            if price < best:
+                best, place = price, a
+        outlook.load_per_s[j], outlook.running_per_s[j] = level * reference, running
+        if place >= 0:
+            outlook.what[j] = MOVE
+            outlook.wanted_per_s[j] = s.frontiers.rate_per_s[j, place]
+            for v in range(t.n[k]):
+                if t.kind[k, v] != SOURCE:
+                    outlook.parallelism[j, v] = s.frontiers.parallelism[j, place, v]
+                    outlook.level[j, v] = s.frontiers.level[j, place, v]
+
+
+@njit(cache=True, nogil=True)
+def _unit_place(f: Frontiers, j: int, reference_per_s: float) -> int:
+    """Place of the configuration that carries the reference rate; the largest if none does."""
+    for a in range(f.size[j]):
+        if f.rate_per_s[j, a] >= reference_per_s * (1.0 - 1e-9):
+            return a
+    return int(f.size[j] - 1)
+
+
+@njit(cache=True, nogil=True)
+def _expected(s: Solved, own: Ints, state: int, own_weight: float, j: int, count: int) -> Floats:
+    """Expected value of each configuration after the next minute, (count,)."""
+    row = s.weights[state].copy()
+    if own_weight > 0.0:
+        for i in range(SINCE_SOLVED, own.shape[0] - 1):
+            if own[i] == state and own[i + 1] >= 0:
+                row[own[i + 1]] += own_weight
+    found = np.zeros(count)
+    for after in range(row.shape[0]):
+        if row[after] > 0.0:
+            for a in range(count):
+                found[a] += row[after] * s.value[j, after, a]
+    return np.asarray(found / row.sum())
+
+
+@njit(cache=True, nogil=True)
+def _cost_per_s(t: JobFacts, k: int, parallelism: Ints, level: Ints) -> float:
+    """What a configuration costs, sources left out."""
+    total = 0.0
+    for v in range(t.n[k]):
+        if t.kind[k, v] != SOURCE:
+            total += parallelism[v] * subtask_cost_per_s(t, k, level[v] + 1)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _is_same(t: JobFacts, k: int, p: Ints, x: Ints, other_p: Ints, other_x: Ints) -> bool:
+    """Whether two configurations agree, sources left out."""
+    for v in range(t.n[k]):
+        if t.kind[k, v] != SOURCE and (p[v] != other_p[v] or x[v] != other_x[v]):
+            return False
+    return True

@@ -1,0 +1,119 @@
+"""What planning remembers of each load: its last minutes, its states, its outages."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from agents.planning.load import HISTORY, level_of, state_of
+from agents.planning.value import MINUTE
+from dsp_gym.arrays import Floats, Ints
+from dsp_gym.calling import Handle, direct
+from dsp_gym.compiling import njit
+from dsp_gym.loop.snapshot import JOB, SnapshotArrays
+
+__all__ = ["OUTGROWN", "OWN", "SINCE_SOLVED", "Minutes", "Own", "Recall", "Watched", "remember"]
+
+OWN = 2880
+"""Minutes of its own history that a job learns from."""
+
+SINCE_SOLVED = 120
+"""Minutes kept beside them, so that the values can be computed again from a saved state."""
+
+OUTGROWN = 1.5
+"""Multiple of the reference rate above which it is doubled: training loads stay below."""
+
+_OUTAGE_GAIN = 0.3
+"""Weight of a new outage in the mean of those seen."""
+
+
+class Watched(NamedTuple):
+    """What the policy remembers of each job, (J,)."""
+
+    minutes: Ints  # of load seen
+    reference_per_s: Floats  # load that counts as 1
+    seen_s: Floats  # time of the last snapshot
+    left_s: Floats  # seconds not yet part of a minute
+    left_records: Floats
+    blind_s: Floats  # since the load was last measured
+    outage_s: Floats  # expected of a rescale
+    since_s: Floats  # when the job last became RUNNING
+    solved_s: Floats  # time of the values, NaN: none
+    solved_minutes: Ints  # of load seen then
+    solved_outage_s: Floats
+    solved_reference_per_s: Floats
+
+
+class Minutes(NamedTuple):
+    """The last minutes of each load, oldest first, (J, HISTORY)."""
+
+    load_per_s: Floats
+
+
+class Own(NamedTuple):
+    """The states each load went through, oldest first; -1: before it began."""
+
+    state: Ints  # (J, OWN + SINCE_SOLVED)
+
+
+class Recall(NamedTuple):
+    """All that is remembered of the loads, for compiled code."""
+
+    watch: Watched
+    minutes: Minutes
+    own: Own
+
+
+@direct
+@njit(cache=True, nogil=True)
+def remember(
+    seen: SnapshotArrays, arrived: Floats, declared_s: Floats, recall: Handle[Recall]
+) -> None:
+    """Takes in what arrived since the last snapshot, and how long the last outage was."""
+    r = recall.arrays
+    w = r.watch
+    now, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
+    outage = seen.job[JOB.outage_s]
+    for j in range(arrived.shape[0]):
+        if math.isnan(w.outage_s[j]):
+            w.outage_s[j] = declared_s[j]
+        elif since[j] != w.since_s[j] and not math.isnan(w.since_s[j]) and outage[j] > 0.0:
+            w.outage_s[j] += _OUTAGE_GAIN * (outage[j] - w.outage_s[j])
+        w.since_s[j] = since[j]
+
+        elapsed = 0.0 if math.isnan(w.seen_s[j]) else now[j] - w.seen_s[j]
+        w.seen_s[j] = now[j]
+        rate = arrived[j]
+        if math.isnan(rate):
+            w.blind_s[j] += elapsed
+            if w.minutes[j] == 0:
+                continue
+            rate = r.minutes.load_per_s[j, HISTORY - 1]  # as it was
+        else:
+            w.blind_s[j] = 0.0
+        w.left_s[j] += elapsed
+        w.left_records[j] += elapsed * rate
+        complete = round(w.left_s[j] / MINUTE)
+        if complete > 0:
+            mean = w.left_records[j] / w.left_s[j]
+            w.left_s[j], w.left_records[j] = 0.0, 0.0
+            for _ in range(min(complete, HISTORY)):
+                _append(r, j, mean)
+
+
+@njit(cache=True, nogil=True)
+def _append(r: Recall, j: int, load_per_s: float) -> None:
+    """Adds a minute to a load's history, and the state it led to."""
+    w, load, states = r.watch, r.minutes.load_per_s[j], r.own.state[j]
+    load[:-1] = load[1:]
+    load[HISTORY - 1] = load_per_s
+    w.minutes[j] += 1
+    recent = load[HISTORY - min(w.minutes[j], HISTORY) :]
+    level = level_of(recent / w.reference_per_s[j])
+    if level > OUTGROWN:
+        while level > OUTGROWN:
+            level /= 2.0
+            w.reference_per_s[j] *= 2.0
+        states[:] = -1  # they were multiples of another reference
+    states[:-1] = states[1:]
+    states[states.shape[0] - 1] = state_of(recent / w.reference_per_s[j])

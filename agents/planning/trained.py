@@ -1,0 +1,157 @@
+"""What planning starts from: the shipped transitions, or the folder of a trained policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.folder import (
+    POLICY,
+    WEIGHTS,
+    HistoryDocument,
+    LoadStatesDocument,
+    PlanningDocument,
+    read_kind,
+)
+from agents.planning.chain import TABLE, read_counts, unpacked
+from agents.planning.config import MdpConfig
+from agents.planning.load import BIN, LEVELS, PEAKS, TRENDS
+from dsp_gym.arrays import Floats
+from dsp_gym.config.files import parse
+from dsp_gym.errors import PolicyError
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["STATES_DOCUMENT", "TABLE_PREFIX", "Trained", "own_pasts", "past_prefix", "trained"]
+
+STATES_DOCUMENT = LoadStatesDocument(levels=LEVELS, level_width=BIN, trends=TRENDS, peaks=PEAKS)
+"""The states that this release tells apart."""
+
+TABLE_PREFIX = "transitions/"
+"""Before the names of the table's arrays."""
+
+_REMEDY = "Export or pull the policy again."
+
+
+class Trained(NamedTuple):
+    """What a policy starts from."""
+
+    config: MdpConfig  # with what training found
+    counts: Floats  # (STATES, STATES) minutes
+    history: Mapping[str, HistoryDocument]  # by job
+    past: Mapping[str, Mapping[str, Floats]]  # what its service model learned, by job
+
+
+def past_prefix(job: str) -> str:
+    """What stands before the names of the arrays of a job's service model.
+
+    Returns:
+        The prefix.
+    """
+    return f"jobs/{job}/"
+
+
+def trained(config: MdpConfig) -> Trained:
+    """Reads what a configuration starts from.
+
+    Returns:
+        The parameters given, those of the folder, and the defaults, in this order.
+
+    Raises:
+        PolicyError: The folder or the table cannot be read, or holds something else.
+    """
+    if config.path is None:
+        file = TABLE if config.transitions is None else Path(config.transitions)
+        return Trained(config, read_counts(file), {}, {})
+    folder = Path(config.path)
+    document, weights = read_kind(folder, PlanningDocument)
+    if document.states != STATES_DOCUMENT:
+        raise PolicyError(
+            "the policy counted other states of the load than this release tells apart",
+            file=folder / POLICY,
+            key="states",
+            remedy="Train the policy again with this release, or use the release that made it.",
+        )
+    given = {name: getattr(config, name) for name in config.model_fields_set}
+    whole = parse(MdpConfig, {**document.params, **given}, folder / POLICY)
+    file = folder / WEIGHTS
+    if whole.transitions is not None:
+        counts = read_counts(Path(whole.transitions))
+    else:
+        counts = unpacked(_below(weights, TABLE_PREFIX), file, _REMEDY)
+    past = {job: _past(weights, job, one, file) for job, one in document.history.items()}
+    if not whole.own_past:
+        past = {}
+    return Trained(whole, counts, document.history, past)
+
+
+def own_pasts(start: Trained, jobs: Topology) -> Mapping[int, Mapping[str, Floats]]:
+    """Finds the jobs that the policy has learned from the past of.
+
+    Args:
+        start: What the policy starts from.
+        jobs: The batch.
+
+    Returns:
+        What was learned, by place of the job's file.
+
+    Raises:
+        PolicyError: A job had another graph then.
+    """
+    found: dict[int, Mapping[str, Floats]] = {}
+    for k, spec in enumerate(jobs.specs):
+        past = start.past.get(spec.job)
+        if past is None or start.history[spec.job].prior != start.config.prior:
+            continue
+        names = tuple(vertex.name for vertex in spec.topological_order())
+        then = start.history[spec.job].vertices
+        columns = past["unit"].shape[1]
+        if names != then or columns != spec.memory.levels + 1:
+            raise PolicyError(
+                f"the policy was trained on the past of '{spec.job}' when its vertices were "
+                f"{', '.join(then)}; those of the running job are {', '.join(names)}, or its "
+                "memory levels differ",
+                remedy="Train it again on a dataset of the present job, or set own_past: false.",
+            )
+        found[k] = past
+    return found
+
+
+def _below(
+    weights: Mapping[str, NDArray[np.generic]], prefix: str
+) -> dict[str, NDArray[np.generic]]:
+    return {
+        name.removeprefix(prefix): values
+        for name, values in weights.items()
+        if name.startswith(prefix)
+    }
+
+
+def _past(
+    weights: Mapping[str, NDArray[np.generic]], job: str, document: HistoryDocument, file: Path
+) -> dict[str, Floats]:
+    found = {
+        name: np.asarray(values, np.float64)
+        for name, values in _below(weights, past_prefix(job)).items()
+    }
+    wanted = {
+        "covariance",
+        "hit",
+        "is_known",
+        "mean",
+        "minutes",
+        "ratio",
+        "tried",
+        "unit",
+    }
+    rows = {len(values) for values in found.values()}
+    if found.keys() != wanted or rows != {len(document.vertices)}:
+        raise PolicyError(
+            f"the weights do not hold the service model of '{job}' that policy.json describes",
+            file=file,
+            remedy=_REMEDY,
+        )
+    return found
