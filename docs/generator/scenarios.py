@@ -8,7 +8,7 @@ import re
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import ObservationLayout
-from dsp_gym.envs.registration import FROM_CONFIG, IDS, changes
+from dsp_gym.envs.registration import CAPACITY_IDS, FROM_CONFIG, IDS, changes
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.envs.single import AutoscaleEnv, action_space, observation_space
@@ -63,8 +63,12 @@ def environments() -> str:
         "three columns are lengths: of the flat observation, of the MultiDiscrete action, and of "
         "the mask over all moves. `dsp-gym envs` lists the ids.",
         table(head, rows),
-        "All environments share one [observation](observation.md), one [action](action.md) and one "
-        "[reward](reward.md); they differ in the job and in what you set.",
+        "## With capacity actions\n\nThe same scenarios with one "
+        "[choice for the whole job](../concepts/capacity.md) per decision: "
+        + ", ".join(f"`{name}`" for name in CAPACITY_IDS)
+        + ".",
+        "All environments above share one [observation](observation.md), one [action](action.md) "
+        "and one [reward](reward.md); they differ in the job and in what you set.",
     )
 
 
