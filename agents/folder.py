@@ -24,6 +24,7 @@ from safetensors.numpy import save as save_tensors
 from agents.network import NetworkShape, Weights
 from dsp_gym.config.explain import explain
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
 
 __all__ = [
@@ -58,10 +59,28 @@ class ObservationDocument(ConfigModel):
 
 
 class ActionDocument(ConfigModel):
-    """What the network's logits mean."""
+    """What the network's logits mean: moves of a vertex, or capacities of the job."""
 
-    moves: tuple[str, ...] = Field(description="parallelism moves of a vertex, in order")
-    memory_moves: tuple[str, ...] = Field(description="memory moves of a vertex, in order")
+    space: Literal["vertex", "capacity"] = Field(
+        "vertex", description="moves of every vertex, or a multiple of the load for the whole job"
+    )
+    moves: tuple[str, ...] = Field((), description="parallelism moves of a vertex, in order")
+    memory_moves: tuple[str, ...] = Field((), description="memory moves of a vertex, in order")
+    kappas: tuple[float, ...] = Field(
+        (), description="capacity: multiples of the present load, in order, after holding"
+    )
+    act_above: float | None = Field(
+        None, gt=0, lt=1, description="capacity: the policy acts above this probability of acting"
+    )
+    late_price: float | None = Field(
+        None,
+        gt=0,
+        description="capacity: price of a late minute it decides with unless told another",
+    )
+    late_prices: Range | None = Field(None, description="capacity: prices it was trained with")
+    sizing: CapacityConfig | None = Field(
+        None, description="capacity: the service model behind the actions"
+    )
     masked: bool = Field(description="whether moves that cannot be made were masked in training")
 
 
@@ -75,7 +94,9 @@ class PolicyDocument(ConfigModel):
     observation: ObservationDocument = Field(
         description="observations: features, and their range in training"
     )
-    action: ActionDocument = Field(description="actions: moves of parallelism and memory")
+    action: ActionDocument = Field(
+        description="actions: moves of parallelism and memory, or multiples of the load"
+    )
     interval_s: float = Field(gt=0, description="seconds between decisions in training")
     ds2_utilization: float = Field(
         gt=0, le=1, description="utilization the move 'what DS2 says' aimed at in training"
@@ -216,6 +237,7 @@ def describe(document: PolicyDocument) -> Mapping[str, object]:
         "name": document.name,
         "algorithm": document.algorithm,
         "network": f"{network.encoder} {'x'.join(map(str, network.hidden))}",
+        "action": document.action.space,
         "interval_s": document.interval_s,
         "jobs": ", ".join(document.jobs),
         "seed": document.seed,

@@ -20,7 +20,7 @@ from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import ScorecardCell
 from dsp_gym.loads.sampler import LoadSampler
 
-__all__ = ["training_minutes"]
+__all__ = ["compare", "training_minutes"]
 
 SEEDS = 60
 """Of each training load; more change no figure by more than its spread."""
@@ -71,11 +71,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for price in chosen.late_price
     ]
     entrants += [{"name": name, "policy": name} for name in chosen.policies]
-    _compare(config, [{**one, "guardrails": chosen.guardrails} for one in entrants], chosen.seeds)
+    compare(config, [{**one, "guardrails": chosen.guardrails} for one in entrants], chosen.seeds)
 
 
-def _compare(config: BenchmarkConfig, entrants: Sequence[dict[str, object]], seeds: int) -> None:
-    """Plays policies one after the other; prints cost per day, lateness and rescales."""
+def compare(config: BenchmarkConfig, entrants: Sequence[dict[str, object]], seeds: int) -> None:
+    """Plays policies one after the other; prints cost per day, lateness and rescales.
+
+    Args:
+        config: The benchmark.
+        entrants: What to play, as a benchmark lists it.
+        seeds: Of each load, the first ones.
+    """
     head = f"{'policy':32} {'cost':>7} {'+-':>5} {'late %':>7} {'+-':>5} {'rescales':>8}"
     sys.stdout.write(f"{head}\n")
     for entrant in entrants:

@@ -52,8 +52,10 @@ def space_of(codec: Codec) -> spaces.Space[Any]:
         `Discrete` where an action has one part, else `MultiDiscrete`.
     """
     if len(codec.choices) == 1:
-        return spaces.Discrete(codec.choices[0])
-    return spaces.MultiDiscrete(codec.choices)
+        one: spaces.Space[Any] = spaces.Discrete(codec.choices[0])
+        return one
+    several: spaces.Space[Any] = spaces.MultiDiscrete(list(codec.choices))
+    return several
 
 
 class AutoscaleEnv(gymnasium.Env[Observation, Ints]):

@@ -72,6 +72,16 @@ class CapacityTargets(NamedTuple):
             np.ones(shape, np.int64), np.full(shape, -1, np.int64), np.zeros(shape[:2]), valid
         )
 
+    def copied(self) -> CapacityTargets:
+        """The same targets in other arrays.
+
+        Returns:
+            A copy.
+        """
+        return CapacityTargets(
+            self.parallelism.copy(), self.level.copy(), self.cost.copy(), self.valid.copy()
+        )
+
 
 @njit(cache=True, nogil=True)
 def unit_cost(t: JobFacts, k: int, column: int) -> float:

@@ -39,7 +39,7 @@ class CapacityCodec:
 
     def __init__(self, topology: Topology, config: CapacityConfig) -> None:
         self.observation_size = len(CAPACITY_FEATURES)
-        self.choices = (CHOICES,)
+        self.choices: tuple[int, ...] = (CHOICES,)
         self._topology = topology
         filed = config.prior == "job-file"
         self._prior = Prior.of_files(topology) if filed else Prior.none(topology)
@@ -63,7 +63,7 @@ class CapacityCodec:
             self._model.observe(snapshot)
             self._to = CapacityTargets.room(len(snapshot), snapshot.topology.max_vertices)
         else:
-            self._to = CapacityTargets(*(part.copy() for part in self._to))
+            self._to = self._to.copied()
         out = np.zeros((len(snapshot), self.observation_size), np.float32)
         _look(
             self._every if rows is None else np.ascontiguousarray(rows, np.int64),
@@ -124,16 +124,12 @@ class CapacityCodec:
         self._course.restore(state["course"])
 
     def save(self) -> dict[str, Any]:
-        return {"state": self.state(), "targets": {n: v.copy() for n, v in _parts(self._to)}}
+        return {"state": self.state(), "targets": self._to.copied()._asdict()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         self.restore(saved["state"])
         parts = saved["targets"]
         self._to = CapacityTargets(*(np.array(parts[n]) for n in CapacityTargets._fields))
-
-
-def _parts(to: CapacityTargets) -> list[tuple[str, Ints | Floats | Bools]]:
-    return list(zip(CapacityTargets._fields, to, strict=True))
 
 
 def _running(snapshot: MetricsSnapshot) -> tuple[Ints, Ints]:

@@ -87,8 +87,9 @@ class LoadCourse:
         )
         self._course = RowMemory({name: ("job", value) for name, value in first.items()})
         self._means = RowMemory({"mean": ("job", np.nan)}, depth=len(MEAN_SPANS))
-        extremes = dict.fromkeys(Extremes._fields, ("job", np.nan))
-        self._extremes = RowMemory(extremes, depth=len(EXTREME_SPANS))
+        self._extremes = RowMemory(
+            {"peak": ("job", np.nan), "trough": ("job", np.nan)}, depth=len(EXTREME_SPANS)
+        )
         self._handles = Handles()
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
