@@ -25,6 +25,7 @@ from dsp_gym.arrays import Floats32
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.capacity.action import HOLD
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
+from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.experiment import (
     ExperimentConfig,
     OfflineConfig,
@@ -277,10 +278,20 @@ def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:
 
     Returns:
         Over vertices, or over the job alone where that is what the agent decides about.
+
+    Raises:
+        ConfigError: The network encodes vertices, and the agent sees none.
     """
     given = config.agent.network.model_dump()
     codec = batch.codec
     if config.env.action == "capacity":
+        if config.agent.network.encoder != "mlp":
+            raise ConfigError(
+                "capacity actions see the job as a whole, not its vertices",
+                key="agent.network.encoder",
+                value=config.agent.network.encoder,
+                remedy="Set agent.network.encoder: mlp.",
+            )
         (choices,), features = codec.choices, codec.observation_size
         return NetworkShape(
             **given, vertices=0, vertex_features=0, job_features=features, choices=choices

@@ -370,10 +370,6 @@ class ExperimentConfig(ConfigModel):
             raise ValueError(
                 f"agent.n_envs is {self.agent.n_envs}, expected at least one per job ({jobs})"
             )
-        if self.env.action == "capacity" and self.agent.network.encoder != "mlp":
-            raise ValueError(
-                "capacity actions see the job as a whole: they need agent.network.encoder: mlp"
-            )
         return self
 
     def training_jobs(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from agents.learner import Learner, TrainingInterrupted
 from agents.network import logits
 from agents.training import train
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.errors import PolicyError
+from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.evaluation.experiment import ExperimentConfig, WarmStartConfig
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import GuardedDecision
@@ -233,8 +233,8 @@ def test_a_teacher_can_be_imitated(tmp_path):
 
 
 def test_what_cannot_be_learned_from_or_with_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"network\.encoder: mlp"):
-        an_experiment(network={"encoder": "graph"})
+    with pytest.raises(ConfigError, match=r"network\.encoder: mlp"):
+        Learner(an_experiment(network={"encoder": "graph"}), 0, tmp_path)
     with pytest.raises(ValueError, match="share the seed of a graph"):
         ExperimentConfig.model_validate(
             an_experiment().model_dump(by_alias=True)

@@ -14,7 +14,7 @@ import numpy as np
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
-from dsp_gym.envs.capacity.course import Followed
+from dsp_gym.envs.capacity.course import CourseMemory
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
@@ -96,7 +96,12 @@ def unit_cost(t: JobFacts, k: int, column: int) -> float:
 
 @njit(cache=True, nogil=True)
 def aim(
-    t: JobFacts, seen: SnapshotArrays, known: Believed, load: Followed, j: int, to: CapacityTargets
+    t: JobFacts,
+    seen: SnapshotArrays,
+    known: Believed,
+    load: CourseMemory,
+    j: int,
+    to: CapacityTargets,
 ) -> None:
     """Fills in the targets of job j (job file k): v a vertex, i a multiple, p its tasks."""
     k = t.row[j]

@@ -12,8 +12,8 @@ from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.envs.capacity import action
 from dsp_gym.envs.capacity.action import CHOICES, CapacityTargets, aim
-from dsp_gym.envs.capacity.course import Followed, LoadCourse, follow
-from dsp_gym.envs.capacity.features import CAPACITY_FEATURES, Seen, describe
+from dsp_gym.envs.capacity.course import CourseMemory, LoadCourse, follow
+from dsp_gym.envs.capacity.features import CAPACITY_FEATURES, CapacityInputs, describe
 from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
@@ -146,13 +146,13 @@ def _look(
     arrived: Floats,
     late_price: Floats,
     model: Handle[Believed],
-    course: Handle[Followed],
+    course: Handle[CourseMemory],
     to: CapacityTargets,
     out: Floats32,
 ) -> None:
     """Takes in what the given rows show, fills in their targets, and describes them."""
     t, known, load = facts.arrays, model.arrays, course.arrays
-    seen = Seen(shown, known, load, to)
+    seen = CapacityInputs(shown, known, load, to)
     for place in range(rows.shape[0]):
         j = rows[place]
         follow(t, shown, arrived[j], load, j)

@@ -20,7 +20,7 @@ from dsp_gym.loop.snapshot import JOB, VERTEX, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.sizing.arrivals import pending_records
 
-__all__ = ["EXTREME_SPANS", "MEAN_SPANS", "Course", "Followed", "LoadCourse", "follow"]
+__all__ = ["EXTREME_SPANS", "MEAN_SPANS", "CourseMemory", "CourseRows", "LoadCourse", "follow"]
 
 MEAN_SPANS = {"now": 150.0, "10min": 600.0, "30min": 1800.0, "2h": 7200.0, "6h": 21600.0}
 """Seconds of each mean."""
@@ -41,7 +41,7 @@ _MEAN_S = np.array(list(MEAN_SPANS.values()))
 _EXTREME_S = np.array(list(EXTREME_SPANS.values()))
 
 
-class Course(NamedTuple):
+class CourseRows(NamedTuple):
     """What is remembered of each job, (J,); NaN: nothing yet."""
 
     seen_s: Floats  # time of the last snapshot
@@ -63,26 +63,26 @@ class Means(NamedTuple):
     mean: Floats
 
 
-class Extremes(NamedTuple):
+class PeaksAndTroughs(NamedTuple):
     """Forgetting peaks and troughs of the load over `EXTREME_SPANS`, (J, 3)."""
 
     peak: Floats
     trough: Floats
 
 
-class Followed(NamedTuple):
+class CourseMemory(NamedTuple):
     """All that is remembered, for compiled code."""
 
-    course: Course
+    course: CourseRows
     means: Means
-    extremes: Extremes
+    extremes: PeaksAndTroughs
 
 
 class LoadCourse:
     """Remembers the course of each job's load."""
 
     def __init__(self) -> None:
-        first = dict.fromkeys(Course._fields, np.nan) | dict.fromkeys(
+        first = dict.fromkeys(CourseRows._fields, np.nan) | dict.fromkeys(
             ("backlog", "swing", "flicker", "rescales"), 0.0
         )
         self._course = RowMemory({name: ("job", value) for name, value in first.items()})
@@ -99,14 +99,14 @@ class LoadCourse:
         self._handles = Handles()
 
     @property
-    def followed(self) -> Handle[Followed]:
+    def followed(self) -> Handle[CourseMemory]:
         """The memory as one argument of compiled code."""
         if "own" not in self._handles:
             self._handles["own"] = handle(
-                Followed(
-                    self._course.arrays(Course),
+                CourseMemory(
+                    self._course.arrays(CourseRows),
                     self._means.arrays(Means),
-                    self._extremes.arrays(Extremes),
+                    self._extremes.arrays(PeaksAndTroughs),
                 )
             )
         return self._handles["own"]  # type: ignore[return-value]  # stored just above
@@ -140,7 +140,9 @@ class LoadCourse:
 
 
 @njit(cache=True, nogil=True)
-def follow(t: JobFacts, seen: SnapshotArrays, arrived_per_s: float, f: Followed, j: int) -> None:
+def follow(
+    t: JobFacts, seen: SnapshotArrays, arrived_per_s: float, f: CourseMemory, j: int
+) -> None:
     """Takes in what a snapshot shows of job j.
 
     Args:

@@ -12,14 +12,14 @@ from typing import NamedTuple
 from dsp_gym.arrays import Floats32
 from dsp_gym.compiling import njit
 from dsp_gym.envs.capacity.action import CHOICES, KAPPAS, CapacityTargets, running_cost
-from dsp_gym.envs.capacity.course import EXTREME_SPANS, MEAN_SPANS, Followed
+from dsp_gym.envs.capacity.course import EXTREME_SPANS, MEAN_SPANS, CourseMemory
 from dsp_gym.envs.features import LIMIT
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import JOB, VERTEX, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.sizing.service import Believed, believed
 
-__all__ = ["CAPACITY_FEATURES", "CapacityFeature", "Seen", "describe"]
+__all__ = ["CAPACITY_FEATURES", "CapacityFeature", "CapacityInputs", "describe"]
 
 
 class CapacityFeature(NamedTuple):
@@ -83,12 +83,12 @@ _FAR = 3.0
 """Largest change of cost that is told apart, in the unit of its feature."""
 
 
-class Seen(NamedTuple):
+class CapacityInputs(NamedTuple):
     """What a description is made of, for compiled code."""
 
     shown: SnapshotArrays
     known: Believed
-    load: Followed
+    load: CourseMemory
     to: CapacityTargets
 
 
@@ -99,7 +99,7 @@ def _ln(over: float, under: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def describe(t: JobFacts, s: Seen, late_price: float, j: int, out: Floats32) -> None:
+def describe(t: JobFacts, s: CapacityInputs, late_price: float, j: int, out: Floats32) -> None:
     """Writes the features of job j (job file k): v a vertex, i a place in a family of features.
 
     Args:
