@@ -6,6 +6,7 @@ that is most of the time of an update, so all vertices share two tensors here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,23 +18,26 @@ from torch import Tensor, nn
 
 from agents.extractor import network_class
 from agents.network import FORBIDDEN, NetworkShape
-from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
+from dsp_gym.envs.action import MEMORY_MOVES, MOVES
 
 __all__ = ["MaskableVertexPolicy", "VertexActions", "VertexPolicy", "policy_arguments"]
 
 
 class VertexActions(MaskableDistribution):
-    """Independent moves of every vertex, as two categorical blocks (B, V, 7) and (B, V, 3)."""
+    """Independent moves of every vertex, as two categorical blocks (B, V, 7) and (B, V, 3).
 
-    def __init__(self, vertices: int) -> None:
+    A capacity action is one block of choices of one place.
+    """
+
+    def __init__(self, places: int, sizes: Sequence[int] = (MOVES, MEMORY_MOVES)) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # theirs has no types
-        self.vertices = vertices
+        self.places, self.sizes = places, list(sizes)
 
     def proba_distribution_net(self, *args: object, **kwargs: object) -> nn.Module:
         return nn.Identity()
 
     def proba_distribution(self, action_logits: Tensor) -> VertexActions:
-        self.logits = action_logits.view(-1, self.vertices, LOGITS)
+        self.logits = action_logits.view(-1, self.places, sum(self.sizes))
         self._normalise(self.logits)
         return self
 
@@ -41,26 +45,25 @@ class VertexActions(MaskableDistribution):
         if masks is None:
             self._normalise(self.logits)
             return
-        allowed = torch.as_tensor(masks).view(-1, self.vertices, LOGITS) > 0
+        allowed = torch.as_tensor(masks).view(self.logits.shape) > 0
         self._normalise(torch.where(allowed, self.logits, float(FORBIDDEN)))
 
     def _normalise(self, logits: Tensor) -> None:
         self.blocks = tuple(
-            torch.log_softmax(block, dim=2)
-            for block in torch.split(logits, [MOVES, MEMORY_MOVES], dim=2)
+            torch.log_softmax(block, dim=2) for block in torch.split(logits, self.sizes, dim=2)
         )
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        chosen = actions.view(-1, self.vertices, 2).long()
-        move, memory = (
+        chosen = actions.view(-1, self.places, len(self.sizes)).long()
+        first, *others = (
             block.gather(2, chosen[:, :, i : i + 1]) for i, block in enumerate(self.blocks)
         )
-        return (move + memory).sum(dim=(1, 2))
+        return sum(others, start=first).sum(dim=(1, 2))
 
     def entropy(self) -> Tensor:
         # exp(-1e8) is exactly 0, and 0 * -1e8 is 0: forbidden moves add nothing.
-        move, memory = (-(block.exp() * block).sum(dim=(1, 2)) for block in self.blocks)
-        return move + memory
+        first, *others = (-(block.exp() * block).sum(dim=(1, 2)) for block in self.blocks)
+        return sum(others, start=first)
 
     def sample(self) -> Tensor:
         # Gumbel's trick: the largest of log-probability plus Gumbel noise is a sample.
@@ -98,7 +101,8 @@ class _VertexPolicy:
     def _build(self: Any, lr_schedule: Schedule) -> None:
         logits = self.features_dim - 1
         self._build_mlp_extractor()
-        self.action_dist = VertexActions(logits // LOGITS)
+        shape = self.features_extractor.shape
+        self.action_dist = VertexActions(shape.places, shape.blocks)
         self.action_net = _Columns(slice(0, logits))
         self.value_net = _Columns(slice(logits, None))
         self.optimizer = self.optimizer_class(

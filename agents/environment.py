@@ -24,10 +24,12 @@ def training_batch(
 ) -> AutoscaleBatch:
     """Builds the jobs on training loads, the experiment's jobs in turn.
 
+    Where episodes change jobs, all of them take part, however few rows there are.
+
     Returns:
         A batch of `agent.n_envs` jobs.
     """
-    specs = [load_job(name) for name in config.jobs]
+    specs = [load_job(name) for name in config.training_jobs()]
     rows = np.arange(jobs) % len(specs)
     return AutoscaleBatch(
         specs,
@@ -50,7 +52,7 @@ def validation_batch(
     Returns:
         A batch with a row per episode, the jobs in turn.
     """
-    specs = [load_job(name) for name in config.jobs]
+    specs = [load_job(name) for name in config.validation_jobs()]
     episodes = max(config.agent.eval_episodes, len(specs))
     batch = AutoscaleBatch(
         specs,
@@ -59,7 +61,8 @@ def validation_batch(
         "validation",
         config.env.model_copy(
             update={
-                "randomise": Randomisation(),
+                # The prices of lateness stay: an agent is chosen by all that it covers.
+                "randomise": Randomisation(late_price=config.env.randomise.late_price),
                 "start": "sized" if config.env.start == "random" else config.env.start,
             }
         ),

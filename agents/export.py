@@ -23,6 +23,7 @@ from agents.offline import dataset_hashes, datasets_of
 from dsp_gym import __version__
 from dsp_gym.arrays import Floats32
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
+from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.guardrails.out_of_distribution import quantile_box
@@ -47,11 +48,11 @@ def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -
         algorithm=config.ppo.algorithm,
         network=learner.shape,
         observation=ObservationDocument(
-            vertex_features=tuple(VERTEX_FEATURES),
-            job_features=tuple(JOB_FEATURES),
+            vertex_features=_features(learner)[0],
+            job_features=_features(learner)[1],
             quantiles=_training_box(learner),
         ),
-        action=ActionDocument(moves=MOVE_NAMES, memory_moves=MEMORY_NAMES, masked=learner.masked),
+        action=_actions(learner),
         interval_s=config.env.interval_s,
         ds2_utilization=config.env.ds2_utilization,
         jobs=job_hashes(config),
@@ -66,6 +67,30 @@ def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -
     # The critic stays behind: a deployed policy only acts.
     weights = actor_weights(best.weights, learner)
     return write_folder(target, document, weights, config_text(config), card(document, config))
+
+
+def _features(learner: Learner) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names per vertex, and per job."""
+    if learner.shape.choices is not None:
+        return (), tuple(CAPACITY_FEATURES)
+    return tuple(VERTEX_FEATURES), tuple(JOB_FEATURES)
+
+
+def _actions(learner: Learner) -> ActionDocument:
+    """What the logits mean."""
+    if learner.shape.choices is None:
+        return ActionDocument(moves=MOVE_NAMES, memory_moves=MEMORY_NAMES, masked=learner.masked)
+    env = learner.config.env
+    price = env.reward.slo
+    return ActionDocument(
+        space="capacity",
+        kappas=KAPPAS,
+        act_above=learner.best.figures["act_above"],
+        late_price=price,
+        late_prices=env.randomise.late_price or (price, price),
+        sizing=env.capacity,
+        masked=learner.masked,
+    )
 
 
 def actor_weights(weights: dict[str, Floats32], learner: Learner) -> Weights:
@@ -142,7 +167,7 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
     )
     reach = (
         "acts on jobs of any shape; it was trained on the jobs above alone"
-        if network.encoder == "graph"
+        if network.encoder == "graph" or network.choices is not None
         else f"acts on jobs of at most {network.vertices} vertices only"
     )
     return "\n".join(
@@ -153,7 +178,13 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
             "",
             f"- Trained with {document.algorithm}, {document.steps:,} decisions, seed "
             f"{document.seed} of {list(document.seeds)}, on the simulated jobs "
-            f"{', '.join(f'{name} ({value})' for name, value in document.jobs.items())}.",
+            f"{', '.join(f'{name} ({value})' for name, value in document.jobs.items())}"
+            + (
+                "."
+                if config.family is None
+                else f", and on {config.family.graphs} random graphs of "
+                f"{config.family.vertices[0]} to {config.family.vertices[1]} vertices."
+            ),
             f"- Loads: {', '.join(loads.get('train', []))}"
             + (f"; recorded: {recorded}." if recorded else "."),
             *([f"- Learned first from the dataset {learned}."] if learned else []),
@@ -187,8 +218,9 @@ def _training_box(learner: Learner) -> dict[str, tuple[float, float]]:
     if not learner.samples:
         return {}
     vertex, job = by_feature(np.concatenate(learner.samples), learner.shape.vertices)
-    samples = {name: vertex[:, i] for i, name in enumerate(VERTEX_FEATURES)}
-    samples |= {name: job[:, i] for i, name in enumerate(JOB_FEATURES)}
+    of_vertex, of_job = _features(learner)
+    samples = {name: vertex[:, i] for i, name in enumerate(of_vertex)}
+    samples |= {name: job[:, i] for i, name in enumerate(of_job)}
     return quantile_box(samples)
 
 

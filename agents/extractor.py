@@ -37,7 +37,7 @@ class ActorCriticNetwork(BaseFeaturesExtractor):
     job_scale: Tensor
 
     def __init__(self, observation_space: spaces.Box, shape: NetworkShape) -> None:
-        super().__init__(observation_space, features_dim=shape.vertices * LOGITS + 1)
+        super().__init__(observation_space, features_dim=shape.logits + 1)
         self.shape = shape
         self.sizes = [
             shape.vertices * shape.vertex_features,
@@ -91,8 +91,10 @@ class ActorCriticNetwork(BaseFeaturesExtractor):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
                 if name == "actor_out":
+                    blocks = self.shape.blocks
+                    stay = [0, *itertools.accumulate(blocks[:-1])]
                     with torch.no_grad():
-                        module.bias.view(-1, LOGITS)[:, [0, MOVES]] = self.shape.hold_bias
+                        module.bias.view(-1, sum(blocks))[:, stay] = self.shape.hold_bias
 
 
 class GraphNetwork(ActorCriticNetwork):
@@ -160,10 +162,35 @@ class MlpNetwork(ActorCriticNetwork):
         return logits, self.critic_out(critic)
 
 
+class JobNetwork(ActorCriticNetwork):
+    """An actor and a critic of plain layers over the features of the job: a capacity action."""
+
+    def __init__(self, observation_space: spaces.Box, shape: NetworkShape) -> None:
+        super().__init__(observation_space, shape)
+        pairs = list(itertools.pairwise([shape.job_features, *shape.hidden]))
+        self.actor = nn.ModuleList(nn.Linear(a, b) for a, b in pairs)
+        self.critic = nn.ModuleList(nn.Linear(a, b) for a, b in pairs)
+        self.actor_out = nn.Linear(shape.hidden[-1], shape.logits)
+        self.critic_out = nn.Linear(shape.hidden[-1], 1)
+        self.initialise()
+
+    def forward(self, observation: Tensor) -> Tensor:
+        limit = float(OBSERVATION_LIMIT)
+        actor = critic = ((observation - self.job_shift) * self.job_scale).clamp(-limit, limit)
+        for layer in self.actor:
+            actor = self.act(layer(actor))
+        for layer in self.critic:
+            critic = self.act(layer(critic))
+        return torch.cat([self.actor_out(actor), self.critic_out(critic)], dim=1)
+
+
 def network_class(shape: NetworkShape) -> type[ActorCriticNetwork]:
-    """The network of a shape's encoder.
+    """The network of a shape.
 
     Returns:
-        `GraphNetwork` for the encoder "graph", else `MlpNetwork`.
+        `JobNetwork` for capacity actions, `GraphNetwork` for the encoder "graph", else
+        `MlpNetwork`.
     """
+    if shape.choices is not None:
+        return JobNetwork
     return GraphNetwork if shape.encoder == "graph" else MlpNetwork

@@ -25,6 +25,7 @@ from safetensors.numpy import save as save_tensors
 from agents.network import NetworkShape, Weights
 from dsp_gym.config.explain import explain
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
 
 __all__ = [
@@ -65,10 +66,28 @@ class ObservationDocument(ConfigModel):
 
 
 class ActionDocument(ConfigModel):
-    """What the network's logits mean."""
+    """What the network's logits mean: moves of a vertex, or capacities of the job."""
 
-    moves: tuple[str, ...] = Field(description="parallelism moves of a vertex, in order")
-    memory_moves: tuple[str, ...] = Field(description="memory moves of a vertex, in order")
+    space: Literal["vertex", "capacity"] = Field(
+        "vertex", description="moves of every vertex, or a multiple of the load for the whole job"
+    )
+    moves: tuple[str, ...] = Field((), description="parallelism moves of a vertex, in order")
+    memory_moves: tuple[str, ...] = Field((), description="memory moves of a vertex, in order")
+    kappas: tuple[float, ...] = Field(
+        (), description="capacity: multiples of the present load, in order, after holding"
+    )
+    act_above: float | None = Field(
+        None, gt=0, lt=1, description="capacity: the policy acts above this probability of acting"
+    )
+    late_price: float | None = Field(
+        None,
+        gt=0,
+        description="capacity: price of a late minute it decides with unless told another",
+    )
+    late_prices: Range | None = Field(None, description="capacity: prices it was trained with")
+    sizing: CapacityConfig | None = Field(
+        None, description="capacity: the service model behind the actions"
+    )
     masked: bool = Field(description="whether moves that cannot be made were masked in training")
 
 
@@ -97,7 +116,9 @@ class PolicyDocument(TrainedDocument):
     observation: ObservationDocument = Field(
         description="observations: features, and their range in training"
     )
-    action: ActionDocument = Field(description="actions: moves of parallelism and memory")
+    action: ActionDocument = Field(
+        description="actions: moves of parallelism and memory, or multiples of the load"
+    )
     ds2_utilization: float = Field(
         gt=0, le=1, description="utilization the move 'what DS2 says' aimed at in training"
     )
@@ -331,7 +352,7 @@ def _learned_by(document: TrainedDocument) -> dict[str, object]:
     if isinstance(document, PolicyDocument):
         network = document.network
         shape = f"{network.encoder} {'x'.join(map(str, network.hidden))}"
-        return {"network": shape, "steps": document.steps}
+        return {"network": shape, "action": document.action.space, "steps": document.steps}
     if isinstance(document, PlanningDocument):
         return {
             "price of a late minute": document.params.get("late_price"),

@@ -91,7 +91,7 @@ def piece_rows(vertices: int) -> int:
     Returns:
         64 to 512, the fewer, the more vertices there are.
     """
-    return min(512, max(64, VERTICES_OF_A_PIECE // vertices))
+    return min(512, max(64, VERTICES_OF_A_PIECE // max(vertices, 1)))
 
 
 class RowPiece:
@@ -107,11 +107,11 @@ class RowPiece:
         self.shape, self.tanh = shape, shape.activation == "tanh"
         self.features = v * shape.vertex_features
         self.inputs = Buffer(rows, self.features + shape.job_features + v)
-        self.logits, self.d_logits = Buffer(rows, v * LOGITS), Buffer(rows, v * LOGITS)
+        self.logits, self.d_logits = Buffer(rows, shape.logits), Buffer(rows, shape.logits)
         self.values, self.d_values = Buffer(rows, 1), Buffer(rows, 1)
 
     def forward(self, weights: Layers, seen: RolloutInputs, rows: Ints) -> None:
-        """Writes `logits` (R, 10 V), those of padding left as they come, and `values` (R, 1)."""
+        """Writes `logits` (R, K), those of padding left as they come, and `values` (R, 1)."""
         raise NotImplementedError
 
     def backward(self, weights: Layers, gradients: Layers) -> None:

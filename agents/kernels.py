@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.compiling import njit
-from dsp_gym.envs.action import LOGITS, MOVES
 
 __all__ = [
     "Coefficients",
@@ -39,8 +38,9 @@ LOWEST = np.float32(-3e38)
 class RolloutDecisions(NamedTuple):
     """N decisions of a rollout."""
 
-    actions: Ints  # (N, 2 V)
-    masks: Bools  # (N, 10 V), a padded vertex may only hold
+    actions: Ints  # (N, parts), two parts per vertex
+    masks: Bools  # (N, K) of K logits, ten per vertex; a padded vertex may only hold
+    starts: Ints  # (parts + 1,) place of each part's first logit, then K
     log_prob: Floats32  # (N,) when they were made
     advantage: Floats32  # (N,) normalised over the minibatch
     target: Floats32  # (N,) return that the critic learns
@@ -99,22 +99,27 @@ def normalise(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw(
-    logits: Floats32, masks: Bools, uniforms: Floats32, actions: Ints, log_prob: Floats32
+    logits: Floats32,
+    masks: Bools,
+    uniforms: Floats32,
+    starts: Ints,
+    actions: Ints,
+    log_prob: Floats32,
 ) -> None:
-    """Draws a move of parallelism and one of memory for every vertex.
+    """Draws every part of an action: of every vertex a move of parallelism, then one of memory.
 
     Args:
-        logits: (R, 10 V).
-        masks: (R, 10 V) moves that can be made.
-        uniforms: (R, 2 V) between 0 and 1.
-        actions: (R, 2 V), written.
-        log_prob: (R,) of all moves of a row together, written.
+        logits: (R, K).
+        masks: (R, K) choices that can be made.
+        uniforms: (R, parts) between 0 and 1.
+        starts: (parts + 1,) place of each part's first logit, then K.
+        actions: (R, parts), written.
+        log_prob: (R,) of all parts of a row together, written.
     """
     for r in range(len(logits)):
         whole = ZERO
         for block in range(actions.shape[1]):
-            first = (block // 2) * LOGITS + (MOVES if block % 2 else 0)
-            last = first + (LOGITS - MOVES if block % 2 else MOVES)
+            first, last = starts[block], starts[block + 1]
             top, total = LOWEST, ZERO
             for k in range(first, last):
                 if masks[r, k]:
@@ -149,12 +154,12 @@ def surrogate(
     """PPO's clipped loss of some rows, and its gradient.
 
     Args:
-        logits: (R, 10 V).
+        logits: (R, K).
         values: (R, 1).
         decisions: those of the rollout.
         rows: (R,) which of them.
         weigh: the loss's coefficients.
-        d_logits: (R, 10 V), written.
+        d_logits: (R, K), written.
         d_values: (R, 1), written.
         figures: (5,) grows by the rows' shares of the loss of the actor, that of the critic, the
             entropy, the divergence from the old policy, and the share of clipped rows.
@@ -165,8 +170,7 @@ def surrogate(
         row = rows[r]
         log_prob, disorder = ZERO, ZERO
         for block in range(blocks):
-            first = (block // 2) * LOGITS + (MOVES if block % 2 else 0)
-            last = first + (LOGITS - MOVES if block % 2 else MOVES)
+            first, last = decisions.starts[block], decisions.starts[block + 1]
             top, total, mean = LOWEST, ZERO, ZERO
             for k in range(first, last):
                 if decisions.masks[row, k]:
@@ -191,8 +195,7 @@ def surrogate(
         pull = -weigh.share * gain * ratio if gain * ratio <= gain * inside else ZERO
         push = weigh.share * weigh.entropy
         for block in range(blocks):
-            first = (block // 2) * LOGITS + (MOVES if block % 2 else 0)
-            last = first + (LOGITS - MOVES if block % 2 else MOVES)
+            first, last = decisions.starts[block], decisions.starts[block + 1]
             chosen = first + decisions.actions[row, block]
             for k in range(first, last):
                 p = d_logits[r, k]

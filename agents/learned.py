@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from agents.capacity import CapacityAgent
 from agents.folder import POLICY, PolicyDocument, read_folder
-from agents.network import logits, parameters
+from agents.network import Weights, logits, parameters
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs import action
+from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES, ObservationEncoder
 from dsp_gym.errors import PolicyError
 from dsp_gym.loop.decision import ScalingDecision
@@ -35,10 +37,17 @@ class LearnedConfig(ConfigModel):
     path: str | None = Field(
         None, description="folder of the policy, as `dsp-gym train` makes it; none: the shipped one"
     )
+    late_price: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="price of a late minute, in minutes of the reference configuration, of a "
+        "policy that decides on capacities; none: as it says itself",
+    )
 
 
 class LearnedPolicy:
-    """A trained agent, from its folder; always takes the move it finds best."""
+    """A trained agent, from its folder; always takes what it finds best."""
 
     Config = LearnedConfig
 
@@ -50,10 +59,14 @@ class LearnedPolicy:
         self.document, self._weights = read_folder(self.folder)
         _refuse_other_spaces(self.document, self._weights, self.folder / POLICY)
         self._encoder: ObservationEncoder | None = None
+        self._of_job = _capacity_agent(self.document, self._weights, self.config, self.folder)
         self.confidence: Floats32 | None = None
         """Probability of the moves last decided, (J, V), where it explains; 1 beyond the graph."""
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
+        if self._of_job is not None:
+            self._of_job.reset(jobs, mask)
+            return
         if mask is not None and self._encoder is not None:
             self._encoder.reset(mask)
             return
@@ -70,11 +83,17 @@ class LearnedPolicy:
         self._encoder = ObservationEncoder(jobs, vertices)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """Takes the best valid move of every vertex.
+        """Takes the best valid move of every vertex, or the best capacity of the job.
 
         Returns:
             The decision, (J, V), with each job's reason.
         """
+        if self._of_job is not None:
+            decision, acting = self._of_job.decide(snapshot, self.explain)
+            taken = np.where([reason == HOLD for reason in decision.reasons], 1 - acting, acting)
+            if self.explain:
+                self.confidence = np.repeat(taken[:, None], decision.parallelism.shape[1], axis=1)
+            return decision
         encoder = self._ready
         scores = self.scores(encoder.encode(snapshot), encoder.layout.vertices)
         columns = snapshot.topology.max_vertices
@@ -105,6 +124,8 @@ class LearnedPolicy:
         Returns:
             Each feature by name, (J, V) or (J,).
         """
+        if self._of_job is not None:
+            return self._of_job.features(snapshot)
         encoder = self._ready
         memory = encoder.save()
         observation = encoder.encode(snapshot)
@@ -118,10 +139,14 @@ class LearnedPolicy:
         }
 
     def state(self) -> State:
+        if self._of_job is not None:
+            return self._of_job.state()
         return {} if self._encoder is None else self._encoder.state()
 
     def restore(self, state: State) -> None:
-        if state:
+        if state and self._of_job is not None:
+            self._of_job.restore(state)
+        elif state:
             self._ready.restore(state)
 
     @property
@@ -143,6 +168,34 @@ class LearnedPolicy:
         shape = self.document.network.for_vertices(vertices)
         flat = logits(self._weights, shape, observation)
         return flat.reshape(len(observation), vertices, action.LOGITS)
+
+
+def _capacity_agent(
+    document: PolicyDocument, weights: Weights, config: LearnedConfig, folder: Path
+) -> CapacityAgent | None:
+    """The agent behind a folder of capacity actions; None for one of vertices."""
+    asked, known = config.late_price, document.action
+    if known.space != "capacity":
+        if asked is not None:
+            raise PolicyError(
+                "the policy moves vertices, at the price of lateness it was trained with",
+                file=folder,
+                key="late_price",
+                value=asked,
+                remedy="Leave late_price out, or name a policy that decides on capacities.",
+            )
+        return None
+    price = asked or known.late_price or 1.0
+    low, high = known.late_prices or (price, price)
+    if not low <= price <= high:
+        raise PolicyError(
+            f"the policy was trained with prices of a late minute from {low:g} to {high:g}",
+            file=folder,
+            key="late_price",
+            value=price,
+            remedy="Name one between them, or train the policy with other prices.",
+        )
+    return CapacityAgent(document, weights, price)
 
 
 def _probability(scores: Floats32, pairs: Ints, mask: Bools) -> Floats32:
@@ -171,11 +224,16 @@ def _refuse_other_spaces(
     document: PolicyDocument, weights: Mapping[str, NDArray[np.generic]], file: Path
 ) -> None:
     """A network must be fed what it was trained on, number by number."""
+    of_job = document.action.space == "capacity"
+    vertex, job = ((), CAPACITY_FEATURES) if of_job else (VERTEX_FEATURES, JOB_FEATURES)
+    moves, memory = ((), ()) if of_job else (action.MOVE_NAMES, action.MEMORY_NAMES)
+    kappas = tuple(f"{kappa:g}" for kappa in KAPPAS) if of_job else ()
     for key, found, expected in (
-        ("observation.vertex_features", document.observation.vertex_features, VERTEX_FEATURES),
-        ("observation.job_features", document.observation.job_features, JOB_FEATURES),
-        ("action.moves", document.action.moves, action.MOVE_NAMES),
-        ("action.memory_moves", document.action.memory_moves, action.MEMORY_NAMES),
+        ("observation.vertex_features", document.observation.vertex_features, vertex),
+        ("observation.job_features", document.observation.job_features, job),
+        ("action.moves", document.action.moves, moves),
+        ("action.memory_moves", document.action.memory_moves, memory),
+        ("action.kappas", tuple(f"{one:g}" for one in document.action.kappas), kappas),
     ):
         if tuple(found) == tuple(expected):
             continue

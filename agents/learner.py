@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from agents.capacity import CapacityActor
 from agents.checkpoint import read_checkpoint, refuse_other_config, write_checkpoint
 from agents.cloning import Demonstrations, clone, demonstrate
 from agents.environment import training_batch, validation_batch
@@ -22,7 +23,10 @@ from agents.sb3_vec import Sb3VecEnv
 from agents.stages import OnStage, TrainingInterrupted
 from agents.validation import validate
 from dsp_gym.arrays import Floats32
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.capacity.action import HOLD
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
+from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.experiment import (
     ExperimentConfig,
     OfflineConfig,
@@ -36,6 +40,9 @@ SAMPLE_ROWS, SAMPLES_KEPT = 256, 256
 
 CALIBRATION_STEPS = 32
 """Decisions per job behind the normalisation of the observation."""
+
+CALIBRATION_ACTS = 0.03
+"""Share of them in which a capacity agent acts: the rest of the time jobs would be down."""
 
 SMALLEST_STD = 0.25
 """Features that hardly vary in training are not blown up when they do elsewhere."""
@@ -84,12 +91,7 @@ class Learner:
         self.batch = training_batch(config, agent.n_envs, base_dir)
         self.validation = validation_batch(config, base_dir)
         self.env = Sb3VecEnv(self.batch, agent.gamma)
-        self.shape = NetworkShape(
-            **agent.network.model_dump(),
-            vertices=self.batch.vertices,
-            vertex_features=FV,
-            job_features=FJ,
-        )
+        self.shape = shape_of(config, self.batch)
         algorithm = NativePpo if agent.learner == "native" else Sb3Ppo
         self.model: NativePpo | Sb3Ppo = algorithm(self.env, agent, self.shape, seed)
         self._resumed_at = 0
@@ -119,11 +121,22 @@ class Learner:
 
     def evaluate(self) -> None:
         """Runs the validation loads, and keeps the weights if they are the best so far."""
-        figures = validate(self.model.policy, self.validation, masked=self.masked)
+        figures = self._validated()
         steps = int(self.model.num_timesteps)
         self._record({f"validation/{key}": value for key, value in figures.items()}, steps)
         if not self.best.weights or figures["return"] > self.best.figures["return"]:
             self.best = BestWeights(steps, figures, self.weights())
+
+    def _validated(self) -> dict[str, float]:
+        """Figures of the agent as it is; of a capacity agent at its best threshold."""
+        if self.shape.choices is None:
+            return validate(self.model.policy, self.validation, masked=self.masked)
+        tried = [
+            validate(CapacityActor(self.weights(), self.shape, threshold), self.validation)
+            | {"act_above": threshold}
+            for threshold in self.config.ppo.act_above
+        ]
+        return max(tried, key=lambda figures: figures["return"])
 
     def weights(self) -> dict[str, Floats32]:
         """Copies the network's weights.
@@ -198,7 +211,8 @@ class Learner:
         if agent.offline is not None:
             self._learn_offline(agent.offline, normalise=agent.warm_start is None)
         elif agent.warm_start is None:
-            self._normalise(_wander(self.batch))
+            seen = _wander if self.shape.choices is None else _hold_mostly
+            self._normalise(seen(self.batch))
         # Learning begins on the first episodes of the seed's streams, whatever came before.
         self.env.seed(self.seed)
 
@@ -231,6 +245,8 @@ class Learner:
         vertex, job = by_feature(observations, self.shape.vertices)
         network = self.model.policy.features_extractor
         for name, values in (("vertex", vertex), ("job", job)):
+            if not values.shape[1]:
+                continue
             mean, std = values.mean(axis=0), values.std(axis=0)
             # A feature that never varied is left alone: another job may have it.
             varied = std > 1e-6
@@ -251,12 +267,41 @@ class Learner:
         self.samples = list(saved["samples"])
 
 
+def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:
+    """The network of an experiment's agent.
+
+    Returns:
+        Over vertices, or over the job alone where that is what the agent decides about.
+
+    Raises:
+        ConfigError: The network encodes vertices, and the agent sees none.
+    """
+    given = config.ppo.network.model_dump()
+    codec = batch.codec
+    if config.env.action == "capacity":
+        if config.ppo.network.encoder != "mlp":
+            raise ConfigError(
+                "capacity actions see the job as a whole, not its vertices",
+                key="agent.network.encoder",
+                value=config.ppo.network.encoder,
+                remedy="Set agent.network.encoder: mlp.",
+            )
+        (choices,), features = codec.choices, codec.observation_size
+        return NetworkShape(
+            **given, vertices=0, vertex_features=0, job_features=features, choices=choices
+        )
+    return NetworkShape(**given, vertices=batch.vertices, vertex_features=FV, job_features=FJ)
+
+
 def by_feature(observations: Floats32, vertices: int) -> tuple[Floats32, Floats32]:
     """Splits observations into features, padding left out.
 
     Returns:
-        Vertex features (rows, Fv) and job features (rows, Fj).
+        Vertex features (rows, Fv) and job features (rows, Fj); the latter alone where there is no
+        room for vertices.
     """
+    if not vertices:
+        return np.zeros((0, 0), np.float32), observations
     layout = ObservationLayout(vertices)
     vertex = observations[:, layout.vertex].reshape(-1, FV)
     return vertex[observations[:, layout.mask].reshape(-1) > 0], observations[:, layout.job]
@@ -269,6 +314,22 @@ def _wander(batch: Any) -> Floats32:
     for _ in range(CALIBRATION_STEPS):
         actions = rng.integers(0, [7, 3] * batch.vertices, (len(batch), 2 * batch.vertices))
         step = batch.step(actions)
+        seen.append(step.observation)
+        done = step.terminated | step.truncated
+        if done.any():
+            batch.reset(done)
+    return np.concatenate(seen)
+
+
+def _hold_mostly(batch: AutoscaleBatch) -> Floats32:
+    """Observations of jobs that are re-targeted now and then."""
+    rng = np.random.Generator(np.random.Philox(key=int(batch.base_seeds[0])))
+    seen = []
+    for _ in range(CALIBRATION_STEPS):
+        masks = batch.action_masks()
+        wanted = rng.random(masks.shape) * masks
+        acts = rng.random(len(batch)) < CALIBRATION_ACTS
+        step = batch.step(np.where(acts, wanted.argmax(axis=1), HOLD)[:, None])
         seen.append(step.observation)
         done = step.terminated | step.truncated
         if done.any():

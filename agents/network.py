@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from pydantic import Field
 
-from dsp_gym.arrays import Floats32
-from dsp_gym.envs.action import LOGITS, MOVES
+from dsp_gym.arrays import Floats32, Ints
+from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.evaluation.experiment import NetworkConfig
 
 __all__ = [
@@ -37,9 +37,35 @@ OBSERVATION_LIMIT = np.float32(10.0)
 class NetworkShape(NetworkConfig):
     """Everything needed to build the network again from its weights."""
 
-    vertices: int = Field(ge=1, description="columns it was trained with; only mlp is bound to it")
-    vertex_features: int = Field(ge=1, description="features per vertex")
+    vertices: int = Field(
+        ge=0,
+        description="columns it was trained with; only mlp is bound to it; 0 of capacity actions",
+    )
+    vertex_features: int = Field(ge=0, description="features per vertex")
     job_features: int = Field(ge=1, description="features per job")
+    choices: int | None = Field(
+        None, ge=2, description="choices of a capacity action; none: moves of every vertex"
+    )
+
+    @property
+    def places(self) -> int:
+        """What is decided about apart: the vertices, or the job as a whole."""
+        return self.vertices if self.choices is None else 1
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Number of choices of each part of a decision at one place."""
+        return (MOVES, MEMORY_MOVES) if self.choices is None else (self.choices,)
+
+    @property
+    def logits(self) -> int:
+        """Logits of all places."""
+        return self.places * sum(self.blocks)
+
+    @property
+    def starts(self) -> Ints:
+        """Place of the first logit of every part of an action, and the end of the last."""
+        return np.cumsum([0, *self.blocks * self.places])
 
     def for_vertices(self, vertices: int) -> NetworkShape:
         """The same network over a batch with another number of columns.
@@ -76,8 +102,10 @@ def logits(weights: Weights, shape: NetworkShape, observation: Floats32) -> Floa
     """Runs the actor; padded vertices can only stay.
 
     Returns:
-        Logits of all moves of all vertices, (B, V * 10).
+        Logits of all moves of all vertices, (B, V * 10), or of the choices of a capacity action.
     """
+    if shape.choices is not None:
+        return _of_job(weights, shape, observation.astype(np.float32))
     x, job, mask, adjacency = split_observation(shape, observation.astype(np.float32))
     x = _normalised(x, weights["vertex_shift"], weights["vertex_scale"]) * mask[..., None]
     job = _normalised(job, weights["job_shift"], weights["job_scale"])
@@ -109,7 +137,7 @@ def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
         widths = [shape.vertices * (fv + 1) + fj, *shape.hidden]
         for k, (a, b) in enumerate(itertools.pairwise(widths)):
             found |= _dense(f"actor.{k}", a, b)
-        return found | _dense("actor_out", head, shape.vertices * LOGITS)
+        return found | _dense("actor_out", head, shape.logits)
     message = (wide + 1) // 2
     found |= _dense("encode", fv, wide) | {"encode_job.weight": (wide, fj)}
     for k in range(shape.rounds):
@@ -160,6 +188,15 @@ def _mlp(
     for k in range(len(shape.hidden)):
         h = act(_linear(w, f"actor.{k}", h))
     return _linear(w, "actor_out", h).reshape(len(x), shape.vertices, LOGITS)
+
+
+def _of_job(w: Weights, shape: NetworkShape, observation: Floats32) -> Floats32:
+    """Plain layers over the features of the job."""
+    h = _normalised(observation, w["job_shift"], w["job_scale"])
+    act: Callable[[Floats32], Floats32] = np.tanh if shape.activation == "tanh" else _relu
+    for k in range(len(shape.hidden)):
+        h = act(_linear(w, f"actor.{k}", h))
+    return _linear(w, "actor_out", h)
 
 
 def _linear(weights: Weights, name: str, x: Floats32) -> Floats32:

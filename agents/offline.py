@@ -45,7 +45,7 @@ def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitio
     assert chosen.dataset is not None  # asked by who has one
     folder = Path(chosen.dataset)
     dataset = Dataset.open(folder)
-    specs = [load_job(name) for name in config.jobs]
+    specs = [load_job(name) for name in config.training_jobs()]
     dataset.encoding.refuse_other(config.env, specs, folder)
     found = dataset.transitions(chosen.split)
     own = np.isin(found.job, [spec.job for spec in specs]) & found.of_policies(chosen.policies)

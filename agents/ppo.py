@@ -36,7 +36,6 @@ from agents.sb3_vec import Sb3VecEnv
 from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.engine import cores
 from dsp_gym.envs.action import HOLD, LOGITS, MOVES
-from dsp_gym.envs.observation import ObservationLayout
 from dsp_gym.evaluation.experiment import AgentConfig
 
 __all__ = ["NativePpo"]
@@ -57,19 +56,20 @@ class Rollout:
     """T decisions of J jobs; row t J + j is decision t of job j."""
 
     def __init__(self, steps: int, env: Sb3VecEnv, shape: NetworkShape) -> None:
-        jobs, v = env.num_envs, shape.vertices
-        layout = ObservationLayout(v)
-        self.observations = np.zeros((steps, jobs, layout.size), np.float32)
+        jobs, size = env.num_envs, env.batch.codec.observation_size
+        width = shape.vertices * (shape.vertex_features + 1) + shape.job_features
+        self.observations = np.zeros((steps, jobs, size), np.float32)
         # One more: the observation after the last decision.
-        self.inputs = np.zeros((steps + 1, jobs, layout.mask.stop), np.float32)
-        self.actions = np.zeros((steps, jobs, 2 * v), np.int64)
-        self.masks = np.ones((steps, jobs, v * LOGITS), bool)
+        self.inputs = np.zeros((steps + 1, jobs, width), np.float32)
+        self.starts = shape.starts
+        self.actions = np.zeros((steps, jobs, len(self.starts) - 1), np.int64)
+        self.masks = np.ones((steps, jobs, shape.logits), bool)
         self.values = np.zeros((steps + 1, jobs), np.float32)
         self.rewards, self.log_prob, self.advantage, self.target = np.zeros(
             (4, steps, jobs), np.float32
         )
         self.ends = np.zeros((steps, jobs), bool)
-        self.flat_inputs = torch.from_numpy(self.inputs.reshape(-1, layout.mask.stop))
+        self.flat_inputs = torch.from_numpy(self.inputs.reshape(-1, width))
 
     def decisions(self, advantage: Floats32) -> RolloutDecisions:
         """All decisions in a row, with advantages (T J,) in their stead.
@@ -81,6 +81,7 @@ class Rollout:
         return RolloutDecisions(
             self.actions.reshape(size, -1),
             self.masks.reshape(size, -1),
+            self.starts,
             self.log_prob.reshape(size),
             advantage,
             self.target.reshape(size),
@@ -148,10 +149,10 @@ class NativePpo:
         """Takes the first observation, where there is none."""
         if not len(self.observation):
             self.observation = self.env.reset()
-        layout = ObservationLayout(self.shape.vertices)
-        edges = self.observation[:, layout.adjacency]
+        v = self.shape.vertices
+        edges = self.observation[:, self.observation.shape[1] - v * v :]
         self.seen = RolloutInputs(
-            self.rollout.flat_inputs, links_of(edges.reshape(len(edges), *[layout.vertices] * 2))
+            self.rollout.flat_inputs, links_of(edges.reshape(len(edges), v, v))
         )
 
     def learn(
@@ -316,6 +317,8 @@ class NativePpo:
         """Marks the moves that can be made in step t; where there is no vertex, that is holding."""
         masks = self.rollout.masks[t]
         masks[:] = self.env.batch.action_masks() if self.masked else True
+        if not self.shape.vertices:
+            return
         job, vertex = np.nonzero(self.rollout.inputs[t][:, -self.shape.vertices :] == 0)
         by_vertex = masks.reshape(len(masks), -1, LOGITS)
         by_vertex[job, vertex] = np.isin(np.arange(LOGITS), (HOLD, MOVES))
@@ -330,6 +333,7 @@ class NativePpo:
                 logits,
                 rollout.masks[t][part],
                 uniforms[part],
+                rollout.starts,
                 rollout.actions[t][part],
                 rollout.log_prob[t][part],
             )
@@ -340,7 +344,7 @@ class NativePpo:
         """Writes the values of some jobs before step t.
 
         Returns:
-            Their logits, (R, 10 V).
+            Their logits, (R, K).
         """
         jobs = self.env.num_envs
         piece = self._piece(lane, part)

@@ -12,7 +12,6 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from agents.checkpoint import Tree
 from dsp_gym.arrays import Bools, Floats, Floats32
-from dsp_gym.envs.action import MEMORY_MOVES, MOVES
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.observation import LIMIT
 
@@ -40,11 +39,12 @@ class Sb3VecEnv(VecEnv):
         self._infos: Infos = [{}] * jobs
         self._returns = np.zeros(jobs)
         self._lengths = np.zeros(jobs, dtype=np.int64)
-        self._actions = np.zeros((jobs, 2 * batch.vertices), dtype=np.int64)
+        choices = batch.codec.choices
+        self._actions = np.zeros((jobs, len(choices)), dtype=np.int64)
         super().__init__(
             jobs,
-            spaces.Box(-LIMIT, LIMIT, (batch.encoder.layout.size,), np.float32),
-            spaces.MultiDiscrete([MOVES, MEMORY_MOVES] * batch.vertices),
+            spaces.Box(-LIMIT, LIMIT, (batch.codec.observation_size,), np.float32),
+            spaces.MultiDiscrete(list(choices)),
         )
 
     def seed(self, seed: int | None = None) -> list[int | None]:

@@ -15,7 +15,7 @@ from dsp_gym.evaluation.statistics import interquartile_mean
 __all__ = ["played", "validate"]
 
 
-def validate(policy: Any, batch: AutoscaleBatch, *, masked: bool) -> dict[str, float]:
+def validate(policy: Any, batch: AutoscaleBatch, *, masked: bool = True) -> dict[str, float]:
     """Runs each episode of a validation batch once, by the actions of a network.
 
     Returns:

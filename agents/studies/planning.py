@@ -22,7 +22,7 @@ from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import ScorecardCell
 
-__all__ = ["main"]
+__all__ = ["compare", "main"]
 
 SEEDS = 60
 """Of each training load; more change no figure by more than its spread."""
@@ -53,23 +53,49 @@ def main(arguments: Sequence[str] | None = None) -> None:
         drawn = training_minutes(config.loads, config.episode_s, chosen.seeds)
         write_counts(chosen.out, counted(drawn))
         return
-    head = " ".join(f"{title:>16}" for title in ("cost", "late %", "rescales"))
-    sys.stdout.write(f"{'policy':32} {head}\n")
     if chosen.jobs is not None:
         config = config.model_copy(update={"jobs": tuple(chosen.jobs)})
+    _head()
     with TemporaryDirectory() as folder:
         tables = _tables(config, chosen.tables, Path(folder))
         for prior, price in product(chosen.prior, chosen.late_price):
             given = {"late_price": price, "prior": prior}
             label = f"mdp {prior} w={price:g}"
-            found = [
-                _play(config, f"{label} {name}", {"policy": "mdp", "params": given | own}, chosen)
+            entrants = [
+                _entrant(
+                    f"{label} {name}".strip(),
+                    {"policy": "mdp", "params": given | own},
+                    chosen.guardrails,
+                )
                 for name, own in tables.items()
             ]
+            found = [_play(config, entrant, chosen.seeds) for entrant in entrants]
             if len(found) > 1:
                 _write(f"{label} of {len(found)} tables", found)
         for name in chosen.policies:
-            _play(config, name, name, chosen)
+            _play(config, _entrant(name, name, chosen.guardrails), chosen.seeds)
+
+
+def compare(config: BenchmarkConfig, entrants: Sequence[Entrant], seeds: int) -> None:
+    """Plays policies one after the other; prints cost per day, lateness and rescales.
+
+    Args:
+        config: The benchmark.
+        entrants: Policies, as a benchmark lists them.
+        seeds: Of each load, the first ones.
+    """
+    _head()
+    for entrant in entrants:
+        _play(config, entrant, seeds)
+
+
+def _head() -> None:
+    titles = " ".join(f"{title:>16}" for title in ("cost", "late %", "rescales"))
+    sys.stdout.write(f"{'policy':32} {titles}\n")
+
+
+def _entrant(name: str, policy: object, guardrails: str) -> Entrant:
+    return Entrant.model_validate({"name": name, "policy": policy, "guardrails": guardrails})
 
 
 def _tables(config: BenchmarkConfig, count: int, folder: Path) -> dict[str, dict[str, str]]:
@@ -85,18 +111,13 @@ def _tables(config: BenchmarkConfig, count: int, folder: Path) -> dict[str, dict
     return made
 
 
-def _play(
-    config: BenchmarkConfig, name: str, policy: object, chosen: argparse.Namespace
-) -> list[float]:
+def _play(config: BenchmarkConfig, entrant: Entrant, seeds: int) -> list[float]:
     """Plays a policy; prints cost per day, lateness and rescales.
 
     Returns:
         The means that were printed.
     """
-    entrant = Entrant.model_validate(
-        {"name": name.strip(), "policy": policy, "guardrails": chosen.guardrails}
-    )
-    changes = {"policies": (entrant,), "clairvoyant": False, "seeds": chosen.seeds}
+    changes = {"policies": (entrant,), "clairvoyant": False, "seeds": seeds}
     changes["reference"] = entrant.name
     cells = evaluate(config.model_copy(update=changes)).cells
     by_seed: dict[int, list[ScorecardCell]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
+from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.envs.reward import TERM_TABLE, RewardWeights
 from dsp_gym.evaluation.scorecard import EPISODE_METRICS
@@ -29,6 +30,10 @@ def observation() -> str:
         ["#", "feature", "unit", "meaning"],
         [[i, f"`{f.name}`", f.unit, f.about] for i, f in enumerate(JOB_FEATURES.values())],
     )
+    capacity = table(
+        ["#", "feature", "unit", "meaning"],
+        [[i, f"`{f.name}`", f.unit, f.about] for i, f in enumerate(CAPACITY_FEATURES.values())],
+    )
     return page(
         "Observation features",
         "In the order in which they stand in the flat vector; see "
@@ -36,6 +41,8 @@ def observation() -> str:
         "log10, the feature is that logarithm of the quantity named.",
         f"## Per vertex\n\n{per_vertex}",
         f"## Per job\n\n{per_job}",
+        "## Of capacity actions\n\nThe whole observation where `env.action` is `capacity`; see "
+        f"[Capacity actions](../concepts/capacity.md).\n\n{capacity}",
     )
 
 
@@ -50,11 +57,16 @@ def action_and_reward() -> str:
             for n, field in RewardWeights.model_fields.items()
         ],
     )
+    multiples = table(
+        ["index", "capacity"],
+        [[0, "hold"], *([1 + i, f"{k:g} x the present load"] for i, k in enumerate(KAPPAS))],
+    )
     return page(
         "Moves and reward terms",
         "See [Action](../environments/action.md) and [Reward](../environments/reward.md).",
         f"## Moves of parallelism\n\n{moves}",
         f"## Moves of memory\n\n{memory}",
+        f"## Capacity actions\n\nSee [Capacity actions](../concepts/capacity.md).\n\n{multiples}",
         f"## Reward terms\n\n{terms}",
     )
 

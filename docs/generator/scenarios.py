@@ -6,9 +6,10 @@ import inspect
 import re
 
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
+from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import ObservationLayout
-from dsp_gym.envs.registration import FROM_CONFIG, IDS, changes
+from dsp_gym.envs.registration import CAPACITY_IDS, FROM_CONFIG, IDS, changes
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.envs.single import AutoscaleEnv, action_space, observation_space
@@ -36,6 +37,8 @@ def scenarios() -> dict[str, str]:
     for name, job in IDS.items():
         pages[f"environments/{file_of(name)}"] = scenario(name, load_job(job))
     pages[f"environments/{file_of(FROM_CONFIG)}"] = from_config()
+    for name, job in CAPACITY_IDS.items():
+        pages[f"environments/{file_of(name)}"] = with_capacity(name, job)
     return pages
 
 
@@ -63,8 +66,12 @@ def environments() -> str:
         "three columns are lengths: of the flat observation, of the MultiDiscrete action, and of "
         "the mask over all moves. `dsp-gym envs` lists the ids.",
         table(head, rows),
-        "All environments share one [observation](observation.md), one [action](action.md) and one "
-        "[reward](reward.md); they differ in the job and in what you set.",
+        "## With capacity actions\n\nThe same scenarios with one "
+        "[choice for the whole job](../concepts/capacity.md) per decision: "
+        + ", ".join(f"[`{name}`]({file_of(name)})" for name in CAPACITY_IDS)
+        + ".",
+        "All environments above share one [observation](observation.md), one [action](action.md) "
+        "and one [reward](reward.md); they differ in the job and in what you set.",
     )
 
 
@@ -98,6 +105,24 @@ def from_config() -> str:
         "## Observation space\n\n`Box(-10.0, 10.0, (n,), float32)`, n as in "
         "[Observation](observation.md).",
         *common(None),
+    )
+
+
+def with_capacity(name: str, job: str | None) -> str:
+    """The page of a scenario with capacity actions."""
+    spec = None if job is None else load_job(job)
+    rows = [[0, "hold"]]
+    rows += [[1 + i, f"carry {kappa:g} times the present load"] for i, kappa in enumerate(KAPPAS)]
+    said = "Any job under any load, as in [Autoscale](autoscale.md)." if spec is None else ""
+    return page(
+        name,
+        example(f'"{name}", config="q11-quickstart"' if spec is None else f'"{name}"'),
+        f"## Description\n\n{said if spec is None else description(spec)}",
+        f"## Action space\n\n`Discrete({1 + len(KAPPAS)})`: one choice for the whole job, see "
+        f"[Capacity actions](../concepts/capacity.md).\n\n{table(['#', 'meaning'], rows)}",
+        f"## Observation space\n\n`{observation_space(len(CAPACITY_FEATURES))}`\n\n[Features of "
+        "the job](../reference/observation.md#of-capacity-actions), whatever its graph.",
+        *common(spec),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
@@ -31,6 +31,12 @@ class EncodingConfig(ConfigModel):
     vertices: int | None = Field(
         None, ge=1, description="room in observation and action; none: the largest job's vertices"
     )
+
+    @model_validator(mode="after")
+    def _moves_of_vertices(self) -> EncodingConfig:
+        if self.env.action != "vertex":
+            raise ValueError("transitions hold moves of vertices; leave env.action out")
+        return self
 
     def columns(self, specs: Mapping[str, JobSpec]) -> int:
         """Vertices that observations and actions have room for.
@@ -107,6 +113,14 @@ class Encoding(ConfigModel):
                     key=key,
                     remedy="Build the dataset again with this release.",
                 )
+        if env.action != "vertex":
+            raise DatasetError(
+                "it holds moves of vertices, and the experiment's agent decides on capacities",
+                file=folder,
+                key="env.action",
+                value=env.action,
+                remedy="Imitate a teacher (warm_start.teacher), or train with env.action: vertex.",
+            )
         vertices = max(len(spec.vertices) for spec in specs)
         if self.vertices != vertices:
             raise DatasetError(

@@ -17,6 +17,7 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import EnvCore
 from dsp_gym.envs.episodes import Draws, EpisodeSource, start_configuration
+from dsp_gym.job import sizing
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.protocols import Guardrail
@@ -95,23 +96,29 @@ class AutoscaleBatch(EnvCore):
 
         Returns:
             Copies by name: the simulated jobs, the encoder's memory, the guardrails (None without),
-            seeds, episodes, steps and load labels of each row, and the last observation.
+            seeds, episodes, steps, load labels, job and price of lateness of each row, and the last
+            observation.
         """
         return {
             "jobs": self.jobs.save(),
-            "encoder": self.encoder.save(),
+            "encoder": self.codec.save(),
             "guardrails": None if self.guardrails is None else self.guardrails.state(),
             "base_seeds": self.base_seeds.copy(),
             "episodes": self.episodes.copy(),
             "steps": self.steps.copy(),
             "labels": list(self.load_labels),
+            "row": self.topology.row.copy(),
+            "late_price": self.late_price.copy(),
             "observation": self._observation.copy(),
         }
 
     def load(self, saved: dict[str, Any]) -> None:
         """Continue from `save()`."""
+        if "row" in saved:  # before there were capacity actions, neither ever changed
+            self._take_jobs(np.arange(len(self)), saved["row"])
+            self.late_price[:] = saved["late_price"]
         self.jobs.load(saved["jobs"])
-        self.encoder.load(saved["encoder"])
+        self.codec.load(saved["encoder"])
         if self.guardrails is not None:
             self.guardrails.restore(saved["guardrails"])
         self.source.base_seeds[:] = saved["base_seeds"]
@@ -120,7 +127,18 @@ class AutoscaleBatch(EnvCore):
         self._observation = saved["observation"].copy()
         self._snapshot = self.backend.collector.snapshot()
 
+    def _take_jobs(self, rows: Ints, jobs: Ints) -> None:
+        """Makes rows run other jobs, in place: everybody reads the topology's own rows."""
+        self.topology.row[rows] = jobs
+        tables, reference = self.topology.tables, self.reference_cost_per_s
+        headroom = self.config.start_headroom
+        reference[rows] = sizing.reference_cost_per_s(tables, self.topology.row[rows], headroom)
+
     def _start(self, rows: Ints, drawn: Draws, mask: Bools | None) -> Floats32:
+        if drawn.job is not None:
+            self._take_jobs(rows, drawn.job[rows])
+        if drawn.late_price is not None:
+            self.late_price[rows] = drawn.late_price[rows]
         parallelism, level = start_configuration(self.topology, self.config, drawn, rows)
         self.jobs.reset(
             drawn.seeds,
@@ -130,4 +148,7 @@ class AutoscaleBatch(EnvCore):
             service_factor=drawn.factor,
             mask=mask,
         )
-        return self._begin(rows, self.jobs.state.seed, mask)
+        seen = self._begin(rows, self.jobs.state.seed, mask)
+        if drawn.skipped is not None:
+            self.steps[rows] = drawn.skipped[rows]
+        return seen

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.sizing.service import SizingConfig
 
 
 class Randomisation(ConfigModel):
@@ -20,18 +21,61 @@ class Randomisation(ConfigModel):
     load_scale: tuple[float, float] = Field(
         (1.0, 1.0), description="range the load is scaled by, log-uniform per episode"
     )
+    load_start: Literal["first", "any"] = Field(
+        "first",
+        description="first: a load begins with its first second; any: at a second drawn per "
+        "episode, and what was before it comes last",
+    )
+    late_price: tuple[float, float] | None = Field(
+        None,
+        description="range of the price of a late minute, in minutes of the reference "
+        "configuration, log-uniform per episode: the weight of the reward's term slo and, with "
+        "capacity actions, part of the observation; none: reward.slo",
+    )
+    job: bool = Field(
+        False,
+        description="every episode takes another of the jobs, with capacity actions; else a row "
+        "keeps its job",
+    )
+    stagger: bool = Field(
+        False,
+        description="the first episode of a row ends early, at a step drawn for it, so that rows "
+        "learned from together do not end together",
+    )
 
     @model_validator(mode="after")
     def _ranges_rise(self) -> Randomisation:
-        for low, high in (self.service_factor, self.load_scale):
-            if not 0 < low <= high:
-                raise ValueError(f"a range must be 0 < low <= high, got [{low}, {high}]")
+        for bounds in (self.service_factor, self.load_scale, self.late_price):
+            if bounds is not None and not 0 < bounds[0] <= bounds[1]:
+                raise ValueError(f"a range must be 0 < low <= high, got {list(bounds)}")
         return self
+
+
+class CapacityConfig(ConfigModel):
+    """The service model behind capacity actions."""
+
+    prior: Literal["job-file", "none"] = Field(
+        "job-file",
+        description="job-file: times per record start from the job file and are corrected by true "
+        "rates; none: they are learned from true rates alone, and only holding is valid until "
+        "every vertex was seen busy",
+    )
+    sizing: SizingConfig = Field(
+        default_factory=SizingConfig, description="how times per record are learned"
+    )
 
 
 class EnvConfig(ConfigModel):
     """One environment: its clock, its start, its reward and the simulation behind it."""
 
+    action: Literal["vertex", "capacity"] = Field(
+        "vertex",
+        description="vertex: a move of parallelism and one of memory for every vertex; capacity: "
+        "hold, or re-target the whole job at a multiple of its present load",
+    )
+    capacity: CapacityConfig = Field(
+        default_factory=CapacityConfig, description="of capacity actions: what a job carries"
+    )
     interval_s: int = Field(
         60,
         ge=5,
@@ -67,5 +111,13 @@ class EnvConfig(ConfigModel):
         if self.episode_s % self.interval_s:
             raise ValueError(
                 f"episode_s {self.episode_s} must be a multiple of interval_s {self.interval_s}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_graph_per_row(self) -> EnvConfig:
+        if self.randomise.job and self.action != "capacity":
+            raise ValueError(
+                "randomise.job needs action: capacity; observations by vertex hold a row's graph"
             )
         return self

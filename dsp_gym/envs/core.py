@@ -12,11 +12,10 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.backends.base import Backend
-from dsp_gym.envs import action
+from dsp_gym.envs.codec import Codec, VertexCodec
 from dsp_gym.envs.config import EnvConfig
-from dsp_gym.envs.look import look
 from dsp_gym.envs.observation import ObservationEncoder
-from dsp_gym.envs.reward import TERMS, RewardTerms, ScoringRules, score
+from dsp_gym.envs.reward import TERMS, RewardTerms, ScoringRules, score, weights_of
 from dsp_gym.job import sizing
 from dsp_gym.loop.decision import GuardedDecision, InterventionKind, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
@@ -25,7 +24,9 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import take_turn
 
-__all__ = ["BatchStep", "EnvCore", "InterventionRecord", "interventions"]
+__all__ = ["BatchStep", "EnvCore", "InterventionRecord", "codec_of", "interventions"]
+
+_SLO = TERMS.index("slo")
 
 
 class BatchStep(NamedTuple):
@@ -87,6 +88,19 @@ def interventions(guarded: GuardedDecision) -> dict[int, tuple[InterventionRecor
     return found
 
 
+def codec_of(topology: Topology, config: EnvConfig, vertices: int | None = None) -> Codec:
+    """The observation and action space of an environment.
+
+    Returns:
+        Moves of vertices, with room for that many, or capacity actions.
+    """
+    if config.action == "vertex":
+        return VertexCodec(topology, config.ds2_utilization, vertices)
+    from dsp_gym.envs.capacity.codec import CapacityCodec
+
+    return CapacityCodec(topology, config.capacity)
+
+
 class EnvCore:
     """J environments without autoreset; a subclass begins the episodes.
 
@@ -95,6 +109,7 @@ class EnvCore:
         config: clock, reward.
         guardrails: a guardrail (or chain) inside the environment; None: none.
         vertices: room for that many vertices in observation and action; default the largest job's.
+            A capacity action has no use for it.
     """
 
     reward_source: ClassVar[Literal["outcome", "metrics"]] = "outcome"
@@ -110,16 +125,19 @@ class EnvCore:
         self.config = config
         self.topology = topology
         self.guardrails = guardrails
-        self.encoder = ObservationEncoder(self.topology, vertices)
-        self.vertices = self.encoder.layout.vertices
+        self.codec = codec_of(topology, config, vertices)
+        self.vertices = vertices or topology.max_vertices
         tables, rows = self.topology.tables, self.topology.row
         self.reference_cost_per_s = sizing.reference_cost_per_s(tables, rows, config.start_headroom)
+        weights = weights_of(config.reward, len(topology))
+        self.late_price: Floats = weights[_SLO]
+        """(J,) weight of the reward's term slo: the price of a late minute."""
         self._scoring = ScoringRules.of(
-            config.reward, config.give_up_backlog_s, config.interval_s, config.episode_s
+            weights, config.give_up_backlog_s, config.interval_s, config.episode_s
         )
         self.steps: Ints = np.zeros(len(self), np.int64)
         self.load_labels: list[str] = [""] * len(self)
-        self._observation = np.zeros((len(self), self.encoder.layout.size), np.float32)
+        self._observation = np.zeros((len(self), self.codec.observation_size), np.float32)
         self._snapshot: MetricsSnapshot | None = None
 
     def __len__(self) -> int:
@@ -131,6 +149,13 @@ class EnvCore:
         if self._snapshot is None:
             raise RuntimeError("reset() comes first")
         return self._snapshot
+
+    @property
+    def encoder(self) -> ObservationEncoder:
+        """Encodes the vertices, where the action is one of vertices."""
+        if not isinstance(self.codec, VertexCodec):
+            raise AttributeError("capacity actions have no encoder of vertices")
+        return self.codec.encoder
 
     @property
     def observation(self) -> Floats32:
@@ -163,7 +188,7 @@ class EnvCore:
         """Release resources outside this process; there are none unless a subclass holds some."""
 
     def step(self, actions: Ints) -> BatchStep:
-        """Take actions (J, V * 2) and advance every job by one decision interval.
+        """Take actions (J, parts) and advance every job by one decision interval.
 
         Returns:
             What came of it, each (J,) or (J, ...).
@@ -187,47 +212,37 @@ class EnvCore:
         return BatchStep(self._observation, scores, ends, outcome, guarded)
 
     def action_masks(self) -> Bools:
-        """Mark the valid moves.
+        """Mark the valid choices.
 
         Returns:
-            (J, V * 10) flags: for each vertex 7 moves, then 3 of memory.
+            (J, sum of `codec.choices`) flags, one part of the action after the other: for each
+            vertex 7 moves, then 3 of memory; or holding, then the multiples of the load.
         """
         return self.masks_of(self.snapshot)
 
     def masks_of(self, snapshot: MetricsSnapshot) -> Bools:
-        """Mark the moves that are valid on a snapshot of these jobs.
+        """Mark the choices that are valid on a snapshot of these jobs.
 
         Returns:
-            (J, V * 10) flags, as `action_masks`.
+            Flags, as `action_masks`.
         """
-        valid = action.masks(*action.targets(snapshot, self.config.ds2_utilization))
-        missing = self.vertices - self.topology.max_vertices
-        if missing:
-            padding = np.zeros((len(self), missing, action.LOGITS), dtype=bool)
-            padding[..., [action.HOLD, action.MOVES]] = True
-            valid = np.concatenate([valid, padding.reshape(len(self), -1)], axis=1)
-        return valid
+        return self.codec.masks(snapshot)
 
     def decode_actions(self, actions: Ints) -> ScalingDecision:
-        """Read actions (J, V * 2) as a decision about the jobs as they were seen last.
+        """Read actions (J, parts) as a decision about the jobs as they were seen last.
 
         Returns:
             Parallelism and memory levels, (J, V) each.
         """
-        size = self.topology.max_vertices * 2
-        targets = action.targets(self.snapshot, self.config.ds2_utilization)
-        return action.decode(actions[:, :size], *targets)
+        return self.codec.decode(self.snapshot, actions)
 
     def encode_decision(self, decision: ScalingDecision) -> Ints:
         """Find the valid action nearest to a decision.
 
         Returns:
-            Actions (J, V * 2).
+            Actions (J, parts).
         """
-        targets = action.targets(self.snapshot, self.config.ds2_utilization)
-        nearest = action.encode(decision, *targets)
-        missing = self.vertices - self.topology.max_vertices
-        return np.pad(nearest, ((0, 0), (0, 2 * missing)))
+        return self.codec.encode(self.snapshot, decision)
 
     def info(self, step: BatchStep, job: int) -> dict[str, object]:
         """Describe one job's step beside observation and reward.
@@ -261,7 +276,7 @@ class EnvCore:
 
     def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> Floats32:
         self.steps[rows] = 0
-        self.encoder.reset(mask)
+        self.codec.reset(mask)
         if self.guardrails is not None:
             self.guardrails.reset(self.topology, seeds, mask)
         if mask is None:
@@ -275,4 +290,4 @@ class EnvCore:
     def _look(self, rows: Ints | None = None) -> Floats32:
         """Take a snapshot, and encode it or its given rows."""
         self._snapshot = seen = self.backend.collector.snapshot()
-        return look(seen, self.encoder, self.config.ds2_utilization, rows)
+        return self.codec.look(seen, self.late_price, rows)

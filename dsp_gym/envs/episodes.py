@@ -29,6 +29,9 @@ class Draws(NamedTuple):
     factor: Floats  # (J,) scale of CPU times
     spread: Floats  # (J,) scale of the parallelism of a random start, 0.5 to 2
     levels: Ints  # (J,) memory level of a random start, to be taken modulo the job's levels
+    late_price: Floats | None = None  # (J,) price of a late minute; None: as it was
+    job: Ints | None = None  # (J,) place of its job; None: as it was
+    skipped: Ints | None = None  # (J,) steps by which the episode is shorter; None: by none
 
 
 class EpisodeSource:
@@ -56,7 +59,7 @@ class EpisodeSource:
         self.split: SplitName = split
         self.config = config
         self.compression = compression
-        self._reference = topology.tables.rate_per_s[topology.row]
+        self._topology = topology
         self.base_seeds: Ints = np.zeros(len(topology), np.int64)
         self.episodes: Ints = np.zeros(len(topology), np.int64)
         self.labels: list[str] = [""] * len(topology)
@@ -77,8 +80,12 @@ class EpisodeSource:
         seeds = np.zeros(len(self.base_seeds), np.int64)
         for j in rows:
             seeds[j] = episode_seed(int(self.base_seeds[j]), int(self.episodes[j]))
+        first = self.episodes == 0
         self.episodes[rows] += 1
-        return self.drawn(seeds, rows)
+        drawn = self.drawn(seeds, rows)
+        if drawn.skipped is not None:
+            drawn.skipped[~first] = 0
+        return drawn
 
     def drawn(self, seeds: Ints, rows: Ints) -> Draws:
         """The episodes of given seeds (J,), of some of the jobs.
@@ -93,6 +100,9 @@ class EpisodeSource:
             np.ones(jobs),
             np.ones(jobs),
             np.full(jobs, -1, np.int64),
+            None if ranges.late_price is None else np.ones(jobs),
+            self._topology.row.copy() if ranges.job else None,
+            np.zeros(jobs, np.int64) if ranges.stagger else None,
         )
         for j in rows:
             draw = np.random.Generator(np.random.Philox(key=int(drawn.seeds[j])))
@@ -101,8 +111,22 @@ class EpisodeSource:
             drawn.spread[j] = 2.0 ** (2 * draw.random() - 1)
             drawn.levels[j] = draw.integers(0, 8)
             multipliers, self.labels[j] = self._load(int(draw.integers(0, 2**31)))
-            drawn.rates[j] = multipliers * (scale * self._reference[j])
+            self._vary(draw, drawn, j)
+            if ranges.load_start == "any":
+                multipliers = np.roll(multipliers, -int(draw.integers(0, len(multipliers))))
+            k = self._topology.row[j] if drawn.job is None else drawn.job[j]
+            drawn.rates[j] = multipliers * (scale * self._topology.tables.rate_per_s[k])
         return drawn
+
+    def _vary(self, draw: np.random.Generator, drawn: Draws, j: int) -> None:
+        """Draws what only some environments vary, after all that every environment does."""
+        ranges, config = self.config.randomise, self.config
+        if ranges.late_price is not None and drawn.late_price is not None:
+            drawn.late_price[j] = _log_uniform(draw.random(), ranges.late_price)
+        if drawn.job is not None:
+            drawn.job[j] = draw.integers(0, len(self._topology.specs))
+        if drawn.skipped is not None:
+            drawn.skipped[j] = draw.integers(0, config.episode_s // config.interval_s)
 
     def _load(self, index: int) -> tuple[Floats, str]:
         """The multipliers of a draw, kept for the next time its cell comes up."""

@@ -21,6 +21,11 @@ IDS = {
 FROM_CONFIG = f"{NAMESPACE}/Autoscale-v1"
 """Id of the environment built from a config."""
 
+CAPACITY_IDS: dict[str, str | None] = {
+    name.replace("-v1", "-Capacity-v1"): job for name, job in [*IDS.items(), (FROM_CONFIG, None)]
+}
+"""The same scenarios with capacity actions; they are raised together with the others."""
+
 CHANGES: tuple[tuple[str, str, frozenset[str] | None], ...] = (
     (
         "v1",
@@ -82,13 +87,17 @@ def register_all() -> None:
     """Make the ids known to Gymnasium; nothing else that is heavy is imported."""
     import gymnasium
 
-    for name, job in [*IDS.items(), (FROM_CONFIG, None)]:
+    of_vertices: list[tuple[str, str | None]] = [*IDS.items(), (FROM_CONFIG, None)]
+    for name, job in [*of_vertices, *CAPACITY_IDS.items()]:
         if name not in gymnasium.registry:
+            arguments = {} if job is None else {"job": job}
+            if name in CAPACITY_IDS:
+                arguments["action"] = "capacity"
             gymnasium.register(
                 id=name,
                 entry_point="dsp_gym.envs.single:AutoscaleEnv",
                 vector_entry_point="dsp_gym.envs.vector:AutoscaleVectorEnv",
-                kwargs={} if job is None else {"job": job},
+                kwargs=arguments,
             )
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "reward",
     "reward_terms",
     "score",
+    "weights_of",
 ]
 
 RewardTerms = dict[str, Floats]
@@ -108,22 +109,35 @@ TERMS = tuple(TERM_TABLE)
 class ScoringRules(NamedTuple):
     """Weights and ends of an episode, as `score` takes them."""
 
-    weights: Floats  # (len(TERMS),)
+    weights: Floats  # (len(TERMS), J)
     give_up_s: float  # backlog in seconds of arrivals from which a job cannot recover
     interval_s: int
     episode_s: int
 
     @classmethod
-    def of(
-        cls, weights: RewardWeights, give_up_s: float, interval_s: int, episode_s: int
-    ) -> ScoringRules:
+    def of(cls, weights: Floats, give_up_s: float, interval_s: int, episode_s: int) -> ScoringRules:
         """The rules of an environment.
+
+        Args:
+            weights: (len(TERMS), J), as `weights_of` makes them; may be written later.
+            give_up_s: Backlog from which a job cannot recover, in seconds of arrivals.
+            interval_s: Between decisions.
+            episode_s: Of an episode.
 
         Returns:
             Numbers for compiled code.
         """
-        given = np.array([getattr(weights, name) for name in TERMS])
-        return cls(given, float(give_up_s), interval_s, episode_s)
+        return cls(weights, float(give_up_s), interval_s, episode_s)
+
+
+def weights_of(weights: RewardWeights, jobs: int) -> Floats:
+    """The weights of every job.
+
+    Returns:
+        (len(TERMS), J), the same for all jobs.
+    """
+    given = np.array([getattr(weights, name) for name in TERMS], np.float64)
+    return np.repeat(given[:, None], jobs, axis=1)
 
 
 def reward_terms(outcome: Outcome, reference_cost_per_s: Floats) -> RewardTerms:
@@ -216,9 +230,9 @@ def score(
     last = scores.shape[0] - 1
     for j in range(columns.shape[0]):
         _write_terms(columns, reference_cost_per_s, j, scores)
-        total = rules.weights[0] * scores[0, j]
+        total = rules.weights[0, j] * scores[0, j]
         for term in range(1, last):
-            total += rules.weights[term] * scores[term, j]
+            total += rules.weights[term, j] * scores[term, j]
         scores[last, j] = -total
         steps[j] += 1
         ends[0, j] = columns[j, _PENDING_S] > rules.give_up_s

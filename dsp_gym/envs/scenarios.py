@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from dsp_gym.config import files
 from dsp_gym.envs.config import EnvConfig
@@ -18,6 +18,9 @@ from dsp_gym.loop.protocols import Guardrail
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.experiment import ExperimentConfig
+
+ActionName = Literal["vertex", "capacity"]
+"""The action spaces, as `EnvConfig.action` names them."""
 
 BACKENDS = ("simulated", "replay", "flink", "kubernetes")
 """What can stand behind an environment: the model, a recording, a real Flink, or the operator's."""
@@ -51,6 +54,7 @@ def scenario(
     backend: str = "simulated",
     guardrails: str | None = None,
     explain: bool = True,
+    action: ActionName | None = None,
 ) -> Scenario:
     """A scenario from the name of a job, or from an experiment's config.
 
@@ -60,6 +64,7 @@ def scenario(
         backend: "simulated", "flink", "kubernetes" or "replay".
         guardrails: name or path of a guardrails config; overrides the config's.
         explain: whether guardrails say in words what they changed; a large batch does without.
+        action: the action space; overrides the config's.
 
     Returns:
         Jobs, loads, environment and guardrails, all loaded and checked; nothing is simulated yet.
@@ -77,14 +82,16 @@ def scenario(
             )
         loads = files.parse(LoadSet, DEFAULT_LOADS, "default loads")
         chain = guardrail_chain(guardrails, explain)
-        return Scenario((load_job(job),), loads, EnvConfig(), chain, None, guardrails)
+        return Scenario(
+            (load_job(job),), loads, _acting(EnvConfig(), action), chain, None, guardrails
+        )
     experiment, base_dir = _experiment(config)
     names = (job,) if job is not None else experiment.jobs
     chosen = guardrails or experiment.guardrails
     return Scenario(
         tuple(load_job(name) for name in names),
         experiment.loads,
-        experiment.env,
+        _acting(experiment.env, action),
         guardrail_chain(chosen, explain),
         base_dir,
         chosen,
@@ -92,21 +99,37 @@ def scenario(
 
 
 def decided_by(
-    config: str | Path | Mapping[str, object] | None = None, guardrails: str | None = None
+    config: str | Path | Mapping[str, object] | None = None,
+    guardrails: str | None = None,
+    action: ActionName | None = None,
 ) -> tuple[EnvConfig, str | None]:
     """The environment and guardrails of an experiment's config; jobs and loads come from elsewhere.
 
     Args:
         config: name, path or content of an experiment config; none: defaults.
         guardrails: name or path of a guardrails config; overrides the config's.
+        action: the action space; overrides the config's.
 
     Returns:
         The environment's configuration, and the guardrails' name or path; None: no guardrails.
     """
     if config is None:
-        return EnvConfig(), guardrails
+        return _acting(EnvConfig(), action), guardrails
     experiment, _ = _experiment(config)
-    return experiment.env, guardrails or experiment.guardrails
+    return _acting(experiment.env, action), guardrails or experiment.guardrails
+
+
+def _acting(env: EnvConfig, action: ActionName | None) -> EnvConfig:
+    """The environment with another action space, if one is asked for."""
+    if action is None or action == env.action:
+        return env
+    if action not in get_args(ActionName):
+        raise ConfigError(
+            f"there is no action space '{action}'",
+            key="action",
+            remedy=did_you_mean(action, get_args(ActionName)),
+        )
+    return EnvConfig.model_validate({**env.model_dump(), "action": action})
 
 
 def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail | None:

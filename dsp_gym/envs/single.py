@@ -15,10 +15,11 @@ from gymnasium.envs.registration import EnvSpec
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs import action
 from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.codec import Codec
 from dsp_gym.envs.core import EnvCore
 from dsp_gym.envs.info import LazyInfo
 from dsp_gym.envs.observation import LIMIT
-from dsp_gym.envs.scenarios import decided_by, scenario
+from dsp_gym.envs.scenarios import ActionName, decided_by, scenario
 from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
@@ -44,8 +45,21 @@ def action_space(vertices: int) -> spaces.MultiDiscrete:
     return spaces.MultiDiscrete([action.MOVES, action.MEMORY_MOVES] * vertices)
 
 
+def space_of(codec: Codec) -> spaces.Space[Any]:
+    """The space of an environment's actions.
+
+    Returns:
+        `Discrete` where an action has one part, else `MultiDiscrete`.
+    """
+    if len(codec.choices) == 1:
+        one: spaces.Space[Any] = spaces.Discrete(codec.choices[0])
+        return one
+    several: spaces.Space[Any] = spaces.MultiDiscrete(list(codec.choices))
+    return several
+
+
 class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
-    """A Flink job whose vertices are scaled once per decision interval.
+    """A Flink job that is scaled once per decision interval.
 
     Args:
         job: name or path of a job file.
@@ -59,6 +73,8 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             cluster of `dsp-gym flink up`. kubernetes: the resource, as in `KubernetesEnvPlace`.
             replay: folder of the recording.
         render_mode: "ansi" prints the running configuration and the last metrics.
+        action: "vertex": moves of every vertex; "capacity": one multiple of the load for the whole
+            job; default: as the config says, else "vertex".
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's own attribute
@@ -72,12 +88,13 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         guardrails: str | None = None,
         where: str | Path | Mapping[str, object] | None = None,
         render_mode: str | None = None,
+        action: ActionName | None = None,
     ) -> None:
         self.backend = backend
-        self.batch = _made(job, config, backend, split, guardrails, where)
+        self.batch = _made(job, config, backend, split, guardrails, where, action)
         self.render_mode = render_mode
-        self.observation_space = observation_space(self.batch.encoder.layout.size)
-        self.action_space = action_space(self.batch.vertices)
+        self.observation_space = observation_space(self.batch.codec.observation_size)
+        self.action_space = space_of(self.batch.codec)
         self.batch.seed(self.np_random.integers(0, 2**31, 1))
         self._spec: EnvSpec | None = None
 
@@ -132,10 +149,11 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         )
 
     def action_masks(self) -> Bools:
-        """Valid actions, (V * 10,), as sb3-contrib's MaskablePPO asks for them.
+        """Valid actions, as sb3-contrib's MaskablePPO asks for them.
 
         Returns:
-            (V * 10,) flags in the order of the action's parts; True: the choice is valid.
+            (V * 10,) flags, or (11,) of a capacity action, in the order of the action's parts;
+            True: the choice is valid.
         """
         return np.asarray(self.batch.action_masks()[0])
 
@@ -192,13 +210,14 @@ def _made(
     split: SplitName,
     guardrails: str | None,
     where: str | Path | Mapping[str, object] | None,
+    action: ActionName | None,
 ) -> EnvCore:
     """The environment over its backend."""
     if backend == "replay":
         from dsp_gym.envs.measured import on_recording
 
-        return on_recording(*decided_by(config, guardrails), where)
-    made = scenario(job, config, backend, guardrails)
+        return on_recording(*decided_by(config, guardrails, action), where)
+    made = scenario(job, config, backend, guardrails, action=action)
     if backend == "flink":
         from dsp_gym.envs.measured import on_flink
 

@@ -13,8 +13,8 @@ from gymnasium.vector.utils import batch_space
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.core import BatchStep, interventions
-from dsp_gym.envs.scenarios import ONE_JOB, scenario
-from dsp_gym.envs.single import Observation, action_space, observation_space
+from dsp_gym.envs.scenarios import ONE_JOB, ActionName, scenario
+from dsp_gym.envs.single import Observation, observation_space, space_of
 from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
@@ -37,6 +37,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         guardrails: name or path of a guardrails config.
         explain: whether a record of an intervention has its `reason` in words, which takes time;
             None: only where there is one environment.
+        action: "vertex", "capacity", or None: as in `AutoscaleEnv`.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
@@ -50,6 +51,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         split: SplitName = "train",
         guardrails: str | None = None,
         explain: bool | None = None,
+        action: ActionName | None = None,
     ) -> None:
         if backend in ONE_JOB:
             raise ConfigError(
@@ -58,15 +60,15 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
                 remedy="Make it with gymnasium.make.",
             )
         explain = num_envs == 1 if explain is None else explain
-        made = scenario(job, config, backend, guardrails, explain=explain)
+        made = scenario(job, config, backend, guardrails, explain=explain, action=action)
         row = [i % len(made.specs) for i in range(num_envs)]
         self.num_envs = num_envs
         self._unchanged = np.fromiter(((),) * num_envs, dtype=object, count=num_envs)
         self.batch = AutoscaleBatch(
             made.specs, row, made.loads, split, made.env, made.guardrails, base_dir=made.base_dir
         )
-        self.single_observation_space = observation_space(self.batch.encoder.layout.size)
-        self.single_action_space = action_space(self.batch.vertices)
+        self.single_observation_space = observation_space(self.batch.codec.observation_size)
+        self.single_action_space = space_of(self.batch.codec)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.batch.seed(self.np_random.integers(0, 2**31) + np.arange(num_envs))
@@ -99,7 +101,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         Returns:
             Observations, rewards, terminated and truncated with a row per environment, and info.
         """
-        step = self.batch.step(np.asarray(actions, dtype=np.int64))
+        step = self.batch.step(np.asarray(actions, dtype=np.int64).reshape(self.num_envs, -1))
         info = self._info(step)
         observation, done = step.observation, step.terminated | step.truncated
         if done.any():
@@ -109,10 +111,11 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         return observation.copy(), step.reward, step.terminated, step.truncated, info
 
     def action_masks(self) -> Bools:
-        """Valid actions, (num_envs, V * 10).
+        """Valid actions.
 
         Returns:
-            (num_envs, V * 10) flags, a row per environment; True: the choice is valid.
+            (num_envs, V * 10) flags, or (num_envs, 11) of capacity actions, a row per environment;
+            True: the choice is valid.
         """
         return self.batch.action_masks()
 

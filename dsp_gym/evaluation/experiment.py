@@ -16,12 +16,14 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
+from dsp_gym.job.catalog import random_job
 from dsp_gym.loads.splits import LoadSet, SplitName
 
 __all__ = [
     "AgentConfig",
     "EvaluationConfig",
     "ExperimentConfig",
+    "FamilyConfig",
     "FromDataset",
     "HistoryConfig",
     "NetworkConfig",
@@ -156,6 +158,46 @@ class OfflineConfig(FromDataset):
     )
 
 
+class FamilyConfig(ConfigModel):
+    """Random graphs that an agent learns on, and others that it is chosen by."""
+
+    graphs: int = Field(96, ge=1, description="random graphs trained on, beside the named jobs")
+    first_seed: int = Field(1000, ge=0, description="seed of the first; the others follow")
+    vertices: tuple[int, int] = Field(
+        (2, 16),
+        description="fewest and most vertices; every second graph draws its own number, 4 to 8",
+    )
+    validation_graphs: int = Field(
+        12, ge=1, description="random graphs that thresholds and weights are chosen by"
+    )
+    validation_first_seed: int = Field(
+        50_000, ge=0, description="seed of the first of these; never trained on"
+    )
+
+    @model_validator(mode="after")
+    def _apart(self) -> FamilyConfig:
+        low, high = self.vertices
+        if not 2 <= low <= high:
+            raise ValueError(f"vertices must be 2 <= fewest <= most, found [{low}, {high}]")
+        first, other = self.first_seed, self.validation_first_seed
+        if first < other + self.validation_graphs and other < first + self.graphs:
+            raise ValueError("training and validation share the seed of a graph")
+        return self
+
+    def names(self, *, validation: bool = False) -> tuple[str, ...]:
+        """The graphs, as `load_job` takes them.
+
+        Returns:
+            Names of the training graphs, or of those for validation.
+        """
+        first, count = self.first_seed, self.graphs
+        if validation:
+            first, count = self.validation_first_seed, self.validation_graphs
+        low, high = self.vertices
+        sizes = [None if i % 2 else low + (i // 2 * 5) % (high - low + 1) for i in range(count)]
+        return tuple(random_job(first + i, size) for i, size in enumerate(sizes))
+
+
 class AgentConfig(ConfigModel):
     """How the agent learns. Names as in Stable-Baselines3."""
 
@@ -231,6 +273,12 @@ class AgentConfig(ConfigModel):
     eval_episodes: int = Field(
         64, ge=1, description="episodes of such an evaluation; the best agent is chosen by them"
     )
+    act_above: tuple[float, ...] = Field(
+        (0.02, 0.05, 0.1, 0.2, 0.4),
+        min_length=1,
+        description="capacity actions: probabilities of acting above which a deployed agent acts, "
+        "each tried on the validation loads; the best is kept with the policy",
+    )
     threads: int | None = Field(
         None,
         ge=1,
@@ -242,6 +290,13 @@ class AgentConfig(ConfigModel):
     @classmethod
     def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
         return _different(seeds)
+
+    @field_validator("act_above")
+    @classmethod
+    def _check_thresholds(cls, act_above: tuple[float, ...]) -> tuple[float, ...]:
+        if any(not 0 < one < 1 for one in act_above):
+            raise ValueError(f"probabilities are between 0 and 1, found {list(act_above)}")
+        return act_above
 
     @model_validator(mode="after")
     def _check_batch(self) -> AgentConfig:
@@ -393,6 +448,9 @@ class ExperimentConfig(ConfigModel):
     jobs: tuple[str, ...] = Field(
         min_length=1, description="jobs trained on: names, or files; the batch is spread over them"
     )
+    family: FamilyConfig | None = Field(
+        None, description="random graphs to train on beside the jobs; none: the jobs alone"
+    )
     loads: LoadSet = Field(description="train, validation and test loads, apart from each other")
     env: EnvConfig = Field(default_factory=EnvConfig, description="the environment")
     guardrails: str | None = Field(
@@ -413,11 +471,12 @@ class ExperimentConfig(ConfigModel):
             raise ValueError(f"the job '{repeated[0]}' is given twice in jobs")
         if self.guardrails is not None:
             find("guardrails", self.guardrails)
-        if self.agent.kind == "ppo" and self.agent.n_envs < len(self.jobs):
-            raise ValueError(
-                f"agent.n_envs is {self.agent.n_envs}, expected at least one per job "
-                f"({len(self.jobs)})"
-            )
+        if self.agent.kind == "ppo":
+            jobs = 1 if self.env.randomise.job else len(self.training_jobs())
+            if self.agent.n_envs < jobs:
+                raise ValueError(
+                    f"agent.n_envs is {self.agent.n_envs}, expected at least one per job ({jobs})"
+                )
         return self
 
     @property
@@ -435,6 +494,22 @@ class ExperimentConfig(ConfigModel):
                 remedy="Name an experiment whose agent.kind is ppo.",
             )
         return self.agent
+
+    def training_jobs(self) -> tuple[str, ...]:
+        """Names or files of the jobs that are learned from.
+
+        Returns:
+            Those listed, then the family's graphs.
+        """
+        return (*self.jobs, *(() if self.family is None else self.family.names()))
+
+    def validation_jobs(self) -> tuple[str, ...]:
+        """Names or files of the jobs that an agent is chosen by.
+
+        Returns:
+            Those listed; with a family, graphs it was not trained on alone.
+        """
+        return self.jobs if self.family is None else self.family.names(validation=True)
 
     def benchmark(self, trained: str | Path | None = None) -> BenchmarkConfig:
         """The experiment's comparison, with the trained policy if there is one.

@@ -11,7 +11,7 @@ from dsp_gym.job.spec import JobSpec
 __all__ = ["list_jobs", "load_job", "random_job"]
 
 _RANDOM = "random-dag:"
-"""Begins the name of a random graph; its seed follows."""
+"""Begins the name of a random graph; its seed follows, and the number of its vertices if given."""
 
 
 def list_jobs() -> list[JobSpec]:
@@ -23,20 +23,28 @@ def list_jobs() -> list[JobSpec]:
     return [load_job(name) for name in files.names("jobs")]
 
 
-def random_job(seed: int) -> str:
+def random_job(seed: int, vertices: int | None = None) -> str:
     """The name of a random graph.
+
+    Args:
+        seed: Of the graph.
+        vertices: How many it has; None: drawn from 4 to 8.
 
     Returns:
         A name that `load_job` takes.
 
     >>> random_job(7)
     'random-dag:7'
+    >>> random_job(7, 12)
+    'random-dag:7:12'
     """
-    return f"{_RANDOM}{seed}"
+    return f"{_RANDOM}{seed}" + ("" if vertices is None else f":{vertices}")
 
 
 def load_job(name_or_path: str | Path) -> JobSpec:
     """The job of a shipped name, of a YAML file, or of the seed in `random-dag:SEED`.
+
+    `random-dag:SEED:VERTICES` has that many vertices.
 
     Returns:
         The checked job file.
@@ -53,9 +61,18 @@ def _drawn(name: str) -> JobSpec:
     # Drawing sizes every vertex with the model of its capacity, which need not be imported before.
     from dsp_gym.job.random_dag import random_dag
 
-    seed = name.removeprefix(_RANDOM)
+    seed, _, count = name.removeprefix(_RANDOM).partition(":")
     if not (seed.isascii() and seed.isdigit()):
         raise ConfigError(
             "has no seed", key="job", value=name, remedy="Name a number from 0 on: random-dag:7"
         )
-    return files.parse(JobSpec, random_dag(int(seed)), name)
+    if not count:
+        return files.parse(JobSpec, random_dag(int(seed)), name)
+    if not (count.isascii() and count.isdigit() and int(count) >= 2):
+        raise ConfigError(
+            "has no number of vertices",
+            key="job",
+            value=name,
+            remedy="Name 2 or more, a source and a sink: random-dag:7:12",
+        )
+    return files.parse(JobSpec, random_dag(int(seed), vertices=int(count)), name)

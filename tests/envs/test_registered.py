@@ -30,7 +30,7 @@ IDS = sorted(name for name in gymnasium.registry if name.startswith(registration
 
 
 def kwargs(name: str) -> dict:
-    return {"config": CONFIG} if name == registration.FROM_CONFIG else {}
+    return {"config": CONFIG} if name.startswith("dsp_gym/Autoscale-") else {}
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -57,16 +57,19 @@ def test_the_vector_environment_is_the_native_one(name):
     assert env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
     observation, info = env.reset(seed=1)
     assert observation.shape == env.observation_space.shape
-    assert info["action_mask"].shape == (4, 10 * env.unwrapped.batch.vertices)
+    one_capacity = name in registration.CAPACITY_IDS
+    flags = 11 if one_capacity else 10 * env.unwrapped.batch.vertices
+    assert info["action_mask"].shape == (4, flags)
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
     assert env.observation_space.contains(observation)
     assert reward.shape == terminated.shape == truncated.shape == (4,)
     env.close()
 
 
-def test_there_are_ids_for_every_query_and_one_from_a_config():
+def test_there_are_ids_for_every_query_and_one_from_a_config_in_both_action_spaces():
     assert registration.FROM_CONFIG in IDS
-    assert len(IDS) == 7
+    assert "dsp_gym/Nexmark-Q11-Capacity-v1" in IDS
+    assert len(IDS) == 14
     assert all(name.endswith("-v1") for name in IDS)
 
 

@@ -139,7 +139,8 @@ def test_moves_are_drawn_by_their_probabilities_and_never_masked():
     masks[:, [2, 5, MOVES + 1, LOGITS]] = False
     uniforms = np.random.default_rng(0).random((rows, 2 * vertices), np.float32)
     actions, log_prob = np.zeros((rows, 2 * vertices), np.int64), np.zeros(rows, np.float32)
-    draw(logits.numpy(), masks, uniforms, actions, log_prob)
+    starts = np.cumsum([0, *[MOVES, LOGITS - MOVES] * vertices])
+    draw(logits.numpy(), masks, uniforms, starts, actions, log_prob)
 
     expected = VertexActions(vertices).proba_distribution(logits)
     expected.apply_masking(masks)

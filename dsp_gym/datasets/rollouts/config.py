@@ -55,4 +55,6 @@ class RolloutConfig(ConfigModel):
         known = [name for name, _ in self.loads.splits()]
         if self.split not in known:
             raise ValueError(f"there is no {self.split} split. {did_you_mean(self.split, known)}")
+        if self.env.action != "vertex":
+            raise ValueError("rollouts keep moves of vertices; leave env.action out")
         return self

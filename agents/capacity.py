@@ -1,0 +1,150 @@
+"""An agent that decides on capacities: what it does with its network's answer, NumPy only.
+
+Acting is a hazard per minute: the agent learned how often to act, not at which minute. So a
+deployed one acts as soon as the probability of acting passes a threshold that was chosen on
+validation jobs, and then takes the multiple it finds best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.folder import PolicyDocument
+from agents.network import FORBIDDEN, NetworkShape, Weights, logits
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
+from dsp_gym.envs.capacity.action import HOLD, KAPPAS
+from dsp_gym.envs.capacity.codec import CapacityCodec
+from dsp_gym.envs.capacity.features import CAPACITY_FEATURES
+from dsp_gym.envs.config import CapacityConfig
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["CapacityActor", "CapacityAgent", "chosen"]
+
+
+def chosen(values: Floats32, masks: Bools, act_above: float) -> tuple[Ints, Floats32]:
+    """Decides from logits.
+
+    Args:
+        values: (J, K) logits.
+        masks: (J, K) valid choices; holding always is.
+        act_above: Probability of acting above which the best multiple is taken.
+
+    Returns:
+        (J,) choices, and the probability of acting, (J,).
+    """
+    allowed = np.where(masks, values, FORBIDDEN)
+    odds = np.exp(allowed - allowed.max(axis=1, keepdims=True))
+    acting = 1 - odds[:, HOLD] / odds.sum(axis=1)
+    best = 1 + np.argmax(allowed[:, 1:], axis=1)
+    acts = (acting > act_above) & masks[:, 1:].any(axis=1)
+    return np.where(acts, best, HOLD), np.asarray(acting, np.float32)
+
+
+class CapacityActor:
+    """A network as it is deployed, over observations and masks.
+
+    Args:
+        weights: Of the actor.
+        shape: Of the network.
+        act_above: Probability of acting above which it acts.
+    """
+
+    def __init__(self, weights: Weights, shape: NetworkShape, act_above: float) -> None:
+        self.weights, self.shape, self.act_above = weights, shape, act_above
+
+    def predict(
+        self, observation: Floats32, *, deterministic: bool, action_masks: Bools
+    ) -> tuple[Ints, None]:
+        """Decides, as policies of Stable-Baselines3 are asked to.
+
+        Returns:
+            Actions (J, 1), and no hidden state.
+        """
+        values = logits(self.weights, self.shape, observation)
+        return chosen(values, action_masks, self.act_above)[0][:, None], None
+
+
+class CapacityAgent:
+    """A trained agent over snapshots: what `agents.learned` does for a folder of this space.
+
+    Args:
+        document: Of the policy folder.
+        weights: Of the actor.
+        late_price: Price of a late minute.
+    """
+
+    def __init__(self, document: PolicyDocument, weights: Weights, late_price: float) -> None:
+        self.document, self.weights, self.late_price = document, weights, late_price
+        self._codec: CapacityCodec | None = None
+        self._price: Floats = np.zeros(0)
+
+    def reset(self, jobs: Topology, mask: Mask | None) -> None:
+        """Starts anew, or only the rows where the mask is True."""
+        if mask is not None and self._codec is not None:
+            self._codec.reset(mask)
+            return
+        self._codec = CapacityCodec(jobs, self.document.action.sizing or CapacityConfig())
+        self._price = np.full(len(jobs), self.late_price)
+
+    def decide(self, snapshot: MetricsSnapshot, explain: bool) -> tuple[ScalingDecision, Floats32]:
+        """Holds, or re-targets.
+
+        Returns:
+            The decision, (J, V), with each job's reason, and the probability of acting, (J,).
+        """
+        codec = self._ready
+        observation = codec.look(snapshot, self._price)
+        masks, above = codec.masks(snapshot), self.document.action.act_above
+        values = logits(self.weights, self.document.network, observation)
+        choices, acting = chosen(values, masks, 0.5 if above is None else above)
+        wanted = codec.decode(snapshot, choices[:, None])
+        reasons = [""] * len(snapshot)
+        if explain:
+            loads = codec.present_per_s()
+            reasons = [
+                _reason(int(choice), float(load))
+                for choice, load in zip(choices, loads, strict=True)
+            ]
+        return ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons)), acting
+
+    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[np.generic]]:
+        """Encodes a snapshot and leaves the memory of past ones as it is.
+
+        Returns:
+            Each feature by name, (J,).
+        """
+        codec = self._ready
+        saved = codec.save()
+        observation = codec.look(snapshot, self._price)
+        codec.load(saved)
+        return {name: observation[:, i] for i, name in enumerate(CAPACITY_FEATURES)}
+
+    def state(self) -> State:
+        """Everything the next decision depends on.
+
+        Returns:
+            JSON values; nothing before the first reset.
+        """
+        return {} if self._codec is None else self._codec.state()
+
+    def restore(self, state: State) -> None:
+        """Continues from the values of `state()`."""
+        self._ready.restore(state)
+
+    @property
+    def _ready(self) -> CapacityCodec:
+        if self._codec is None:
+            raise RuntimeError("reset() comes first")
+        return self._codec
+
+
+def _reason(choice: int, load_per_s: float) -> str:
+    if choice == HOLD:
+        return "hold"
+    return f"load {load_per_s:,.4g}/s: to what carries {KAPPAS[choice - 1]:g} times as much"

@@ -1,0 +1,259 @@
+"""The action: hold, or the cheapest configuration that carries kappa times the present load.
+
+Every vertex takes the cheapest of its own choices of tasks and memory level that carries its share,
+as the service model believes. A backlog counts as load, spread over half an hour.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import direct
+from dsp_gym.compiling import njit
+from dsp_gym.envs.capacity.course import CourseMemory
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts
+from dsp_gym.sizing.frontier import subtask_cost_per_s
+from dsp_gym.sizing.service import Believed, carried_per_s, crowd
+
+__all__ = [
+    "CHOICES",
+    "ENOUGH_FILL",
+    "HOLD",
+    "KAPPAS",
+    "CapacityTargets",
+    "aim",
+    "decode",
+    "encode",
+    "running_cost",
+]
+
+HOLD = 0
+KAPPAS = (1.0, 1.07, 1.15, 1.25, 1.38, 1.55, 1.8, 2.1, 2.45, 2.8)
+CHOICES = 1 + len(KAPPAS)
+
+ENOUGH_FILL = 0.2
+"""Share of the metrics window that has to be covered before a job is re-targeted."""
+
+_CATCH_UP_S = 1800.0
+"""Seconds over which a configuration is to work off the backlog."""
+
+_SAME = 1.0 - 1e-9
+"""Rounding allowed where a choice carries exactly a load."""
+
+_KAPPAS = np.array(KAPPAS)
+
+
+class CapacityTargets(NamedTuple):
+    """Where the choices lead; a choice that is not valid is never taken."""
+
+    parallelism: Ints  # (J, kappas, V)
+    level: Ints  # (J, kappas, V)
+    cost: Floats  # (J, kappas) in the unit of `unit_cost`, sources left out
+    valid: Bools  # (J, 1 + kappas) holding comes first, and is always valid
+
+    @classmethod
+    def room(cls, jobs: int, vertices: int) -> CapacityTargets:
+        """Targets that are not filled in yet.
+
+        Returns:
+            Room for J jobs of V vertices.
+        """
+        shape = (jobs, len(KAPPAS), vertices)
+        valid = np.zeros((jobs, CHOICES), dtype=bool)
+        valid[:, HOLD] = True
+        return cls(
+            np.ones(shape, np.int64), np.full(shape, -1, np.int64), np.zeros(shape[:2]), valid
+        )
+
+    def copied(self) -> CapacityTargets:
+        """The same targets in other arrays.
+
+        Returns:
+            A copy.
+        """
+        return CapacityTargets(
+            self.parallelism.copy(), self.level.copy(), self.cost.copy(), self.valid.copy()
+        )
+
+
+@njit(cache=True, nogil=True)
+def unit_cost(t: JobFacts, k: int, column: int) -> float:
+    """What a subtask costs at memory level `column` - 1; 1 where the job has no prices.
+
+    Returns:
+        Money per second, or tasks.
+    """
+    cost = subtask_cost_per_s(t, k, column)
+    return cost if cost > 0.0 else 1.0
+
+
+@njit(cache=True, nogil=True)
+def aim(
+    t: JobFacts,
+    seen: SnapshotArrays,
+    known: Believed,
+    load: CourseMemory,
+    j: int,
+    to: CapacityTargets,
+) -> None:
+    """Fills in the targets of job j (job file k): v a vertex, i a multiple, p its tasks."""
+    k = t.row[j]
+    present = load.course.present_per_s[j]
+    able = seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] >= ENOUGH_FILL
+    able = able and present > 0.0
+    backlog = load.course.backlog[j]
+    slow = crowd(known.contention[k], known.slots[k])
+    wanted = (_KAPPAS * present + backlog / _CATCH_UP_S) / slow
+    reached = np.ones(wanted.shape[0], np.bool_)
+    if able:
+        to.cost[j, :] = 0.0
+        for v in range(to.parallelism.shape[2]):
+            if v < t.n[k] and t.kind[k, v] != SOURCE:
+                able = able and _choose(t, known, (j, v), wanted, reached, to)
+            else:
+                to.parallelism[j, :, v] = seen.parallelism[j, v]
+                to.level[j, :, v] = seen.memory_level[j, v]
+    if not able:  # every multiple leads where holding does
+        to.cost[j, :] = running_cost(t, seen, j)
+        for i in range(wanted.shape[0]):
+            to.parallelism[j, i] = seen.parallelism[j]
+            to.level[j, i] = seen.memory_level[j]
+    to.valid[j, HOLD] = True
+    for i in range(wanted.shape[0]):
+        # Beyond the first multiple that is out of reach, all lead to the largest configuration.
+        allowed = able and (i == 0 or reached[i - 1])
+        to.valid[j, 1 + i] = allowed and _changes(t.n[k], seen, j, i, to)
+
+
+@njit(cache=True, nogil=True)
+def running_cost(t: JobFacts, seen: SnapshotArrays, j: int) -> float:
+    """What the running configuration costs, sources left out.
+
+    Returns:
+        In the unit of `unit_cost`.
+    """
+    k, total = t.row[j], 0.0
+    for v in range(t.n[k]):
+        if t.kind[k, v] != SOURCE:
+            total += seen.parallelism[j, v] * unit_cost(t, k, seen.memory_level[j, v] + 1)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _choose(
+    t: JobFacts,
+    known: Believed,
+    place: tuple[int, int],
+    wanted: Floats,
+    reached: Bools,
+    to: CapacityTargets,
+) -> bool:
+    """The cheapest choice of a vertex for each wanted load; False where it was not seen yet."""
+    j, v = place
+    k = t.row[j]
+    low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
+    # A vertex without state has no use for managed memory.
+    columns = t.levels[k] + 1 if t.stateful[k, v] == 1 else 1
+    first = 0 if known.rules.is_filed or columns == 1 else 1
+    mean = known.times.mean[j, v]
+    exponent = mean[mean.shape[0] - 1]
+    cost = np.full(wanted.shape[0], math.inf)
+    for column in range(first, columns):
+        each, p = unit_cost(t, k, column), low
+        records = known.records_per_s[k, v, column]
+        carried = carried_per_s(known, t, j, v, p, column)
+        if math.isnan(carried):
+            return False
+        # From p tasks to q, a capacity changes as the prior's does, but for the exponent learned.
+        share = carried / records[p] * p**exponent
+        for i in range(wanted.shape[0]):
+            while carried < wanted[i] * _SAME and p < high:
+                p += 1
+                carried = share * records[p] * math.exp(-exponent * math.log(p))
+            if carried < wanted[i] * _SAME:
+                break
+            if p * each < cost[i]:
+                cost[i] = p * each
+                to.parallelism[j, i, v], to.level[j, i, v] = p, column - 1
+    largest = high * unit_cost(t, k, columns - 1)
+    for i in range(wanted.shape[0]):
+        if cost[i] == math.inf:  # no choice carries it: the largest
+            reached[i], cost[i] = False, largest
+            to.parallelism[j, i, v] = high
+            to.level[j, i, v] = columns - 2
+        to.cost[j, i] += cost[i]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _changes(count: int, seen: SnapshotArrays, j: int, i: int, to: CapacityTargets) -> bool:
+    """Whether a multiple leads elsewhere than holding does, and than the multiple below."""
+    from_running, from_below = False, i == 0
+    for v in range(count):
+        p, x = to.parallelism[j, i, v], to.level[j, i, v]
+        from_running |= p != seen.parallelism[j, v] or x != seen.memory_level[j, v]
+        if i > 0:
+            from_below |= p != to.parallelism[j, i - 1, v] or x != to.level[j, i - 1, v]
+    return from_running and from_below
+
+
+def decode(actions: Ints, to: CapacityTargets, parallelism: Ints, level: Ints) -> ScalingDecision:
+    """Decodes actions (J, 1); a choice that is not valid holds.
+
+    Args:
+        actions: 0 holds, i re-targets at multiple i - 1.
+        to: Where they lead.
+        parallelism: (J, V) running.
+        level: (J, V) running.
+
+    Returns:
+        The decision they mean, (J, V), without reasons.
+
+    Raises:
+        ValueError: An action has another shape, or is outside its space.
+    """
+    if actions.shape != (len(parallelism), 1):
+        raise ValueError(f"actions have shape {actions.shape}, expected ({len(parallelism)}, 1)")
+    wanted, memory = parallelism.copy(), level.copy()
+    _pick(np.ascontiguousarray(actions[:, 0], dtype=np.int64), to, wanted, memory)
+    return ScalingDecision(wanted, memory, ("",) * len(wanted))
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _pick(actions: Ints, to: CapacityTargets, wanted: Ints, memory: Ints) -> None:
+    for j in range(actions.shape[0]):
+        choice = actions[j]
+        if not 0 <= choice < to.valid.shape[1]:
+            raise ValueError("an action is outside its space: 0 holds, 1 to 10 re-target")
+        if choice != HOLD and to.valid[j, choice]:
+            wanted[j] = to.parallelism[j, choice - 1]
+            memory[j] = to.level[j, choice - 1]
+
+
+def encode(decision: ScalingDecision, to: CapacityTargets, parallelism: Ints, level: Ints) -> Ints:
+    """Finds the valid choice nearest to a decision: tasks by their logarithm, levels by number.
+
+    Args:
+        decision: Such as a teacher's.
+        to: Where the choices lead.
+        parallelism: (J, V) running.
+        level: (J, V) running.
+
+    Returns:
+        Actions (J, 1).
+    """
+    # Holding leads to what runs; padding has no tasks and differs nowhere.
+    tasks = np.concatenate([parallelism[:, None], to.parallelism], axis=1)
+    levels = np.concatenate([level[:, None], to.level], axis=1)
+    far = np.abs(np.log2(np.maximum(tasks, 1) / np.maximum(decision.parallelism, 1)[:, None]))
+    apart = far.sum(axis=2) + np.abs(levels - decision.memory_level[:, None]).sum(axis=2)
+    nearest = np.where(to.valid, apart, np.inf).argmin(axis=1)
+    return np.asarray(nearest[:, None], np.int64)

@@ -1,0 +1,160 @@
+"""Capacity actions and their observation over a batch of jobs, with all that they remember."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
+from dsp_gym.calling import Handle, direct
+from dsp_gym.compiling import njit
+from dsp_gym.envs.capacity import action
+from dsp_gym.envs.capacity.action import CHOICES, CapacityTargets, aim
+from dsp_gym.envs.capacity.course import CourseMemory, LoadCourse, follow
+from dsp_gym.envs.capacity.features import CAPACITY_FEATURES, CapacityInputs, describe
+from dsp_gym.envs.config import CapacityConfig
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.sizing.arrivals import Arrivals
+from dsp_gym.sizing.prior import Prior
+from dsp_gym.sizing.service import Believed, ServiceModel
+
+__all__ = ["CapacityCodec"]
+
+_KEPT = "capacity targets"
+"""Key under which a snapshot keeps its targets."""
+
+
+class CapacityCodec:
+    """Hold, or the cheapest configuration for a multiple of the present load.
+
+    Args:
+        topology: The jobs; their rows may change between episodes.
+        config: How the service model learns.
+    """
+
+    def __init__(self, topology: Topology, config: CapacityConfig) -> None:
+        self.observation_size = len(CAPACITY_FEATURES)
+        self.choices: tuple[int, ...] = (CHOICES,)
+        self._topology = topology
+        filed = config.prior == "job-file"
+        self._prior = Prior.of_files(topology) if filed else Prior.none(topology)
+        self._arrivals, self._course = Arrivals(), LoadCourse()
+        self._model = ServiceModel(config.sizing)
+        self._to = CapacityTargets.room(len(topology), topology.max_vertices)
+        self._every = np.arange(len(topology))
+        self.reset()
+
+    def reset(self, mask: Mask | None = None) -> None:
+        self._model.reset(self._topology, self._prior, mask)
+        self._arrivals.reset(self._topology, mask)
+        self._course.reset(self._topology, mask)
+
+    def look(
+        self, snapshot: MetricsSnapshot, late_price: Floats, rows: Ints | None = None
+    ) -> Floats32:
+        arrived = self._arrivals.observe(snapshot)
+        if rows is None:
+            # Rows that have just begun have an empty window, which teaches nothing.
+            self._model.observe(snapshot)
+            self._to = CapacityTargets.room(len(snapshot), snapshot.topology.max_vertices)
+        else:
+            self._to = self._to.copied()
+        out = np.zeros((len(snapshot), self.observation_size), np.float32)
+        _look(
+            self._every if rows is None else np.ascontiguousarray(rows, np.int64),
+            snapshot.topology.handle,
+            snapshot.arrays,
+            arrived,
+            late_price,
+            self._model.believed,
+            self._course.followed,
+            self._to,
+            out,
+        )
+        snapshot.keep(_KEPT, self._to)
+        return out if rows is None else out[rows]
+
+    def targets(self, snapshot: MetricsSnapshot) -> CapacityTargets:
+        """Where the choices lead on a snapshot that was looked at; else on the last one.
+
+        Returns:
+            Targets of all J jobs. Do not write into the arrays.
+        """
+        kept = snapshot.kept(_KEPT)
+        return kept if isinstance(kept, CapacityTargets) else self._to
+
+    def present_per_s(self) -> Floats:
+        """The load that multiples refer to.
+
+        Returns:
+            (J,) records/s; NaN: none was seen yet.
+        """
+        return self._course.present_per_s()
+
+    def masks(self, snapshot: MetricsSnapshot) -> Bools:
+        return self.targets(snapshot).valid.copy()
+
+    def decode(self, snapshot: MetricsSnapshot, actions: Ints) -> ScalingDecision:
+        return action.decode(actions, self.targets(snapshot), *_running(snapshot))
+
+    def encode(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> Ints:
+        return action.encode(decision, self.targets(snapshot), *_running(snapshot))
+
+    def state(self) -> State:
+        """Everything later observations depend on, as JSON values.
+
+        Returns:
+            One entry per part.
+        """
+        return {
+            "arrivals": self._arrivals.state(),
+            "model": self._model.state(),
+            "course": self._course.state(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Continues from the values of `state()`."""
+        self._arrivals.restore(state["arrivals"])
+        self._model.restore(state["model"])
+        self._course.restore(state["course"])
+
+    def save(self) -> dict[str, Any]:
+        return {"state": self.state(), "targets": self._to.copied()._asdict()}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        self.restore(saved["state"])
+        parts = saved["targets"]
+        self._to = CapacityTargets(*(np.array(parts[n]) for n in CapacityTargets._fields))
+
+
+def _running(snapshot: MetricsSnapshot) -> tuple[Ints, Ints]:
+    """The running configuration, (J, V) each."""
+    return snapshot.arrays.parallelism, snapshot.arrays.memory_level
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _look(
+    rows: Ints,
+    facts: Handle[JobFacts],
+    shown: SnapshotArrays,
+    arrived: Floats,
+    late_price: Floats,
+    model: Handle[Believed],
+    course: Handle[CourseMemory],
+    to: CapacityTargets,
+    out: Floats32,
+) -> None:
+    """Takes in what the given rows show, fills in their targets, and describes them."""
+    t, known, load = facts.arrays, model.arrays, course.arrays
+    seen = CapacityInputs(shown, known, load, to)
+    for place in range(rows.shape[0]):
+        j = rows[place]
+        follow(t, shown, arrived[j], load, j)
+        aim(t, shown, known, load, j, to)
+        describe(t, seen, late_price[j], j, out[j])
