@@ -21,7 +21,7 @@ FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
 # Compiled modules and rewritten assertions are kept from run to run, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: flink-jobs help install quickstart check types layers test docs wheel golden bench reproduce leaderboard validate validate-flink validate-spark clean
+.PHONY: flink-jobs help install quickstart check types layers test docs wheel golden bench reproduce leaderboard validate validate-flink validate-policies validate-spark clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -139,6 +139,10 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 	$(BIN)/python -m dsp_gym.studies.validation.overhead --out $(FIGURES)/overhead.json
 	$(BIN)/python -m dsp_gym.studies.validation.counterfactual --out $(FIGURES)/counterfactual.json
 	$(BIN)/dsp-gym flink down
+	$(BIN)/python docs/validation.py
+
+validate-policies: $(STAMP) flink-jobs  ## Compare policies on a real Flink and in simulation (18 hours on a quiet machine; goes on where it was stopped).
+	-$(BIN)/dsp-gym validate policies --out $(FIGURES)/policies.json
 	$(BIN)/python docs/validation.py
 
 validate-spark: $(STAMP)  ## Measure the data pipeline at 20 and 200 million rows, and one job with most of them (an hour).
