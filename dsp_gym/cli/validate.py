@@ -188,7 +188,7 @@ def _show(found: list[CaseFigures]) -> None:
     for one in found:
         rows = [
             [
-                f"{policy.policy} (tuned rule)" if policy.rule else policy.policy,
+                f"{policy.policy} (rule)" if policy.rule else policy.policy,
                 len(policy.real),
                 *_shown(policy.real, policy.real_price),
                 *_shown(policy.simulated, policy.simulated_price),
@@ -198,9 +198,9 @@ def _show(found: list[CaseFigures]) -> None:
         figures = ("cost", "late s", "rescales", "price")
         columns = (
             "policy",
-            "real runs",
-            *(f"{name}, real" for name in figures),
-            *(f"{name}, simulated" for name in figures),
+            "runs",
+            *figures,
+            *(f"sim. {name}" for name in figures),
         )
         print_table(columns, rows, title=one.case.label, right=columns[1:])
         typer.echo()

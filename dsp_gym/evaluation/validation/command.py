@@ -12,7 +12,7 @@ from typing import Literal
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.errors import FlinkError
-from dsp_gym.evaluation.validation.loop import RunTotals
+from dsp_gym.evaluation.validation.loop import ValidationTotals
 from dsp_gym.evaluation.validation.order import CaseFigures, PolicyFigures
 from dsp_gym.evaluation.validation.real import drive
 from dsp_gym.evaluation.validation.runs import (
@@ -212,13 +212,10 @@ def _compared(
 ) -> CaseFigures:
     config = plan.config
     outages_s = tuple(second for run in pooled for second in run.outages_s)
-    shares = [run.down_share for run in pooled if run.down_share is not None]
-    share = sum(shares) / len(shares) if shares else None
     policies = []
     for policy in config.policies:
-        simulated: tuple[RunTotals, ...] = tuple(
-            simulate(config, case, policy, seed, outages_s, share)
-            for seed in range(config.simulations)
+        simulated: tuple[ValidationTotals, ...] = tuple(
+            simulate(config, case, policy, seed, outages_s) for seed in range(config.simulations)
         )
         price = config.late_price * case.reference_cost_per_s
         policies.append(

@@ -18,14 +18,14 @@ from dsp_gym.evaluation.validation.slow_motion import SlowSeat
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.policies.registry import make
 
-__all__ = ["RunTotals", "acting", "totals"]
+__all__ = ["ValidationTotals", "acting", "totals"]
 
 _NO_ROLL_BACK = RollBackConfig(return_s=7200.0, slo_share=1.0)
 """What a policy did stands: the loop takes nothing back for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunTotals:
+class ValidationTotals:
     """Sums over a run; real seconds."""
 
     seconds: float  # of known outcome
@@ -79,7 +79,7 @@ def acting(
     return run
 
 
-def totals(turns: Iterable[Turn]) -> RunTotals:
+def totals(turns: Iterable[Turn]) -> ValidationTotals:
     """What a run cost.
 
     Returns:
@@ -91,7 +91,7 @@ def totals(turns: Iterable[Turn]) -> RunTotals:
     def total(name: str) -> float:
         return float(np.nansum([getattr(one, name)[0] for one in known]))
 
-    return RunTotals(
+    return ValidationTotals(
         seconds=total("seconds"),
         cost=total("cost"),
         late_s=total("slo_s"),

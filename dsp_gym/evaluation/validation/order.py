@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.evaluation.validation.config import ValidationConfig
-from dsp_gym.evaluation.validation.loop import RunTotals
+from dsp_gym.evaluation.validation.loop import ValidationTotals
 from dsp_gym.evaluation.validation.runs import PlannedValidation, RealRun, ValidationCase
 
 __all__ = ["DIFFERS", "CaseFigures", "PolicyFigures", "figures_of"]
@@ -28,7 +28,7 @@ class PolicyFigures(NamedTuple):
     policy: str
     rule: bool
     real: tuple[RealRun, ...]
-    simulated: tuple[RunTotals, ...]
+    simulated: tuple[ValidationTotals, ...]
     late_price: float  # money per late second
 
     @property
@@ -128,7 +128,7 @@ def _case(found: CaseFigures) -> dict[str, object]:
 
 
 def _policy(one: PolicyFigures, case: ValidationCase) -> dict[str, object]:
-    def shown(runs: Sequence[RealRun | RunTotals], price: float) -> dict[str, object]:
+    def shown(runs: Sequence[RealRun | ValidationTotals], price: float) -> dict[str, object]:
         return {
             "cost": [run.cost for run in runs],
             "late_s": [run.late_s for run in runs],

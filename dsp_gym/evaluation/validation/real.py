@@ -17,20 +17,21 @@ from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.control.notes import Notes
-from dsp_gym.control.run import Turn
+from dsp_gym.control.run import LiveRun, Turn
 from dsp_gym.errors import FlinkError
-from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
-from dsp_gym.evaluation.counterfactual.rescales import down_share, observed_outages_s
 from dsp_gym.evaluation.validation.config import ValidationConfig
-from dsp_gym.evaluation.validation.loop import RunTotals, acting, totals
+from dsp_gym.evaluation.validation.loop import acting, totals
 from dsp_gym.evaluation.validation.records import CountedRecords, drained
 from dsp_gym.evaluation.validation.runs import KeptRuns, RealRun, ValidationRun
 from dsp_gym.records.journal import Journal
 
 __all__ = ["drive"]
 
-LEAD_S = 8.0
-"""From the submission to the first second of the load, about a job's start-up."""
+LEADS_S = (8.0, 25.0, 60.0)
+"""From a submission to the first second of the load, s; the first job of a cluster takes longer."""
+
+READY_S = 1.0
+"""How long before its load a job has to run, s."""
 
 DRAIN_S = 60.0
 """Longest wait for the last records."""
@@ -39,8 +40,6 @@ LEAST_KNOWN = 0.95
 """Share of a run whose outcome has to be known."""
 
 CANCEL_S = 60.0
-
-_STEP_S = 1.0
 
 
 def drive(
@@ -64,93 +63,123 @@ def drive(
         FlinkError: The job does not come up, or more than a twentieth of the run could not be
             seen.
     """
-    config, case = kept.config, run.case
-    actuator = "resubmit" if case.job.rescaling == "savepoint" else "adaptive"
+    config = kept.config
+    actuator = "resubmit" if run.case.job.rescaling == "savepoint" else "adaptive"
     place = reach(PlaceConfig(home=cluster.home.folder, actuator=actuator))
     folder = _fresh(kept.journal(run))
-    epoch_s = float(np.ceil(time.time() + LEAD_S))
-    load = load_arguments([*case.rates, 0.0], folder.parent / "loads", round(1000 * epoch_s))
-    name = f"validate-{run.name}"
-    given = load | {"seed": str(run.repetition), "latency-s": str(config.latency_s)}
-    submission = Submission.of_spec(case.spec, given, name)
-    with _no_job_left(place, name):
-        submission.submit(place.rest, case.start)
-        turns, counted = _turns(run, place, name, config, folder, epoch_s, tell)
+    with _no_job_left(place, _job_name(run)):
+        epoch_s = _submitted(run, place, config, folder.parent / "loads")
+        watched = _Watched(run, place, config, folder, epoch_s)
+        turns, counted = watched.turns(tell)
     found = totals(turns)
     if found.seconds < LEAST_KNOWN * config.seconds:
         raise FlinkError(
             f"only {found.seconds:.0f} of {config.seconds} s of the run could be seen",
             remedy=f"Its journal says why: {folder}",
         )
-    began = time.strftime("%Y-%m-%d %H:%M", time.gmtime(epoch_s))
-    flink = str(place.rest.overview()["flink-version"])
-    return _result(run, kept, (found, counted, read_course(folder)), began, flink)
-
-
-def _turns(
-    run: ValidationRun,
-    place: Place,
-    name: str,
-    config: ValidationConfig,
-    folder: Path,
-    epoch_s: float,
-    tell: Callable[[float], None],
-) -> tuple[list[Turn], CountedRecords]:
-    """Decides on the beat of the load, so that an interval holds as many scrapes as the next."""
-    case, turns, clock = run.case, [], Clock()
-    with Journal(folder, durable=False) as written:
-        notes = Notes(written, name, run.policy.name)
-        backend = connect(
-            place, case.spec, name, config.real_window, apply=True, on_event=notes.step, clock=clock
-        )
-        try:
-            loop = acting(config, case, run.policy, backend, notes, epoch_s)
-            _wait_until(clock, epoch_s)
-            backend.advance(0)  # what came before the load is nobody's
-            for number in range(1, config.seconds // config.real_interval_s + 1):
-                decided = loop.decide()
-                due_s = epoch_s + number * config.real_interval_s
-                _wait_until(clock, due_s)
-                turns.append(loop.finish(decided))
-                tell(due_s - epoch_s)
-        finally:
-            backend.close()
-        counted = drained(backend.collector.source, case.spec, DRAIN_S)
-    return turns, counted
-
-
-def _wait_until(clock: Clock, until_s: float) -> None:
-    while (left_s := until_s - clock.now()) > 0:
-        clock.wait(min(left_s, _STEP_S))
-
-
-def _result(
-    run: ValidationRun,
-    kept: KeptRuns,
-    seen: tuple[RunTotals, CountedRecords, ObservedRun],
-    began: str,
-    flink: str,
-) -> RealRun:
-    found, counted, course = seen
     return RealRun(
         of=kept.depends_on(run),
-        started=began,
+        started=time.strftime("%Y-%m-%d %H:%M", time.gmtime(epoch_s)),
         version=__version__,
-        flink=flink,
+        flink=str(place.rest.overview()["flink-version"]),
         seconds=found.seconds,
         cost=found.cost,
         late_s=found.late_s,
         down_s=found.down_s,
         rescales=found.rescales,
-        turns=kept.config.seconds // kept.config.real_interval_s,
+        turns=len(turns),
         failures=found.failures,
-        outages_s=tuple(observed_outages_s(course, run.case.spec).values()),
-        down_share=down_share(course),
+        outages_s=tuple(watched.outages_s),
         due=float(np.floor(run.case.rates.sum())),
         emitted=counted.emitted,
         received=counted.received,
         expected=counted.expected,
     )
+
+
+def _job_name(run: ValidationRun) -> str:
+    return f"validate-{run.name}"
+
+
+def _submitted(run: ValidationRun, place: Place, config: ValidationConfig, loads: Path) -> float:
+    """Submits the job so that it runs when its load begins; returns when that is, Unix seconds."""
+    for lead_s in LEADS_S:
+        epoch_s = float(np.ceil(time.time() + lead_s))
+        load = load_arguments([*run.case.rates, 0.0], loads, round(1000 * epoch_s))
+        given = load | {"seed": str(run.repetition), "latency-s": str(config.latency_s)}
+        submission = Submission.of_spec(run.case.spec, given, _job_name(run))
+        submission.submit(place.rest, run.case.start)
+        if time.time() < epoch_s - READY_S:
+            return epoch_s
+        _cancel(place, _job_name(run))
+    raise FlinkError(f"the job took more than {LEADS_S[-1] - READY_S:g} s to come up")
+
+
+class _Watched:
+    """One job under its load, and the policy that scales it.
+
+    `outages_s` are those of its rescales, savepoints left out.
+    """
+
+    def __init__(
+        self,
+        run: ValidationRun,
+        place: Place,
+        config: ValidationConfig,
+        folder: Path,
+        epoch_s: float,
+    ) -> None:
+        self._run, self._place, self._config = run, place, config
+        self._folder, self._epoch_s = folder, epoch_s
+        self._clock = Clock()
+        self.outages_s: list[float] = []
+
+    def turns(self, tell: Callable[[float], None]) -> tuple[list[Turn], CountedRecords]:
+        """Decides until the load has ended, and counts what arrived.
+
+        Returns:
+            The decisions with their outcomes, and the records.
+        """
+        run, name = self._run, _job_name(self._run)
+        with Journal(self._folder, durable=False) as written:
+            notes = Notes(written, name, run.policy.name)
+
+            def heard(kind: str, body: dict[str, object]) -> None:
+                notes.step(kind, body)
+                outage_s = body.get("outage_s")
+                if kind == "running" and isinstance(outage_s, float):
+                    self.outages_s.append(outage_s)
+
+            backend = connect(
+                self._place,
+                run.case.spec,
+                name,
+                self._config.real_window,
+                apply=True,
+                on_event=heard,
+                clock=self._clock,
+            )
+            try:
+                loop = acting(self._config, run.case, run.policy, backend, notes, self._epoch_s)
+                self._wait_until(self._epoch_s)
+                backend.advance(0)  # what came before the load is nobody's
+                turns = list(self._decided(loop, tell))
+            finally:
+                backend.close()
+            return turns, drained(backend.collector.source, run.case.spec, DRAIN_S)
+
+    def _decided(self, loop: LiveRun, tell: Callable[[float], None]) -> Iterator[Turn]:
+        """Decides on the beat of the load, so that each interval holds as many scrapes."""
+        step_s = self._config.real_interval_s
+        for after_s in range(step_s, self._config.seconds + 1, step_s):
+            decided = loop.decide()
+            self._wait_until(self._epoch_s + after_s)
+            yield loop.finish(decided)
+            tell(float(after_s))
+
+    def _wait_until(self, until_s: float) -> None:
+        while (left_s := until_s - self._clock.now()) > 0:
+            self._clock.wait(left_s)
 
 
 def _fresh(folder: Path) -> Path:

@@ -22,6 +22,7 @@ from dsp_gym.calibration.reread import calibrated
 from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, DspGymError, LoadError
+from dsp_gym.evaluation.counterfactual.measured import HALF_S
 from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidatedJob, ValidationConfig
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
@@ -64,8 +65,7 @@ class RealRun(ConfigModel):
     rescales: int = Field(description="rescales asked for")
     turns: int = Field(description="decisions")
     failures: int = Field(description="decisions that failed or could not be taken")
-    outages_s: tuple[float, ...] = Field(description="of each rescale, savepoint included, s")
-    down_share: float | None = Field(description="part of them without savepoints; none: unknown")
+    outages_s: tuple[float, ...] = Field(description="of each rescale, without its savepoint, s")
     due: float = Field(description="records of the load")
     emitted: float = Field(description="records the sources emitted, over all resubmissions")
     received: float = Field(description="records the sinks received, over all resubmissions")
@@ -113,12 +113,16 @@ class ValidationCase:
     def with_outages(self, outages_s: tuple[float, ...]) -> ValidationCase:
         """The same case, its outages drawn from those observed.
 
+        Args:
+            outages_s: Of rescales on a real Flink, savepoints left out.
+
         Returns:
             The case itself where none was.
         """
         if not outages_s:
             return self
-        low, middle, high = np.quantile(outages_s, (0.1, 0.5, 0.9)).tolist()
+        seen = np.maximum(np.array(outages_s) - HALF_S, 0.0)
+        low, middle, high = np.quantile(seen, (0.1, 0.5, 0.9)).tolist()
         rescale = self.spec.rescale.model_copy(update={"outage_s": (low, middle, high)})
         return replace(self, spec=self.spec.model_copy(update={"rescale": rescale}))
 

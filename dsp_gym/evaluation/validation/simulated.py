@@ -9,7 +9,7 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.notes import Notes
 from dsp_gym.evaluation.counterfactual.measured import MeasuredJobs
 from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidationConfig
-from dsp_gym.evaluation.validation.loop import RunTotals, acting, totals
+from dsp_gym.evaluation.validation.loop import ValidationTotals, acting, totals
 from dsp_gym.evaluation.validation.runs import ValidationCase
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.options import Measurement, SimulationOptions
@@ -23,8 +23,7 @@ def simulate(
     policy: ComparedPolicy,
     seed: int,
     outages_s: tuple[float, ...] = (),
-    down_share: float | None = None,
-) -> RunTotals:
+) -> ValidationTotals:
     """Play one run.
 
     Args:
@@ -33,8 +32,6 @@ def simulate(
         policy: Who decides; it is told what the job's file says, whatever outages were observed.
         seed: Of service times, noise and outages.
         outages_s: Observed ones, from which the run's are drawn; none: as the job's file says.
-        down_share: Which part of the outages the job is down, the rest being savepoints; None:
-            they are without savepoints.
 
     Returns:
         What it cost.
@@ -56,7 +53,6 @@ def simulate(
     )
     measured = MeasuredJobs(
         jobs,
-        down_share=down_share,
         remembers_s=config.latency_s,
         sample_s=max(1, round(config.cluster.scrape_interval_s)),
     )

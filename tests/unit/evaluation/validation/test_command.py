@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dsp_gym.cli import app
 from dsp_gym.errors import FlinkError
 from dsp_gym.evaluation.validation.command import ValidationProgress, compared, run_missing
-from dsp_gym.evaluation.validation.loop import RunTotals
+from dsp_gym.evaluation.validation.loop import ValidationTotals
 from dsp_gym.evaluation.validation.order import CaseFigures, PolicyFigures, figures_of
 from dsp_gym.evaluation.validation.records import CountedRecords, expected_per_record
 from dsp_gym.evaluation.validation.runs import KeptRuns, RealRun, planned
@@ -58,7 +58,7 @@ def result(of: str, cost: float = 0.01, late_s: float = 2.0) -> RealRun:
     return RealRun(
         of=of, started="2026-11-22 01:00", version="1", flink="2.1.0", seconds=60.0, cost=cost,
         late_s=late_s, down_s=1.0, rescales=1, turns=12, failures=0, outages_s=(2.0, 4.0),
-        down_share=0.5, due=90_000.0, emitted=90_000.0, received=5.0, expected=None,
+        due=90_000.0, emitted=90_000.0, received=5.0, expected=None,
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def case_figures(plan, real: dict[str, float], simulated: dict[str, float]) -> C
     for policy in plan.config.policies:
         costs = [] if policy.name not in real else [real[policy.name]]
         runs = tuple(result("x", cost=cost, late_s=0.0) for cost in costs)
-        played = RunTotals(60.0, simulated[policy.name], 0.0, 0.0, 1, 0)
+        played = ValidationTotals(60.0, simulated[policy.name], 0.0, 0.0, 1, 0)
         policies.append(PolicyFigures(policy.name, policy.rule, runs, (played,), 0.001))
     return CaseFigures(plan.cases[0], tuple(policies))
 
@@ -196,6 +196,12 @@ def test_what_a_sink_is_to_receive_follows_from_the_graph():
 
 @pytest.fixture(scope="module")
 def page():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DOCS))  # a page may import its sections
+        return loaded_page()
+
+
+def loaded_page():
     spec = importlib.util.spec_from_file_location("validation_page", DOCS / "validation.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
