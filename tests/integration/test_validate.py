@@ -14,7 +14,7 @@ from tests.real_flink import REAL_FLINK, WORDS, short_lived_jvms, write_job
 
 pytestmark = REAL_FLINK
 
-SECONDS = 20
+SECONDS = 15
 SMALL = {
     "slots": 10, "managed_mib": 128, "task_heap_mib": 256, "network_mib": 64, "rest_port": 0,
     "prometheus_port": 0, "scrape_interval_s": 1,
@@ -57,7 +57,7 @@ def test_policies_run_once_on_a_real_flink_and_are_compared_with_the_simulation(
     # It keeps to the job file: one task of each vertex, where the start has room for the load.
     assert static["real"]["rescales"] == static["simulated"]["rescales"][:1] == [1]
     kept = json.loads((tmp_path / "runs" / "words" / "step" / "static-1.json").read_text())
-    assert kept["due"] == 150 * 5 + 450 * 15
+    assert kept["due"] == 150 * 5 + 450 * (SECONDS - 5)
     assert kept["received"] == kept["expected"] == WORDS * kept["emitted"]
     # What is kept is not done again, and needs no Flink.
     again = CliRunner().invoke(app, line, catch_exceptions=False)

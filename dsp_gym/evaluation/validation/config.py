@@ -73,7 +73,7 @@ class ValidationConfig(ConfigModel):
         8, ge=1, le=256, description="simulated runs of each policy, job and load, by seed"
     )
     seconds: int = Field(
-        600, ge=20, le=3600, description="length of a run, real seconds, warm-up and drain apart"
+        600, ge=10, le=3600, description="length of a run, real seconds, warm-up and drain apart"
     )
     compression: int = Field(
         12,
