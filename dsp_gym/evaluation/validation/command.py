@@ -75,6 +75,9 @@ def run_missing(
     """
     missing = [run for run in plan.runs if kept.read(run) is None]
     failed: dict[str, str] = {}
+    for rescaling in ("savepoint", "in-place"):  # a program that was killed left its cluster
+        if (left := LocalCluster.find(home / rescaling)) is not None:
+            left.down()
     with _Clusters(plan.config.cluster, home, up).ended() as clusters:
         for place, run in enumerate(missing):
             said = _Course(plan, missing[place:], run, tell)

@@ -105,8 +105,11 @@ class ValidationConfig(ConfigModel):
         "own 10 s would be two minutes to a policy",
     )
     cluster: ClusterSettings = Field(
-        default_factory=lambda: ClusterSettings(scrape_interval_s=1.0),
-        description="settings of the clusters that are started; the scheduler follows the job",
+        default_factory=lambda: ClusterSettings(
+            scrape_interval_s=1.0, rest_port=0, prometheus_port=0
+        ),
+        description="settings of the clusters that are started; the scheduler follows the job; "
+        "left out: 16 slots, a scrape each second, free ports",
     )
 
     @model_validator(mode="after")
@@ -126,6 +129,11 @@ class ValidationConfig(ConfigModel):
             raise ValueError(
                 f"seconds {self.seconds} is no multiple of the interval, "
                 f"{self.real_interval_s} real seconds"
+            )
+        if 2 * self.cluster.scrape_interval_s > self.real_interval_s:
+            raise ValueError(
+                f"cluster.scrape_interval_s {self.cluster.scrape_interval_s:g} is too long for a "
+                f"decision every {self.real_interval_s} real seconds; two scrapes are needed"
             )
         if not self.cluster.prometheus:
             raise ValueError("cluster.prometheus is false, and runs are measured by Prometheus")

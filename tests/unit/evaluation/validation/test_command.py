@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.cli import app
 from dsp_gym.errors import FlinkError
 from dsp_gym.evaluation.validation.command import ValidationProgress, compared, run_missing
@@ -93,6 +94,20 @@ def test_each_way_of_rescaling_has_its_cluster_and_none_is_left(plan, kept):
     missing(plan, kept, Flink(), clusters)
     assert clusters.said == [
         "up default in savepoint", "down", "up adaptive in in-place", "down",
+    ]  # fmt: skip
+
+
+def test_a_cluster_that_a_killed_program_left_is_ended_first(plan, kept, monkeypatch):
+    clusters = Clusters()
+
+    def find(home):
+        clusters.said.append(f"found {home.name}")
+        return clusters
+
+    monkeypatch.setattr(LocalCluster, "find", find)
+    missing(plan, kept, Flink(), clusters)
+    assert clusters.said[:5] == [
+        "found savepoint", "down", "found in-place", "down", "up default in savepoint",
     ]  # fmt: skip
 
 

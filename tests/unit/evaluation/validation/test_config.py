@@ -10,6 +10,8 @@ from dsp_gym.evaluation.validation.config import ValidationConfig
 from dsp_gym.evaluation.validation.runs import planned
 from tests.validating import REPORTS, SMALL, config
 
+QUICK = {"scrape_interval_s": 1}
+
 
 @pytest.mark.parametrize(
     ("changes", "said"),
@@ -23,7 +25,11 @@ from tests.validating import REPORTS, SMALL, config
         ({"jobs": [{"job": "flink-q1"}] * 2}, "job 'flink-q1' is listed twice"),
         ({"loads": SMALL["loads"] * 2}, "load 'flat' is listed twice"),
         ({"loads": [{"name": "a/b", "load": SMALL["loads"][0]["load"]}]}, "a/b"),
-        ({"cluster": {"prometheus": False}}, "cluster.prometheus is false"),
+        ({"cluster": QUICK | {"prometheus": False}}, "cluster.prometheus is false"),
+        (
+            {"cluster": {"slots": 20}},
+            "cluster.scrape_interval_s 5 is too long for a decision every 5",
+        ),
         ({"repetitions": 0}, "repetitions"),
         ({"jobs": [{"job": "flink-q1", "rescaling": "in_place"}]}, "in-place"),
         ({"late_price": -1}, "late_price"),
@@ -41,7 +47,7 @@ def test_a_wrong_file_is_refused_with_key_and_reason(changes, said):
         ({"policies": ["ds22", "mdp"]}, "there is no policy 'ds22'"),
         ({"policies": ["ds2", {"policy": "mdp", "guardrails": "strickt"}]}, "strickt"),
         ({"jobs": [{"job": "nexmark-q1"}]}, "'nexmark-q1' can only be simulated"),
-        ({"cluster": {"slots": 8}}, "flink-q11 takes up to 16 slots, the cluster has 8"),
+        ({"cluster": QUICK | {"slots": 8}}, "flink-q11 takes up to 16 slots, the cluster has 8"),
         ({"jobs": [{"job": "flink-q99"}]}, "flink-q99"),
     ],
 )
