@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from dsp_gym.evaluation.validation.command import ValidationProgress
-    from dsp_gym.evaluation.validation.loop import RunTotals
+    from dsp_gym.evaluation.validation.loop import ValidationTotals
     from dsp_gym.evaluation.validation.order import CaseFigures
     from dsp_gym.evaluation.validation.runs import KeptRuns, PlannedValidation, RealRun
 
@@ -206,7 +206,7 @@ def _show(found: list[CaseFigures]) -> None:
         typer.echo()
 
 
-def _shown(runs: Sequence[RealRun | RunTotals], price: float) -> list[str | None]:
+def _shown(runs: Sequence[RealRun | ValidationTotals], price: float) -> list[str | None]:
     """Means over runs, for people; None without any."""
     if not runs:
         return [None] * 4
