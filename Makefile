@@ -119,7 +119,7 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three 
 	$(BIN)/python docs/results.py --q11 runs/evaluations/q11/scorecard.json \
 		--worldcup runs/evaluations/q11-worldcup/scorecard.json
 
-VALIDATED := flink-q1 flink-q11 flink-wordcount flink-micro-update flink-large-update
+VALIDATED := flink-q1 flink-q5 flink-q11 flink-wordcount flink-micro-update flink-large-update
 FIGURES := docs/figures/validation
 
 validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a real Flink (two hours); docs/validation.md.

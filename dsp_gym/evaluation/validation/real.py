@@ -33,7 +33,7 @@ LEADS_S = (8.0, 25.0, 60.0)
 READY_S = 1.0
 """How long before its load a job has to run, s."""
 
-DRAIN_S = 60.0
+DRAIN_S = 180.0
 """Longest wait for the last records."""
 
 LEAST_KNOWN = 0.95
