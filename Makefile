@@ -21,7 +21,7 @@ FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
 # Compiled modules and rewritten assertions are kept from run to run, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: flink-jobs help install quickstart check types layers test docs wheel golden bench reproduce leaderboard validate validate-flink validate-spark clean
+.PHONY: flink-jobs help install quickstart check types layers test docs wheel golden bench reproduce leaderboard validate validate-flink validate-policies validate-spark clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,7 +119,7 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three 
 	$(BIN)/python docs/results.py --q11 runs/evaluations/q11/scorecard.json \
 		--worldcup runs/evaluations/q11-worldcup/scorecard.json
 
-VALIDATED := flink-q1 flink-q11 flink-wordcount flink-micro-update flink-large-update
+VALIDATED := flink-q1 flink-q5 flink-q11 flink-wordcount flink-micro-update flink-large-update
 FIGURES := docs/figures/validation
 
 validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a real Flink (two hours); docs/validation.md.
@@ -139,6 +139,10 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 	$(BIN)/python -m dsp_gym.studies.validation.overhead --out $(FIGURES)/overhead.json
 	$(BIN)/python -m dsp_gym.studies.validation.counterfactual --out $(FIGURES)/counterfactual.json
 	$(BIN)/dsp-gym flink down
+	$(BIN)/python docs/validation.py
+
+validate-policies: $(STAMP) flink-jobs  ## Compare policies on a real Flink and in simulation (18 hours on a quiet machine; goes on where it was stopped).
+	-$(BIN)/dsp-gym validate policies --out $(FIGURES)/policies.json
 	$(BIN)/python docs/validation.py
 
 validate-spark: $(STAMP)  ## Measure the data pipeline at 20 and 200 million rows, and one job with most of them (an hour).

@@ -15,6 +15,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from validation_policies import policies_section
 
 matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "dsp-gym"
@@ -315,6 +316,12 @@ of `flink-q11` and an earlier one of `flink-wordcount` at hand; those of `flink-
 were recorded afterwards, the latter with other work at the lowest priority beside it."""
 
 
+def policies() -> str:
+    """Policies on a real Flink against the same comparison in the simulation."""
+    file = FIGURES / "policies.json"
+    return policies_section(figures("policies") if file.exists() else None)
+
+
 def overhead() -> str:
     """What recording costs."""
     found = figures("overhead")
@@ -407,6 +414,10 @@ Every figure here was measured on a real Flink 2.1 on one machine of two cores, 
 ## A learned policy on the real job
 
 {drive()}
+
+## Policies, real and simulated
+
+{policies()}
 
 ## Overhead of recording
 

@@ -27,6 +27,7 @@ _MODULES: tuple[str, ...] = (
     "plan",
     "record",
     "calibrate",
+    "validate",
     "reproduce",
     "decide",
     "run",

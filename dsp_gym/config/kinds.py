@@ -24,6 +24,7 @@ KINDS: dict[str, str] = {
     "frontiers": "dsp_gym.evaluation.frontier.config:FrontierConfig",
     "calibrations": "dsp_gym.calibration.config:CalibrationConfig",
     "shadow": "dsp_gym.control.config:RunConfig",
+    "validations": "dsp_gym.evaluation.validation.config:ValidationConfig",
     "recordings": "dsp_gym.backends.flink.recording.plan:RecordConfig",
     "datasets": "spark_pipelines.config:DatasetConfig",
     "rollouts": "dsp_gym.datasets.rollouts.config:RolloutConfig",

@@ -145,8 +145,11 @@ class FlinkJob(RealJob):
             before_id, before_s = self._run
             if before_id != job["jid"]:
                 return self._ended_s(before_id)
-        # A scheduler that builds the job anew forgets when it left RUNNING.
-        return restarting_s if before_s < restarting_s <= since_s else self._seen_running_s
+        if before_s < restarting_s <= since_s:
+            return restarting_s
+        # The adaptive scheduler builds the job anew, and forgets when the old one left RUNNING.
+        created_s = int(job["timestamps"].get("CREATED", 0)) / 1000.0
+        return created_s if before_s < created_s <= since_s else self._seen_running_s
 
     def _ended_s(self, job_id: str) -> float:
         try:

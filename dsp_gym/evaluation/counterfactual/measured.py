@@ -35,7 +35,7 @@ HALF_S = 0.5
 
 
 class MeasuredJobs(SelfContained):
-    """Simulated jobs under one load, sampled every 5 s as real ones are.
+    """Simulated jobs under one load, sampled as real ones are.
 
     Args:
         jobs: started; all under the same rates.
@@ -43,6 +43,8 @@ class MeasuredJobs(SelfContained):
         has_latency: whether sinks report latencies; otherwise only the log's age is known.
         down_share: which part of its outages the job is down, the rest being its savepoints; None:
             outages are measured without savepoints.
+        remembers_s: seconds that the histograms of sinks cover.
+        sample_s: seconds between samples.
     """
 
     def __init__(
@@ -52,6 +54,8 @@ class MeasuredJobs(SelfContained):
         ages_s: Iterable[float] = (),
         has_latency: bool = True,
         down_share: float | None = None,
+        remembers_s: int = REMEMBERED_S,
+        sample_s: int = SAMPLE_S,
     ) -> None:
         self.jobs, self.topology = jobs, jobs.topology
         self._sources = np.flatnonzero(jobs.topology.tables.kind[jobs.topology.row[0]] == SOURCE)
@@ -64,7 +68,8 @@ class MeasuredJobs(SelfContained):
             outages[:] = np.maximum(outages - HALF_S, 0.0)
         self._has_latency, self._stops_are_known = has_latency, down_share is not None
         self._down_share = 1.0 if down_share is None else down_share
-        kept = REMEMBERED_S if has_latency else 1
+        self._sample_s, self._remembers_s = sample_s, remembers_s
+        kept = remembers_s if has_latency else 1
         self._ages: Floats = np.zeros((kept, len(jobs)))
 
     def snapshot(self) -> MetricsSnapshot:
@@ -104,7 +109,7 @@ class MeasuredJobs(SelfContained):
     def advance(self, seconds: int) -> Outcome:
         """Lets the jobs run and measures them as a real collector would.
 
-        Samples are 5 s apart, the last one as old as it was in this interval of the real job.
+        Samples are `sample_s` apart, the last one as old as in this interval of the real job.
 
         Returns:
             The measured outcome, (J,) each.
@@ -112,7 +117,7 @@ class MeasuredJobs(SelfContained):
         age_s = min(round(float(next(self._sampled, 0.0))), seconds - 1)
         late, samples, latency = (np.zeros(len(self.jobs)) for _ in range(3))
         parts = []
-        for step_s in _steps(seconds - age_s):
+        for step_s in _steps(seconds - age_s, self._sample_s):
             parts += self._remembered(step_s)
             up, told = self._is_up(), self._ages.max(axis=0)
             late += up & (told > self._bound_s)
@@ -138,7 +143,8 @@ class MeasuredJobs(SelfContained):
             state = self.jobs.state
             # Ages change by the second around an outage, and hardly otherwise.
             calm = (
-                not state.status.any() and (state.tick - state.running_since).min() > REMEMBERED_S
+                not state.status.any()
+                and (state.tick - state.running_since).min() > self._remembers_s
             )
             step_s = seconds if calm else 1
             parts.append(self.jobs.advance(step_s))
@@ -180,7 +186,7 @@ class MeasuredJobs(SelfContained):
         )
 
 
-def _steps(seconds: int) -> list[int]:
+def _steps(seconds: int, sample_s: int) -> list[int]:
     """Whole steps of a sample each, a shorter one first."""
-    short = seconds % SAMPLE_S
-    return [short] * (short > 0) + [SAMPLE_S] * (seconds // SAMPLE_S)
+    short = seconds % sample_s
+    return [short] * (short > 0) + [sample_s] * (seconds // sample_s)

@@ -15,10 +15,9 @@ journals again.
 from __future__ import annotations
 
 import json
-import math
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -27,8 +26,7 @@ import yaml
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.connection import Place, reach
 from dsp_gym.backends.flink.submission import Submission, load_arguments
-from dsp_gym.calibration.parameters import Parameter, with_parameters
-from dsp_gym.calibration.rescale import RescaleTimes, with_rescale
+from dsp_gym.calibration.reread import calibrated
 from dsp_gym.config.files import write_atomic
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import RollBackConfig, SeatConfig
@@ -38,8 +36,6 @@ from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
 from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
 from dsp_gym.job.catalog import load_job
-from dsp_gym.job.evidence import Evidence, FitError
-from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.studies.validation.closed_loop import start
 
@@ -52,9 +48,6 @@ LOADS = {"flink-q1": 2000.0, "flink-q11": 1500.0, "flink-wordcount": 1200.0}
 
 ANY = Trust(lag=10.0, slo_share=1.0, cost=10.0)
 """Under this trust every figure is given; figures of an untrusted model count as not claimed."""
-
-LEAST_WITHIN = 0.05
-"""Least half-width of an interval of capacity, logarithm: repeats of a run differ by as much."""
 
 BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15}
 SEATS = (
@@ -91,50 +84,6 @@ def configured(job: str, acting: str = "justin", where: PlaceConfig | None = Non
         window=WINDOW,
         roll_back=RollBackConfig(slo_share=1.0),
     )
-
-
-def calibrated(job: str, reports: Path) -> JobSpec:
-    """The job as its calibration left it, from the report of `dsp-gym calibrate --json`.
-
-    Returns:
-        A copy of the job file's job with the fitted values in it.
-
-    Raises:
-        ConfigError: The folder has no report of the job.
-    """
-    file = reports / f"calibrate-{job}.json"
-    if not file.exists():
-        raise ConfigError(
-            "is missing", file=file, remedy=f"Write it: dsp-gym calibrate {job} --json > {file}"
-        )
-    report = json.loads(file.read_text(encoding="utf-8"))
-    values = {}
-    for one in report["parameters"]:
-        vertex, _, field = one["name"].partition(".")
-        found = Parameter(vertex, field, one["prior"], 1.0, False, -np.inf, np.inf, one["unit"])
-        values[found] = one["value"]
-    spec, _ = with_parameters(load_job(job), values, report["efficiency_form"])
-    times = report["rescale"]
-    outages = None if times["outage_s"] is None else tuple(times["outage_s"])
-    spec = with_rescale(spec, RescaleTimes(**{**times, "outage_s": outages}))
-    return spec.model_copy(update={"fitted": _evidence(report, job)})
-
-
-def _evidence(report: dict[str, Any], job: str) -> Evidence | None:
-    """What the calibration's errors on runs it had not seen say of its capacity."""
-    errors = report["errors"].get("left_out") or report["errors"]["held_out"]
-    if errors["rate_p90"] is None:
-        return None
-    median, p90 = (math.log1p(errors[name]) for name in ("rate_median", "rate_p90"))
-    error = FitError(
-        left_out="runs",
-        predictions=errors["rate_count"],
-        median=median,
-        p90=p90,
-        within=max(LEAST_WITHIN, p90),
-    )
-    runs = max(1, len(report["fitted_runs"]))
-    return Evidence(command=f"dsp-gym calibrate {job}", runs=runs, error=error)
 
 
 def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> None:

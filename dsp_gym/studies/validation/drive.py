@@ -22,12 +22,12 @@ import typer
 from dsp_gym.arrays import Floats
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.backend import FlinkBackend
-from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.connection import reach
 from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.config.files import load_model, write_atomic
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import started
+from dsp_gym.evaluation.validation.records import CountedRecords, drained
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.generate import rates
@@ -87,34 +87,13 @@ def main(
         with started(config, mode="active", journal=folder) as run:
             run.run(duration_s=seconds)
             assert isinstance(run.backend, FlinkBackend)  # the place is a cluster
-            emitted, received = _arrived(run.backend.collector, spec)
+            counted = drained(run.backend.collector.source, spec, DRAIN_S)
     finally:
         place.rest.cancel(place.rest.find_job(NAME).id)
-    figures = _figures(folder, run.turns, emitted, received, spec)
+    figures = _figures(folder, run.turns, counted, spec)
     if out is not None:
         write_atomic(out, json.dumps(figures, indent=1) + "\n")
     typer.echo(json.dumps(figures))
-
-
-def _arrived(collector: FlinkCollector, spec: JobSpec) -> tuple[float, float]:
-    """Sentences emitted and words counted, once nothing is under way any more."""
-    words = _words(spec)
-    until = time.monotonic() + DRAIN_S
-    while True:
-        time.sleep(5.0)
-        now_s = time.time()
-        newest = collector.source.samples(now_s - 20.0, now_s)
-        emitted, received = (
-            float(np.nansum(newest.grid(vertex, metric)[2][-1:]))
-            for vertex, metric in (
-                ("source", "emitted_records_total"),
-                ("count", "received_records_total"),
-            )
-        )
-        pending = float(np.nansum(newest.grid("source", "pending_records")[2][-1:]))
-        done = pending == 0 and emitted > 0 and received == emitted * words
-        if done or time.monotonic() > until:
-            return emitted, received
 
 
 def _words(spec: JobSpec) -> int:
@@ -123,7 +102,7 @@ def _words(spec: JobSpec) -> int:
 
 
 def _figures(
-    journal: Path, turns: int, emitted: float, received: float, spec: JobSpec
+    journal: Path, turns: int, counted: CountedRecords, spec: JobSpec
 ) -> dict[str, object]:
     entries = list(read(journal))
     kinds = Counter(entry.kind for entry in entries)
@@ -143,11 +122,11 @@ def _figures(
         "events": dict(events),
         "trips": dict(trips),
         "slo_s": float(np.nansum(np.array(slo, dtype=np.float64))),
-        "emitted": emitted,
-        "received": received,
+        "emitted": counted.emitted,
+        "received": counted.received,
         "words": _words(spec),
         "holds": {
-            "no record lost": emitted > 0 and received == emitted * _words(spec),
+            "no record lost": counted.arrived,
             "journal complete": complete
             and all(kinds[k] == turns for k in ("snapshot", "decision", "guard", "outcome")),
         },

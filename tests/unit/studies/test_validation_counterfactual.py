@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dsp_gym.calibration.reread import calibrated
 from dsp_gym.control.places import Elsewhere
 from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.studies.validation.counterfactual import (
     LOADS,
-    calibrated,
     configured,
     newest,
     rising_and_falling,

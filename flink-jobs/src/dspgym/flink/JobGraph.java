@@ -105,12 +105,16 @@ class JobGraph {
     void sink(DataStream<?> records) {
         // Rebalanced even at equal parallelism: an edge that changed its kind when the
         // parallelism changes would be another job to every model of it.
-        vertex("sink", records.rebalance().process(new MeasuringSink<>(pacer("sink"))));
+        vertex("sink", records.rebalance().process(sinkOf(pacer("sink"))));
     }
 
     /** A sink that runs in the tasks of another vertex. */
     void chainedSink(String vertex, DataStream<?> records) {
-        placed(vertex, "sink", records.process(new MeasuringSink<>(Pacer.FREE)));
+        placed(vertex, "sink", records.process(sinkOf(Pacer.FREE)));
+    }
+
+    private <T> MeasuringSink<T> sinkOf(Pacer pacer) {
+        return new MeasuringSink<>(pacer, arguments.count("latency-s", 10));
     }
 
     /** What one record costs at a vertex. */

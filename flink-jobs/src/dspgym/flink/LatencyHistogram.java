@@ -5,25 +5,31 @@ import org.apache.flink.metrics.Histogram;
 import org.apache.flink.metrics.HistogramStatistics;
 
 /**
- * Latencies of the last ten seconds in buckets that grow by an eighth of a power of two.
+ * Latencies of the last seconds in buckets that grow by an eighth of a power of two.
  *
  * <p>Unlike Flink's sampling histogram it covers a stretch of time, not a number of records, so it
  * forgets a spike at any rate.
  */
 final class LatencyHistogram implements Histogram {
 
-    private static final int SECONDS = 10;
     private static final int STEPS = 8; // per power of two
     private static final int BUCKETS = STEPS * 40;
 
-    private final long[][] counts = new long[SECONDS][BUCKETS];
-    private final long[] second = new long[SECONDS];
+    private final int seconds;
+    private final long[][] counts;
+    private final long[] second;
     private long total;
+
+    LatencyHistogram(int seconds) {
+        this.seconds = seconds;
+        this.counts = new long[seconds][BUCKETS];
+        this.second = new long[seconds];
+    }
 
     @Override
     public synchronized void update(long latencyMs) {
         long now = System.nanoTime() / 1_000_000_000;
-        int slot = (int) Math.floorMod(now, (long) SECONDS);
+        int slot = (int) Math.floorMod(now, (long) seconds);
         if (second[slot] != now) {
             second[slot] = now;
             Arrays.fill(counts[slot], 0);
@@ -41,8 +47,8 @@ final class LatencyHistogram implements Histogram {
     public synchronized HistogramStatistics getStatistics() {
         long now = System.nanoTime() / 1_000_000_000;
         long[] sum = new long[BUCKETS];
-        for (int slot = 0; slot < SECONDS; slot++) {
-            if (now - second[slot] < SECONDS) {
+        for (int slot = 0; slot < seconds; slot++) {
+            if (now - second[slot] < seconds) {
                 for (int i = 0; i < BUCKETS; i++) {
                     sum[i] += counts[slot][i];
                 }

@@ -25,19 +25,21 @@ final class MeasuringSink<T> extends ProcessFunction<T, Void> implements Checkpo
     private static final long serialVersionUID = 1;
 
     private final Pacer pacer;
+    private final int latencySeconds;
     private transient ListState<Long> receivedState;
     private transient LatencyHistogram latency;
     private transient volatile long received;
 
-    MeasuringSink(Pacer pacer) {
+    MeasuringSink(Pacer pacer, int latencySeconds) {
         this.pacer = pacer;
+        this.latencySeconds = latencySeconds;
     }
 
     @Override
     public void open(OpenContext context) {
         MetricGroup metrics = getRuntimeContext().getMetricGroup();
         metrics.gauge("receivedRecordsTotal", () -> received);
-        latency = metrics.histogram("endToEndLatencyMs", new LatencyHistogram());
+        latency = metrics.histogram("endToEndLatencyMs", new LatencyHistogram(latencySeconds));
     }
 
     @Override

@@ -63,7 +63,7 @@ public final class Facts {
             apart = Math.max(apart, Math.round(1e6 * Math.abs(middle - ms) / Math.max(ms, 1)));
         }
         say("bucket error ppm", apart);
-        LatencyHistogram histogram = new LatencyHistogram();
+        LatencyHistogram histogram = new LatencyHistogram(10);
         for (long ms = 1; ms <= 100; ms++) {
             histogram.update(ms);
         }

@@ -98,6 +98,13 @@ def test_a_scheduler_that_forgets_when_it_restarted_was_last_seen_running(cluste
     assert job.observe(1700.0).outage_s == 20
 
 
+def test_the_adaptive_scheduler_s_outage_begins_with_the_job_it_built_anew(cluster, job):
+    tell(cluster)
+    job.observe(1600.0)
+    tell(cluster, since_ms=START_MS + 620_000, CREATED=START_MS + 618_500)
+    assert job.observe(1700.0).outage_s == 1.5
+
+
 def test_a_resubmitted_job_is_followed_by_name_and_its_outage_spans_both_ids(cluster, job):
     tell(cluster)
     job.observe(1500.0)

@@ -43,6 +43,12 @@ def test_a_job_looks_late_until_its_sinks_have_forgotten():
     silent = MeasuredJobs(jobs_under(rates), has_latency=False).advance(90).slo_s
     assert np.all(told - silent == REMEMBERED_S)
     assert np.all(np.abs(silent - truth) <= 5)
+    # Sampled each second, it looks late for as much longer as its sinks remember more.
+    two, six = (
+        MeasuredJobs(jobs_under(rates), remembers_s=seconds, sample_s=1).advance(90).slo_s
+        for seconds in (2, 6)
+    )
+    assert six - two == pytest.approx(4)
 
 
 def test_what_is_spent_and_carried_is_the_simulations():

@@ -1,0 +1,126 @@
+"""The section of docs/validation.md about policies, on a real Flink and in the simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from generator.markdown import table
+
+SLOW_MOTION = """\
+`dsp-gym validate policies` lets each policy scale a real job of its own, then plays the same runs with the calibrated
+job: same load, start, decision interval and metrics window. Two hours of a recorded load pass in ten minutes, so every
+clock of a policy has to run twelve times as fast, too. No constant of a policy is changed. It sees the job in slow
+motion: times of the job's file and of its metrics are twelve times as long, rates a twelfth; shares, counts and the
+cost of a run stay. Five real seconds are its minute, in which it decides once; the load is to it as fast as it was
+recorded, and a local rescale of 4 s is an outage of 48 s, about what a cluster takes. Guardrails stand in the same
+clock. Both worlds give a policy the same job file and the same view.
+
+What does not scale is told the same way in both: a scrape each second is 12 s old to a policy, its metrics window holds
+10 s of samples, windows of the jobs last two minutes, and the latency bound of 2 s is 24 s. The latency at a sink
+covers the last 2 s here in place of 10. A simulated outage is drawn from those that the real runs of the job showed, of
+all policies together and without their savepoints: how fast this machine brings a job back is no claim of the model. In place the adaptive scheduler
+gives every slot the same memory, so a policy's wishes for memory are left out."""
+
+COMPARED = (
+    "job",
+    "load",
+    "policy",
+    "cost, real and simulated",
+    "late s",
+    "rescales",
+    "price",
+    "off by",
+)
+AGENTS = (
+    "job",
+    "agent",
+    "best rule",
+    "cost, real and simulated",
+    "late s, agent and rule",
+    "price, real and simulated",
+    "holds",
+)
+
+
+def policies_section(found: dict[str, Any] | None) -> str:
+    """The section of docs/validation.md, from the figures of `dsp-gym validate --out`.
+
+    Args:
+        found: The figures; None where there are none yet.
+
+    Returns:
+        Markdown without its heading.
+    """
+    if found is None or not found["runs"]["done"]:
+        return SLOW_MOTION + "\n\nNot measured with this release yet: `make validate-policies`."
+    runs, order = found["runs"], found["order"]
+    rows = [_compared(case, one) for case in found["cases"] for one in case["policies"]]
+    spread = (
+        "" if order["spread"] is None else f"; repetitions differ by {percent(order['spread'])}"
+    )
+    kept, counted = found["records_conserved"]
+    parts = [
+        SLOW_MOTION,
+        f"{runs['done']} of {runs['planned']} real runs of {found['seconds']} s; means over them, "
+        f"and over {found['simulations']} simulated ones. A late second costs "
+        f"{found['late_price']:g} seconds of the configuration that carries the peak. Every record "
+        f"arrived once in {kept} of {counted} runs. Recorded (UTC): "
+        f"{found['recorded'][0]} to {found['recorded'][-1]}, dsp-gym {', '.join(found['versions'])}.",
+        table(COMPARED, [row for row in rows if row is not None]),
+        f"Of {len(order['pairs'])} pairs of policies whose simulated prices differ by more than "
+        f"{percent(order['differs'], 0)}, {order['same']} have the same order on the real Flink "
+        f"(bar: all){spread}.",
+    ]
+    wrong = [pair for pair in order["pairs"] if pair["real"] <= 1.0]
+    parts += [
+        f"- {pair['case']}: `{pair['cheaper']}` below `{pair['dearer']}` by "
+        f"{percent(pair['simulated'] - 1)} in the simulation, by {percent(pair['real'] - 1)} for real"
+        for pair in wrong
+    ]
+    if found["agents"]:
+        parts.append(
+            "Each agent against the rule of the lowest real price, over all loads of a job. Bar: "
+            "at most 0.90 of its cost, at no more late seconds, on three of four jobs.\n\n"
+            + table(AGENTS, [_agent(row) for row in found["agents"]])
+        )
+    parts += [f"{what} is left out: {why}" for what, why in found["left_out"].items()]
+    return "\n\n".join(parts)
+
+
+def _compared(case: dict[str, Any], one: dict[str, Any]) -> list[object] | None:
+    real, model = one["real"], one["simulated"]
+    if real["price"] is None:
+        return None
+
+    def pair(name: str, digits: int) -> str:
+        return f"{np.mean(real[name]):.{digits}f}, {np.mean(model[name]):.{digits}f}"
+
+    return [
+        f"`{case['label']}`",
+        case["load"],
+        f"`{one['policy']}`",
+        pair("cost", 4),
+        pair("late_s", 0),
+        pair("rescales", 1),
+        f"{real['price']:.4f}, {model['price']:.4f}",
+        percent(abs(model["price"] / real["price"] - 1)),
+    ]
+
+
+def _agent(row: dict[str, Any]) -> list[object]:
+    own, rule = row["late_s"]
+    return [
+        f"`{row['job']}`",
+        f"`{row['agent']}`",
+        f"`{row['rule']}`",
+        f"{row['cost']:.2f}, {row['simulated_cost']:.2f}",
+        f"{own:.0f}, {rule:.0f}",
+        f"{row['price']:.2f}, {row['simulated_price']:.2f}",
+        "yes" if row["holds"] else "NO",
+    ]
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share for people."""
+    return f"{100 * share:.{digits}f} %"

@@ -1,0 +1,229 @@
+"""`dsp-gym validate`: policies on a real Flink, and the same comparison in the simulation."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dsp_gym.evaluation.validation.command import ValidationProgress
+    from dsp_gym.evaluation.validation.loop import ValidationTotals
+    from dsp_gym.evaluation.validation.order import CaseFigures
+    from dsp_gym.evaluation.validation.runs import KeptRuns, PlannedValidation, RealRun
+
+__all__ = ["register"]
+
+_EXAMPLES = """
+Examples:
+
+  dsp-gym validate policies --plan                 the runs, and how long they take
+
+  dsp-gym validate policies --simulate             the simulated half, in a minute or two
+
+  dsp-gym validate policies                        both; nothing else should run beside it
+
+  dsp-gym validate my-validation.yaml --runs runs/validations/mine --json
+
+After an interruption the same command continues with the missing runs.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(epilog=_EXAMPLES)(validate)
+
+
+def validate(
+    config: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG",
+            help="A shipped configs/validations name, or a YAML file.",
+            autocompletion=shipped("validations"),
+        ),
+    ],
+    runs: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Finished real runs. Default: runs/validations/NAME."),
+    ] = None,
+    calibrations: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Reports of `dsp-gym calibrate --json`, calibrate-JOB.json each."
+        ),
+    ] = Path("docs/figures/validation"),
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of the clusters, which are started and ended. Default: beside the runs.",
+        ),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the runs and start nothing.")] = False,
+    simulate: Annotated[
+        bool,
+        typer.Option("--simulate", help="Start no Flink; compare the runs that are there."),
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON, too.")
+    ] = None,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Compare policies on a real Flink with the same comparison in simulation.
+
+    Exit code 1 when a run failed twice; the figures are of the others.
+    """
+    import json
+
+    from dsp_gym.config.files import load_model, write_atomic
+    from dsp_gym.evaluation.validation.command import compared, run_missing
+    from dsp_gym.evaluation.validation.config import ValidationConfig
+    from dsp_gym.evaluation.validation.order import figures_of
+    from dsp_gym.evaluation.validation.runs import KeptRuns, planned
+
+    chosen = load_model(ValidationConfig, "validations", config)
+    folder = runs or Path("runs/validations") / Path(config).stem
+    whole = planned(chosen, calibrations)
+    kept = KeptRuns(folder, chosen)
+    for what, why in whole.left_out.items():
+        typer.echo(f"{what} is left out: {why}", err=True)
+    if plan:
+        _show_plan(whole, kept, as_json)
+        return
+    failed: dict[str, str] = {}
+    if not simulate:
+        with _told() as tell:
+            failed = run_missing(whole, kept, home or folder / "clusters", tell)
+    found = compared(whole, kept, lambda case: typer.echo(f"simulating {case}", err=True))
+    figures = figures_of(whole, found)
+    if out is not None:
+        write_atomic(out, json.dumps(figures, indent=1) + "\n")
+    if as_json:
+        print_json({**figures, "failed": failed})
+    else:
+        _show(found)
+    for run, why in failed.items():
+        typer.echo(f"{run} failed: {why}", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show_plan(plan: PlannedValidation, kept: KeptRuns, as_json: bool) -> None:
+    missing = [run for run in plan.runs if kept.read(run) is None]
+    seconds = plan.seconds(missing)
+    if as_json:
+        print_json(
+            {
+                "runs": [run.label for run in plan.runs],
+                "missing": [run.label for run in missing],
+                "seconds": seconds,
+                "left_out": plan.left_out,
+            }
+        )
+        return
+    columns = ("job", "load", "peak/s", "start", "runs", "missing")
+    print_table(
+        columns,
+        [
+            [
+                case.job.label,
+                case.load,
+                f"{case.rates.max():,.0f}",
+                str(case.start),
+                sum(run.case is case for run in plan.runs),
+                sum(run.case is case for run in missing),
+            ]
+            for case in plan.cases
+        ],
+        right=("peak/s", "runs", "missing"),
+    )
+    typer.echo(
+        f"\n{counted(len(plan.runs), 'run')} of {plan.config.seconds} s, {len(missing)} missing: "
+        f"about {_hours(seconds)}."
+    )
+
+
+@contextmanager
+def _told() -> Iterator[Callable[[ValidationProgress], None]]:
+    from dsp_gym.cli.progress import long_bar
+
+    with long_bar() as bar:
+        task = bar.add_task("", total=1.0, figures="")
+
+        def say(text: str) -> None:
+            bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+        def tell(now: ValidationProgress) -> None:
+            total_s = now.done_s + now.left_s
+            bar.update(
+                task,
+                completed=now.done_s,
+                total=total_s,
+                description=f"{now.done}/{now.runs}",
+                figures=f"{now.run}, {_hours(now.left_s)} left",
+            )
+            if now.finished is not None:
+                one = now.finished
+                said = f"cost {one.cost:.4f}, late {one.late_s:.0f} s, {one.rescales} rescales"
+                say(f"{now.run}: {said}; {_hours(now.left_s)} left")
+            elif now.failure is not None:
+                say(f"{now.run} failed: {now.failure}")
+
+        try:
+            yield tell
+        except KeyboardInterrupt:
+            say("Stopped; finished runs are kept. Continue with the same command.")
+            raise
+
+
+def _show(found: list[CaseFigures]) -> None:
+    for one in found:
+        rows = [
+            [
+                f"{policy.policy} (rule)" if policy.rule else policy.policy,
+                len(policy.real),
+                *_shown(policy.real, policy.real_price),
+                *_shown(policy.simulated, policy.simulated_price),
+            ]
+            for policy in sorted(one.policies, key=lambda policy: policy.simulated_price)
+        ]
+        figures = ("cost", "late s", "rescales", "price")
+        columns = (
+            "policy",
+            "runs",
+            *figures,
+            *(f"sim. {name}" for name in figures),
+        )
+        print_table(columns, rows, title=one.case.label, right=columns[1:])
+        typer.echo()
+
+
+def _shown(runs: Sequence[RealRun | ValidationTotals], price: float) -> list[str | None]:
+    """Means over runs, for people; None without any."""
+    if not runs:
+        return [None] * 4
+    count = len(runs)
+    return [
+        f"{sum(run.cost for run in runs) / count:.4f}",
+        f"{sum(run.late_s for run in runs) / count:.0f}",
+        f"{sum(run.rescales for run in runs) / count:.1f}",
+        f"{price:.4f}",
+    ]
+
+
+def _hours(seconds: float) -> str:
+    """Hours and minutes.
+
+    >>> _hours(5400), _hours(90)
+    ('1 h 30 min', '2 min')
+    """
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -1,0 +1,208 @@
+"""A run on a real Flink: a job of its own, from its submission to the last record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from dsp_gym import __version__
+from dsp_gym.backends.base import Clock
+from dsp_gym.backends.config import PlaceConfig
+from dsp_gym.backends.flink.connection import Place, connect, reach
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.rest import ENDED
+from dsp_gym.backends.flink.submission import Submission, load_arguments
+from dsp_gym.control.notes import Notes
+from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.errors import FlinkError
+from dsp_gym.evaluation.validation.config import ValidationConfig
+from dsp_gym.evaluation.validation.loop import acting, totals
+from dsp_gym.evaluation.validation.records import CountedRecords, drained
+from dsp_gym.evaluation.validation.runs import KeptRuns, RealRun, ValidationRun
+from dsp_gym.records.journal import Journal
+
+__all__ = ["drive"]
+
+LEADS_S = (8.0, 25.0, 60.0)
+"""From a submission to the first second of the load, s; the first job of a cluster takes longer."""
+
+READY_S = 1.0
+"""How long before its load a job has to run, s."""
+
+DRAIN_S = 180.0
+"""Longest wait for the last records."""
+
+LEAST_KNOWN = 0.95
+"""Share of a run whose outcome has to be known."""
+
+CANCEL_S = 60.0
+
+
+def drive(
+    run: ValidationRun,
+    cluster: LocalCluster,
+    kept: KeptRuns,
+    tell: Callable[[float], None] = lambda seconds: None,
+) -> RealRun:
+    """Let a policy scale a real job of its own.
+
+    Args:
+        run: Which policy, job and load.
+        cluster: Where; its scheduler is that of the job.
+        kept: Where the journal is written.
+        tell: Told how many seconds of the load have passed.
+
+    Returns:
+        What it cost.
+
+    Raises:
+        FlinkError: The job does not come up, or more than a twentieth of the run could not be
+            seen.
+    """
+    config = kept.config
+    actuator = "resubmit" if run.case.job.rescaling == "savepoint" else "adaptive"
+    place = reach(PlaceConfig(home=cluster.home.folder, actuator=actuator))
+    folder = _fresh(kept.journal(run))
+    with _no_job_left(place, _job_name(run)):
+        epoch_s = _submitted(run, place, config, folder.parent / "loads")
+        watched = _Watched(run, place, config, folder, epoch_s)
+        turns, counted = watched.turns(tell)
+    found = totals(turns)
+    if found.seconds < LEAST_KNOWN * config.seconds:
+        raise FlinkError(
+            f"only {found.seconds:.0f} of {config.seconds} s of the run could be seen",
+            remedy=f"Its journal says why: {folder}",
+        )
+    return RealRun(
+        of=kept.depends_on(run),
+        started=time.strftime("%Y-%m-%d %H:%M", time.gmtime(epoch_s)),
+        version=__version__,
+        flink=str(place.rest.overview()["flink-version"]),
+        seconds=found.seconds,
+        cost=found.cost,
+        late_s=found.late_s,
+        down_s=found.down_s,
+        rescales=found.rescales,
+        turns=len(turns),
+        failures=found.failures,
+        outages_s=tuple(watched.outages_s),
+        due=float(np.floor(run.case.rates.sum())),
+        emitted=counted.emitted,
+        received=counted.received,
+        expected=counted.expected,
+    )
+
+
+def _job_name(run: ValidationRun) -> str:
+    return f"validate-{run.name}"
+
+
+def _submitted(run: ValidationRun, place: Place, config: ValidationConfig, loads: Path) -> float:
+    """Submits the job so that it runs when its load begins; returns when that is, Unix seconds."""
+    for lead_s in LEADS_S:
+        epoch_s = float(np.ceil(time.time() + lead_s))
+        load = load_arguments([*run.case.rates, 0.0], loads, round(1000 * epoch_s))
+        given = load | {"seed": str(run.repetition), "latency-s": str(config.latency_s)}
+        submission = Submission.of_spec(run.case.spec, given, _job_name(run))
+        submission.submit(place.rest, run.case.start)
+        if time.time() < epoch_s - READY_S:
+            return epoch_s
+        _cancel(place, _job_name(run))
+    raise FlinkError(f"the job took more than {LEADS_S[-1] - READY_S:g} s to come up")
+
+
+class _Watched:
+    """One job under its load, and the policy that scales it.
+
+    `outages_s` are those of its rescales, savepoints left out.
+    """
+
+    def __init__(
+        self,
+        run: ValidationRun,
+        place: Place,
+        config: ValidationConfig,
+        folder: Path,
+        epoch_s: float,
+    ) -> None:
+        self._run, self._place, self._config = run, place, config
+        self._folder, self._epoch_s = folder, epoch_s
+        self._clock = Clock()
+        self.outages_s: list[float] = []
+
+    def turns(self, tell: Callable[[float], None]) -> tuple[list[Turn], CountedRecords]:
+        """Decides until the load has ended, and counts what arrived.
+
+        Returns:
+            The decisions with their outcomes, and the records.
+        """
+        run, name = self._run, _job_name(self._run)
+        with Journal(self._folder, durable=False) as written:
+            notes = Notes(written, name, run.policy.name)
+
+            def heard(kind: str, body: dict[str, object]) -> None:
+                notes.step(kind, body)
+                outage_s = body.get("outage_s")
+                if kind == "running" and isinstance(outage_s, float):
+                    self.outages_s.append(outage_s)
+
+            backend = connect(
+                self._place,
+                run.case.spec,
+                name,
+                self._config.real_window,
+                apply=True,
+                on_event=heard,
+                clock=self._clock,
+            )
+            try:
+                loop = acting(self._config, run.case, run.policy, backend, notes, self._epoch_s)
+                self._wait_until(self._epoch_s)
+                backend.advance(0)  # what came before the load is nobody's
+                turns = list(self._decided(loop, tell))
+            finally:
+                backend.close()
+            return turns, drained(backend.collector.source, run.case.spec, DRAIN_S)
+
+    def _decided(self, loop: LiveRun, tell: Callable[[float], None]) -> Iterator[Turn]:
+        """Decides on the beat of the load, so that each interval holds as many scrapes."""
+        step_s = self._config.real_interval_s
+        for after_s in range(step_s, self._config.seconds + 1, step_s):
+            decided = loop.decide()
+            self._wait_until(self._epoch_s + after_s)
+            yield loop.finish(decided)
+            tell(float(after_s))
+
+    def _wait_until(self, until_s: float) -> None:
+        while (left_s := until_s - self._clock.now()) > 0:
+            self._clock.wait(left_s)
+
+
+def _fresh(folder: Path) -> Path:
+    """An empty folder: a journal that was begun is of a run that did not end."""
+    if folder.exists():
+        for file in folder.iterdir():
+            file.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def _no_job_left(place: Place, name: str) -> Iterator[None]:
+    """Whatever happens inside, no job of that name runs before or afterwards."""
+    _cancel(place, name)
+    try:
+        yield
+    finally:
+        _cancel(place, name)
+
+
+def _cancel(place: Place, name: str) -> None:
+    for job in place.rest.jobs():
+        if job.name == name and job.state not in ENDED:
+            place.rest.cancel(job.id)
+            place.rest.wait_for(job.id, ENDED, CANCEL_S)

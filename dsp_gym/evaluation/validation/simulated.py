@@ -1,0 +1,61 @@
+"""A run in the simulation: the calibrated job, measured as a real one, under the same load."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsp_gym.backends.paced import Paced, PacedBackend
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.notes import Notes
+from dsp_gym.evaluation.counterfactual.measured import MeasuredJobs
+from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidationConfig
+from dsp_gym.evaluation.validation.loop import ValidationTotals, acting, totals
+from dsp_gym.evaluation.validation.runs import ValidationCase
+from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.simulation.options import Measurement, SimulationOptions
+
+__all__ = ["simulate"]
+
+
+def simulate(
+    config: ValidationConfig,
+    case: ValidationCase,
+    policy: ComparedPolicy,
+    seed: int,
+    outages_s: tuple[float, ...] = (),
+) -> ValidationTotals:
+    """Play one run.
+
+    Args:
+        config: The validation.
+        case: The job, its load and its start.
+        policy: Who decides; it is told what the job's file says, whatever outages were observed.
+        seed: Of service times, noise and outages.
+        outages_s: Observed ones, from which the run's are drawn; none: as the job's file says.
+
+    Returns:
+        What it cost.
+    """
+    window = config.real_window
+    age_s = SAMPLE_S * round(config.cluster.scrape_interval_s / SAMPLE_S)
+    seen = Measurement(
+        window_s=window.window_s,
+        stabilization_s=window.stabilization_s,
+        gauge_s=SAMPLE_S,  # a real job is seen through Flink's cumulated times
+        delay_s=age_s,
+    )
+    jobs = SimulatedJobs(
+        case.with_outages(outages_s).topology, SimulationOptions(measurement=seen, threads=1)
+    )
+    parallelism, level = case.columns()
+    jobs.reset(
+        np.array([seed], np.int64), case.rates[None, :], parallelism=parallelism, memory_level=level
+    )
+    measured = MeasuredJobs(
+        jobs,
+        remembers_s=config.latency_s,
+        sample_s=max(1, round(config.cluster.scrape_interval_s)),
+    )
+    backend = Paced([PacedBackend(measured, 0.0, float(config.seconds))], apply=True)
+    run = acting(config, case, policy, backend, Notes(None, case.spec.job, policy.name), 0.0)
+    return totals(run.turn() for _ in range(config.seconds // config.real_interval_s))
