@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from agents.planning.history import watched
 from agents.planning.learner import PlanningLearner
 from agents.planning.policy import MdpConfig, MdpPolicy
 from agents.planning.trained import Trained, own_pasts
+from agents.seeds import SeedCell, train_seed
 from agents.stages import TrainingInterrupted
 from agents.training import train
 from dsp_gym.cli import app
@@ -32,6 +34,7 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.sizing.prior import Prior
 from dsp_gym.sizing.service import ServiceModel, SizingConfig
+from dsp_gym.trackers import NullTracker
 from tests.simulating import line
 from tests.strategies import blank_snapshot
 
@@ -61,12 +64,34 @@ def an_experiment(**agent) -> ExperimentConfig:
     )
 
 
+class Recorded(NullTracker):
+    """Keeps what a run records."""
+
+    def __init__(self):
+        super().__init__()
+        self.given, self.figures, self.registered = {}, {}, None
+
+    def params(self, values):
+        self.given |= values
+
+    def metrics(self, values, step):
+        self.figures |= {(name, step): value for name, value in values.items()}
+
+    def register(self, folder, model, alias):
+        self.registered = (folder, model, alias)
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A policy of two seeds, trained whole."""
-    out = tmp_path_factory.mktemp("trained")
-    train(an_experiment(seeds=[0, 1], params={"prior": "none"}), out)
-    return out / "policy"
+def trained_whole(tmp_path_factory):
+    """Two seeds, and what was recorded of them."""
+    out, recorded = tmp_path_factory.mktemp("trained"), Recorded()
+    train(an_experiment(seeds=[0, 1], params={"prior": "none"}), out, tracker=recorded)
+    return out, recorded
+
+
+@pytest.fixture(scope="module")
+def folder(trained_whole):
+    return trained_whole[0] / "policy"
 
 
 def with_lateness(tmp_path, monkeypatch, lateness, **agent):
@@ -163,6 +188,38 @@ def test_a_folder_is_read_by_the_policy_that_made_it(folder):
     other = make(PolicyConfig(policy="mdp", params={"path": str(folder), "late_price": 7.5}))
     assert other.config.late_price == 7.5
     assert other.config.prior == "none"
+
+
+def test_a_training_is_recorded_and_registered_as_that_of_a_network(trained_whole, folder):
+    _, recorded = trained_whole
+    assert recorded.given["agent"]["kind"] == "planning"
+    document = read_any(folder)[0]
+    prefix = f"seed-{document.seed}/validation"
+    assert {recorded.figures[f"{prefix}/late_price", step] for step in (1, 2)} == {
+        float(price) for price in document.tried
+    }
+    assert recorded.figures["best/slo_share", 0] == document.validation["slo_share"]
+    assert recorded.registered == (folder, "small", "champion")
+
+
+def test_resuming_a_training_that_is_done_plays_nothing(trained_whole, monkeypatch):
+    out, _ = trained_whole
+    before = (out / "policy" / POLICY).read_bytes()
+    monkeypatch.setattr(PlanningLearner, "__init__", None)  # nobody learns
+    train(an_experiment(seeds=[0, 1], params={"prior": "none"}), out, resume=True)
+    assert (out / "policy" / POLICY).read_bytes() == before
+
+
+def test_on_another_machine_a_seed_comes_back_after_every_price(tmp_path, monkeypatch):
+    with_lateness(tmp_path, monkeypatch, lambda price: 0.05 / price)
+    cell, visits = SeedCell(an_experiment(), 0, tmp_path / "seed", None, files={}), 0
+    figures = None
+    while figures is None:
+        here = train_seed(cell, lambda news: False)
+        figures, cell, visits = here.figures, replace(cell, files=here.files), visits + 1
+    assert visits == 3  # after each of two prices, and for the end
+    assert figures["cost_per_h"] == 4
+    assert set(here.files) == {"checkpoint", "policy"}
 
 
 def test_seeds_count_different_days_of_the_same_loads(folder):
