@@ -120,9 +120,12 @@ class CapacityAgent:
             Each feature by name, (J,).
         """
         codec = self._ready
-        saved = codec.save()
-        observation = codec.look(snapshot, self._price)
-        codec.load(saved)
+        if (looked := codec.looked(snapshot)) is not None:
+            observation = looked.observation
+        else:
+            saved = codec.save()
+            observation = codec.look(snapshot, self._price)
+            codec.load(saved)
         return {name: observation[:, i] for i, name in enumerate(CAPACITY_FEATURES)}
 
     def state(self) -> State:

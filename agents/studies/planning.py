@@ -36,17 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table.add_argument("benchmark")
     table.add_argument("--seeds", type=int, default=SEEDS, help="of each training load")
     table.add_argument("--out", type=Path, default=TABLE)
-    compare = commands.add_parser("compare", help="play a benchmark's test runs")
-    compare.add_argument("benchmark")
-    compare.add_argument("--seeds", type=int, default=1, help="of each test load")
-    compare.add_argument("--late-price", type=float, nargs="*", default=[2.5])
-    compare.add_argument("--prior", nargs="*", default=["job-file", "none"])
-    compare.add_argument("--policies", nargs="*", default=[], help="others, by name or folder")
-    compare.add_argument("--jobs", nargs="*", default=None, help="some of the benchmark's jobs")
-    compare.add_argument(
+    played = commands.add_parser("compare", help="play a benchmark's test runs")
+    played.add_argument("benchmark")
+    played.add_argument("--seeds", type=int, default=1, help="of each test load")
+    played.add_argument("--late-price", type=float, nargs="*", default=[2.5])
+    played.add_argument("--prior", nargs="*", default=["job-file", "none"])
+    played.add_argument("--policies", nargs="*", default=[], help="others, by name or folder")
+    played.add_argument("--jobs", nargs="*", default=None, help="some of the benchmark's jobs")
+    played.add_argument(
         "--tables", type=int, default=0, help="tables of other draws in place of the shipped one"
     )
-    compare.add_argument("--guardrails", default="none")
+    played.add_argument("--guardrails", default="none")
     chosen = parser.parse_args(arguments)
     config = load_model(BenchmarkConfig, "benchmarks", chosen.benchmark)
     if chosen.command == "table":

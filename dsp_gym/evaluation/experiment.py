@@ -194,7 +194,9 @@ class FamilyConfig(ConfigModel):
         if validation:
             first, count = self.validation_first_seed, self.validation_graphs
         low, high = self.vertices
-        sizes = [None if i % 2 else low + (i // 2 * 5) % (high - low + 1) for i in range(count)]
+        span = high - low + 1
+        stride = 5 if span % 5 else 1  # prime to the span: every size comes up, small beside large
+        sizes = [None if i % 2 else low + i // 2 * stride % span for i in range(count)]
         return tuple(random_job(first + i, size) for i, size in enumerate(sizes))
 
 

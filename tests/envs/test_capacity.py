@@ -142,6 +142,15 @@ def test_a_teachers_decision_becomes_the_nearest_choice():
     assert env.encode_decision(running).tolist() == [[HOLD]]
 
 
+def test_two_codecs_that_look_at_one_snapshot_do_not_mix():
+    env = watching(line(), 3000.0)
+    before = env.codec.targets(env.snapshot)
+    other = CapacityCodec(env.topology, CapacityConfig(prior="none"))
+    other.look(env.snapshot, env.late_price)
+    assert env.codec.targets(env.snapshot) is before
+    assert other.targets(env.snapshot) is not before
+
+
 def test_guardrails_see_the_decision_by_vertex():
     made = config(start="job", episode_s=3600)
     env = AutoscaleEnv(config=made, guardrails="default")

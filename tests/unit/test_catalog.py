@@ -63,3 +63,14 @@ def test_a_job_is_read_from_a_path(tmp_path):
         "  - {name: b, kind: sink, inputs: [{from: a}], cpu_us_per_record: {value: 2, source: x}}\n"
     )
     assert load_job(path).vertex("b").cpu_us_per_record == 2
+
+
+def test_a_random_graph_has_as_many_vertices_as_its_name_says():
+    assert len(load_job("random-dag:7:12").vertices) == 12
+    assert load_job("random-dag:7").job == load_job("random-dag:7:12").job == "random-dag-7"
+
+
+@pytest.mark.parametrize("wrong", ["random-dag:7:1", "random-dag:7:many", "random-dag:7:-3"])
+def test_a_random_graph_of_no_size_is_refused(wrong):
+    with pytest.raises(ConfigError, match=r"no number of vertices.*random-dag:7:12"):
+        load_job(wrong)

@@ -19,6 +19,7 @@ from dsp_gym.config import (
 )
 from dsp_gym.config.kinds import KINDS, kind_of, model_of
 from dsp_gym.errors import ConfigError, GraphError, StorageError
+from dsp_gym.evaluation.experiment import FamilyConfig
 
 
 class Linear(ConfigModel):
@@ -251,3 +252,14 @@ def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         write_atomic(tmp_path / "a" / "b.txt", "new")
+
+
+def test_a_family_has_graphs_of_every_size_and_others_to_choose_by():
+    family = FamilyConfig(graphs=40, vertices=(2, 16), validation_graphs=10)
+    names = family.names()
+    assert len(set(names)) == 40
+    sizes = {int(name.split(":")[2]) for name in names if name.count(":") == 2}
+    assert sizes == set(range(2, 17))
+    assert not {n.split(":")[1] for n in names} & {
+        n.split(":")[1] for n in family.names(validation=True)
+    }

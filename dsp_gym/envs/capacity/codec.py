@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,12 @@ from dsp_gym.sizing.service import Believed, ServiceModel
 
 __all__ = ["CapacityCodec"]
 
-_KEPT = "capacity targets"
-"""Key under which a snapshot keeps its targets."""
+
+class Looked(NamedTuple):
+    """What a codec keeps with a snapshot of all jobs."""
+
+    to: CapacityTargets
+    observation: Floats32  # (J, features); rows that were not looked at hold zeros
 
 
 class CapacityCodec:
@@ -76,8 +80,18 @@ class CapacityCodec:
             self._to,
             out,
         )
-        snapshot.keep(_KEPT, self._to)
+        # By codec: an environment and a policy in it look at the same snapshot.
+        snapshot.keep(("capacity", id(self)), Looked(self._to, out))
         return out if rows is None else out[rows]
+
+    def looked(self, snapshot: MetricsSnapshot) -> Looked | None:
+        """What this codec found on a snapshot.
+
+        Returns:
+            None where it has not looked at it.
+        """
+        kept = snapshot.kept(("capacity", id(self)))
+        return kept if isinstance(kept, Looked) else None
 
     def targets(self, snapshot: MetricsSnapshot) -> CapacityTargets:
         """Where the choices lead on a snapshot that was looked at; else on the last one.
@@ -85,8 +99,8 @@ class CapacityCodec:
         Returns:
             Targets of all J jobs. Do not write into the arrays.
         """
-        kept = snapshot.kept(_KEPT)
-        return kept if isinstance(kept, CapacityTargets) else self._to
+        kept = self.looked(snapshot)
+        return self._to if kept is None else kept.to
 
     def present_per_s(self) -> Floats:
         """The load that multiples refer to.
