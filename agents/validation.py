@@ -7,16 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from dsp_gym.arrays import Floats32
+from dsp_gym.arrays import Floats, Floats32
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.core import BatchStep
 from dsp_gym.evaluation.statistics import interquartile_mean
 
 __all__ = ["played", "validate"]
 
+Average = Callable[[Floats], Floats | np.floating[Any]]
 
-def validate(policy: Any, batch: AutoscaleBatch, *, masked: bool = True) -> dict[str, float]:
+
+def validate(
+    policy: Any,
+    batch: AutoscaleBatch,
+    *,
+    masked: bool = True,
+    average: Average = interquartile_mean,
+) -> dict[str, float]:
     """Runs each episode of a validation batch once, by the actions of a network.
+
+    Args:
+        policy: Asked as policies of Stable-Baselines3 are.
+        batch: The episodes.
+        masked: Whether it is told which choices are valid.
+        average: Of the returns; that between the quartiles does not hear of rare disasters.
 
     Returns:
         Figures as `played` gives them.
@@ -28,11 +42,14 @@ def validate(policy: Any, batch: AutoscaleBatch, *, masked: bool = True) -> dict
         return batch.step(actions)
 
     batch.episodes[:] = 0
-    return played(batch, batch.reset(), act)
+    return played(batch, batch.reset(), act, average)
 
 
 def played(
-    batch: AutoscaleBatch, observation: Floats32, act: Callable[[Floats32], BatchStep]
+    batch: AutoscaleBatch,
+    observation: Floats32,
+    act: Callable[[Floats32], BatchStep],
+    average: Average = interquartile_mean,
 ) -> dict[str, float]:
     """Runs the episodes of a batch to their end.
 
@@ -40,9 +57,10 @@ def played(
         batch: Just reset.
         observation: What it showed, (J, size).
         act: Takes a step, from the observation before it.
+        average: Of the returns.
 
     Returns:
-        Interquartile mean of the return per decision, and means of cost per hour, share of SLO
+        Average of the return per decision, and means of cost per hour, share of SLO
         seconds and rescales per hour.
     """
     steps = batch.config.episode_s // batch.config.interval_s
@@ -64,7 +82,7 @@ def played(
             break
     hours = batch.config.episode_s / 3600
     return {
-        "return": float(interquartile_mean(total[0] / steps)),
+        "return": float(average(total[0] / steps)),
         "cost_per_h": float(total[1].mean() / hours),
         "slo_share": float(total[2].mean() / batch.config.episode_s),
         "rescales_per_h": float(total[3].mean() / hours),
