@@ -27,6 +27,13 @@ MINUTE = 60.0
 """Seconds of a step."""
 
 _SWEEPS = 2000
+"""Passes over all states, at most."""
+
+_TURNS = 50
+"""Updates of one state for given values of the others, at most."""
+
+_SETTLED = 0.1
+"""Share of the tolerance below which a state is solved for given values of the others."""
 
 
 class StepPrices(NamedTuple):
@@ -106,24 +113,75 @@ def solve(chain: LoadChain, levels: Floats, offer: Offer, c: StepPrices) -> Floa
             keep[s, a] = minute_price(levels[s], offer.capacity[a], offer.cost[a], c)
             move[s, a] = move_price(levels[s], offer.capacity[a], offer.cost[a], 0.0, c)
     value, after, prices = keep.copy(), np.zeros(places), np.zeros(places)
-    for _ in range(_SWEEPS):
+    for sweep in range(_SWEEPS):
         worst = 0.0
-        for s in range(states):
-            after[:] = 0.0
-            for i in range(chain.size[s]):
-                probability = chain.probability[s, i] * c.discount
-                following = value[chain.state[s, i]]
-                for a in range(places):
-                    after[a] += probability * following[a]
-            best = np.inf
-            for a in range(places):
-                best = min(best, move[s, a] + after[a])
-            for a in range(places):
-                prices[a] = min(keep[s, a] + after[a], best + offer.cost[a] * c.outage_s)
-            least = prices.min()
-            for a in range(places):
-                worst = max(worst, abs(prices[a] - least - value[s, a]))
-                value[s, a] = prices[a] - least
+        for i in range(states):
+            # There and back, so that news crosses the levels in one sweep either way.
+            s = i if sweep % 2 == 0 else states - 1 - i
+            stay = _from_others(chain, s, value, c.discount, after)
+            worst = max(worst, _settle(keep[s], move[s], after, stay, offer, c, value[s], prices))
         if worst < c.tolerance:
             break
     return value
+
+
+@njit(cache=True, nogil=True)
+def _from_others(chain: LoadChain, s: int, value: Floats, discount: float, after: Floats) -> float:
+    """Expected values after a minute that leads to another state, into `after` (N,).
+
+    Returns:
+        Weight of the state itself: the discounted probability that the load stays in it.
+    """
+    stay = 0.0
+    after[:] = 0.0
+    for i in range(chain.size[s]):
+        weight = chain.probability[s, i] * discount
+        if chain.state[s, i] == s:
+            stay += weight
+            continue
+        following = value[chain.state[s, i]]
+        for a in range(after.shape[0]):
+            after[a] += weight * following[a]
+    return stay
+
+
+@njit(cache=True, nogil=True)
+def _settle(
+    keep: Floats,
+    move: Floats,
+    after: Floats,
+    stay: float,
+    offer: Offer,
+    c: StepPrices,
+    mine: Floats,
+    prices: Floats,
+) -> float:
+    """Solves one state for given values of the others, in place of its own value `mine` (N,).
+
+    `prices` (N,) is written over.
+
+    A load stays in its state for most minutes, so one update of a state that looks at all others
+    and then many that look at itself alone save most of the work.
+
+    Returns:
+        Largest change that the first update made: what the others had to tell.
+    """
+    places, told = mine.shape[0], 0.0
+    for turn in range(_TURNS):
+        best = np.inf
+        for a in range(places):
+            best = min(best, move[a] + after[a] + stay * mine[a])
+        least = np.inf
+        for a in range(places):
+            kept = keep[a] + after[a] + stay * mine[a]
+            prices[a] = min(kept, best + offer.cost[a] * c.outage_s)
+            least = min(least, prices[a])
+        change = 0.0
+        for a in range(places):
+            change = max(change, abs(prices[a] - least - mine[a]))
+            mine[a] = prices[a] - least
+        if turn == 0:
+            told = change
+        if change < _SETTLED * c.tolerance:
+            break
+    return told

@@ -156,6 +156,32 @@ def test_what_is_too_dear_is_left_when_that_pays():
         assert found[1] - found[0] == pytest.approx(min(once, for_ever), rel=1e-6)
 
 
+def test_values_are_those_of_one_update_after_another_however_they_are_found():
+    """Two sticky levels of load and three configurations, against updates of all states by turn."""
+    stay = np.array([0.98, 0.9])
+    chain = LoadChain(
+        np.full(2, 2), np.array([[0, 1], [0, 1]]), np.array([[0.98, 0.02], [0.1, 0.9]])
+    )
+    load, offer = np.array([0.4, 0.8]), Offer(np.array([0.5, 0.9, 1.2]), np.array([0.5, 0.9, 1.2]))
+    found = solve(chain, load, offer, TERMS)
+
+    of = range(3)
+    keep, move = (
+        np.array(
+            [[price(x, offer.capacity[a], offer.cost[a], *more, TERMS) for a in of] for x in load]
+        )
+        for price, more in ((minute_price, ()), (move_price, (0.0,)))
+    )
+    plain = np.zeros((2, 3))
+    for _ in range(5000):
+        after = TERMS.discount * np.array([[p, 1 - p] @ plain for p in (stay[0], 1 - stay[1])])
+        moved = (move + after).min(axis=1, keepdims=True) + offer.cost * TERMS.outage_s
+        plain = np.minimum(keep + after, moved)
+        plain -= plain.min(axis=1, keepdims=True)
+    assert found == pytest.approx(plain, abs=1e-4)
+    assert plain[0].argmin() != plain[1].argmin()  # the load decides
+
+
 def test_a_rescale_to_what_is_barely_enough_is_late_for_longer():
     wide, narrow = (move_price(0.5, capacity, 1.0, 0.0, TERMS) for capacity in (1.0, 0.6))
     # 30 s of the reference wait after the outage; all but 1.6 s of capacity are worked off.
