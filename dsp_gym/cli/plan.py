@@ -13,6 +13,7 @@ from dsp_gym.cli.validity import print_validity
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dsp_gym.evaluation.deployment import Deployment
     from dsp_gym.job.spec import JobSpec
     from dsp_gym.job.validity import Validity
     from dsp_gym.policies.planner import CapacityPlan, ProfilePlan
@@ -29,6 +30,8 @@ Examples:
   dsp-gym plan nexmark-q11 --rate 100000 --save q11-capacity.json --json
 
   dsp-gym plan nexmark-q11 --rate 1e6 --max-slots 256
+
+  dsp-gym plan nexmark-q8 --rate 150000 --load diurnal
 
   dsp-gym plan flink-q11 --rate 4000 --backend flink --policy streambed-local
 """
@@ -74,9 +77,21 @@ def plan(
     home: Annotated[
         Path | None, typer.Option(help="Folder of the local cluster (--backend flink).")
     ] = None,
+    load: Annotated[
+        str,
+        typer.Option(
+            metavar="LOAD",
+            help="A day of load with its peak at the rate, shipped or a file; Flink's two "
+            "schedulers are compared under it. 'none': they are not compared.",
+        ),
+    ] = "day-with-bursts",
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Plan capacity: slots, memory, parallelism and cost for a rate, from small trial runs."""
+    """Plan capacity: slots, memory, parallelism and cost for a rate, from small trial runs.
+
+    Then says which of Flink's two schedulers to deploy the job with: the default one (memory per
+    vertex, a rescale redeploys) or the adaptive one (in place, one memory for all).
+    """
     from dsp_gym.job.catalog import load_job
     from dsp_gym.policies.planner import Planner, PlanRequest
     from dsp_gym.policies.registry import make
@@ -103,8 +118,15 @@ def plan(
     )
     found = planner.plan(request)
     validity = _validity(request.spec, found) if backend == "simulated" else None
+    compared = _compared(request.spec, rate, load, max_slots)
     if as_json:
-        print_json({**_fields(found), "validity": _document(validity, found)})
+        print_json(
+            {
+                **_fields(found),
+                "validity": _document(validity, found),
+                "deployments": [_fields(one) for one in compared],
+            }
+        )
         return
     _print(found)
     if validity is not None:
@@ -113,6 +135,23 @@ def plan(
         if ends is not None:
             low, high = (found.cost_per_hour * factor for factor in ends)
             typer.echo(f"90 % interval of the cost of that rate: {low:.4g} to {high:.4g} per hour")
+    if compared:
+        _print_deployments(compared, load)
+
+
+def _compared(
+    spec: JobSpec, rate: float, load: str, max_slots: int | None
+) -> tuple[Deployment, ...]:
+    """The job under either scheduler for a day; none where nobody asked, or knows the best plan."""
+    from dsp_gym.evaluation.deployment import compare_deployments
+    from dsp_gym.evaluation.run import PLAN
+    from dsp_gym.policies.registry import is_installed
+
+    if load == "none" or not is_installed(PLAN):
+        return ()
+    if max_slots is not None:
+        spec = spec.model_copy(update={"max_parallelism_per_vertex": max_slots})
+    return compare_deployments(spec, rate, load)
 
 
 def _validity(spec: JobSpec, found: CapacityPlan) -> Validity:
@@ -122,7 +161,7 @@ def _validity(spec: JobSpec, found: CapacityPlan) -> Validity:
     return validity_of(spec, found.parallelism, found.memory_level, found.mst_per_s)
 
 
-def _fields(found: CapacityPlan) -> dict[str, object]:
+def _fields(found: CapacityPlan | Deployment) -> dict[str, object]:
     return {one.name: getattr(found, one.name) for one in fields(found)}
 
 
@@ -186,6 +225,29 @@ def _print(found: CapacityPlan) -> None:
         typer.echo(f"{found.slots} slots: {found.changed}.")
     for note in found.notes:
         typer.echo(f"Note: {note}.")
+
+
+def _print_deployments(found: tuple[Deployment, ...], load: str) -> None:
+    from dsp_gym.evaluation.deployment import verdict
+
+    typer.echo()
+    print_table(
+        ["scheduler", "memory level", "cost per day", "late", "rescales per day", "price per day"],
+        [
+            [
+                one.scheduler,
+                "by vertex" if one.memory_level is None else one.memory_level,
+                f"{one.cost_per_day:.4g}",
+                f"{100 * one.late_share:.2g} %",
+                f"{one.rescales_per_day:.3g}",
+                f"{one.price_per_day:.4g}",
+            ]
+            for one in found
+        ],
+        title=f"a day of {load} with its peak near that rate, best plan for the known load",
+        right=["memory level", "cost per day", "late", "rescales per day", "price per day"],
+    )
+    typer.echo(verdict(found))
 
 
 def _profile(profile: ProfilePlan) -> str:

@@ -247,6 +247,18 @@ class Memory(ConfigModel):
         "the rest cache",
     )
     start_level: Count = Field(0, ge=-1, description="level every vertex starts with")
+    uniform: bool = Field(
+        False,
+        exclude_if=lambda value: value is False,
+        description="every slot has the managed memory of level 0, used or not, and is paid for "
+        "it: the adaptive scheduler; needs levels 1",
+    )
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Memory:
+        if self.uniform and self.levels != 1:
+            raise ValueError("uniform slots have one size; set levels to 1")
+        return self
 
 
 class TaskManager(ConfigModel):

@@ -21,6 +21,7 @@ from dsp_gym.backends.flink.silence import refuse_silence
 from dsp_gym.backends.flink.slots import slots_within_reach
 from dsp_gym.backends.flink.source import SampleSource
 from dsp_gym.errors import FlinkError
+from dsp_gym.job.deployment import rescaled_in_place
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import PENDING
 from dsp_gym.metrics.window import WindowConfig
@@ -110,6 +111,8 @@ def connect(
             metrics cannot be had.
     """
     clock = clock or Clock()
+    if place.config.actuator == "adaptive":  # policies price rescales as this cluster does them
+        spec = rescaled_in_place(spec)
     place.rest.find_job(job_name)
     job = FlinkJob(place.rest, job_name, spec)
     job.vertex_ids(job.job_id)  # a file of another job is refused

@@ -245,8 +245,14 @@ def test_the_command_prints_the_plan_as_json(tmp_path):
     prices = load_job("streambed-q1").prices
     slot = prices.core_hour + profile_mib(load_job("streambed-q1"), 2) / 1024 * prices.gib_hour
     assert printed["cost_per_hour"] == pytest.approx(5 * slot)
-    text = run("streambed-q1", "--rate", "5e6", "--policy", str(quick), "--memory", "2").output
+    deployments = printed["deployments"]
+    assert {one["scheduler"] for one in deployments} == {"default", "adaptive"}
+    prices = [one["price_per_day"] for one in deployments]
+    assert prices == sorted(prices)
+    quietly = ("--memory", "2", "--load", "none")
+    text = run("streambed-q1", "--rate", "5e6", "--policy", str(quick), *quietly).output
     assert "5 slots of level 2" in text
+    assert "scheduler" not in text
 
 
 @pytest.mark.parametrize(

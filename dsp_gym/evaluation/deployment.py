@@ -1,0 +1,143 @@
+"""Which of Flink's two schedulers a job should be deployed with, and what that saves.
+
+Both deployments run the same day of load, each under the best plan for it, so that neither is
+judged by the habits of some policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsp_gym.arrays import Floats
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.control.loop import ControlLoop
+from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.run import PLAN
+from dsp_gym.job.deployment import Scheduler, deployed
+from dsp_gym.job.sizing import reference_cost_per_s, sized
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loads.sampler import LoadSampler
+from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange, WeightedLoad
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.foresight import Foreseeing, Foresight
+from dsp_gym.policies.registry import make
+from dsp_gym.simulation.options import SimulationOptions
+
+__all__ = ["DAY", "Deployment", "compare_deployments", "verdict"]
+
+DAY = "day-with-bursts"
+"""The load that deployments are compared under."""
+
+LATE_WEIGHT = 4.0
+"""Price of a late second, in seconds of the reference configuration; as in core-v2."""
+
+_DAY_S, _INTERVAL_S, _HEADROOM = 86_400, 60, 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A job under one scheduler, for a day of load."""
+
+    scheduler: Scheduler
+    memory_level: int | None  # of every slot; None: each vertex has its own
+    cost_per_day: float
+    late_share: float  # of the time, 0..1
+    rescales_per_day: float
+    price_per_day: float  # money, late time priced in
+
+
+def compare_deployments(
+    spec: JobSpec, rate_per_s: float, load: str = DAY, late_weight: float = LATE_WEIGHT
+) -> tuple[Deployment, ...]:
+    """Runs a job for a day under each scheduler, each memory level of the adaptive one by itself.
+
+    Args:
+        spec: The job.
+        rate_per_s: Records/s over all sources at a load of 1, about the day's peak.
+        load: A shipped load or the file of one.
+        late_weight: Price of a late second, in seconds of the reference configuration.
+
+    Returns:
+        The deployments, the cheapest by price first.
+
+    Raises:
+        ConfigError: The rate is not positive.
+    """
+    if not rate_per_s > 0:
+        raise ConfigError("the rate must be above zero", key="--rate", value=rate_per_s)
+    source = spec.source.model_copy(update={"rate_per_s": rate_per_s})
+    spec = spec.model_copy(update={"source": source})
+    kinds: list[tuple[Scheduler, int | None]] = [("default", None)]
+    kinds += [("adaptive", level) for level in range(spec.memory.levels)]
+    jobs = Topology.of([deployed(spec, scheduler, level) for scheduler, level in kinds])
+    cost, late, rescales = _a_day(jobs, np.tile(_rates(load, rate_per_s), (len(jobs), 1)))
+    # One unit for all: what the job costs as it is deployed by default.
+    unit = float(reference_cost_per_s(jobs.tables, jobs.row, _HEADROOM)[0])
+    price = cost + late_weight * late * unit
+    found = [
+        Deployment(
+            scheduler=scheduler,
+            memory_level=level,
+            cost_per_day=float(cost[j]),
+            late_share=float(late[j]) / _DAY_S,
+            rescales_per_day=float(rescales[j]),
+            price_per_day=float(price[j]),
+        )
+        for j, (scheduler, level) in enumerate(kinds)
+    ]
+    return tuple(sorted(found, key=lambda one: one.price_per_day))
+
+
+def verdict(found: tuple[Deployment, ...]) -> str:
+    """The scheduler to take, and what it saves against the other one at its best.
+
+    Returns:
+        A sentence.
+    """
+    best = found[0]
+    other = next(one for one in found if one.scheduler != best.scheduler)
+    saved = 1.0 - best.price_per_day / other.price_per_day
+    how = (
+        "each vertex with its own memory, rescaled by a savepoint"
+        if best.memory_level is None
+        else f"every task with memory level {best.memory_level}, rescaled in place"
+    )
+    return (
+        f"Deploy it with the {best.scheduler} scheduler, {how}: late time priced in, "
+        f"{best.price_per_day:.4g} per day, {100 * saved:.0f} % less than with the "
+        f"{other.scheduler} scheduler."
+    )
+
+
+def _rates(load: str, rate_per_s: float) -> Floats:
+    """Records/s of a day, second by second."""
+    split = LoadSplit(
+        loads=(WeightedLoad.model_validate(load),),
+        seeds=SeedRange.model_validate({"from": 0, "to": 1}),
+    )
+    sampler = LoadSampler(LoadSet(test=split), None)
+    ((cell,),) = sampler.cells("test", 1)
+    return np.asarray(rate_per_s * sampler.rates(cell, _DAY_S))
+
+
+def _a_day(jobs: Topology, rates: Floats) -> tuple[Floats, Floats, Floats]:
+    """Money, late seconds and rescales of a day under the best plan, (J,) each."""
+    row, tables = jobs.row, jobs.tables
+    seeds = np.zeros(len(jobs), np.int64)
+    simulated = SimulatedJobs(jobs, SimulationOptions())
+    start = sized(
+        tables, row, rates[:, 0].copy(), _HEADROOM, np.ones(len(jobs)), tables.start_level[row]
+    )
+    simulated.reset(seeds, rates, parallelism=start)
+    policy = make(PLAN)
+    if isinstance(policy, Foreseeing):
+        policy.foresee(simulated.topology, Foresight(rates, _INTERVAL_S))
+    loop = ControlLoop(simulated, policy, None, _INTERVAL_S)
+    loop.reset(seeds)
+    total = np.zeros((3, len(jobs)))
+    for _ in range(_DAY_S // _INTERVAL_S):
+        outcome = loop.step().outcome
+        total += [outcome.cost, outcome.slo_s, outcome.rescales]
+    return total[0], total[1], total[2]

@@ -1,0 +1,117 @@
+"""The two ways to deploy a job, by the scheduler of its cluster, and what each of them can do.
+
+Flink's default scheduler gives every vertex slots of its own size and rescales by a savepoint and a
+new submission. Its adaptive scheduler changes parallelism in place, but cuts every TaskManager into
+equal slots: one memory level for all vertices. A stock cluster runs one of the two.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from dsp_gym.errors import ConfigError
+from dsp_gym.job.memory import level_mib
+from dsp_gym.job.sizing import reference_cost_per_s
+from dsp_gym.job.spec import JobSpec, Rescale
+from dsp_gym.job.tables import compile_jobs
+
+__all__ = [
+    "IN_PLACE_S",
+    "Scheduler",
+    "adaptive",
+    "cheapest_level",
+    "deployed",
+    "rescaled_in_place",
+]
+
+Scheduler = Literal["default", "adaptive"]
+
+IN_PLACE_S = (6.0, 10.0, 20.0)
+"""Seconds of outage of a rescale in place, p10, p50, p90 (demeter_cars_outages.csv, reactive)."""
+
+_HEADROOM = 0.7
+
+
+def deployed(spec: JobSpec, scheduler: Scheduler, level: int | None = None) -> JobSpec:
+    """A job as a cluster with this scheduler runs it.
+
+    Args:
+        spec: The job.
+        scheduler: `default` or `adaptive`.
+        level: With `adaptive`, the memory level of every slot; None: the one at which the job's
+            reference rate costs least.
+
+    Returns:
+        The job as it is for the scheduler it is described for, else another description of it.
+
+    Raises:
+        ConfigError: There is no such memory level, or one is named for the default scheduler.
+    """
+    if scheduler == "adaptive":
+        return adaptive(spec, cheapest_level(spec) if level is None else level)
+    if level is not None:
+        raise ConfigError(
+            f"job '{spec.job}': one memory level for all vertices belongs to the adaptive "
+            "scheduler; the default one gives each vertex its own"
+        )
+    if spec.rescale.mode == "redeploy":
+        return spec
+    costs = {"outage_s": Rescale().outage_s, "mode": "redeploy"}
+    return spec.model_copy(update={"rescale": spec.rescale.model_copy(update=costs)})
+
+
+def adaptive(spec: JobSpec, level: int) -> JobSpec:
+    """A job under the adaptive scheduler, every slot with the memory of one level.
+
+    Args:
+        spec: The job.
+        level: 0 to the largest of the job.
+
+    Returns:
+        A job of one memory level that rescales in place, never slower than by the redeployments it
+        is described with; without managed memory a task costs as much as with it, because its slot
+        holds it all the same.
+    """
+    memory = spec.memory
+    if not 0 <= level < memory.levels:
+        raise ConfigError(
+            f"job '{spec.job}' has no memory level {level}; its levels are 0 to {memory.levels - 1}"
+        )
+    changes = {
+        "base_mib": level_mib(memory.base_mib, level),
+        "levels": 1,
+        "start_level": 0,
+        "uniform": True,
+    }
+    return rescaled_in_place(spec).model_copy(update={"memory": memory.model_copy(update=changes)})
+
+
+def rescaled_in_place(spec: JobSpec) -> JobSpec:
+    """A job whose rescales cost what they do in place; its memory is as described.
+
+    Args:
+        spec: The job.
+
+    Returns:
+        The job itself where it is described so already.
+    """
+    if spec.rescale.mode == "in_place":
+        return spec
+    shorter = tuple(min(pair) for pair in zip(spec.rescale.outage_s, IN_PLACE_S, strict=True))
+    changes = {"mode": "in_place", "outage_s": shorter}
+    return spec.model_copy(update={"rescale": spec.rescale.model_copy(update=changes)})
+
+
+def cheapest_level(spec: JobSpec) -> int:
+    """The memory level at which a job's reference rate costs least, if all vertices have it.
+
+    Returns:
+        0 to the largest level of the job; the lowest of equals.
+    """
+    # Tasks beyond the quota count, so that a level too small for the rate does not look cheap.
+    free = spec.model_copy(update={"max_parallelism_per_vertex": 2048})
+    choices = [adaptive(free, level) for level in range(spec.memory.levels)]
+    cost = reference_cost_per_s(compile_jobs(choices), np.arange(len(choices)), _HEADROOM)
+    return int(cost.argmin())
