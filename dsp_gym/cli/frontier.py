@@ -12,8 +12,11 @@ from dsp_gym.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from dsp_gym.engine import Engine
     from dsp_gym.evaluation.frontier.board import FrontierBoard
-    from dsp_gym.evaluation.frontier.config import FrontierConfig
+    from dsp_gym.evaluation.frontier.config import FrontierConfig, Shifts
     from dsp_gym.evaluation.frontier.play import CellRuns
+
+SHIFTS = "shifts"
+"""Name of the runs under shifts, beside those of the cells."""
 
 __all__ = ["find_frontier", "frontier_board", "print_board", "write_board"]
 
@@ -58,7 +61,7 @@ def _narrowed(
 
     document = config.model_dump(mode="json", by_alias=True)
     labels = [policy.name for policy in config.policies]
-    document["policies"] += [{"policy": policy} for policy in policies if policy not in labels]
+    added = [_entry(policy) for policy in policies if policy not in labels]
     for label in only:
         if label not in labels:
             raise ConfigError(
@@ -69,14 +72,30 @@ def _narrowed(
         document["policies"] = [
             entry
             for entry in document["policies"]
-            if entry.get("name", entry["policy"]) in kept or entry["policy"] in policies
+            if entry["name"] in kept or entry["policy"] in policies
         ]
+        for entry in document["policies"]:
+            if entry.get("fallback") not in kept:
+                entry["fallback"] = None
+        if document["shifts"] is not None:
+            chosen = document["shifts"]["policies"]
+            document["shifts"]["policies"] = {k: chosen[k] for k in chosen if k in kept}
+    document["policies"] += added
     if seeds is not None:
         for family in document["loads"].values():
             span = family and family.get("seeds")
             if span:
                 span["to"] = min(span["to"], span["from"] + seeds)
     return parse(FrontierConfig, document, "--policy, --only, --seeds")
+
+
+def _entry(policy: str) -> dict[str, object]:
+    """A policy to add; a folder of trainings, as `dsp-gym train` writes it, is one of several."""
+    trained = sorted(Path(policy).glob("seed-*/policy"))
+    if not trained:
+        return {"policy": policy}
+    first, *others = map(str, trained)
+    return {"policy": first, "name": Path(policy).absolute().name, "trainings": others}
 
 
 def frontier_board(
@@ -108,10 +127,11 @@ def frontier_board(
     from dsp_gym.evaluation.run import versions
 
     known = {cell.name: cell for cell in config.cells()}
+    offered = [*known, *([SHIFTS] if config.shifts is not None else [])]
     for wanted in cells:
-        if wanted not in known:
+        if wanted not in offered:
             raise ConfigError(
-                f"there is no cell '{wanted}'", key="--cell", remedy=did_you_mean(wanted, known)
+                f"there is no cell '{wanted}'", key="--cell", remedy=did_you_mean(wanted, offered)
             )
     everything = KeptResults(folder / "unfinished")
     if not resume:
@@ -137,18 +157,44 @@ def frontier_board(
                 err=True,
             )
             raise
-    if not played:
+    shifted = []
+    if config.shifts is not None and (not cells or SHIFTS in cells):
+        shifted = _shifts(config, config.shifts, everything.folder, engine)
+    if not played and not shifted:
         raise ConfigError("every cell is left out", key="loads.recorded")
-    board = board_of(name, config, played, left_out, versions(()))
+    board = board_of(name, config, played, left_out, versions(()), shifted)
     everything.clear()
     return board
+
+
+def _shifts(config: FrontierConfig, shifts: Shifts, folder: Path, engine: Engine) -> list[CellRuns]:
+    """Plays every shift, each with a progress bar."""
+    from dsp_gym.cli.engines import cells_bar
+    from dsp_gym.evaluation.frontier.play import play_shift
+    from dsp_gym.evaluation.kept import KeptResults
+
+    played = []
+    try:
+        for number, shift in enumerate(shifts.all()):
+            kept = KeptResults(folder / f"{SHIFTS}-{number}")
+            with cells_bar(f"jobs, shifted: {shift.name}") as told:
+                played.append(play_shift(config, shift, engine=engine, told=told, kept=kept))
+    except KeyboardInterrupt:
+        typer.echo(
+            f"Stopped; {len(played)} shifts are kept in {folder}. Continue with the same command "
+            "and --resume.",
+            err=True,
+        )
+        raise
+    return played
 
 
 def print_board(board: FrontierBoard, written: dict[str, Path], as_json: bool) -> None:
     """Prints the headline, a table per cell and the files."""
     import json
 
-    from dsp_gym.evaluation.frontier.board import headline, render_json, terminal_rows
+    from dsp_gym.evaluation.frontier.board import render_json
+    from dsp_gym.evaluation.frontier.tables import headline, shift_table, terminal_rows
 
     if as_json:
         print_json({**json.loads(render_json(board)), "files": written})
@@ -157,6 +203,9 @@ def print_board(board: FrontierBoard, written: dict[str, Path], as_json: bool) -
     for cell in board.cells:
         columns, rows = terminal_rows(cell, board.config)
         print_table(columns, rows, title=cell.title, right=columns[1:])
+    if board.shifts:
+        columns, rows = shift_table(board)
+        print_table(columns, rows, title="Shifts", right=columns[2:])
     typer.echo()
     for kind, path in written.items():
         typer.echo(f"{kind:>8}  {path}")
@@ -169,7 +218,8 @@ def write_board(board: FrontierBoard, folder: Path, page: Path | None) -> dict[s
         What was written, by kind.
     """
     from dsp_gym.config.files import write_atomic
-    from dsp_gym.evaluation.frontier.board import render_html, render_json, render_markdown
+    from dsp_gym.evaluation.frontier.board import render_json
+    from dsp_gym.evaluation.frontier.page import render_html, render_markdown
 
     for cell in board.cells:
         text = cell.runs.model_dump_json(by_alias=True)

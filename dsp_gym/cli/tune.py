@@ -22,6 +22,8 @@ from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, counted, print_json, p
 from dsp_gym.cli.progress import long_bar
 
 if TYPE_CHECKING:
+    from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.evaluation.experiment import ExperimentConfig
     from dsp_gym.evaluation.tuning.agent import AgentObjective
     from dsp_gym.evaluation.tuning.objective import PolicyObjective, Score
     from dsp_gym.evaluation.tuning.space import SearchSpace
@@ -37,6 +39,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  dsp-gym tune ds2 core-v1\n\n"
         "  dsp-gym tune justin-paper q11 --trials 50\n\n"
+        "  dsp-gym tune ds2 core-v2 --seeds 1\n\n"
         "  dsp-gym tune agent q11-quickstart --trials 20 --steps 100000\n\n"
         "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings side by side\n\n"
         "  dsp-gym tune ds2 core-v1 --at-once 8 --engine spark --master spark://host:7077\n\n"
@@ -51,7 +54,7 @@ def tune(
             help="A policy, by name or file; or 'agent', for the agent of an experiment."
         ),
     ],
-    config: Annotated[str, typer.Argument(help="A benchmark or an experiment.")],
+    config: Annotated[str, typer.Argument(help="A benchmark, a frontier or an experiment.")],
     trials: Annotated[
         int, typer.Option(min=1, help="Parameters to try, those before a --resume counted.")
     ] = 100,
@@ -160,7 +163,7 @@ def tune(
             }
         )
     else:
-        _show(job, best, config)
+        _show(job, best)
     if best.interrupted:
         typer.echo(
             f"Stopped after {best.trials} of {trials} trials; the best so far is in {job.file}. "
@@ -180,7 +183,9 @@ class _Job:
         objective: PolicyObjective | AgentObjective,
         space: SearchSpace,
         folder: Path,
+        then: str,
     ) -> None:
+        self.then = then  # the command that takes the file
         self.name, self.label, self.objective, self.space = name, label, objective, space
         self.database = folder / f"{label}.db"
         self.file = folder / f"{label}-tuned.yaml"
@@ -214,7 +219,7 @@ def _job(
     from dsp_gym.evaluation.tuning.space import AGENT, search_space
     from dsp_gym.policies.registry import resolve
 
-    name, whole = read_config(config)
+    name, whole, measures = _tuned_on(config)
     folder = out or Path("runs/tuned") / name
     chosen = goal or ("reward" if isinstance(whole, ExperimentConfig) else "cost")
     if chosen not in ("cost", "reward"):
@@ -235,7 +240,7 @@ def _job(
                 remedy="Leave it out, and set the weights in env.reward.",
             )
         agent = AgentObjective(whole, steps)
-        return _Job(name, AGENT, agent, search_space(AGENT), folder)
+        return _Job(name, AGENT, agent, search_space(AGENT), folder, "train")
     if steps is not None:
         raise ConfigError(
             "a policy that is not trained has no steps", key="--steps", remedy="Leave it out."
@@ -254,11 +259,25 @@ def _job(
         chosen,  # type: ignore[arg-type]  # a choice of the command line
         seeds=seeds,
         max_slo_share=max_slo_share,
+        measures=measures,
     )
-    return _Job(name, objective.label, objective, space, folder)
+    command = "evaluate" if measures is None else "leaderboard"
+    return _Job(name, objective.label, objective, space, folder, f"{command} {config} --policy")
 
 
-def _show(job: _Job, best: BestTrial, config: str) -> None:
+def _tuned_on(config: str) -> tuple[str, BenchmarkConfig | ExperimentConfig, str | None]:
+    """A benchmark, an experiment, or the training part of a frontier with its fingerprint."""
+    from dsp_gym.cli.frontier import find_frontier
+    from dsp_gym.evaluation.frontier.board import frontier_fingerprint
+
+    found = find_frontier(config, (), (), None)
+    if found is None:
+        return (*read_config(config), None)
+    name, frontier = found
+    return name, frontier.tuning_benchmark(), frontier_fingerprint(frontier)
+
+
+def _show(job: _Job, best: BestTrial) -> None:
     names = list(best.default.metrics)
     rows = [
         [label, *(f"{score.metrics[name]:.4g}" for name in names)]
@@ -270,8 +289,7 @@ def _show(job: _Job, best: BestTrial, config: str) -> None:
     if best.score.excess > 0:
         typer.echo("No parameters kept within the bound on SLO violations; these miss it least.")
     typer.echo(f"\nwritten  {job.file}")
-    command = "train" if job.label == "agent" else f"evaluate {config} --policy"
-    typer.echo(f"next     dsp-gym {command} {job.file}")
+    typer.echo(f"next     dsp-gym {job.then} {job.file}")
 
 
 def _tracker(uri: str) -> Tracker | None:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
+from dsp_gym.evaluation.shift import Shift
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.spec import Prices
 from dsp_gym.loads.splits import LoadSet
@@ -144,6 +145,12 @@ class BenchmarkConfig(RunSettings):
         le=1,
         description="share of the time the bound may be missed: policies are tuned, and ranked, "
         "by cost among those that keep to it",
+    )
+    shift: Shift | None = Field(
+        None,
+        # Left out of dumps, so that a benchmark without it keeps its fingerprint.
+        exclude_if=lambda value: value is None,
+        description="how jobs differ from their files; none: not at all",
     )
 
     @model_validator(mode="after")

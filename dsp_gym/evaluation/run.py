@@ -28,6 +28,7 @@ from dsp_gym.evaluation.carried import Carried, carried, one_thread
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, Scorecard, ScorecardCell, score
+from dsp_gym.evaluation.shift import Misinformed, Shift
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.catalog import load_job
@@ -38,6 +39,7 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.job.validity import Extremes
 from dsp_gym.loads.sampler import LoadCell, LoadSampler
 from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.protocols import without_words
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.foresight import Bounding, Foreseeing, Foresight, Possible
 from dsp_gym.policies.registry import is_installed, make, resolve
@@ -342,14 +344,17 @@ def play(share: Share, observer: OnStep | None = None) -> ShareResult:
         The cells and timelines of the runs, and what was possible on them.
     """
     config, runs, entrant = share.config, share.runs, share.entrant
-    policy = make(entrant.policy)
+    policy = without_words(make(entrant.policy))
     chain = build_for(policy, entrant.guardrails)
-    jobs = SimulatedJobs(Topology.of(runs.specs, runs.job.tolist()), config.simulation)
+    shift = config.shift or Shift(name="none")
+    options = shift.options(config.simulation)
+    jobs = SimulatedJobs(Topology.of(runs.specs, runs.job.tolist()), options)
     jobs.reset(runs.seeds, runs.rates, parallelism=_start(jobs.topology, runs, config))
     if isinstance(policy, Foreseeing):
         policy.foresee(jobs.topology, Foresight(runs.rates, config.interval_s))
     possible = policy.possible() if share.bounding and isinstance(policy, Bounding) else None
-    loop = ControlLoop(jobs, policy, chain, config.interval_s)
+    told = Misinformed(policy, shift.file_error) if shift.file_error > 0 else policy
+    loop = ControlLoop(jobs, told, chain, config.interval_s)
     loop.reset(runs.seeds)
     asked = Extremes([runs.specs[k] for k in runs.job])
     record = _Record.of(_steps(loop, config, entrant.name, observer), jobs, asked)
@@ -500,7 +505,8 @@ def benchmark_job(name: str, config: BenchmarkConfig) -> JobSpec:
         changes["slo"] = Slo(latency_s=config.slo_latency_s)
     if config.prices is not None:
         changes["prices"] = config.prices
-    return load_job(name).model_copy(update=changes)
+    spec = load_job(name).model_copy(update=changes)
+    return spec if config.shift is None else config.shift.job(spec)
 
 
 @dataclass(frozen=True, slots=True)

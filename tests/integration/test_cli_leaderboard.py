@@ -105,6 +105,9 @@ loads:
   seen: {loads: [diurnal], seeds: {from: 0, to: 1}}
   unseen: {loads: [markov], seeds: {from: 10, to: 12}}
   recorded: {loads: [{name: nobody, load: {form: trace, path: nobody-has-this.csv}}]}
+shifts:
+  policies: {ds2: 0.5, hpa-cpu: null}
+  shifts: [{name: slow rescales, outage: 3}]
 lateness: [0.2, 0.5]
 episode_s: 1800
 bootstrap: 100
@@ -131,6 +134,13 @@ def test_a_frontier_is_the_same_after_an_interruption(tmp_path, monkeypatch):
     assert first["jobs"] == ["nexmark-q2", "random-dag-100"]
     assert [one["policy"] for one in first["policies"]] == ["ds2", "clairvoyant", "hpa-cpu"]
     assert [len(one["points"]) for one in first["policies"]] == [2, 2, 1]
+    assert [(one["shift"], one["policy"]) for one in found["shifts"]] == [
+        ("as they are", "ds2"),
+        ("as they are", "hpa-cpu"),
+        ("slow rescales", "ds2"),
+        ("slow rescales", "hpa-cpu"),
+    ]
+    assert found["shifts"][2]["late"] > found["shifts"][0]["late"]
     folder = tmp_path / "runs/frontiers/small"
     before = (folder / "frontier.json").read_bytes()
     assert "<svg" in (folder / "frontier.html").read_text()
@@ -155,7 +165,8 @@ def test_a_frontier_is_the_same_after_an_interruption(tmp_path, monkeypatch):
     monkeypatch.setattr(play, "cells_of", counted)
     resumed = CliRunner().invoke(app, ["leaderboard", "small.yaml", "--resume", "--json"])
     assert resumed.exit_code == 0, resumed.output
-    assert found_there == [20, 0, 0, 0, 0, 0]  # cells of recorded loads are tried, too
+    # Cells of recorded loads are tried, too; the last two are the jobs without and with a shift.
+    assert found_there == [20, 0, 0, 0, 0, 0, 0, 0]
     assert (folder / "frontier.json").read_bytes() == before
     assert not (folder / "unfinished").exists()
 

@@ -55,6 +55,35 @@ def test_a_policy_is_tuned_and_evaluated_beside_its_default(benchmark):
     assert [row["policy"] for row in rows] == ["ds2", "ds2-tuned"]
 
 
+FRONTIER = """
+policies: [{policy: ds2, rule: true, knob: target_utilization, values: [0.5, 0.8]}]
+jobs:
+  seen: {named: [nexmark-q3]}
+  unseen: {named: [nexmark-q11]}
+loads:
+  tuning_seeds: {from: 0, to: 2}
+  seen: {loads: [diurnal-bursts], seeds: {from: 10, to: 12}}
+  unseen: {loads: [markov], seeds: {from: 20, to: 22}}
+episode_s: 1800
+"""
+
+
+def test_a_frontiers_rules_are_tuned_on_its_seen_jobs_and_loads_with_other_seeds(benchmark):
+    from dsp_gym.evaluation.frontier.board import frontier_fingerprint
+    from dsp_gym.evaluation.frontier.config import FrontierConfig
+
+    benchmark.write_text(FRONTIER)
+    result = command("tune", "ds2", benchmark, "--trials", 2, "--no-track")
+    assert result.exit_code == 0, result.output
+    assert "leaderboard" in result.stdout
+    file = benchmark.parent / "runs/tuned/small/ds2-tuned.yaml"
+    found = load_model(PolicyConfig, "policies", str(file)).provenance
+    assert (found["jobs"], found["loads"]) == (["nexmark-q3"], ["diurnal-bursts"])
+    assert (found["seeds_per_load"], found["max_slo_share"]) == (2, 0.02)
+    frontier = load_model(FrontierConfig, "frontiers", str(benchmark))
+    assert found["fingerprint"] == frontier_fingerprint(frontier)
+
+
 def test_it_is_recorded(benchmark, tmp_path):
     pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"

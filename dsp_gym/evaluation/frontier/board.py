@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
-from dsp_gym.errors import MissingExtraError
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.estimate import (
-    BootstrapEstimate,
     PolicyFrontier,
     PricedPolicy,
+    ShiftedPolicy,
     cheapest_settings,
+    compare_shifts,
     estimate_cell,
     price_cell,
 )
 from dsp_gym.evaluation.frontier.play import CellRuns, entrants
-from dsp_gym.evaluation.report import number, percent
-from dsp_gym.evaluation.run import PLAN
-from dsp_gym.pages import COLOURS, INK, Html, details, figure, page, section, svg, table
 
 __all__ = [
+    "TITLES",
+    "BoardCell",
     "FrontierBoard",
     "board_of",
     "frontier_fingerprint",
-    "headline",
-    "render_html",
     "render_json",
-    "render_markdown",
-    "terminal_rows",
 ]
 
 SCHEMA = "dsp-gym/frontier/1"
@@ -71,18 +64,9 @@ class FrontierBoard:
     config: FrontierConfig
     fingerprint: str
     cells: tuple[BoardCell, ...]
+    shifts: tuple[ShiftedPolicy, ...]  # none where no shift was played
     left_out: dict[str, str]  # reason by cell
     versions: dict[str, str]
-
-
-class _Level(NamedTuple):
-    """The lateness of the columns with intervals."""
-
-    share: float
-
-    @property
-    def text(self) -> str:
-        return f"{percent(self.share)} %"
 
 
 def frontier_fingerprint(config: FrontierConfig) -> str:
@@ -93,7 +77,19 @@ def frontier_fingerprint(config: FrontierConfig) -> str:
     """
     someone = entrants(config.policies[0])[:1]
     cells = {cell.name: fingerprint(config.benchmark(cell, someone)) for cell in config.cells()}
-    document = {"cells": cells, "lateness": config.lateness, "late_weight": config.late_weight}
+    document: dict[str, object] = {
+        "cells": cells,
+        "lateness": config.lateness,
+        "late_weight": config.late_weight,
+    }
+    if config.loads.tuning_seeds is not None:
+        document["tuning"] = fingerprint(config.tuning_benchmark())
+    if config.shifts is not None:
+        document["shifts"] = {
+            shift.name: fingerprint(config.shift_benchmark(shift, someone))
+            for shift in config.shifts.all()
+        }
+        document["shift_seeds"] = config.shifts.seeds
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -103,6 +99,7 @@ def board_of(
     played: Sequence[CellRuns],
     left_out: Mapping[str, str],
     versions: Mapping[str, str],
+    shifts: Sequence[CellRuns] = (),
 ) -> FrontierBoard:
     """Estimates every cell.
 
@@ -112,6 +109,7 @@ def board_of(
         played: The cells that were played.
         left_out: Reason for each cell that was not, by its name.
         versions: What the numbers depend on beside the config.
+        shifts: The runs under each shift, those without one first.
 
     Returns:
         The board, the cells in the order of the config.
@@ -133,141 +131,17 @@ def board_of(
                 confidence=config.confidence,
             )
         cells.append(BoardCell(runs, frontiers, priced))
+    shifted = compare_shifts(
+        shifts, config.late_weight, resamples=config.bootstrap, confidence=config.confidence
+    )
     return FrontierBoard(
-        name, config, frontier_fingerprint(config), tuple(cells), dict(left_out), dict(versions)
-    )
-
-
-def _level(config: FrontierConfig) -> _Level:
-    """The middle one of the levels: its columns have intervals."""
-    levels = sorted(config.lateness)
-    return _Level(levels[len(levels) // 2])
-
-
-def headline(board: FrontierBoard) -> str:
-    """The result in one sentence: the cheapest policy of the first cell that no load told.
-
-    Returns:
-        A sentence; it says so where no policy reaches the lateness.
-    """
-    level, cell = _level(board.config), board.cells[0]
-    able = [(one, one.cost[level.share]) for one in cell.frontiers if one.policy != PLAN]
-    known = [(one, cost) for one, cost in able if cost is not None]
-    where = cell.title[0].lower() + cell.title[1:]
-    if not known:
-        return f"No policy is late at most {level.text} of the time on {where}."
-    best, cost = min(known, key=lambda pair: pair[1].value)
-    text = f"On {where}, {best.policy} is the cheapest at {level.text} late: {number(cost.value)}"
-    ratio = best.ratio[level.share]
-    if best.rule or ratio is None:
-        return f"{text} per day."
-    return f"{text} per day, {percent(1 - ratio.value)} % less than the best tuned rule."
-
-
-def _head(config: FrontierConfig) -> tuple[str, ...]:
-    level = _level(config)
-    costs = tuple(f"{percent(share)} % late" for share in config.lateness)
-    return (
-        "policy",
-        *costs,
-        f"of the best rule, {level.text}",
-        f"gap closed, {level.text}",
-        f"above {PLAN}, {level.text}",
-        f"worst 5 % late, {level.text}",
-    )
-
-
-def _rows(cell: BoardCell, config: FrontierConfig) -> list[tuple[str, ...]]:
-    level = _level(config).share
-    ordered = sorted(
-        cell.frontiers,
-        key=lambda one: (
-            one.policy != PLAN,
-            cost.value if (cost := one.cost[level]) is not None else float("inf"),
-        ),
-    )
-    rows = []
-    for one in ordered:
-        worst = one.worst[level]
-        rows.append(
-            (
-                f"{one.policy} (tuned rule)" if one.rule else one.policy,
-                *(_shown(one.cost[share], interval=share == level) for share in config.lateness),
-                _shown(one.ratio[level], interval=True),
-                _shown(one.closed[level], 100.0, " %", interval=True),
-                _shown(one.regret[level], 100.0, " %"),
-                "–" if worst is None else f"{percent(worst)} %",
-            )
-        )
-    return rows
-
-
-def _shown(
-    estimate: BootstrapEstimate | None, factor: float = 1.0, unit: str = "", interval: bool = False
-) -> str:
-    if estimate is None:
-        return "–"
-    value, low, high = (number(factor * part) for part in estimate)
-    return f"{value}{unit} [{low}, {high}]" if interval and low != high else f"{value}{unit}"
-
-
-PRICE_HEAD = ("", "policy", "setting", "price", "runs cheaper than the best rule's")
-
-
-def _price_rows(cell: BoardCell) -> list[tuple[str, ...]]:
-    ranked = [one for one in cell.priced if one.policy != PLAN]
-    places = {one.policy: str(place) for place, one in enumerate(ranked, 1)}
-    return [
-        (
-            places.get(one.policy, "–"),
-            one.policy,
-            "–" if one.value is None else f"{one.value:g}",
-            _shown(one.price, interval=True),
-            "–" if one.better is None else f"{100 * one.better:.0f} %",
-        )
-        for one in cell.priced
-    ]
-
-
-def terminal_rows(
-    cell: BoardCell, config: FrontierConfig
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The table of one cell as a terminal has room for it.
-
-    Returns:
-        Columns, and rows of text.
-    """
-    head, rows = _head(config), _rows(cell, config)
-    keep = len(config.lateness) + 3  # the policy, its costs, and both comparisons
-    return head[:keep], [row[:keep] for row in rows]
-
-
-def _explained(board: FrontierBoard) -> list[str]:
-    config = board.config
-    rules = ", ".join(policy.name for policy in config.policies if policy.rule)
-    level = _level(config)
-    return [
-        f"Benchmark {board.name}, fingerprint {board.fingerprint}, dsp-gym "
-        f"{board.versions.get('dsp-gym', '?')}. Every policy ran with each value of its own risk "
-        "knob. A cost is read off its frontier where the mean late share is that of the column: "
-        "money per job and day, the geometric mean over jobs. A dash: the policy is later at each "
-        "of its settings.",
-        f"The best rule is the cheapest at that lateness of {rules}. The gap closed is 0 % at the "
-        f"best rule and 100 % at {PLAN}, which knows the load. The worst 5 % are the latest runs "
-        f"at {level.text} mean lateness. In brackets {100 * config.confidence:g} % bootstrap "
-        "intervals over jobs and loads.",
-        f"The price is money plus {config.late_weight:g} times the late share, in costs of the "
-        "job's reference configuration; each policy runs at the setting that was cheapest on seen "
-        "jobs and loads.",
-    ]
-
-
-def _played(cell: BoardCell) -> str:
-    runs = cell.runs
-    count = len(runs.jobs) * len(runs.loads) * len(runs.seeds)
-    return (
-        f"{len(runs.jobs)} jobs under {', '.join(runs.loads)}, {len(runs.seeds)} seed"
-        f"{'s' if len(runs.seeds) > 1 else ''}: {count} runs for each setting."
+        name,
+        config,
+        frontier_fingerprint(config),
+        tuple(cells),
+        shifted,
+        dict(left_out),
+        dict(versions),
     )
 
 
@@ -284,6 +158,7 @@ def render_json(board: FrontierBoard) -> str:
         "config": board.config.model_dump(mode="json", by_alias=True),
         "versions": board.versions,
         "left_out": board.left_out,
+        "shifts": [_named(asdict(one)) for one in board.shifts],
         "cells": [
             {
                 "cell": cell.runs.cell,
@@ -311,82 +186,3 @@ def _named(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_named(part) for part in value]
     return value
-
-
-def render_markdown(board: FrontierBoard) -> str:
-    """The page of the documentation.
-
-    Returns:
-        Markdown text.
-    """
-    parts = [
-        f"# Costs at equal lateness: {board.name}",
-        f"<!-- Written by `dsp-gym leaderboard {board.name}`; do not edit. -->",
-        headline(board),
-    ]
-    for cell in board.cells:
-        parts += [
-            f"## {cell.title}",
-            _markdown(_head(board.config), _rows(cell, board.config)),
-            _played(cell),
-        ]
-        if cell.priced:
-            parts += ["By price, late time priced in:", _markdown(PRICE_HEAD, _price_rows(cell))]
-    parts += [f"## Left out\n\n{TITLES[name]}: {reason}" for name, reason in board.left_out.items()]
-    parts += ["## How to read this", *_explained(board)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def render_html(board: FrontierBoard) -> str:
-    """The same page with a figure for each cell.
-
-    Returns:
-        HTML without outside references; without figures where Matplotlib is not installed.
-    """
-    parts: list[str] = [headline(board)]
-    for cell in board.cells:
-        inside: list[str] = []
-        with contextlib.suppress(MissingExtraError):
-            inside.append(_drawn(cell, board.config))
-        inside += [table(_head(board.config), _rows(cell, board.config)), _played(cell)]
-        if cell.priced:
-            inside.append(details("By price", table(PRICE_HEAD, _price_rows(cell))))
-        parts.append(section(cell.title, *inside))
-    if board.left_out:
-        reasons = [(TITLES[name], reason) for name, reason in board.left_out.items()]
-        parts.append(section("Left out", table(("cell", "reason"), reasons, prose=True)))
-    parts.append(section("How to read this", *_explained(board)))
-    return page(f"Costs at equal lateness: {board.name}", *parts)
-
-
-def _drawn(cell: BoardCell, config: FrontierConfig) -> Html:
-    """Cost against lateness, a line for each policy."""
-    with figure(
-        8.0, 4.6, salt=f"frontier {cell.runs.cell}", extra="train", purpose="drawing the frontiers"
-    ) as drawn:
-        axis = drawn.subplots()
-        for place, one in enumerate(cell.frontiers):
-            points = sorted(one.points, key=lambda point: point.late)
-            knows = one.policy == PLAN
-            axis.plot(
-                [100 * point.late for point in points],
-                [point.cost for point in points],
-                color=INK if knows else COLOURS[place % len(COLOURS)],
-                ls=":" if knows else "-" if not one.rule else "--",
-                marker="o",
-                ms=3,
-                lw=1.2,
-                label=one.policy,
-            )
-        for level in config.lateness:
-            axis.axvline(100 * level, color="#e6e8ec", lw=0.8, zorder=0)
-        axis.set_xscale("log")
-        axis.set_xlabel("late, % of the time")
-        axis.set_ylabel("cost per day, geometric mean over jobs")
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-        return svg(drawn, f"cost against lateness of every policy: {cell.title}")

@@ -7,11 +7,17 @@ from typing import Literal, NamedTuple
 from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant, RunSettings
+from dsp_gym.evaluation.shift import Shift
 from dsp_gym.job.catalog import random_job
 from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange
 
-__all__ = ["FrontierCell", "FrontierConfig", "JobGroup", "SweptPolicy"]
+__all__ = ["FrontierCell", "FrontierConfig", "JobGroup", "Shifts", "SweptPolicy"]
+
+
+UNSHIFTED = "as they are"
+"""Label of the jobs and loads without a shift."""
 
 
 class SweptPolicy(Entrant):
@@ -27,6 +33,15 @@ class SweptPolicy(Entrant):
     rule: bool = Field(
         False, description="a tuned rule: learned policies are compared with the best of these"
     )
+    fallback: str | None = Field(
+        None,
+        description="label of the policy that its guardrails fall back to; compared run by run",
+    )
+    trainings: tuple[str, ...] = Field(
+        (),
+        description="folders of the same policy trained with other seeds; they run beside it, and "
+        "the policy's results are their mean",
+    )
 
     @field_validator("knob", mode="before")
     @classmethod
@@ -39,6 +54,8 @@ class SweptPolicy(Entrant):
             raise ValueError(f"'{self.name}': knob and values belong together; give both or none")
         if len(set(self.values)) != len(self.values):
             raise ValueError(f"'{self.name}': a value of the knob is listed twice")
+        if len({self.policy, *self.trainings}) <= len(self.trainings):
+            raise ValueError(f"'{self.name}': a training is listed twice")
         return self
 
 
@@ -99,12 +116,56 @@ class Families(ConfigModel):
     recorded: LoadFamily | None = Field(
         None, description="recorded loads, kept apart; left out where their files are not there"
     )
+    tuning_seeds: SeedRange | None = Field(
+        None,
+        description="seeds of the seen families that rules are tuned with: `dsp-gym tune`; none: "
+        "the frontier is not for tuning",
+    )
 
     @model_validator(mode="after")
     def _check_apart(self) -> Families:
         # A set of splits refuses what overlaps.
         LoadSet(train=self.seen, validation=self.recorded, test=self.unseen)
+        if self.tuning_seeds is not None:
+            LoadSet(train=self._tuning(self.tuning_seeds), validation=self.seen)
         return self
+
+    def _tuning(self, seeds: SeedRange) -> LoadSplit:
+        return LoadSplit(loads=self.seen.loads, seeds=seeds)
+
+    def tuning(self) -> LoadSplit | None:
+        """The loads that rules are tuned on.
+
+        Returns:
+            The seen families with seeds of their own; None where there are none.
+        """
+        return None if self.tuning_seeds is None else self._tuning(self.tuning_seeds)
+
+
+class Shifts(ConfigModel):
+    """Policies at one setting each, on unseen jobs and loads that differ in one way at a time."""
+
+    policies: dict[str, float | None] = Field(
+        min_length=1, description="value of the knob by label; null: the policy has no knob"
+    )
+    seeds: int = Field(1, ge=1, description="seeds of the unseen loads, the first ones")
+    shifts: tuple[Shift, ...] = Field(min_length=1, description="what differs, one at a time")
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Shifts:
+        names = [UNSHIFTED, *(shift.name for shift in self.shifts)]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"two shifts are named '{repeated[0]}'; give each its own name")
+        return self
+
+    def all(self) -> tuple[Shift, ...]:
+        """The jobs as they are, which the others are compared with, and every shift.
+
+        Returns:
+            The shifts in order; the first one changes nothing.
+        """
+        return (Shift(name=UNSHIFTED), *self.shifts)
 
 
 class FrontierCell(NamedTuple):
@@ -126,6 +187,9 @@ class FrontierConfig(RunSettings):
     policies: tuple[SweptPolicy, ...] = Field(min_length=1, description="the policies to compare")
     jobs: Groups = Field(description="jobs, seen and unseen")
     loads: Families = Field(description="loads, seen and unseen; seeds of each")
+    shifts: Shifts | None = Field(
+        None, description="runs under shifts, at one setting of some policies; none: left out"
+    )
     lateness: tuple[float, ...] = Field(
         (0.01, 0.02, 0.03),
         min_length=1,
@@ -148,10 +212,89 @@ class FrontierConfig(RunSettings):
             raise ValueError(
                 "no policy is a tuned rule; mark those to compare with by `rule: true`"
             )
+        self._check_labels(labels)
         wrong = [level for level in self.lateness if not 0 < level < 1]
         if wrong:
             raise ValueError(f"lateness holds {wrong[0]:g}, expected shares between 0 and 1")
         return self
+
+    def _check_labels(self, labels: list[str]) -> None:
+        for policy in self.policies:
+            if policy.fallback is not None and policy.fallback not in labels:
+                raise ValueError(
+                    f"the fallback '{policy.fallback}' of '{policy.name}' is none of the policies. "
+                    f"{did_you_mean(policy.fallback, labels)}"
+                )
+        for label, value in self.shifts.policies.items() if self.shifts is not None else ():
+            found = next((policy for policy in self.policies if policy.name == label), None)
+            if found is None:
+                raise ValueError(
+                    f"shifts.policies: '{label}' is none of the policies. "
+                    f"{did_you_mean(label, labels)}"
+                )
+            if (value is None) != (not found.knob):
+                wanted = "needs a value of its knob" if found.knob else "has no knob; write null"
+                raise ValueError(f"shifts.policies: '{label}' {wanted}")
+        if self.shifts is not None and not any(
+            policy.rule for policy in self.policies if policy.name in self.shifts.policies
+        ):
+            raise ValueError("shifts.policies holds no tuned rule to compare with")
+
+    def shifted(self) -> tuple[SweptPolicy, ...]:
+        """The policies that run under shifts, each at its one setting.
+
+        Returns:
+            None where there are no shifts.
+        """
+        chosen = {} if self.shifts is None else self.shifts.policies
+        return tuple(
+            policy.model_copy(update={"values": () if value is None else (value,)})
+            for policy in self.policies
+            for label, value in chosen.items()
+            if policy.name == label
+        )
+
+    def shift_benchmark(self, shift: Shift, entrants: tuple[Entrant, ...]) -> BenchmarkConfig:
+        """The runs under one shift as a benchmark: unseen jobs and generated loads.
+
+        Args:
+            shift: What differs.
+            entrants: The policies, each at one setting.
+
+        Returns:
+            A benchmark without a reference.
+        """
+        assert self.shifts is not None  # the shift is one of them
+        whole = self.benchmark(FrontierCell("unseen", "unseen"), entrants)
+        seeds = self.loads.unseen.seeds
+        most = self.shifts.seeds if seeds is None else min(self.shifts.seeds, len(seeds))
+        return whole.model_copy(update={"shift": shift, "seeds": most})
+
+    def tuning_benchmark(self) -> BenchmarkConfig:
+        """What rules are tuned on: seen jobs under seen families of load, with other seeds.
+
+        Returns:
+            A benchmark with a training split alone, whose bound on lateness is the middle one of
+            the frontier's.
+
+        Raises:
+            ConfigError: The frontier has no seeds for it.
+        """
+        loads = self.loads.tuning()
+        if loads is None:
+            raise ConfigError(
+                "the frontier has no loads to tune on",
+                key="loads.tuning_seeds",
+                remedy="Give it a range of seeds that the cells do not use.",
+            )
+        levels = sorted(self.lateness)
+        whole = self.benchmark(FrontierCell("seen", "seen"), (Entrant(policy="static", name="-"),))
+        changes = {
+            "loads": LoadSet(train=loads),
+            "split": "train",
+            "max_slo_share": levels[len(levels) // 2],
+        }
+        return whole.model_copy(update=changes)
 
     def cells(self) -> tuple[FrontierCell, ...]:
         """The cells, those of unseen jobs first.

@@ -3,12 +3,13 @@
 Points of a frontier are means over runs: the late share over everything, the cost as the geometric
 mean over jobs, so that a large job counts no more than a small one. Jobs and loads are both
 resampled, and every policy gets the same ones (the pigeonhole bootstrap; Owen, Annals of Applied
-Statistics 2007), so what makes a job or a load hard for everyone cancels.
+Statistics 2007), so what makes a job or a load hard for everyone cancels. Trainings of a learned
+policy are resampled too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +24,10 @@ __all__ = [
     "FrontierPoint",
     "PolicyFrontier",
     "PricedPolicy",
+    "ShiftedPolicy",
+    "WorstJob",
     "cheapest_settings",
+    "compare_shifts",
     "cost_at",
     "estimate_cell",
     "price_cell",
@@ -51,6 +55,15 @@ class FrontierPoint(NamedTuple):
     rescales: float  # per day
 
 
+class WorstJob(NamedTuple):
+    """The job on which a policy does worst against the best tuned rule at equal lateness."""
+
+    job: str
+    ratio: float  # of the costs on the job's own frontiers
+    late: int  # jobs on which the policy is later at each setting, and the rule is not
+    compared: int  # jobs on which both reach the lateness
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyFrontier:
     """One policy in one cell.
@@ -70,6 +83,8 @@ class PolicyFrontier:
     regret: dict[float, BootstrapEstimate | None]  # cost over the clairvoyant's, less 1
     worst: dict[float, float | None]  # late share of the worst 5 % of the runs
     by_job: dict[str, dict[float, float | None]]  # cost per day on each job's own frontier
+    worst_job: dict[float, WorstJob | None]  # where it does worst against the best tuned rule
+    trainings: dict[float, tuple[float | None, ...]]  # cost of each training by itself
 
 
 def cost_at(late: Floats, cost: Floats, level: float) -> Floats:
@@ -118,6 +133,13 @@ class _Draws(NamedTuple):
 
         return cls(weights(jobs), weights(loads))
 
+    def trainings(self, count: int, seed: int = 1) -> Floats:
+        """Resampled trainings of one policy, (n + 1, trainings)."""
+        n = len(self.jobs) - 1
+        stream = np.random.Generator(np.random.Philox(seed))
+        drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
+        return np.asarray(np.vstack([np.ones(count), drawn]) / count)
+
 
 class _Frontiers(NamedTuple):
     """The settings of one policy under every resampling."""
@@ -127,10 +149,12 @@ class _Frontiers(NamedTuple):
 
     @classmethod
     def of(cls, runs: PolicyRuns, draws: _Draws) -> _Frontiers:
-        late, cost = (np.array(table).mean(axis=3) for table in (runs.late, runs.cost))
-        by_load = np.einsum("nl,kjl->nkj", draws.loads, cost)
+        late, cost = (runs.runs(table).mean(axis=4) for table in ("late", "cost"))
+        trainings = draws.trainings(runs.trainings)
+        late, cost = (np.einsum("nt,kjlt->nkjl", trainings, table) for table in (late, cost))
+        by_load = np.einsum("nl,nkjl->nkj", draws.loads, cost)
         return cls(
-            np.einsum("nj,nl,kjl->nk", draws.jobs, draws.loads, late),
+            np.einsum("nj,nl,nkjl->nk", draws.jobs, draws.loads, late),
             np.einsum("nj,nkj->nk", draws.jobs, np.log(by_load)),
         )
 
@@ -159,7 +183,9 @@ def estimate_cell(
     rules = [one.policy for one in runs.policies if one.rule]
     # The best rule is chosen on the runs as they are, not anew in each resampling: what is compared
     # is a policy one could have named.
-    best = {level: _cheapest([costs[name][level] for name in rules]) for level in lateness}
+    named = {level: _cheapest({name: costs[name][level] for name in rules}) for level in lateness}
+    best = {level: None if name is None else costs[name][level] for level, name in named.items()}
+    on_jobs = {one.policy: _job_costs(one, runs.jobs, lateness) for one in runs.policies}
     least = {level: costs.get(PLAN, {}).get(level) for level in lateness}
 
     def estimated(values: Floats | None) -> BootstrapEstimate | None:
@@ -181,19 +207,23 @@ def estimate_cell(
                 },
                 regret={level: estimated(_regret(mine[level], least[level])) for level in lateness},
                 worst={level: _worst_at(one, level) for level in lateness},
-                by_job={
-                    job: {level: _job_cost(one, j, level) for level in lateness}
-                    for j, job in enumerate(runs.jobs)
+                by_job=on_jobs[one.policy],
+                worst_job={
+                    level: None
+                    if name is None
+                    else _worst_job(on_jobs[one.policy], on_jobs[name], level)
+                    for level, name in named.items()
                 },
+                trainings={level: _by_training(one, level) for level in lateness},
             )
         )
     return tuple(found)
 
 
-def _cheapest(costs: Sequence[Floats]) -> Floats | None:
-    """The costs (n + 1,) of the policy that is cheapest on the runs as they are."""
-    able = [cost for cost in costs if np.isfinite(cost[0])]
-    return min(able, key=lambda cost: float(cost[0])) if able else None
+def _cheapest(costs: Mapping[str, Floats]) -> str | None:
+    """The policy whose costs (n + 1,) are least on the runs as they are; none is able: None."""
+    able = [name for name, cost in costs.items() if np.isfinite(cost[0])]
+    return min(able, key=lambda name: float(costs[name][0])) if able else None
 
 
 def _ratio(mine: Floats, other: Floats | None) -> Floats | None:
@@ -222,12 +252,12 @@ def _estimate(values: Floats | None, confidence: float) -> BootstrapEstimate | N
 
 
 def _points(runs: PolicyRuns) -> tuple[FrontierPoint, ...]:
-    late, cost, rescales = (np.array(table) for table in (runs.late, runs.cost, runs.rescales))
+    late, cost, rescales = (runs.runs(table) for table in ("late", "cost", "rescales"))
     return tuple(
         FrontierPoint(
             value=value,
             late=float(late[k].mean()),
-            cost=float(np.exp(np.log(cost[k].mean(axis=(1, 2))).mean())),
+            cost=float(np.exp(np.log(cost[k].mean(axis=(1, 2, 3))).mean())),
             worst=_worst(late[k].reshape(-1)),
             rescales=float(rescales[k].mean()),
         )
@@ -249,10 +279,46 @@ def _worst_at(runs: PolicyRuns, level: float) -> float | None:
     return float(np.interp(level, late, [point.worst for point in points]))
 
 
-def _job_cost(runs: PolicyRuns, job: int, level: float) -> float | None:
-    late, cost = (np.array(table)[:, job].mean(axis=(1, 2)) for table in (runs.late, runs.cost))
-    found = float(cost_at(late, cost, level))
-    return found if np.isfinite(found) else None
+def _job_costs(
+    runs: PolicyRuns, jobs: Sequence[str], lateness: Sequence[float]
+) -> dict[str, dict[float, float | None]]:
+    """Costs on the frontier of each job by itself."""
+    late, cost = (runs.runs(table).mean(axis=(2, 3, 4)) for table in ("late", "cost"))
+    return {
+        job: {level: _known(cost_at(late[:, j], cost[:, j], level)) for level in lateness}
+        for j, job in enumerate(jobs)
+    }
+
+
+def _known(value: Floats) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _worst_job(
+    mine: Mapping[str, Mapping[float, float | None]],
+    rule: Mapping[str, Mapping[float, float | None]],
+    level: float,
+) -> WorstJob | None:
+    """Where a policy does worst against a rule; None where they compare on no job."""
+    ratios, late = {}, 0
+    for job, costs in mine.items():
+        cost, other = costs[level], rule[job][level]
+        if cost is not None and other is not None:
+            ratios[job] = cost / other
+        elif other is not None:
+            late += 1
+    if not ratios:
+        return None
+    job = max(ratios, key=lambda name: ratios[name])
+    return WorstJob(job, ratios[job], late, len(ratios))
+
+
+def _by_training(runs: PolicyRuns, level: float) -> tuple[float | None, ...]:
+    """Cost at a lateness of each training, on its own frontier."""
+    late = runs.runs("late").mean(axis=(1, 2, 4))
+    cost = np.log(runs.runs("cost").mean(axis=(2, 4))).mean(axis=1)
+    found = (cost_at(late[:, t], cost[:, t], level) for t in range(runs.trainings))
+    return tuple(None if np.isnan(value) else float(np.exp(value)) for value in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +328,10 @@ class PricedPolicy:
     policy: str
     value: float | None  # of the knob
     price: BootstrapEstimate  # in costs of the job's reference configuration
-    better: float | None  # share of the runs that are cheaper than the best rule's; none: it is it
+    # Probability of improvement: share of the runs that are cheaper than the best rule's; None: it
+    # is that rule.
+    better: BootstrapEstimate | None
+    over_fallback: BootstrapEstimate | None  # price less its fallback's, run by run; None: has none
 
 
 def price_cell(
@@ -291,18 +360,28 @@ def price_cell(
     }
     rules = [one.policy for one in runs.policies if one.rule]
     best = min(rules, key=lambda name: float(prices[name].mean()))
-    found = []
-    for name, price in prices.items():
-        means = np.einsum("nj,nl,jl->n", draws.jobs, draws.loads, price.mean(axis=2))
+
+    def mean(values: Floats) -> BootstrapEstimate:
+        by_training = values.mean(axis=3)  # seeds
+        weights = draws.trainings(by_training.shape[2])
+        means = np.einsum("nj,nl,nt,jlt->n", draws.jobs, draws.loads, weights, by_training)
         estimate = _estimate(means, confidence)
         assert estimate is not None  # prices are finite
-        values = next(one.values for one in runs.policies if one.policy == name)
+        return estimate
+
+    found = []
+    for one in runs.policies:
+        price = prices[one.policy]
+        # A draw counts half, as in a rank test.
+        better = (price < prices[best]) + 0.5 * (price == prices[best])
+        fallback = None if one.fallback is None else prices[one.fallback]
         found.append(
             PricedPolicy(
-                policy=name,
-                value=values[chosen[name]],
-                price=estimate,
-                better=None if name == best else float((price < prices[best]).mean()),
+                policy=one.policy,
+                value=one.values[chosen[one.policy]],
+                price=mean(price),
+                better=None if one.policy == best else mean(better),
+                over_fallback=None if fallback is None else mean(price - fallback),
             )
         )
     return tuple(sorted(found, key=lambda one: one.price.value))
@@ -319,12 +398,77 @@ def cheapest_settings(runs: CellRuns, late_weight: float) -> dict[str, int]:
         The place of the setting by policy.
     """
     return {
-        one.policy: int(_prices(one, runs, late_weight).mean(axis=(1, 2, 3)).argmin())
+        one.policy: int(_prices(one, runs, late_weight).mean(axis=(1, 2, 3, 4)).argmin())
         for one in runs.policies
     }
 
 
 def _prices(one: PolicyRuns, runs: CellRuns, late_weight: float) -> Floats:
-    """Price of each run in costs of the reference configuration, (settings, jobs, loads, seeds)."""
-    unit = np.array(runs.reference_cost)[:, None, None]
-    return np.asarray(np.array(one.cost) / unit + late_weight * np.array(one.late))
+    """Price of each run in costs of the reference configuration, (settings, jobs, loads, t, seeds).
+
+    t are trainings.
+    """
+    unit = np.array(runs.reference_cost)[:, None, None, None]
+    return np.asarray(one.runs("cost") / unit + late_weight * one.runs("late"))
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedPolicy:
+    """A policy at its one setting under one shift."""
+
+    shift: str
+    policy: str
+    rule: bool
+    cost: float  # per day, geometric mean over jobs
+    late: float  # share of the time
+    rescales: float  # per day
+    ratio: BootstrapEstimate  # of prices to the best tuned rule's, geometric mean over jobs
+    rise: float | None  # of the ratio above that without a shift; None: it is that
+
+
+def compare_shifts(
+    played: Sequence[CellRuns], late_weight: float, *, resamples: int, confidence: float
+) -> tuple[ShiftedPolicy, ...]:
+    """Compares policies under shifts by price, money and late time together.
+
+    Args:
+        played: The runs under each shift, those without one first.
+        late_weight: Price of a late second, in seconds of the reference configuration.
+        resamples: Of the bootstrap.
+        confidence: Of the intervals.
+
+    Returns:
+        Every policy under every shift, in that order.
+    """
+    found: list[ShiftedPolicy] = []
+    before: dict[str, float] = {}
+    for runs in played:
+        draws = _Draws.of(len(runs.jobs), len(runs.loads), resamples)
+        logs = {}
+        for one in runs.policies:
+            price = _prices(one, runs, late_weight)[0].mean(axis=(2, 3))
+            logs[one.policy] = np.einsum(
+                "nj,nj->n", draws.jobs, np.log(np.einsum("nl,jl->nj", draws.loads, price))
+            )
+        rules = [one.policy for one in runs.policies if one.rule]
+        best = min(rules, key=lambda name: float(logs[name][0]))
+        for one in runs.policies:
+            ratio = _estimate(np.exp(logs[one.policy] - logs[best]), confidence)
+            assert ratio is not None  # prices are finite
+            point = _points(one)[0]
+            rise = ratio.value - before[one.policy] if one.policy in before else None
+            found.append(
+                ShiftedPolicy(
+                    shift=runs.cell,
+                    policy=one.policy,
+                    rule=one.rule,
+                    cost=point.cost,
+                    late=point.late,
+                    rescales=point.rescales,
+                    ratio=ratio,
+                    rise=rise,
+                )
+            )
+        if not before:
+            before = {one.policy: one.ratio.value for one in found}
+    return tuple(found)

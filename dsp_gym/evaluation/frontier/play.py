@@ -13,34 +13,57 @@ from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.engine import HERE, Engine
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.config import Entrant
+from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.frontier.config import FrontierCell, FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.run import Keep, OnRuns, benchmark_job, cells_of, decisions_of
 from dsp_gym.evaluation.scorecard import ScorecardCell
+from dsp_gym.evaluation.shift import Shift
 from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 
-__all__ = ["DAY_S", "CellRuns", "PolicyRuns", "decisions_in", "entrants", "play_cell"]
+__all__ = [
+    "DAY_S",
+    "CellRuns",
+    "PolicyRuns",
+    "decisions_in",
+    "entrants",
+    "play_cell",
+    "play_shift",
+]
 
 DAY_S = 86_400
 
 Table = tuple[tuple[tuple[tuple[float, ...], ...], ...], ...]
-"""Numbers by setting, job, load and seed."""
+"""Numbers by setting, job, load, and training and seed."""
 
 
 class PolicyRuns(ConfigModel):
-    """Every run of one policy in one cell; the tables are (settings, jobs, loads, seeds)."""
+    """Every run of one policy in one cell.
+
+    The tables are (settings, jobs, loads, trainings * seeds), the seeds of one training together.
+    """
 
     policy: str = Field(description="label of the policy")
     rule: bool = Field(description="a tuned rule")
+    fallback: str | None = Field(None, description="label of its fallback; none: not told")
+    trainings: int = Field(1, ge=1, description="trainings of the policy, with different seeds")
     knob: tuple[str, ...] = Field(description="the parameters that were swept; none: one setting")
     values: tuple[float | None, ...] = Field(description="its values, one per setting")
     cost: Table = Field(description="price of the requested resources per day")
     late: Table = Field(description="share of the time the bound was missed, 0..1")
     rescales: Table = Field(description="rescales per day")
+
+    def runs(self, table: Literal["cost", "late", "rescales"]) -> Floats:
+        """One of the tables.
+
+        Returns:
+            (settings, jobs, loads, trainings, seeds).
+        """
+        found = np.array(getattr(self, table), dtype=np.float64)
+        return found.reshape(*found.shape[:3], self.trainings, -1)
 
 
 class CellRuns(ConfigModel):
@@ -60,24 +83,28 @@ class CellRuns(ConfigModel):
 
 
 def entrants(policy: SweptPolicy) -> tuple[Entrant, ...]:
-    """A policy at each setting of its knob.
+    """A policy at each setting of its knob, each of its trainings in turn.
 
     Returns:
-        One entrant per value, or the policy as it is where it has no knob.
+        One entrant per training and value; one per training where the policy has no knob.
 
     Raises:
         ConfigError: The policy has no such parameter, or refuses a value.
     """
-    if not policy.knob:
-        return (Entrant(policy=policy.policy, name=policy.name, guardrails=policy.guardrails),)
-    _, base, _ = resolve(policy.policy)
     found = []
-    for value in policy.values:
-        config = PolicyConfig(policy=base.policy, params=_turned(base.params, policy, value))
-        make(config)  # a wrong knob is refused before anything is played
-        found.append(
-            Entrant(policy=config, name=f"{policy.name}@{value:g}", guardrails=policy.guardrails)
-        )
+    for number, source in enumerate((policy.policy, *policy.trainings)):
+        label = policy.name if number == 0 else f"{policy.name}#{number + 1}"
+        if not policy.knob:
+            found.append(Entrant(policy=source, name=label, guardrails=policy.guardrails))
+            continue
+        _, base, _ = resolve(source)
+        for value in policy.values:
+            params = _turned(base.params, policy, value)
+            config = PolicyConfig(policy=base.policy, params=params)
+            make(config)  # a wrong knob is refused before anything is played
+            found.append(
+                Entrant(policy=config, name=f"{label}@{value:g}", guardrails=policy.guardrails)
+            )
     return tuple(found)
 
 
@@ -121,7 +148,12 @@ def decisions_in(config: FrontierConfig) -> int:
         Runs times decisions, over all cells and settings.
     """
     found = tuple(one for policy in config.policies for one in entrants(policy))
-    return sum(decisions_of(config.benchmark(cell, found)) for cell in config.cells())
+    count = sum(decisions_of(config.benchmark(cell, found)) for cell in config.cells())
+    if config.shifts is None:
+        return count
+    shifted = tuple(one for policy in config.shifted() for one in entrants(policy))
+    every = config.shifts.all()
+    return count + sum(decisions_of(config.shift_benchmark(one, shifted)) for one in every)
 
 
 def play_cell(
@@ -146,11 +178,55 @@ def play_cell(
     Returns:
         The runs; the same configuration gives the same ones to the last bit.
     """
-    made = [(policy, entrants(policy)) for policy in config.policies]
-    benchmark = config.benchmark(cell, tuple(one for _, found in made for one in found))
+    made = _made(config.policies)
+    benchmark = config.benchmark(cell, _everyone(made))
     played = cells_of(benchmark, base_dir=base_dir, engine=engine, told=told, kept=kept)
-    topology = Topology.of([benchmark_job(name, benchmark) for name in benchmark.jobs])
-    unit = reference_cost_per_s(topology.tables, topology.row, config.start_headroom)
+    return _runs_of(cell.name, made, benchmark, played)
+
+
+def play_shift(
+    config: FrontierConfig,
+    shift: Shift,
+    *,
+    engine: Engine = HERE,
+    told: OnRuns | None = None,
+    kept: Keep | None = None,
+) -> CellRuns:
+    """Plays the policies of the shifts under one of them, on unseen jobs and generated loads.
+
+    Args:
+        config: The frontier.
+        shift: What differs.
+        engine: Where runs are played; they do not depend on it.
+        told: Hears how many runs are done.
+        kept: Keeps results, and gives those of an interrupted run.
+
+    Returns:
+        The runs, under the name of the shift.
+    """
+    made = _made(config.shifted())
+    benchmark = config.shift_benchmark(shift, _everyone(made))
+    played = cells_of(benchmark, engine=engine, told=told, kept=kept)
+    return _runs_of(shift.name, made, benchmark, played)
+
+
+Made = list[tuple[SweptPolicy, tuple[Entrant, ...]]]
+
+
+def _made(policies: Sequence[SweptPolicy]) -> Made:
+    return [(policy, entrants(policy)) for policy in policies]
+
+
+def _everyone(made: Made) -> tuple[Entrant, ...]:
+    return tuple(one for _, found in made for one in found)
+
+
+def _runs_of(
+    name: str, made: Made, benchmark: BenchmarkConfig, played: Sequence[ScorecardCell]
+) -> CellRuns:
+    """The runs of all policies, in tables."""
+    topology = Topology.of([benchmark_job(job, benchmark) for job in benchmark.jobs])
+    unit = reference_cost_per_s(topology.tables, topology.row, benchmark.start_headroom)
     by_label: dict[str, list[ScorecardCell]] = {}
     for run in played:
         by_label.setdefault(run.policy, []).append(run)
@@ -162,28 +238,33 @@ def play_cell(
     )
     per_day = DAY_S / benchmark.episode_s
 
-    def table(names: Sequence[str], value: Callable[[ScorecardCell], float]) -> Table:
-        # Runs stand in the order of jobs, loads and seeds.
-        shape = (len(names), *map(len, axes))
-        values = [value(run) for name in names for run in by_label[name]]
-        return _nested(np.array(values, dtype=np.float64).reshape(shape))
+    def table(
+        found: Sequence[Entrant], trainings: int, value: Callable[[ScorecardCell], float]
+    ) -> Table:
+        # Runs stand in the order of jobs, loads and seeds; entrants in that of trainings, settings.
+        shape = (trainings, len(found) // trainings, *map(len, axes))
+        values = [value(run) for one in found for run in by_label[one.name]]
+        whole = np.moveaxis(np.array(values, dtype=np.float64).reshape(shape), 0, 3)
+        return _nested(whole.reshape(*whole.shape[:3], -1))
 
     policies = []
     for policy, found in made:
-        names = [one.name for one in found]
+        trainings = 1 + len(policy.trainings)
         policies.append(
             PolicyRuns(
                 policy=policy.name,
                 rule=policy.rule,
+                fallback=policy.fallback,
+                trainings=trainings,
                 knob=policy.knob,
                 values=policy.values or (None,),
-                cost=table(names, lambda run: run.metrics["cost"] * per_day),
-                late=table(names, lambda run: run.metrics["slo_share"]),
-                rescales=table(names, lambda run: run.metrics["rescales"] * per_day),
+                cost=table(found, trainings, lambda run: run.metrics["cost"] * per_day),
+                late=table(found, trainings, lambda run: run.metrics["slo_share"]),
+                rescales=table(found, trainings, lambda run: run.metrics["rescales"] * per_day),
             )
         )
     return CellRuns(
-        cell=cell.name,
+        cell=name,
         jobs=axes[0],
         loads=axes[1],
         seeds=axes[2],

@@ -109,6 +109,8 @@ class PolicyObjective:
         goal: `cost` or `reward`.
         seeds: Seeds per load.
         max_slo_share: Of the time, with the goal `cost`; the benchmark's when None.
+        measures: Fingerprint of the frontier that the benchmark is the training part of; None: it
+            stands for itself.
     """
 
     def __init__(
@@ -120,11 +122,12 @@ class PolicyObjective:
         *,
         seeds: int,
         max_slo_share: float | None = None,
+        measures: str | None = None,
     ) -> None:
         self.label, self.base, _ = resolve(policy)
         self.goal: Goal = goal
         whole = config.benchmark() if isinstance(config, ExperimentConfig) else config
-        self._name, self._fingerprint = name, fingerprint(whole)
+        self._name, self._fingerprint = name, measures or fingerprint(whole)
         self.benchmark = training_benchmark(config, seeds)
         self.max_slo_share = max_slo_share or self.benchmark.max_slo_share
         self._weights = (

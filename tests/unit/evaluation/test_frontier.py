@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 from dsp_gym.config.files import load_model, parse
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.frontier.board import board_of, frontier_fingerprint, headline, render_json
+from dsp_gym.evaluation.frontier.board import board_of, frontier_fingerprint, render_json
 from dsp_gym.evaluation.frontier.config import FrontierConfig
-from dsp_gym.evaluation.frontier.estimate import cost_at, estimate_cell, price_cell
+from dsp_gym.evaluation.frontier.estimate import compare_shifts, cost_at, estimate_cell, price_cell
+from dsp_gym.evaluation.frontier.page import render_markdown
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
+from dsp_gym.evaluation.frontier.tables import headline
 from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.catalog import load_job
 
@@ -158,7 +160,92 @@ def test_by_price_each_policy_runs_at_the_setting_chosen_elsewhere():
     )
     assert [one.policy for one in priced] == ["mine", "rule"]
     assert [one.price.value for one in priced] == pytest.approx([1.04, 1.4])
-    assert (priced[0].better, priced[1].better) == (1.0, None)
+    assert priced[0].better.value == pytest.approx(1.0)
+    assert priced[1].better is None
+
+
+def test_runs_as_cheap_as_the_best_rules_count_half_of_an_improvement():
+    cell = runs({"rule": [(0.01, 2.0)], "mine": [(0.01, 2.0)]})
+    priced = price_cell(
+        cell, {"rule": 0, "mine": 0}, late_weight=4.0, resamples=100, confidence=0.95
+    )
+    assert [one.better.value for one in priced if one.better is not None] == pytest.approx([0.5])
+
+
+def test_a_learned_policy_is_compared_with_its_own_fallback_run_by_run():
+    cell = runs({"rule": [(0.01, 2.0)], "mine": [(0.02, 1.5)]}, spread=0.4)
+    mine = cell.policies[1].model_copy(update={"fallback": "rule"})
+    cell = cell.model_copy(update={"policies": (cell.policies[0], mine)})
+    priced = price_cell(
+        cell, {"rule": 0, "mine": 0}, late_weight=4.0, resamples=400, confidence=0.95
+    )
+    found = {one.policy: one.over_fallback for one in priced}
+    assert found["rule"] is None
+    assert found["mine"].value == pytest.approx(-0.5 + 4 * 0.01)
+    # What makes a load dear for both cancels: a quarter of the cost varies, not all of it.
+    width = found["mine"].high - found["mine"].low
+    alone = next(one.price for one in priced if one.policy == "rule")
+    assert width == pytest.approx((alone.high - alone.low) / 4, rel=1e-6)
+
+
+def several(points: list[tuple[float, float]]) -> CellRuns:
+    """A policy trained once per point, (late share, cost), beside a rule."""
+    cell = runs({"rule": [(0.02, 10.0)], "mine": [(0.0, 1.0)]})
+    alone = [runs({"mine": [point]}, rules=()).policies[0] for point in points]
+
+    def joined(table: str) -> list:
+        return np.concatenate([np.array(getattr(one, table)) for one in alone], axis=3).tolist()
+
+    mine = cell.policies[1].model_copy(
+        update={"cost": joined("cost"), "late": joined("late"), "rescales": joined("rescales")}
+    )
+    mine = mine.model_copy(update={"trainings": len(points)})
+    return cell.model_copy(update={"policies": (cell.policies[0], mine)})
+
+
+def test_trainings_are_one_policy_whose_interval_holds_their_spread():
+    same, apart = (
+        estimate_cell(several(points), [0.02], resamples=400, confidence=0.95)[1]
+        for points in ([(0.01, 8.0)] * 5, [(0.01, cost) for cost in (4.0, 6.0, 8.0, 10.0, 12.0)])
+    )
+    assert same.cost[0.02].value == pytest.approx(apart.cost[0.02].value)
+    assert same.ratio[0.02].high == pytest.approx(same.ratio[0.02].low)
+    assert apart.ratio[0.02].low < 0.7 < 0.9 < apart.ratio[0.02].high
+    assert apart.trainings[0.02] == pytest.approx([40.0, 60.0, 80.0, 100.0, 120.0])
+
+
+def test_the_worst_job_is_told_with_those_on_which_a_policy_is_always_later():
+    cell = runs({"rule": [(0.02, 10.0)], "mine": [(0.01, 8.0)]})
+    late, cost = (np.array(getattr(cell.policies[1], table)) for table in ("late", "cost"))
+    cost[:, 1] *= 1.5
+    late[:, 2] = 0.5
+    mine = cell.policies[1].model_copy(update={"late": late.tolist(), "cost": cost.tolist()})
+    cell = cell.model_copy(update={"policies": (cell.policies[0], mine)})
+    found = estimate_cell(cell, [0.2], resamples=100, confidence=0.95)[1].worst_job[0.2]
+    assert found == ("job-1", pytest.approx(1.2), 1, 2)
+
+
+def test_under_a_shift_prices_are_compared_with_the_best_rule_there():
+    def shifted(name: str, **points: list[tuple[float, float]]) -> CellRuns:
+        return runs(points, rules=("calm", "lax")).model_copy(update={"cell": name})
+
+    played = [
+        shifted("none", calm=[(0.0, 2.0)], lax=[(0.0, 1.0)], mine=[(0.0, 0.8)]),
+        shifted("worse", calm=[(0.0, 2.0)], lax=[(0.5, 1.0)], mine=[(0.25, 0.8)]),
+    ]
+    found = compare_shifts(played, 4.0, resamples=100, confidence=0.95)
+    by = {(one.shift, one.policy): one for one in found}
+    assert by["none", "mine"].ratio.value == pytest.approx(0.8)
+    assert by["none", "mine"].rise is None
+    assert by["worse", "mine"].ratio.value == pytest.approx(1.8 / 2.0)  # the calm rule is best
+    assert by["worse", "mine"].rise == pytest.approx(0.1)
+    assert by["worse", "mine"].late == pytest.approx(0.25)
+    board = board_of("small", config(), [], {}, {}, played)
+    assert headline(board) == (
+        "Against the best tuned rule, mine loses most under the shift 'worse': its price is 0.9 of "
+        "the rule's, +0.10 against no shift."
+    )
+    assert "| worse | mine | 8 | 25 % | 0 | 0.9 | +0.10 |" in render_markdown(board)
 
 
 def test_the_board_says_its_result_in_a_sentence_and_leaves_no_number_undefined():
@@ -171,6 +258,14 @@ def test_the_board_says_its_result_in_a_sentence_and_leaves_no_number_undefined(
         "less than the best tuned rule."
     )
     assert '"schema": "dsp-gym/frontier/1"' in render_json(board)
+    assert "| 0.8 (job-0) |" in render_markdown(board)
+
+
+def test_the_page_shows_what_the_policy_that_knows_the_load_pays_at_each_setting():
+    cell = runs({"rule": [(0.02, 10.0)], "clairvoyant": [(0.04, 3.0), (0.01, 4.0)]})
+    page = render_markdown(board_of("small", config(), [cell], {}, {}))
+    assert "The frontier of clairvoyant:" in page
+    assert "| 0 | 4 % | 30 | 4 % | 0 |\n| 1 | 1 % | 40 | 1 % | 0 |" in page
 
 
 def test_a_knob_turns_its_parameter_and_the_others_with_it():
@@ -223,9 +318,56 @@ def test_a_wrong_knob_is_refused_before_anything_is_played(policy, said):
         entrants(found.policies[0])
 
 
+SHIFTS = {"policies": {"ds2": 0.5}, "shifts": [{"name": "late", "metric_delay_s": 60}]}
+
+
+def test_every_training_of_a_policy_plays_at_every_setting():
+    policy = {"policy": "tuned/q11/ds2-tuned", "rule": True, "trainings": ["ds2"]}
+    swept = {**policy, "knob": "target_utilization", "values": [0.5, 0.8]}
+    found = parse(FrontierConfig, {**DOCUMENT, "policies": [swept]}, "frontier")
+    assert [one.name for one in entrants(found.policies[0])] == [
+        "ds2-tuned@0.5",
+        "ds2-tuned@0.8",
+        "ds2-tuned#2@0.5",
+        "ds2-tuned#2@0.8",
+    ]
+
+
+def test_tuning_takes_seen_jobs_and_seen_families_with_seeds_of_their_own():
+    found = config(loads={"tuning_seeds": {"from": 50, "to": 52}}).tuning_benchmark()
+    assert found.jobs == ("nexmark-q1", "random-dag:1")
+    assert [name for name, _ in found.loads.splits()] == ["train"]
+    assert (found.loads.train.seeds.from_, found.loads.train.seeds.to) == (50, 52)
+    assert found.max_slo_share == 0.02  # the lateness of the table's middle column
+    with pytest.raises(ConfigError, match="no loads to tune on"):
+        config().tuning_benchmark()
+
+
+def test_a_shift_or_a_tuning_seed_is_another_frontier_and_a_policy_under_it_is_not():
+    plain = config()
+    shifted = config(shifts=SHIFTS)
+    tuned = config(loads={"tuning_seeds": {"from": 50, "to": 52}})
+    other = config(shifts={**SHIFTS, "policies": {"ds2": 0.8, "justin-artifact": 0.5}})
+    found = [frontier_fingerprint(one) for one in (plain, shifted, tuned)]
+    assert len(set(found)) == 3
+    assert frontier_fingerprint(other) == found[1]
+    assert [policy.values for policy in other.shifted()] == [(0.8,), (0.5,)]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"shifts": {**SHIFTS, "policies": {"ds3": 0.5}}}, "'ds3' is none of the policies"),
+        ({"shifts": {**SHIFTS, "policies": {"ds2": None}}}, "'ds2' needs a value of its knob"),
+        ({"shifts": {**SHIFTS, "policies": {"justin-artifact": 0.5}}}, "holds no tuned rule"),
+        ({"shifts": {**SHIFTS, "shifts": [{"name": "as they are"}]}}, "two shifts are named"),
+        (
+            {"shifts": {**SHIFTS, "shifts": [{"name": "x", "scheduler": "adaptive", "outage": 2}]}},
+            "outages of its own",
+        ),
+        ({"loads": {"tuning_seeds": {"from": 1, "to": 3}}}, "overlap"),
+        ({"policies": [{"policy": "ds2", "rule": True, "fallback": "x"}]}, "fallback 'x'"),
+        ({"policies": [{"policy": "ds2", "rule": True, "trainings": ["ds2"]}]}, "listed twice"),
         ({"policies": ["ds2"]}, "no policy is a tuned rule"),
         ({"policies": [{"policy": "ds2", "rule": True, "knob": "x"}]}, "belong together"),
         ({"jobs": {"unseen": {"random_dags": {"from": 1, "to": 3}}}}, "seen and the unseen"),
@@ -258,4 +400,4 @@ def test_core_v2_keeps_apart_what_it_tests_and_measures_what_it_measured():
         "justin-artifact-tuned",
         "flink-autoscaler-tuned",
     ]
-    assert frontier_fingerprint(core) == "40d1b86af5830d83"
+    assert frontier_fingerprint(core) == "9b995f590e683e38"

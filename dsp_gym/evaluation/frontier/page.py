@@ -1,0 +1,141 @@
+"""The pages of a frontier's board: Markdown for the documentation, HTML with figures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from dsp_gym.errors import MissingExtraError
+from dsp_gym.evaluation.frontier.board import TITLES, BoardCell, FrontierBoard
+from dsp_gym.evaluation.frontier.config import FrontierConfig
+from dsp_gym.evaluation.frontier.tables import (
+    cost_head,
+    cost_rows,
+    headline,
+    level_of,
+    shift_table,
+    tables_beside,
+)
+from dsp_gym.evaluation.run import PLAN
+from dsp_gym.pages import COLOURS, INK, Html, details, figure, page, section, svg, table
+
+__all__ = ["render_html", "render_markdown"]
+
+
+def _explained(board: FrontierBoard) -> list[str]:
+    config = board.config
+    rules = ", ".join(policy.name for policy in config.policies if policy.rule)
+    level = level_of(config)
+    return [
+        f"Benchmark {board.name}, fingerprint {board.fingerprint}, dsp-gym "
+        f"{board.versions.get('dsp-gym', '?')}. Every policy ran with each value of its own risk "
+        "knob. A cost is read off its frontier where the mean late share is that of the column: "
+        "money per job and day, the geometric mean over jobs. A dash: the policy is later at each "
+        "of its settings.",
+        f"The best rule is the cheapest at that lateness of {rules}. The gap closed is 0 % at the "
+        f"best rule and 100 % at {PLAN}, which knows the load. The worst 5 % are the latest runs "
+        f"at {level.text} mean lateness. In brackets {100 * config.confidence:g} % bootstrap "
+        "intervals over jobs and loads.",
+        "The worst job is the one with the highest cost at that lateness against the best rule, "
+        "each on that job's own frontier; *later on n* counts jobs on which the policy does not "
+        "reach the lateness and the rule does.",
+        f"The price is money plus {config.late_weight:g} times the late share, in costs of the "
+        "job's reference configuration; each policy runs at the setting that was cheapest on seen "
+        "jobs and loads. The probability of improvement is the share of runs cheaper than the best "
+        "rule's on the same job, load and seed; the difference to a fallback is paired likewise.",
+        "Under shifts every policy keeps one setting, so policies are compared by price. The rise "
+        "is that of the ratio above its value on the jobs as they are.",
+    ]
+
+
+def _played(cell: BoardCell) -> str:
+    runs = cell.runs
+    count = len(runs.jobs) * len(runs.loads) * len(runs.seeds)
+    return (
+        f"{len(runs.jobs)} jobs under {', '.join(runs.loads)}, {len(runs.seeds)} seed"
+        f"{'s' if len(runs.seeds) > 1 else ''}: {count} runs for each setting."
+    )
+
+
+def render_markdown(board: FrontierBoard) -> str:
+    """The page of the documentation.
+
+    Returns:
+        Markdown text.
+    """
+    parts = [
+        f"# Costs at equal lateness: {board.name}",
+        f"<!-- Written by `dsp-gym leaderboard {board.name}`; do not edit. -->",
+        headline(board),
+    ]
+    for cell in board.cells:
+        parts += [
+            f"## {cell.title}",
+            _markdown(cost_head(board.config), cost_rows(cell, board.config)),
+            _played(cell),
+        ]
+        for extra in tables_beside(cell):
+            parts += [f"{extra.title}:", _markdown(extra.head, extra.rows)]
+    if board.shifts:
+        parts += ["## Shifts", _markdown(*shift_table(board))]
+    parts += [f"## Left out\n\n{TITLES[name]}: {reason}" for name, reason in board.left_out.items()]
+    parts += ["## How to read this", *_explained(board)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def render_html(board: FrontierBoard) -> str:
+    """The same page with a figure for each cell.
+
+    Returns:
+        HTML without outside references; without figures where Matplotlib is not installed.
+    """
+    parts: list[str] = [headline(board)]
+    for cell in board.cells:
+        inside: list[str] = []
+        with contextlib.suppress(MissingExtraError):
+            inside.append(_drawn(cell, board.config))
+        inside += [table(cost_head(board.config), cost_rows(cell, board.config)), _played(cell)]
+        inside += [
+            details(extra.title, table(extra.head, extra.rows)) for extra in tables_beside(cell)
+        ]
+        parts.append(section(cell.title, *inside))
+    if board.shifts:
+        parts.append(section("Shifts", table(*shift_table(board))))
+    if board.left_out:
+        reasons = [(TITLES[name], reason) for name, reason in board.left_out.items()]
+        parts.append(section("Left out", table(("cell", "reason"), reasons, prose=True)))
+    parts.append(section("How to read this", *_explained(board)))
+    return page(f"Costs at equal lateness: {board.name}", *parts)
+
+
+def _drawn(cell: BoardCell, config: FrontierConfig) -> Html:
+    """Cost against lateness, a line for each policy."""
+    with figure(
+        8.0, 4.6, salt=f"frontier {cell.runs.cell}", extra="train", purpose="drawing the frontiers"
+    ) as drawn:
+        axis = drawn.subplots()
+        for place, one in enumerate(cell.frontiers):
+            points = sorted(one.points, key=lambda point: point.late)
+            knows = one.policy == PLAN
+            axis.plot(
+                [100 * point.late for point in points],
+                [point.cost for point in points],
+                color=INK if knows else COLOURS[place % len(COLOURS)],
+                ls=":" if knows else "-" if not one.rule else "--",
+                marker="o",
+                ms=3,
+                lw=1.2,
+                label=one.policy,
+            )
+        for level in config.lateness:
+            axis.axvline(100 * level, color="#e6e8ec", lw=0.8, zorder=0)
+        axis.set_xscale("log")
+        axis.set_xlabel("late, % of the time")
+        axis.set_ylabel("cost per day, geometric mean over jobs")
+        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        return svg(drawn, f"cost against lateness of every policy: {cell.title}")

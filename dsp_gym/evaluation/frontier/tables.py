@@ -1,0 +1,284 @@
+"""The tables of a frontier's board, as rows of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dsp_gym.evaluation.frontier.board import BoardCell, FrontierBoard
+from dsp_gym.evaluation.frontier.config import FrontierConfig
+from dsp_gym.evaluation.frontier.estimate import BootstrapEstimate, WorstJob
+from dsp_gym.evaluation.report import number, percent
+from dsp_gym.evaluation.run import PLAN
+
+__all__ = [
+    "Extra",
+    "cost_head",
+    "cost_rows",
+    "headline",
+    "level_of",
+    "shift_table",
+    "tables_beside",
+    "terminal_rows",
+]
+
+
+class Level(NamedTuple):
+    """The lateness of the columns with intervals."""
+
+    share: float
+
+    @property
+    def text(self) -> str:
+        return f"{percent(self.share)} %"
+
+
+def level_of(config: FrontierConfig) -> Level:
+    """The middle one of the levels: its columns have intervals.
+
+    Returns:
+        A share of the time with its text.
+    """
+    levels = sorted(config.lateness)
+    return Level(levels[len(levels) // 2])
+
+
+def headline(board: FrontierBoard) -> str:
+    """The result in one sentence: the cheapest policy of the first cell that no load told.
+
+    Returns:
+        A sentence; it says so where no policy reaches the lateness.
+    """
+    if not board.cells:
+        return _shift_headline(board)
+    level, cell = level_of(board.config), board.cells[0]
+    able = [(one, one.cost[level.share]) for one in cell.frontiers if one.policy != PLAN]
+    known = [(one, cost) for one, cost in able if cost is not None]
+    where = cell.title[0].lower() + cell.title[1:]
+    if not known:
+        return f"No policy is late at most {level.text} of the time on {where}."
+    best, cost = min(known, key=lambda pair: pair[1].value)
+    text = f"On {where}, {best.policy} is the cheapest at {level.text} late: {number(cost.value)}"
+    ratio = best.ratio[level.share]
+    if best.rule or ratio is None:
+        return f"{text} per day."
+    return f"{text} per day, {percent(1 - ratio.value)} % less than the best tuned rule."
+
+
+def _shift_headline(board: FrontierBoard) -> str:
+    """The largest rise of a ratio, where no cell was played."""
+    risen = [(one.rise, one) for one in board.shifts if one.rise is not None and not one.rule]
+    if not risen:
+        return "Only tuned rules ran under shifts."
+    rise, one = max(risen, key=lambda pair: pair[0])
+    return (
+        f"Against the best tuned rule, {one.policy} loses most under the shift '{one.shift}': its "
+        f"price is {number(one.ratio.value)} of the rule's, {rise:+.2f} against no shift."
+    )
+
+
+def cost_head(config: FrontierConfig) -> tuple[str, ...]:
+    """The columns of `cost_rows`.
+
+    Returns:
+        Their headings.
+    """
+    level = level_of(config)
+    costs = tuple(f"{percent(share)} % late" for share in config.lateness)
+    return (
+        "policy",
+        *costs,
+        f"of the best rule, {level.text}",
+        f"gap closed, {level.text}",
+        f"above {PLAN}, {level.text}",
+        f"worst 5 % late, {level.text}",
+        f"worst job, {level.text}",
+    )
+
+
+def cost_rows(cell: BoardCell, config: FrontierConfig) -> list[tuple[str, ...]]:
+    """What the policies of a cell cost at equal lateness.
+
+    Returns:
+        A row per policy: the one that knows the load, then the cheapest first.
+    """
+    level = level_of(config).share
+    ordered = sorted(
+        cell.frontiers,
+        key=lambda one: (
+            one.policy != PLAN,
+            cost.value if (cost := one.cost[level]) is not None else float("inf"),
+        ),
+    )
+    rows = []
+    for one in ordered:
+        worst = one.worst[level]
+        rows.append(
+            (
+                f"{one.policy} (tuned rule)" if one.rule else one.policy,
+                *(_shown(one.cost[share], interval=share == level) for share in config.lateness),
+                _shown(one.ratio[level], interval=True),
+                _shown(one.closed[level], 100.0, " %", interval=True),
+                _shown(one.regret[level], 100.0, " %"),
+                "–" if worst is None else f"{percent(worst)} %",
+                _worst_job(one.worst_job[level]),
+            )
+        )
+    return rows
+
+
+def _worst_job(worst: WorstJob | None) -> str:
+    """The job with the highest ratio, and on how many the policy does not keep up with the rule."""
+    if worst is None:
+        return "–"
+    late = f"; later on {worst.late}" if worst.late else ""
+    return f"{number(worst.ratio)} ({worst.job}){late}"
+
+
+def _shown(
+    estimate: BootstrapEstimate | None, factor: float = 1.0, unit: str = "", interval: bool = False
+) -> str:
+    if estimate is None:
+        return "–"
+    value, low, high = (number(factor * part) for part in estimate)
+    return f"{value}{unit} [{low}, {high}]" if interval and low != high else f"{value}{unit}"
+
+
+PRICE_HEAD = (
+    "",
+    "policy",
+    "setting",
+    "price",
+    "probability of improvement",
+    "price less its fallback's",
+)
+
+
+def _price_rows(cell: BoardCell) -> list[tuple[str, ...]]:
+    ranked = [one for one in cell.priced if one.policy != PLAN]
+    places = {one.policy: str(place) for place, one in enumerate(ranked, 1)}
+    return [
+        (
+            places.get(one.policy, "–"),
+            one.policy,
+            "–" if one.value is None else f"{one.value:g}",
+            _shown(one.price, interval=True),
+            _shown(one.better, 100.0, " %", interval=True),
+            _shown(one.over_fallback, interval=True),
+        )
+        for one in cell.priced
+    ]
+
+
+KNOWN_HEAD = (
+    "price of a late second",
+    "late",
+    "cost per day",
+    "worst 5 % late",
+    "rescales per day",
+)
+
+
+def _known_rows(cell: BoardCell) -> list[tuple[str, ...]]:
+    """The frontier of the policy that knows the load, setting by setting."""
+    return [
+        (
+            "–" if point.value is None else f"{point.value:g}",
+            f"{percent(point.late)} %",
+            number(point.cost),
+            f"{percent(point.worst)} %",
+            number(point.rescales),
+        )
+        for one in cell.frontiers
+        if one.policy == PLAN
+        for point in one.points
+    ]
+
+
+def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
+    """Costs of the trainings of a learned policy, each by itself."""
+    return [
+        (
+            f"{one.policy}, {percent(level)} % late",
+            *("–" if cost is None else number(cost) for cost in costs),
+        )
+        for one in cell.frontiers
+        for level, costs in one.trainings.items()
+        if len(costs) > 1
+    ]
+
+
+def tables_beside(cell: BoardCell) -> list[Extra]:
+    """The tables below that of the costs.
+
+    Returns:
+        Those that have rows.
+    """
+    trained = _training_rows(cell)
+    count = max((len(row) for row in trained), default=1)
+    tables = [
+        Extra("By price, late time priced in", PRICE_HEAD, _price_rows(cell)),
+        Extra(f"The frontier of {PLAN}", KNOWN_HEAD, _known_rows(cell)),
+        Extra(
+            "Cost per day of each training",
+            ("policy", *(f"training {n}" for n in range(1, count))),
+            [(*row, *["–"] * (count - len(row))) for row in trained],
+        ),
+    ]
+    return [one for one in tables if one.rows]
+
+
+class Extra(NamedTuple):
+    """A further table."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+SHIFT_HEAD = (
+    "shift",
+    "policy",
+    "cost per day",
+    "late",
+    "rescales per day",
+    "price, of the best rule's",
+    "rise",
+)
+
+
+def _shift_rows(board: FrontierBoard) -> list[tuple[str, ...]]:
+    return [
+        (
+            one.shift,
+            one.policy,
+            number(one.cost),
+            f"{percent(one.late)} %",
+            number(one.rescales),
+            _shown(one.ratio, interval=True),
+            "–" if one.rise is None else f"{one.rise:+.2f}",
+        )
+        for one in board.shifts
+    ]
+
+
+def shift_table(board: FrontierBoard) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The policies under every shift.
+
+    Returns:
+        Columns, and rows of text; no rows where no shift was played.
+    """
+    return SHIFT_HEAD, _shift_rows(board)
+
+
+def terminal_rows(
+    cell: BoardCell, config: FrontierConfig
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The table of one cell as a terminal has room for it.
+
+    Returns:
+        Columns, and rows of text.
+    """
+    head, rows = cost_head(config), cost_rows(cell, config)
+    keep = len(config.lateness) + 3  # the policy, its costs, and both comparisons
+    return head[:keep], [row[:keep] for row in rows]
