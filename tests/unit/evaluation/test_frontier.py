@@ -15,6 +15,7 @@ from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
 from dsp_gym.evaluation.frontier.tables import headline
 from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.catalog import load_job
+from dsp_gym.policies.config import PolicyConfig
 
 DOCUMENT = {
     "policies": [
@@ -298,8 +299,6 @@ def test_a_knob_turns_its_parameter_and_the_others_with_it():
 
 
 def load_tuned() -> dict[str, float]:
-    from dsp_gym.policies.config import PolicyConfig
-
     found = load_model(PolicyConfig, "policies", "tuned/core-v1/flink-autoscaler-tuned")
     return found.params["flink_configuration"]
 
@@ -395,9 +394,22 @@ def test_core_v2_keeps_apart_what_it_tests_and_measures_what_it_measured():
     assert not set(core.jobs.seen.names()) & set(core.jobs.unseen.names())
     assert len(core.jobs.unseen.names()) == 30
     assert len(core.cells()) == 6
-    assert [policy.name for policy in core.policies if policy.rule] == [
+    rules = [policy for policy in core.policies if policy.rule]
+    assert [policy.name for policy in rules] == [
         "ds2-tuned",
         "justin-artifact-tuned",
         "flink-autoscaler-tuned",
+    ]
+    assert [len(entrants(policy)) for policy in rules] == [5, 5, 5]  # none of the values is refused
+    for policy in rules:  # tuned on its own training part, each with as many trials
+        provenance = load_model(PolicyConfig, "policies", policy.policy).provenance
+        assert provenance["fingerprint"] == frontier_fingerprint(core)
+        assert (provenance["trials"], provenance["within_bound"]) == (40, True)
+    assert [policy.name for policy in core.shifted()] == [
+        "justin-artifact-tuned",
+        "flink-autoscaler-tuned",
+        "mdp",
+        "mdp-no-file",
+        "learned",
     ]
     assert frontier_fingerprint(core) == "9b995f590e683e38"
