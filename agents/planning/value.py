@@ -32,6 +32,10 @@ _SWEEPS = 2000
 _TURNS = 50
 """Updates of one state for given values of the others, at most."""
 
+_FAR = 2.5
+"""Tolerances a pass may change the values by: it settles every state, and a plain one would need
+more than three passes for that, because a load stays in its state for most minutes."""
+
 _SETTLED = 0.1
 """Share of the tolerance below which a state is solved for given values of the others."""
 
@@ -120,7 +124,7 @@ def solve(chain: LoadChain, levels: Floats, offer: Offer, c: StepPrices) -> Floa
             s = i if sweep % 2 == 0 else states - 1 - i
             stay = _from_others(chain, s, value, c.discount, after)
             worst = max(worst, _settle(keep[s], move[s], after, stay, offer, c, value[s], prices))
-        if worst < c.tolerance:
+        if worst < _FAR * c.tolerance:
             break
     return value
 
