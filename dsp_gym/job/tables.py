@@ -186,8 +186,10 @@ def _fill_job(tables: JobTables, k: int, spec: JobSpec, on: MechanismSwitches) -
         tables.subtask_mib[k, level + 1] = (
             memory.heap_mib + memory.network_mib + level_mib(memory.base_mib, level)
         )
-    if memory.uniform:  # a task that uses none pays for its slot all the same
-        tables.subtask_mib[k, 0] = tables.subtask_mib[k, 1]
+    if memory.uniform:
+        # A task that uses none pays for its slot all the same, but for a MiB: some divide by the
+        # managed memory of level 0, which is the difference.
+        tables.subtask_mib[k, 0] = tables.subtask_mib[k, 1] - 1.0
     tables.slots[k], tables.tm_mib[k], tables.tm_cores[k] = tm.slots, tm.memory_mib, tm.cores
     tables.contention[k] = tm.contention if on.contention else 0.0
     tables.slot_sharing[k] = spec.slot_sharing

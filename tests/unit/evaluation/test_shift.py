@@ -131,6 +131,13 @@ def test_only_what_a_policy_reads_in_the_file_can_be_wrong():
     assert make("ds2").name == "ds2"
 
 
+@pytest.mark.parametrize("policy", ["learned", "justin-artifact"])
+def test_policies_run_where_there_is_one_memory_level(policy):
+    shift = Shift(name="in place", scheduler="adaptive")
+    (found,) = cells_of(benchmark(policies=[policy], jobs=["nexmark-q8"], shift=shift))
+    assert found.metrics["cost"] > 0
+
+
 @pytest.mark.slow
 def test_a_policy_that_prices_rescales_makes_more_of_them_in_place():
     default, in_place = (
