@@ -20,6 +20,7 @@ from dsp_gym.envs.reward import TERMS, RewardTerms, ScoringRules, score
 from dsp_gym.job import sizing
 from dsp_gym.loop.decision import GuardedDecision, InterventionKind, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.plausible import plausible
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -274,5 +275,5 @@ class EnvCore:
 
     def _look(self, rows: Ints | None = None) -> Floats32:
         """Take a snapshot, and encode it or its given rows."""
-        self._snapshot = seen = self.backend.collector.snapshot()
+        self._snapshot = seen = plausible(self.backend.collector.snapshot())
         return look(seen, self.encoder, self.config.ds2_utilization, rows)
