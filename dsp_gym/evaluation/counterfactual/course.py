@@ -43,7 +43,7 @@ class Decided:
     memory_level: Ints
     proposed: Ints  # (K, V) parallelism before them
     asked: Bools  # (K,)
-    trips: Mapping[str, int]  # slots in which a guardrail changed the decision, by guardrail
+    trips: Mapping[str, int]  # times a guardrail stepped in, by guardrail; repeats count once
     failures: Mapping[str, int]  # by cause
 
 
@@ -313,7 +313,12 @@ class _Slots:
         """One policy's decisions on all slots, in the given order."""
         found = self._decisions[policy]
         parallelism, level, proposed = found.tasks(len(order), len(self.names))[:, order]
-        trips = Counter(name for names in found.trips.values() for name in names)
+        trips: Counter[str] = Counter()
+        before: frozenset[str] = frozenset()
+        for slot in order.tolist():  # what is wanted and kept back for an hour is kept back once
+            now = found.trips.get(slot, frozenset())
+            trips.update(now - before)
+            before = now
         return Decided(
             parallelism,
             level,

@@ -1,0 +1,30 @@
+"""In shadow mode guardrails look at what runs: who would change nothing is left alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsp_gym.config.files import load_model
+from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.studies.guarding import Stuck, watch_beside
+
+JOBS = ("nexmark-q8", "nexmark-q11", "wordcount-heron", "random-dag-4")
+GATE = 24.0
+
+
+def config(hours: float, jobs: tuple[str, ...] = JOBS, seeds: int = 1) -> BenchmarkConfig:
+    """The test loads of core-v1, for some hours."""
+    made = load_model(BenchmarkConfig, "benchmarks", "core-v1")
+    changes = {"episode_s": int(3600 * hours), "jobs": jobs, "seeds": seeds}
+    return made.model_copy(update=changes)
+
+
+@pytest.mark.parametrize("guardrails", ["floor", "default", "deployed"])
+@given(headroom=st.floats(0.3, 0.8), job=st.sampled_from(JOBS))
+@settings(max_examples=3)
+def test_who_holds_for_ever_beside_a_healthy_job_trips_nothing(guardrails, headroom, job):
+    found = watch_beside(Stuck(), guardrails, config(1.0, (job,)), headroom)
+    assert {name: float(np.sum(times)) for name, times in found.items()} == dict.fromkeys(found, 0)
