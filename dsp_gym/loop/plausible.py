@@ -52,7 +52,7 @@ def _ranges(names: tuple[str, ...]) -> Floats:
     limits = np.array([(_COLUMNS[name].least, _COLUMNS[name].most) for name in names]).T
     slack = np.where(np.isfinite(limits).all(axis=0), _SLACK * (limits[1] - limits[0]), _ROUNDING)
     most = np.finfo(np.float64).max
-    return np.clip(limits + np.stack([-slack, slack]), -most, most)
+    return np.asarray(np.clip(limits + np.stack([-slack, slack]), -most, most))
 
 
 _RANGES = Ranges(_ranges(JOB_FLOATS), _ranges(VERTEX_FLOATS))
@@ -126,7 +126,7 @@ def _cleaned(snapshot: MetricsSnapshot) -> MetricsSnapshot:
     summed = VERTEX.busy_accumulated_ms_per_s
     each = float(_RANGES.vertex[1, VERTEX.busy_ms_per_s])
     of_vertex[summed] |= seen.vertex[summed] > each * np.maximum(1, seen.parallelism)
-    doubted = of_job.any(axis=0) | of_vertex.any(axis=(0, 2))
+    doubted: Bools = np.asarray(of_job.any(axis=0) | of_vertex.any(axis=(0, 2)))
     job = np.where(of_job, np.nan, seen.job)
     job[JOB.window_fill, doubted] = 0.0
     arrays = SnapshotArrays(
