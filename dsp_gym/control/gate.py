@@ -21,8 +21,8 @@ class GateConfig(ConfigModel):
     max_guard_trips_per_day: float = Field(
         24.0,
         ge=0,
-        description="times a day that guardrails step in; of decisions changed by the same one in "
-        "a row the first counts; once an hour",
+        description="times a day that guardrails step in; the same one counts anew after an hour "
+        "without; once an hour",
     )
     max_failure_share: float = Field(
         0.001, ge=0, le=1, description="share of decisions that raised, came late or were nonsense"

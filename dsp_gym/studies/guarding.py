@@ -19,6 +19,7 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import load_model
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.evaluation.counterfactual.course import TRIP_REST_S
 from dsp_gym.evaluation.run import benchmark_job, simulation_seed
 from dsp_gym.guardrails.chain import Chain, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -35,7 +36,7 @@ __all__ = [
     "BROKEN",
     "GuardedRuns",
     "Inverted",
-    "RandomMoves",
+    "RandomTargets",
     "Stuck",
     "play_guarded",
     "watch_beside",
@@ -67,7 +68,7 @@ class Stuck:
         pass
 
 
-class RandomMoves(Stuck):
+class RandomTargets(Stuck):
     """Moves every vertex by up to four tasks and one memory level, all the time."""
 
     def __init__(self) -> None:
@@ -120,7 +121,7 @@ class Inverted(Stuck):
         self._right.restore(state)
 
 
-BROKEN: dict[str, type[Stuck]] = {"stuck": Stuck, "random": RandomMoves, "inverted": Inverted}
+BROKEN: dict[str, type[Stuck]] = {"stuck": Stuck, "random": RandomTargets, "inverted": Inverted}
 """Policies with which something is wrong."""
 
 
@@ -200,7 +201,8 @@ def play_guarded(
         came = step.outcome
         total += np.stack([came.cost, came.slo_s / config.episode_s, came.rescales])
         trips += step.guarded.trips
-    return GuardedRuns(*total, dict(zip(names, trips.T, strict=True)))
+    cost, late, rescales = total
+    return GuardedRuns(cost, late, rescales, dict(zip(names, trips.T, strict=True)))
 
 
 def watch_beside(
@@ -218,8 +220,8 @@ def watch_beside(
         headroom: Utilization of the jobs at their peak.
 
     Returns:
-        Times that each guardrail stepped in over the episode, (J,), as the gate counts them: of
-        decisions changed in a row the first counts.
+        Times that each guardrail stepped in over the episode, (J,), as the gate counts them: anew
+        after an hour without.
     """
     jobs, seeds = _started(config, headroom)
     chain = build_for(policy, guardrails)
@@ -228,13 +230,14 @@ def watch_beside(
     policy.reset(jobs.topology, seeds)
     chain.reset(jobs.topology, seeds)
     trips = np.zeros((len(seeds), len(chain.names)))
-    before = trips > 0
+    last_s = np.full(trips.shape, -np.inf)
     for _ in range(config.episode_s // config.interval_s):
         snapshot = jobs.collector.snapshot()
         guarded = guarded_turn(snapshot, policy.decide, chain)
         settle_turn(snapshot, None, chain)
-        trips += guarded.trips & ~before
-        before = guarded.trips
+        t_s = snapshot.t_s[:, None]
+        trips += guarded.trips & (t_s - last_s >= TRIP_REST_S)
+        last_s = np.where(guarded.trips, t_s, last_s)
         jobs.advance(config.interval_s)
     return dict(zip(chain.names, trips.T, strict=True))
 
@@ -273,10 +276,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _watched(policy: str, chain: str, config: BenchmarkConfig) -> str:
     """Interventions per day beside healthy jobs: the mean and the most of any run."""
     found, days = watch_beside(made(policy), chain, config), config.episode_s / 86_400
-    changed = found.pop("any") / days
-    said = ", ".join(
-        f"{name} {each.mean() / days:.1f}" for name, each in found.items() if each.any()
-    )
+    changed = np.sum(list(found.values()), axis=0) / days
+    trips = {name: float(each.mean()) / days for name, each in found.items()}
+    said = ", ".join(f"{name} {value:.1f}" for name, value in trips.items() if value)
     return f"{policy:32} {chain:10} mean {changed.mean():6.1f} most {changed.max():6.0f}  {said}"
 
 
