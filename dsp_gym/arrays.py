@@ -7,6 +7,7 @@ one line is the column's name, type, axes, unit and meaning. Everything else fol
 from __future__ import annotations
 
 import functools
+import math
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
@@ -65,6 +66,8 @@ class Column(NamedTuple):
     unit: str
     sentence: str
     first: float = 0.0  # value before anything is written
+    least: float = -math.inf  # values below it are no measurement
+    most: float = math.inf  # values above it are none, either
 
 
 class ColumnIndex(Protocol):

@@ -19,7 +19,10 @@ class GateConfig(ConfigModel):
         0.95, gt=0, le=1, description="share of the decision slots with a decision"
     )
     max_guard_trips_per_day: float = Field(
-        24.0, ge=0, description="decisions a day that guardrails changed; once an hour"
+        24.0,
+        ge=0,
+        description="times a day that guardrails step in; the same one counts anew after an hour "
+        "without; once an hour",
     )
     max_failure_share: float = Field(
         0.001, ge=0, le=1, description="share of decisions that raised, came late or were nonsense"

@@ -8,6 +8,7 @@ from dsp_gym.arrays import Ints
 from dsp_gym.backends.base import Backend
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.plausible import plausible
 from dsp_gym.loop.protocols import Guardrail, Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.turn import take_turn
@@ -57,7 +58,7 @@ class ControlLoop:
         Returns:
             Snapshot, decision, guarded decision and its outcome.
         """
-        snapshot = self.jobs.collector.snapshot()
+        snapshot = plausible(self.jobs.collector.snapshot())
         guarded = take_turn(snapshot, self.policy.decide, self.guardrails)
         if self.jobs.actuator is not None:
             self.jobs.actuator.apply(guarded)

@@ -21,6 +21,7 @@ from dsp_gym.guardrails.chain import Chain
 from dsp_gym.guardrails.fallback import Fallback
 from dsp_gym.guardrails.shadow import ShadowPolicy
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.plausible import plausible
 from dsp_gym.loop.protocols import Confident, Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -151,6 +152,7 @@ class Seat:
             guardrails failed the running configuration is kept.
         """
         begun = time.perf_counter()
+        snapshot = plausible(snapshot)
         failures: list[Failure] = []
 
         def decision(snapshot: MetricsSnapshot) -> ScalingDecision:

@@ -19,6 +19,7 @@ from dsp_gym.envs.reward import TERMS, RewardTerms, ScoringRules, score, weights
 from dsp_gym.job import sizing
 from dsp_gym.loop.decision import GuardedDecision, InterventionKind, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.plausible import plausible
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -289,5 +290,5 @@ class EnvCore:
 
     def _look(self, rows: Ints | None = None) -> Floats32:
         """Take a snapshot, and encode it or its given rows."""
-        self._snapshot = seen = self.backend.collector.snapshot()
+        self._snapshot = seen = plausible(self.backend.collector.snapshot())
         return self.codec.look(seen, self.late_price, rows)

@@ -229,8 +229,16 @@ def build(
     if not isinstance(config, GuardrailsConfig):
         config = files.load_model(GuardrailsConfig, "guardrails", config)
     shadows = Shadows()
+    floor = next(
+        (
+            CapacityFloor(p, shadows)
+            for p in config.guardrails
+            if isinstance(p, CapacityFloorConfig)
+        ),
+        None,
+    )
     plain = [
-        _make(part, shadows, features)
+        _make(part, shadows, features, floor)
         for part in config.guardrails
         if not isinstance(part, FallbackConfig)
     ]
@@ -292,12 +300,17 @@ def build_for(policy: Policy, config: GuardrailsConfig | str | Path | None) -> C
     )
 
 
-def _make(part: GuardrailConfig, shadows: Shadows, features: Features | None) -> Guardrail:
+def _make(
+    part: GuardrailConfig,
+    shadows: Shadows,
+    features: Features | None,
+    floor: CapacityFloor | None,
+) -> Guardrail:
     match part:
         case BoundsAndQuotaConfig():
             return BoundsAndQuota(part)
         case CapacityFloorConfig():
-            return CapacityFloor(part, shadows)
+            return floor or CapacityFloor(part, shadows)
         case CoolDownConfig():
             return CoolDown(part)
         case ExcessBudgetConfig():
@@ -311,7 +324,7 @@ def _make(part: GuardrailConfig, shadows: Shadows, features: Features | None) ->
         case StaleMetricsConfig():
             return StaleMetrics(part)
         case StepLimitConfig():
-            return StepLimit(part)
+            return StepLimit(part, floor)
         case InstalledGuardrail():
             return _from_elsewhere(part)
 

@@ -240,7 +240,7 @@ def _run(
         step = chain.order[position]
         work = Working(decision[0], decision[1], trips[position])
         if step == STEP_LIMIT:
-            limit(t, seen, rules.limits, work)
+            limit(t, seen, rules.limits, required.horizontal, rules.floor.margin, work)
         elif step == COOL_DOWN:
             rest(t, seen, rules.rests, chain.moves, work)
         elif step == CAPACITY_FLOOR:

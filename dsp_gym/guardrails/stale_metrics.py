@@ -13,6 +13,7 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.guardrails.restriction import Restriction, hold
+from dsp_gym.loop.plausible import doubts
 from dsp_gym.loop.snapshot import (
     JOB,
     JOB_FLOATS,
@@ -97,6 +98,8 @@ class StaleMetrics(Restriction):
         return hold(snapshot, stale, parallelism, level) if some else stale
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
+        if (wrong := doubts(snapshot)) and wrong[job]:
+            return wrong[job]
         fill = snapshot.window_fill[job]
         if not fill >= self.config.min_window_fill - 1e-9:
             return f"{100 * fill:.0f} % of the metrics window is covered"

@@ -11,6 +11,7 @@ from dsp_gym.arrays import Bools, Ints
 from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.guardrails.capacity_floor import CapacityFloor
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
@@ -35,18 +36,28 @@ class StepLimitConfig(ConfigModel):
 
 
 class StepLimit(Restriction):
-    """Keeps every vertex near its running parallelism and memory level."""
+    """Keeps every vertex near its running parallelism and memory level.
+
+    A step may always go as far as the capacity floor of the same chain requires: the two do not
+    undo each other.
+    """
 
     name = "step_limit"
 
-    def __init__(self, config: StepLimitConfig | None = None) -> None:
+    def __init__(
+        self, config: StepLimitConfig | None = None, floor: CapacityFloor | None = None
+    ) -> None:
         super().__init__()
         self.config = c = config or StepLimitConfig()
         self.rules = StepLimits(c.up_factor, c.down_factor, c.tasks, c.levels)
+        self._floor = floor
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        work = working(parallelism, level)
-        _limit(snapshot.topology.facts, snapshot.arrays, self.rules, work)
+        work, seen = working(parallelism, level), snapshot.arrays
+        floor = self._floor
+        required = seen.parallelism if floor is None else floor.required(snapshot).horizontal
+        margin = 1.0 if floor is None else floor.rules.margin
+        _limit(snapshot.topology.facts, seen, self.rules, required, margin, work)
         return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
@@ -67,14 +78,26 @@ class StepLimits(NamedTuple):
 
 
 @njit(cache=True, nogil=True, borrows=True)
-def limit(t: JobFacts, seen: SnapshotArrays, limits: StepLimits, work: Working) -> None:
-    """Move every vertex v of every job j to within a step of its running configuration."""
+def limit(
+    t: JobFacts,
+    seen: SnapshotArrays,
+    limits: StepLimits,
+    required: Ints,
+    margin: float,
+    work: Working,
+) -> None:
+    """Move every vertex v of every job j to within a step of its running configuration.
+
+    `required` (J, V) is the parallelism of the capacity floor without its margin, a factor; that
+    of the running configuration where there is no floor.
+    """
     p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
         for v in range(t.n[t.row[j]]):
             now = seen.parallelism[j, v]
-            most = max(now + limits.tasks, int(np.floor(now * limits.up + 1e-9)))
-            least = min(now - limits.tasks, int(np.ceil(now * limits.down - 1e-9)))
+            needed = int(np.ceil(required[j, v] * margin - 1e-9))
+            most = max(now + limits.tasks, int(np.floor(now * limits.up + 1e-9)), needed)
+            least = min(now - limits.tasks, int(np.ceil(now * limits.down - 1e-9)), needed)
             to_p = min(max(p[j, v], least), most)
             now = seen.memory_level[j, v]
             to_level = min(max(level[j, v], now - limits.levels), now + limits.levels)

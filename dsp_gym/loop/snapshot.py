@@ -78,83 +78,101 @@ class MetricsSnapshot(_Memo):
     t_s: Annotated[Floats, Column("J", "s", "seconds on the collector's clock")]
     status: Annotated[Ints, Column("J", "Status", "job status")]
     running_since_s: Annotated[Floats, Column("J", "s", "t_s at which the job last became RUNNING")]
-    window_s: Annotated[Floats, Column("J", "s", "configured length of the metrics window")]
+    window_s: Annotated[
+        Floats, Column("J", "s", "configured length of the metrics window", least=0)
+    ]
     window_fill: Annotated[
-        Floats, Column("J", "0..1", "share of the window covered since the last restart, 0..1")
+        Floats,
+        Column(
+            "J", "0..1", "share of the window covered since the last restart, 0..1", least=0, most=1
+        ),
     ]
     latency_p95_s: Annotated[
         Floats, Column("J", "s", "end-to-end record latency, window residence left out")
     ]
-    outage_s: Annotated[Floats, Column("J", "s", "duration of the last rescale's outage")]
-    tm_count: Annotated[Floats, Column("J", "TaskManagers", "TaskManagers running")]
-    tm_cpu_load: Annotated[Floats, Column("J", "0..1", "CPU load, 0..1, mean over TaskManagers")]
-    tm_heap_used_mib: Annotated[Floats, Column("J", "MiB", "heap used, mean over TaskManagers")]
+    outage_s: Annotated[Floats, Column("J", "s", "duration of the last rescale's outage", least=0)]
+    tm_count: Annotated[Floats, Column("J", "TaskManagers", "TaskManagers running", least=0)]
+    tm_cpu_load: Annotated[
+        Floats, Column("J", "0..1", "CPU load, 0..1, mean over TaskManagers", least=0, most=1)
+    ]
+    tm_heap_used_mib: Annotated[
+        Floats, Column("J", "MiB", "heap used, mean over TaskManagers", least=0)
+    ]
     tm_heap_max_mib: Annotated[Floats, Column("J", "MiB", "heap limit of one TaskManager")]
     tm_gc_ms_per_s: Annotated[
-        Floats, Column("J", "ms/s", "garbage collection time, mean over TaskManagers")
+        Floats, Column("J", "ms/s", "garbage collection time, mean over TaskManagers", least=0)
     ]
     tm_managed_used_mib: Annotated[
-        Floats, Column("J", "MiB", "managed memory used, mean over TaskManagers")
+        Floats, Column("J", "MiB", "managed memory used, mean over TaskManagers", least=0)
     ]
     tm_metaspace_used_mib: Annotated[
-        Floats, Column("J", "MiB", "metaspace used, mean over TaskManagers")
+        Floats, Column("J", "MiB", "metaspace used, mean over TaskManagers", least=0)
     ]
     parallelism: Annotated[Ints, Column("J V", "subtasks", "subtasks running")]
     memory_level: Annotated[
         Ints, Column("J V", "level", "memory level running; -1: no managed memory")
     ]
     records_in_total: Annotated[
-        Floats, Column("J V", "records", "records received since the last restart")
+        Floats, Column("J V", "records", "records received since the last restart", least=0)
     ]
     records_out_total: Annotated[
-        Floats, Column("J V", "records", "records sent since the last restart")
+        Floats, Column("J V", "records", "records sent since the last restart", least=0)
     ]
     cache_hits_total: Annotated[
-        Floats, Column("J V", "lookups", "block cache hits since the last restart")
+        Floats, Column("J V", "lookups", "block cache hits since the last restart", least=0)
     ]
     cache_misses_total: Annotated[
-        Floats, Column("J V", "lookups", "block cache misses since the last restart")
+        Floats, Column("J V", "lookups", "block cache misses since the last restart", least=0)
     ]
     pending_records: Annotated[
-        Floats, Column("J V", "records", "source: backlog of all partitions")
+        Floats, Column("J V", "records", "source: backlog of all partitions", least=0)
     ]
     pending_records_max_subtask: Annotated[
-        Floats, Column("J V", "records", "source: backlog of the subtask that has most")
+        Floats, Column("J V", "records", "source: backlog of the subtask that has most", least=0)
     ]
     pending_partitions_max_subtask: Annotated[
-        Floats, Column("J V", "partitions", "source: partitions of that subtask")
+        Floats, Column("J V", "partitions", "source: partitions of that subtask", least=0)
     ]
-    state_mib: Annotated[Floats, Column("J V", "MiB", "live state of all subtasks")]
+    state_mib: Annotated[Floats, Column("J V", "MiB", "live state of all subtasks", least=0)]
     busy_now_ms_per_s: Annotated[
-        Floats, Column("J V", "ms/s", "60 s gauge at t_s, mean over subtasks, 0..1000")
+        Floats,
+        Column("J V", "ms/s", "60 s gauge at t_s, mean over subtasks, 0..1000", least=0, most=1000),
     ]
     backpressured_now_ms_per_s: Annotated[
-        Floats, Column("J V", "ms/s", "60 s gauge at t_s, mean over subtasks, 0..1000")
+        Floats,
+        Column("J V", "ms/s", "60 s gauge at t_s, mean over subtasks, 0..1000", least=0, most=1000),
     ]
     records_in_per_s: Annotated[
-        Floats, Column("J V", "records/s", "window mean, summed over subtasks")
+        Floats, Column("J V", "records/s", "window mean, summed over subtasks", least=0)
     ]
     records_out_per_s: Annotated[
-        Floats, Column("J V", "records/s", "window mean, summed over subtasks")
+        Floats, Column("J V", "records/s", "window mean, summed over subtasks", least=0)
     ]
     busy_ms_per_s: Annotated[
-        Floats, Column("J V", "ms/s", "window mean, mean over subtasks, 0..1000")
+        Floats,
+        Column("J V", "ms/s", "window mean, mean over subtasks, 0..1000", least=0, most=1000),
     ]
     busy_max_ms_per_s: Annotated[
-        Floats, Column("J V", "ms/s", "window mean, hottest subtask, 0..1000")
+        Floats, Column("J V", "ms/s", "window mean, hottest subtask, 0..1000", least=0, most=1000)
     ]
     busy_accumulated_ms_per_s: Annotated[
-        Floats, Column("J V", "ms/s", "window mean, summed over subtasks")
+        Floats, Column("J V", "ms/s", "window mean, summed over subtasks", least=0)
     ]
     backpressured_ms_per_s: Annotated[
-        Floats, Column("J V", "ms/s", "window mean, mean over subtasks, 0..1000")
+        Floats,
+        Column("J V", "ms/s", "window mean, mean over subtasks, 0..1000", least=0, most=1000),
     ]
     idle_ms_per_s: Annotated[
-        Floats, Column("J V", "ms/s", "window mean, mean over subtasks, 0..1000")
+        Floats,
+        Column("J V", "ms/s", "window mean, mean over subtasks, 0..1000", least=0, most=1000),
     ]
-    cache_hit_rate: Annotated[Floats, Column("J V", "0..1", "window mean, 0..1")]
-    state_read_latency_ms: Annotated[Floats, Column("J V", "ms", "window mean of one state read")]
-    state_write_latency_ms: Annotated[Floats, Column("J V", "ms", "window mean of one state write")]
+    cache_hit_rate: Annotated[Floats, Column("J V", "0..1", "window mean, 0..1", least=0, most=1)]
+    state_read_latency_ms: Annotated[
+        Floats, Column("J V", "ms", "window mean of one state read", least=0)
+    ]
+    state_write_latency_ms: Annotated[
+        Floats, Column("J V", "ms", "window mean of one state write", least=0)
+    ]
     pending_growth_per_s: Annotated[
         Floats, Column("J V", "records/s", "source: growth of the backlog over the window")
     ]

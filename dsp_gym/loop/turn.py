@@ -4,13 +4,19 @@ The control loop over a simulation, the environment, `dsp-gym decide` and decisi
 call `take_turn`, so that a policy and its guardrails do the same with the same snapshot wherever
 they are asked. The loop beside a real job calls its halves, `guarded_turn` and `settle_turn`: what
 becomes of a decision is known only after it.
+
+Policy and guardrails see the snapshot without the values that cannot be (`plausible`). Where there
+were any the turn keeps the running configuration and says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.plausible import doubts, plausible
 from dsp_gym.loop.protocols import Guardrail, Watching
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
@@ -52,10 +58,13 @@ def guarded_turn(
     Returns:
         The allowed configuration, (J, V); `proposed` is the wanted one.
     """
-    decision = decide(snapshot)
+    seen = plausible(snapshot)
+    decision = decide(seen)
+    if wrong := doubts(seen):
+        decision = _held(seen, decision, wrong)
     if guardrails is None:
         return GuardedDecision.unchanged(decision)
-    return guardrails.allow(snapshot, decision)
+    return guardrails.allow(seen, decision)
 
 
 def settle_turn(
@@ -71,9 +80,25 @@ def settle_turn(
     """
     if guardrails is None:
         return
+    seen = plausible(snapshot)
     if guarded is not None:
-        guardrails.commit(snapshot, guarded)
+        guardrails.commit(seen, guarded)
         return
     other: object = guardrails  # not every guardrail remembers snapshots
     if isinstance(other, Watching):
-        other.watch(snapshot)
+        other.watch(seen)
+
+
+def _held(
+    snapshot: MetricsSnapshot, decision: ScalingDecision, wrong: Sequence[str]
+) -> ScalingDecision:
+    """Keep the running configuration of the jobs with something wrong, a sentence per job."""
+    rows = np.array([bool(sentence) for sentence in wrong])[:, None]
+    return ScalingDecision(
+        np.where(rows, snapshot.parallelism, decision.parallelism),
+        np.where(rows, snapshot.memory_level, decision.memory_level),
+        tuple(
+            f"hold: {sentence}" if sentence else reason
+            for sentence, reason in zip(wrong, decision.reasons, strict=True)
+        ),
+    )

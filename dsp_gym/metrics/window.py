@@ -124,6 +124,8 @@ def snapshot_of(
         fresh = since_restart.between(known.t_s - FRESH_S, known.t_s)
         for name in _TASKMANAGER:
             getattr(seen, name)[row] = _newest(fresh, "", name, np.mean)
+        if seen.tm_cpu_load[row] < 0:  # how a JVM says that it does not know
+            seen.tm_cpu_load[row] = np.nan
         parallelism = seen.parallelism[row]
         covered_s = min(
             _covered_s(inside, v.name, int(parallelism[i]), settled_s, known.t_s)

@@ -84,7 +84,7 @@ def test_it_opens_no_heavy_door(code: str, expected: str) -> None:
     ids=["before", "after", "reloaded"],
 )
 def test_gymnasium_knows_the_ids_whichever_is_imported_first(code: str) -> None:
-    assert printed("-c", code) == "7"
+    assert printed("-c", code) == "14"
 
 
 def test_gymnasium_keeps_its_own_loader() -> None:

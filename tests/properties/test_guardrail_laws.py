@@ -7,8 +7,10 @@ import json
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.guarding import CHAINS, again, chain
+from dsp_gym.guardrails import GuardrailsConfig, build
+from tests.guarding import CHAINS, FLOOR, again, chain
 from tests.strategies import random_decision, random_snapshot, random_topology, seeds
 
 few = settings(max_examples=12)
@@ -132,3 +134,16 @@ def test_asking_any_number_of_times_before_the_commit_changes_nothing():
         for _ in range(3):
             many = asked.allow(snapshot, decision)
         np.testing.assert_array_equal(many.parallelism, single.parallelism)
+
+
+@given(seed=seeds(), margin=st.sampled_from([0.0, 0.2]))
+@few
+def test_step_limit_and_capacity_floor_do_not_undo_each_other(seed, margin):
+    """What the floor raises a decision to, the step limit lets a policy ask for."""
+    floor = {"kind": "capacity_floor", "policy": FLOOR, "margin": margin}
+    parts = [{"kind": "step_limit"}, floor]
+    guards = build(GuardrailsConfig.model_validate({"guardrails": parts}), explain=False)
+    limit = guards.guardrails[guards.names.index("step_limit")]
+    for snapshot, _, guarded in run(guards, seed):
+        p, level = guarded.parallelism.copy(), guarded.memory_level.copy()
+        assert not limit.restrict(snapshot, p, level).any()

@@ -85,6 +85,18 @@ def test_one_step_is_limited_up_down_and_in_memory():
     assert allowed(guards, snapshot(p=(8, 2)), wanted(1, 0, level=-1))[0] == (4, 1, 0)
 
 
+def test_a_step_may_go_as_far_as_the_floor_requires():
+    """Twenty tasks are required of one: four are the step limit's own most."""
+    growing = [[1900.0, NAN, NAN, NAN]]
+    loaded = snapshot(p=(1, 4), busy=(1000.0, 500.0), pending_growth_per_s=growing)
+    floor = {"policy": {"policy": "ds2", "params": {"target_utilization": 1.0}}}
+    alone = chain(step_limit={"up_factor": 4.0})
+    assert allowed(alone, loaded, wanted(30, 4))[0][0] == 4
+    both = chain(step_limit={"up_factor": 4.0}, capacity_floor=floor)
+    assert allowed(both, loaded, wanted(20, 24)) == ((20, 24, 1), "")
+    assert allowed(both, loaded, wanted(24, 24))[0][0] == 20
+
+
 def test_after_a_restart_scale_down_waits_and_scale_up_does_not():
     guards = chain(cool_down={"scale_down_s": 300.0})
     young = snapshot(running_since_s=[400.0])

@@ -135,7 +135,7 @@ class Claim:
     figures: Mapping[str, Estimated]
     agreement: float  # share of its decisions that equal the deployed configuration
     near: float  # the same within one task per vertex, levels equal
-    trips: Mapping[str, int]  # decisions that guardrails changed, by guardrail
+    trips: Mapping[str, int]  # times that guardrails stepped in, by guardrail
     failures: Mapping[str, int]  # by cause
     asked: int
     regret_per_h: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,11 @@ OUTCOMES = (
 )
 
 
+TRIP_REST_S = 3600.0
+"""A guardrail steps in anew after an hour without: in shadow a policy may want the same for hours,
+and waver about the bound."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decided:
     """One policy's decisions on one job over K slots of V vertices; -1 where it was not asked."""
@@ -43,7 +49,7 @@ class Decided:
     memory_level: Ints
     proposed: Ints  # (K, V) parallelism before them
     asked: Bools  # (K,)
-    trips: Mapping[str, int]  # slots in which a guardrail changed the decision, by guardrail
+    trips: Mapping[str, int]  # times a guardrail stepped in, by guardrail, see TRIP_REST_S
     failures: Mapping[str, int]  # by cause
 
 
@@ -313,7 +319,13 @@ class _Slots:
         """One policy's decisions on all slots, in the given order."""
         found = self._decisions[policy]
         parallelism, level, proposed = found.tasks(len(order), len(self.names))[:, order]
-        trips = Counter(name for names in found.trips.values() for name in names)
+        trips: Counter[str] = Counter()
+        last_s: dict[str, float] = {}
+        t_s = self.of_job("t_s")
+        for slot in order.tolist():
+            for name in found.trips.get(slot, ()):
+                trips[name] += t_s[slot] - last_s.get(name, -math.inf) >= TRIP_REST_S
+                last_s[name] = t_s[slot]
         return Decided(
             parallelism,
             level,

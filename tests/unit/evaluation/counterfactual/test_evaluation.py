@@ -106,6 +106,16 @@ def _guard(tasks: Mapping[str, int], *guardrails: str) -> dict[str, object]:
     return {"vertices": vertices, "interventions": [{"guardrail": name} for name in guardrails]}
 
 
+def test_a_guardrail_steps_in_anew_after_an_hour_without(tmp_path):
+    """In shadow a policy may want the same for hours, and waver."""
+    trips = [("floor",), ("floor",), ("floor", "limit"), (), ("floor",), (), ("limit", "floor")]
+    with Journal(tmp_path) as journal:
+        for slot, guardrails in enumerate(trips):
+            journal.append("snapshot", 0.0, "q", None, _snapshot(1800.0 * slot, {"a": 1}))
+            journal.append("guard", 0.0, "q", "p", _guard({"a": 2}, *guardrails))
+    assert read_course(tmp_path, "q").decided["p"].trips == {"floor": 3, "limit": 2}
+
+
 def test_a_journal_whose_graph_and_clock_changed_is_read_in_the_order_of_time(tmp_path):
     """Of several decisions or outcomes of a slot the last counts; slots of old graphs do not."""
     ab, ac = ({"a": 1, "b": 2}, {"a": 1, "c": 3})
