@@ -121,10 +121,9 @@ def _unreadable(folder: Path, error: Exception) -> SchemaError:
 def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> None:
     """A checkpoint continues the experiment it was made by."""
     # Before there was a choice, it was PPO by Stable-Baselines3; other new keys had their defaults.
-    before = flatten(saved)
-    if "agent.kind" not in before:
-        before = {"agent.learner": "sb3", "agent.kind": "ppo"} | before
-    before = _defaults(saved) | before
+    given = flatten(saved)
+    learner = {"agent.learner": "sb3"} if given.get("agent.kind", "ppo") == "ppo" else {}
+    before = _defaults(saved) | learner | given
     now = flatten(config.model_dump(mode="json", by_alias=True))
     for key in sorted(before.keys() | now.keys()):
         if key.startswith(FREE_KEYS) or before.get(key) == now.get(key):

@@ -344,7 +344,9 @@ def play(share: Share, observer: OnStep | None = None) -> ShareResult:
         The cells and timelines of the runs, and what was possible on them.
     """
     config, runs, entrant = share.config, share.runs, share.entrant
-    policy = without_words(make(entrant.policy))
+    policy = make(entrant.policy)
+    if observer is None and not share.drawn:
+        policy = without_words(policy)  # nobody reads them
     chain = build_for(policy, entrant.guardrails)
     shift = config.shift or Shift(name="none")
     options = shift.options(config.simulation)

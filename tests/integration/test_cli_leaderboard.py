@@ -107,7 +107,7 @@ loads:
   recorded: {loads: [{name: nobody, load: {form: trace, path: nobody-has-this.csv}}]}
 shifts:
   policies: {ds2: 0.5, hpa-cpu: null}
-  shifts: [{name: slow rescales, outage: 3}]
+  shifts: [{name: slow rescales, outage: 10}]
 lateness: [0.2, 0.5]
 episode_s: 1800
 bootstrap: 100

@@ -144,7 +144,7 @@ def test_an_agent_is_tuned_on_its_experiment(tmp_path, monkeypatch):
     ("arguments", "said"),
     [
         (("ds3", "core-v1"), "there is no policy 'ds3'"),
-        (("ds2", "core-v2"), "Did you mean 'core-v1'"),
+        (("ds2", "core-v11"), "Did you mean 'core-v1'"),
         (("static", "core-v1"), "no search space is known for 'static'"),
         (("agent", "core-v1"), "an agent is tuned on an experiment"),
         (("ds2", "quick"), "no loads to tune on"),

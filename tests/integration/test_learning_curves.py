@@ -108,7 +108,8 @@ def test_without_a_dataset_the_claim_finds_nothing_saved(tmp_path, capsys):
     capsys.readouterr()
     assert main([*line, "--resume"]) == 1
     assert "learn" not in capsys.readouterr().err  # all was there
-    assert json.loads(out.read_text()) == found
+    again = json.loads(out.read_text())
+    assert again | {"machine": None} == found | {"machine": None}  # its speed varies
     file.write_text(yaml.safe_dump(a_document(seeds=[0, 1], gamma=0.5)))
     assert main([*line, "--resume"]) == 2
     assert "agent.gamma" in capsys.readouterr().err
