@@ -207,6 +207,7 @@ def test_prometheus_answers_as_its_general_client_says(seen):
     assert ours == theirs
 
 
+@pytest.mark.validate
 def test_a_killed_taskmanager_is_a_restart_with_an_empty_window(seen):
     since_s = looked(seen.by_prometheus).get("running_since_s")
     seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)))

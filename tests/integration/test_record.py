@@ -118,6 +118,7 @@ def test_stopped_by_ctrl_c_the_same_command_goes_on_with_what_is_missing(tmp_pat
     assert list((home / "savepoints").glob("savepoint-*")) == []
 
 
+@pytest.mark.validate
 def test_a_run_whose_taskmanager_dies_is_kept_as_aborted_and_done_again(cluster, tmp_path):
     slept: list[float] = []
 

@@ -121,6 +121,7 @@ def target(shown: Session) -> int:
     return vertex[1]["policies"]["ds2"]["target"] if vertex else 0
 
 
+@pytest.mark.validate
 def test_prometheus_gone_flink_in_trouble_and_another_job_id_are_told_and_outlived(
     cluster, submit, document
 ):

@@ -41,6 +41,7 @@ def file(tmp_path) -> Path:
     return path
 
 
+@pytest.mark.validate
 def test_policies_run_once_on_a_real_flink_and_are_compared_with_the_simulation(file, tmp_path):
     line = ["validate", str(file), "--runs", str(tmp_path / "runs"), "--json"]
     with short_lived_jvms():
