@@ -63,6 +63,7 @@ def adds_up(accounting: dict[str, int]) -> bool:
     return sum(accounting[name] for name in parts) + quarantined == accounting["rows"]
 
 
+@pytest.mark.validate  # a new day is added in the test of journals
 def test_late_rows_rewrite_just_their_partition_and_a_rebuild_says_the_same(spark, tmp_path):
     wanted, out = archived(tmp_path), tmp_path / "dataset"
     first = build(wanted, out)
