@@ -15,7 +15,7 @@ from pydantic import Field
 
 from dsp_gym.arrays import Floats32, Ints
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
-from dsp_gym.evaluation.experiment import NetworkConfig
+from dsp_gym.evaluation.agent import NetworkConfig
 
 __all__ = [
     "FORBIDDEN",

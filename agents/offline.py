@@ -23,7 +23,8 @@ from dsp_gym.datasets.reader import Dataset
 from dsp_gym.datasets.transitions import Transitions
 from dsp_gym.envs.reward import reward
 from dsp_gym.errors import DatasetError
-from dsp_gym.evaluation.experiment import ExperimentConfig, FromDataset, OfflineConfig
+from dsp_gym.evaluation.agent import FromDataset, OfflineConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 
 __all__ = ["dataset_hashes", "datasets_of", "demonstrated", "improve", "read_transitions"]

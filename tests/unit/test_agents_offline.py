@@ -19,7 +19,8 @@ from dsp_gym.envs.action import LOGITS
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.envs.reward import TERMS
 from dsp_gym.envs.single import action_space, observation_space
-from dsp_gym.evaluation.experiment import ExperimentConfig, OfflineConfig, WarmStartConfig
+from dsp_gym.evaluation.agent import OfflineConfig, WarmStartConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
 
 pytestmark = pytest.mark.slow  # importing torch takes seconds
 
