@@ -28,6 +28,7 @@ from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from tests.simulating import FAULTY, begun
+from tests.stepping import assert_vector_equals_single
 from tests.strategies import random_configuration
 
 LOADS = {"train": {"loads": ["diurnal-bursts", "flash-crowd"], "seeds": {"from": 0, "to": 50}}}
@@ -54,28 +55,10 @@ def random_valid(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("guardrails", [None, "default"])
 def test_environment_i_of_a_vector_is_the_single_one_with_seed_plus_i(guardrails):
-    experiment = config(simulation=FAULTY.model_dump())
-    many = AutoscaleVectorEnv(3, config=experiment, guardrails=guardrails)
-    alone = [AutoscaleEnv(config=experiment, guardrails=guardrails) for _ in range(3)]
-    seen, info = many.reset(seed=7)
-    for i, env in enumerate(alone):
-        one, _ = env.reset(seed=7 + i)
-        np.testing.assert_array_equal(one, seen[i])
     rng = np.random.default_rng(0)
-    ended = 0
-    for _ in range(45):  # two ends of episodes, and rescales on the way
-        actions = random_valid(rng, info["action_mask"])
-        seen, reward, terminated, truncated, info = many.step(actions)
-        for i, env in enumerate(alone):
-            one, r, end, cut, single = env.step(actions[i])
-            assert (r, end, cut) == (reward[i], terminated[i], truncated[i])
-            if end or cut:
-                ended += 1
-                np.testing.assert_array_equal(info["final_obs"][i], one)
-                one, single = env.reset()
-            np.testing.assert_array_equal(one, seen[i])
-            np.testing.assert_array_equal(single["action_mask"], info["action_mask"][i])
-    assert ended >= 6
+    assert_vector_equals_single(
+        config(simulation=FAULTY.model_dump()), guardrails, lambda masks: random_valid(rng, masks)
+    )
 
 
 def test_the_same_seed_gives_the_same_episode_and_another_seed_another():

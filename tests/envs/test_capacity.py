@@ -27,6 +27,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.sizing import ServiceModel
 from tests.simulating import FAULTY, begun, exact, line, random_jobs
+from tests.stepping import assert_vector_equals_single
 from tests.strategies import chain_spec
 
 LOADS = {"train": {"loads": ["diurnal-bursts", "flash-crowd"], "seeds": {"from": 0, "to": 50}}}
@@ -170,27 +171,15 @@ def test_guardrails_see_the_decision_by_vertex():
 def test_environment_i_of_a_vector_is_the_single_one_with_seed_plus_i(guardrails, prior):
     varied = {"service_factor": [0.7, 1.4], "late_price": [0.5, 8.0], "load_start": "any"}
     experiment = config(simulation=FAULTY.model_dump(), capacity={"prior": prior}, randomise=varied)
-    many = AutoscaleVectorEnv(3, config=experiment, guardrails=guardrails)
-    alone = [AutoscaleEnv(config=experiment, guardrails=guardrails) for _ in range(3)]
-    seen, info = many.reset(seed=7)
-    for i, env in enumerate(alone):
-        np.testing.assert_array_equal(env.reset(seed=7 + i)[0], seen[i])
-    rng = np.random.default_rng(0)
-    ended, acted = 0, 0
-    for _ in range(45):  # two ends of episodes, and rescales on the way
-        actions = valid_choice(rng, info["action_mask"], act=1.0)
+    rng, acted = np.random.default_rng(0), 0
+
+    def choose(masks: np.ndarray) -> np.ndarray:
+        nonlocal acted
+        actions = valid_choice(rng, masks, act=1.0)
         acted += int((actions > 0).sum())
-        seen, reward, terminated, truncated, info = many.step(actions)
-        for i, env in enumerate(alone):
-            one, r, end, cut, single = env.step(actions[i])
-            assert (r, end, cut) == (reward[i], terminated[i], truncated[i])
-            if end or cut:
-                ended += 1
-                np.testing.assert_array_equal(info["final_obs"][i], one)
-                one, single = env.reset()
-            np.testing.assert_array_equal(one, seen[i])
-            np.testing.assert_array_equal(single["action_mask"], info["action_mask"][i])
-    assert ended >= 6
+        return actions
+
+    assert_vector_equals_single(experiment, guardrails, choose)
     assert acted >= 6
 
 

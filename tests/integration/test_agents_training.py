@@ -12,39 +12,17 @@ from agents.cloning import clone, demonstrate, discounted
 from agents.environment import training_batch, validation_batch
 from agents.export import export
 from agents.learned import LearnedConfig, LearnedPolicy
-from agents.learner import Learner, TrainingInterrupted
+from agents.learner import Learner
 from agents.sb3_vec import Sb3VecEnv, discounted_units
 from agents.training import train
 from dsp_gym.config.files import parse, read_yaml
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.experiment import ExperimentConfig
+from tests.learning import assert_resumes_bit_for_bit, small_experiment
 
 
 def an_experiment(**agent) -> ExperimentConfig:
-    loads = [{"name": "day", "load": {"form": "diurnal", "period_s": 1800, "noise_cv": 0.1}}]
-    return ExperimentConfig.model_validate(
-        {
-            "name": "small",
-            "jobs": ["nexmark-q11", "nexmark-q3"],
-            "loads": {
-                "train": {"loads": loads, "seeds": {"from": 0, "to": 50}},
-                "validation": {"loads": loads, "seeds": {"from": 50, "to": 60}},
-            },
-            "env": {"episode_s": 1200},
-            "agent": {
-                "n_envs": 16,
-                "n_steps": 16,
-                "batch_size": 128,
-                "n_epochs": 2,
-                "total_steps": 1024,
-                "eval_every": 512,
-                "eval_episodes": 4,
-                "checkpoint_every": 512,
-                "network": {"hidden": [16]},
-                **agent,
-            },
-        }
-    )
+    return small_experiment(agent)
 
 
 @pytest.mark.parametrize("learner", ["native", "sb3"])
@@ -55,21 +33,7 @@ def test_going_on_from_a_checkpoint_gives_the_same_agent_bit_for_bit(
 ):
     network = {"hidden": [16], "encoder": encoder}
     config = an_experiment(algorithm=algorithm, network=network, learner=learner)
-    whole = Learner(config, 3, tmp_path / "whole")
-    whole.run()
-
-    def stop_half_way(stage, done, of, figures):
-        first.stop = done >= 512
-
-    first = Learner(config, 3, tmp_path / "halves", progress=stop_half_way)
-    with pytest.raises(TrainingInterrupted):
-        first.run()
-    second = Learner(config, 3, tmp_path / "halves")
-    second.run(resume=True)
-    assert second.model.num_timesteps == whole.model.num_timesteps == 1024
-    for name, value in whole.weights().items():
-        np.testing.assert_array_equal(second.weights()[name], value, err_msg=name)
-    assert second.best.figures == whole.best.figures
+    assert_resumes_bit_for_bit(config, tmp_path)
 
 
 def test_a_checkpoint_of_another_experiment_is_refused(tmp_path):

@@ -15,56 +15,36 @@ from agents.cloning import clone, demonstrate
 from agents.environment import training_batch, validation_batch
 from agents.folder import POLICY, read_folder
 from agents.learned import LearnedConfig, LearnedPolicy
-from agents.learner import Learner, TrainingInterrupted
+from agents.learner import Learner
 from agents.network import logits
 from agents.training import train
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import ConfigError, PolicyError
-from dsp_gym.evaluation.experiment import ExperimentConfig, WarmStartConfig
+from dsp_gym.evaluation.agent import WarmStartConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
+from tests.learning import assert_resumes_bit_for_bit, small_experiment
 
 pytestmark = pytest.mark.slow  # importing torch takes seconds
 
 
 def an_experiment(**agent) -> ExperimentConfig:
-    loads = [{"name": "day", "load": {"form": "diurnal", "period_s": 1800, "noise_cv": 0.1}}]
-    return ExperimentConfig.model_validate(
-        {
-            "name": "small-family",
-            "jobs": ["nexmark-q11"],
-            "family": {"graphs": 4, "vertices": [3, 6], "validation_graphs": 2},
-            "loads": {
-                "train": {"loads": loads, "seeds": {"from": 0, "to": 50}},
-                "validation": {"loads": loads, "seeds": {"from": 50, "to": 60}},
-            },
-            "env": {
-                "action": "capacity",
-                "episode_s": 1200,
-                "reward": {"slo": 2.0},
-                "randomise": {
-                    "job": True,
-                    "late_price": [0.5, 8.0],
-                    "load_start": "any",
-                    "stagger": True,
-                },
-            },
-            "agent": {
-                "n_envs": 16,
-                "n_steps": 16,
-                "batch_size": 128,
-                "n_epochs": 2,
-                "total_steps": 1024,
-                "eval_every": 512,
-                "eval_episodes": 4,
-                "checkpoint_every": 512,
-                "network": {"hidden": [16], "encoder": "mlp", "hold_bias": 2},
-                "act_above": [0.1, 0.5],
-                **agent,
-            },
-        }
+    network = {"hidden": [16], "encoder": "mlp", "hold_bias": 2}
+    randomise = {"job": True, "late_price": [0.5, 8.0], "load_start": "any", "stagger": True}
+    return small_experiment(
+        {"network": network, "act_above": [0.1, 0.5], **agent},
+        name="small-family",
+        jobs=["nexmark-q11"],
+        family={"graphs": 4, "vertices": [3, 6], "validation_graphs": 2},
+        env={
+            "action": "capacity",
+            "episode_s": 1200,
+            "reward": {"slo": 2.0},
+            "randomise": randomise,
+        },
     )
 
 
@@ -78,21 +58,7 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize("learner", ["native", "sb3"])
 def test_going_on_from_a_checkpoint_gives_the_same_agent_bit_for_bit(tmp_path, learner):
     config = an_experiment(learner=learner)
-    whole = Learner(config, 3, tmp_path / "whole")
-    whole.run()
-
-    def stop_half_way(stage, done, of, figures):
-        first.stop = done >= 512
-
-    first = Learner(config, 3, tmp_path / "halves", progress=stop_half_way)
-    with pytest.raises(TrainingInterrupted):
-        first.run()
-    second = Learner(config, 3, tmp_path / "halves")
-    second.run(resume=True)
-    assert second.model.num_timesteps == whole.model.num_timesteps == 1024
-    for name, value in whole.weights().items():
-        np.testing.assert_array_equal(second.weights()[name], value, err_msg=name)
-    assert second.best.figures == whole.best.figures
+    assert_resumes_bit_for_bit(config, tmp_path)
 
 
 def test_an_update_of_both_learners_is_the_same(tmp_path):
