@@ -130,8 +130,8 @@ class LoadStatesDocument(ConfigModel):
 
     levels: int = Field(description="levels")
     level_width: float = Field(description="width of a level, as a share of the reference rate")
-    trends: int = Field(description="changes of the level over an hour that are told apart")
-    peaks: int = Field(description="heights of the recent peak that are told apart")
+    trends: int = Field(description="classes of change of the level over an hour")
+    peaks: int = Field(description="classes of height of the recent peak")
 
 
 class HistoryDocument(ConfigModel):

@@ -29,7 +29,7 @@ def validate(
     Args:
         policy: Asked as policies of Stable-Baselines3 are.
         batch: The episodes.
-        masked: Whether it is told which choices are valid.
+        masked: Whether it receives the mask of valid choices.
         average: Of the returns; that between the quartiles does not hear of rare disasters.
 
     Returns:

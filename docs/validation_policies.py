@@ -16,11 +16,11 @@ cost of a run stay. Five real seconds are its minute, in which it decides once; 
 recorded, and a local rescale of 4 s is an outage of 48 s, about what a cluster takes. Guardrails stand in the same
 clock. Both worlds give a policy the same job file and the same view.
 
-What does not scale is told the same way in both: a scrape each second is 12 s old to a policy, its metrics window holds
+Some quantities do not scale, in either world: a scrape each second is 12 s old to a policy, its metrics window holds
 10 s of samples, windows of the jobs last two minutes, and the latency bound of 2 s is 24 s. The latency at a sink
-covers the last 2 s here in place of 10. A simulated outage is drawn from those that the real runs of the job showed, of
-all policies together and without their savepoints: how fast this machine brings a job back is no claim of the model. In place the adaptive scheduler
-gives every slot the same memory, so a policy's wishes for memory are left out."""
+covers the last 2 s here in place of 10. A simulated outage is drawn from the outages of the job's real runs, of all
+policies together and without their savepoints: how fast this machine restores a job is no claim of the model. In place,
+the adaptive scheduler gives every slot the same memory, and decisions on memory are left out."""
 
 COMPARED = (
     "job",

@@ -250,7 +250,7 @@ def encode(decision: ScalingDecision, to: CapacityTargets, parallelism: Ints, le
     Returns:
         Actions (J, 1).
     """
-    # Holding leads to what runs; padding has no tasks and differs nowhere.
+    # Holding keeps the running configuration; padding has no tasks and differs nowhere.
     tasks = np.concatenate([parallelism[:, None], to.parallelism], axis=1)
     levels = np.concatenate([level[:, None], to.level], axis=1)
     far = np.abs(np.log2(np.maximum(tasks, 1) / np.maximum(decision.parallelism, 1)[:, None]))

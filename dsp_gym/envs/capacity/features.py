@@ -80,7 +80,7 @@ _LEAST_BUSY = 10.0
 """ms/s below which busyness tells no trend."""
 
 _FAR = 3.0
-"""Largest change of cost that is told apart, in the unit of its feature."""
+"""Largest change of cost the agent sees, in the unit of its feature; larger ones count as this."""
 
 
 class CapacityInputs(NamedTuple):
