@@ -124,7 +124,7 @@ def frontier_board(
     from dsp_gym.evaluation.frontier.board import board_of
     from dsp_gym.evaluation.frontier.play import play_cell
     from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.evaluation.run import versions
+    from dsp_gym.evaluation.share import versions
 
     known = {cell.name: cell for cell in config.cells()}
     offered = [*known, *([SHIFTS] if config.shifts is not None else [])]

@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from dsp_gym.evaluation.config import BenchmarkConfig
-from dsp_gym.evaluation.run import benchmark_job
+from dsp_gym.evaluation.share import benchmark_job
 
 __all__ = ["fingerprint"]
 

@@ -20,8 +20,8 @@ from pydantic import Field
 from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import DspGymError
-from dsp_gym.evaluation.run import Share, ShareResult, versions
 from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, ScorecardCell
+from dsp_gym.evaluation.share import Share, ShareResult, versions
 from dsp_gym.policies.foresight import Possible
 from dsp_gym.policies.registry import resolve
 from dsp_gym.records.hashes import bytes_sha256
