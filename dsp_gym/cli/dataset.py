@@ -246,20 +246,18 @@ def _pipeline(module: str) -> Any:
 @contextmanager
 def _progress() -> Iterator[object]:
     """A bar on stderr over the stages; a line per stage without a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    from dsp_gym.cli.progress import bar
+
     columns = (
         TextColumn("{task.description:<40}"),
         BarColumn(),
         TextColumn("{task.fields[tasks]}"),
         TimeElapsedColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None, tasks="")
+    with bar(*columns, lines=False) as shown:
+        task = shown.add_task("", total=None, tasks="")
 
         class Shown:
             """Draws the progress of a build."""
@@ -267,17 +265,17 @@ def _progress() -> Iterator[object]:
             number = 0
 
             def begin(self, stages: int) -> None:
-                bar.update(task, total=stages)
+                shown.update(task, total=stages)
 
             def stage(self, name: str, detail: str) -> None:
                 text = f"{name} {detail}".strip()
-                bar.update(task, description=text, completed=self.number, tasks="")
+                shown.update(task, description=text, completed=self.number, tasks="")
                 self.number += 1
-                if not console.is_terminal:
+                if not shown.console.is_terminal:
                     typer.echo(text, err=True)
 
             def tasks(self, done: int, of: int) -> None:
-                bar.update(task, tasks=f"{done}/{of} tasks" if of else "")
+                shown.update(task, tasks=f"{done}/{of} tasks" if of else "")
 
         yield Shown()
 

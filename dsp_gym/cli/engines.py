@@ -100,7 +100,7 @@ def open_engine(
 
 @contextmanager
 def cells_bar(what: str) -> Iterator[Callable[[str, float, int], None]]:
-    """A progress bar on stderr over cells of work; none without a terminal.
+    """A progress bar on stderr over cells of work; a line a minute without a terminal.
 
     Args:
         what: The cells in the plural: runs, episodes.
@@ -108,24 +108,22 @@ def cells_bar(what: str) -> Iterator[Callable[[str, float, int], None]]:
     Yields:
         A function of a label, how many cells are done (a part of one counts), and how many in all.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    from dsp_gym.cli.progress import bar
+
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),
         TextColumn(f"{{task.completed:.0f}} of {{task.total:.0f}} {what}"),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None, start=False)
+    with bar(*columns) as shown:
+        task = shown.add_task(what, total=None, start=False)
 
         def observe(label: str, done: float, total: int) -> None:
-            bar.start_task(task)
-            bar.update(task, description=label, completed=done, total=total)
+            shown.start_task(task)
+            shown.update(task, description=label, completed=done, total=total)
 
         yield observe
 

@@ -1,15 +1,77 @@
-"""The progress bar on stderr of commands that take minutes to hours."""
+"""The progress bars on stderr of commands that take seconds to hours."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import typer
+
 if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn, Task
+
+__all__ = ["LINE_EVERY_S", "bar", "long_bar"]
+
+LINE_EVERY_S = 60.0
+"""How often a command without a terminal says how far it is."""
+
+
+@contextmanager
+def bar(*columns: ProgressColumn, transient: bool = True, lines: bool = True) -> Iterator[Progress]:
+    """A bar on stderr; without a terminal a line a minute.
+
+    Args:
+        columns: Of the bar.
+        transient: Clear the bar when the block ends.
+        lines: Write lines without a terminal; not where the command writes its own.
+
+    Yields:
+        The bar, started.
+    """
+    from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["long_bar"]
+    console = Console(stderr=True)
+    drawn = console.is_terminal
+    with Progress(*columns, console=console, transient=transient, disable=not drawn) as shown:
+        if drawn or not lines:
+            yield shown
+            return
+        ended = threading.Event()
+        teller = threading.Thread(target=_tell, args=(shown, ended), name="progress", daemon=True)
+        teller.start()
+        try:
+            yield shown
+        finally:
+            ended.set()
+            teller.join()
+
+
+def _tell(shown: Progress, ended: threading.Event) -> None:
+    """Writes a line for each task under way, until the work has ended."""
+    begun = time.monotonic()
+    while not ended.wait(LINE_EVERY_S):
+        for task in shown.tasks:
+            if not task.finished:
+                typer.echo(_line(task, time.monotonic() - begun), err=True)
+
+
+def _line(task: Task, taken_s: float) -> str:
+    """How far a task is, after so many seconds."""
+    done, total = task.completed, task.total
+    said = task.description.strip()
+    if total and done:
+        left_s = taken_s * (total - done) / done
+        said = f"{said} {100 * done / total:.0f} %, about {_clock(left_s)} left".strip()
+    return f"{_clock(taken_s)}  {said}".rstrip()
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 @contextmanager
@@ -19,18 +81,15 @@ def long_bar() -> Iterator[Progress]:
     Without a terminal it draws nothing: ask `bar.console.is_terminal`, and print lines instead.
 
     Yields:
-        The bar, started; it is cleared when the block ends.
+        The bar, started; it stays when the block ends.
     """
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
-        Progress,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
-    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description:<10}"),
         BarColumn(),
@@ -40,5 +99,5 @@ def long_bar() -> Iterator[Progress]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[figures]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        yield bar
+    with bar(*columns, transient=False, lines=False) as shown:
+        yield shown

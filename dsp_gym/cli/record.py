@@ -69,18 +69,18 @@ def record(
         _show_plan(chosen, load_job(chosen.job), as_json)
         return
     folder = out or Path("recordings") / Path(config).stem
-    _record(chosen, folder, home, quiet=as_json)
+    _record(chosen, folder, home)
     from dsp_gym.records.recording import Recording
 
     _show_recording(Recording.open(folder), as_json)
 
 
-def _record(config: RecordConfig, out: Path, home: Path | None, *, quiet: bool) -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+def _record(config: RecordConfig, out: Path, home: Path | None) -> None:
+    from rich.progress import BarColumn, TextColumn
 
     from dsp_gym.backends.flink.recording import recorder
     from dsp_gym.backends.flink.recording.record import record as fill
+    from dsp_gym.cli.progress import bar
 
     columns = (
         TextColumn("{task.fields[runs]}"),
@@ -88,12 +88,11 @@ def _record(config: RecordConfig, out: Path, home: Path | None, *, quiet: bool) 
         TextColumn("{task.fields[left]} left"),
         TextColumn("{task.description}"),
     )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("", total=1.0, runs="", left="")
+    with bar(*columns, transient=False) as shown:
+        task = shown.add_task("", total=1.0, runs="", left="")
 
         def tell(now: recorder.Progress) -> None:
-            bar.update(
+            shown.update(
                 task,
                 completed=now.done_s,
                 total=now.done_s + now.left_s,

@@ -137,18 +137,16 @@ def _register(card: CounterfactualEvaluation, policy: str | None, model: str, ur
 
 @contextmanager
 def _progress() -> Iterator[OnPrediction]:
-    """A progress bar on stderr over the predictions; none without a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    """A progress bar on stderr over the predictions; a line a minute without a terminal."""
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    from dsp_gym.cli.progress import bar
+
     columns = (TextColumn("{task.description:<24}"), BarColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None)
+    with bar(*columns) as shown:
+        task = shown.add_task("predictions", total=None)
 
         def advance(policy: str, done: int, of: int) -> None:
-            bar.update(task, description=policy, completed=done, total=of)
+            shown.update(task, description=policy, completed=done, total=of)
 
         yield advance
