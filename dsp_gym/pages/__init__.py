@@ -14,20 +14,41 @@ text = page(
 
 from __future__ import annotations
 
+from dsp_gym.pages.charts import Curve, Mark, Panel, ScatterPoint, choice, curves, scatter
 from dsp_gym.pages.figures import COLOURS, GREY, INK, figure, svg
-from dsp_gym.pages.page import Html, code, details, heading, note, page, section, table
+from dsp_gym.pages.page import (
+    Emphasis,
+    Html,
+    code,
+    details,
+    heading,
+    lead,
+    note,
+    page,
+    section,
+    table,
+)
 
 __all__ = [
     "COLOURS",
     "GREY",
     "INK",
+    "Emphasis",
     "Html",
+    "Curve",
+    "Mark",
+    "Panel",
+    "ScatterPoint",
+    "choice",
     "code",
+    "curves",
     "details",
     "figure",
     "heading",
+    "lead",
     "note",
     "page",
+    "scatter",
     "section",
     "svg",
     "table",

@@ -1,4 +1,4 @@
-"""A page of HTML that needs nothing else: no script, no style sheet, no font is fetched.
+"""A page of HTML that needs nothing else: whatever it shows stands in it, scripts included.
 
 Parts are text or `Html`. Text becomes a paragraph (in a table, a cell) and is escaped, whatever it
 holds; `Html` is markup and stands as it is.
@@ -7,9 +7,27 @@ holds; `Html` is markup and stands as it is.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal
 
-__all__ = ["Html", "code", "details", "heading", "note", "page", "section", "table"]
+from dsp_gym.pages.scripts import chart_script
+
+__all__ = [
+    "Emphasis",
+    "Html",
+    "code",
+    "details",
+    "heading",
+    "lead",
+    "note",
+    "page",
+    "section",
+    "table",
+]
+
+Emphasis = Literal["best", "mine", "best mine"]
+"""How a row of a table stands out: the winner is bold, the reader's own has a ground of its own."""
 
 
 class Html(str):
@@ -28,7 +46,11 @@ def page(title: str, *parts: str) -> str:
     Returns:
         HTML that needs no other file.
     """
-    return _PAGE.format(title=html.escape(title), style=_STYLE, body=_body(parts))
+    body, style, script = _body(parts), _STYLE, ""
+    if '<div class="chart"' in body:
+        of_charts, source = chart_script()
+        style, script = of_charts + style, f"\n<script>{source}</script>"
+    return _PAGE.format(title=html.escape(title), style=style, script=script, body=body)
 
 
 def section(title: str, *parts: str) -> Html:
@@ -58,6 +80,15 @@ def details(summary: str, *parts: str) -> Html:
     return Html(f"<details>\n<summary>{html.escape(summary)}</summary>\n{_body(parts)}\n</details>")
 
 
+def lead(text: str) -> Html:
+    """The one sentence a reader in a hurry needs, below the title.
+
+    Returns:
+        Markup: a large paragraph.
+    """
+    return Html(f'<p class="lead">{html.escape(text)}</p>')
+
+
 def note(text: str) -> Html:
     """A paragraph the reader must not miss.
 
@@ -76,7 +107,13 @@ def code(text: str) -> Html:
     return Html(f"<pre>{html.escape(text)}</pre>")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, prose: bool = False) -> Html:
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    prose: bool = False,
+    emphasis: Mapping[int, Emphasis] = MappingProxyType({}),
+) -> Html:
     """A table that scrolls sideways where the window is too narrow.
 
     Args:
@@ -84,6 +121,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, prose: bool 
         rows: Cells, each row as long as the others.
         prose: Whether cells are sentences: they wrap, and are aligned left. Numbers do not wrap and
             are aligned right, but for the first column.
+        emphasis: Rows that stand out, by their place.
 
     Returns:
         Markup: a `<div>` around the `<table>`.
@@ -95,14 +133,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, prose: bool 
     </table></div>
     """
     lines = [_row("th", columns)] if columns else []
-    lines += [_row("td", row) for row in rows]
+    lines += [_row("td", row, emphasis.get(place)) for place, row in enumerate(rows)]
     kind = ' class="prose"' if prose else ""
     body = "\n".join(lines)
     return Html(f'<div class="wide"><table{kind}>\n{body}\n</table></div>')
 
 
-def _row(tag: str, cells: Iterable[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{_escaped(cell)}</{tag}>" for cell in cells) + "</tr>"
+def _row(tag: str, cells: Iterable[str], emphasis: Emphasis | None = None) -> str:
+    begin = "<tr>" if emphasis is None else f'<tr class="{emphasis}">'
+    return begin + "".join(f"<{tag}>{_escaped(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _body(parts: Iterable[str]) -> str:
@@ -116,17 +155,50 @@ def _escaped(text: str) -> str:
 
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2430; background: #fff;
-       max-width: 1200px; margin: 2rem auto; padding: 0 1rem; }
-h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-top: 1px solid #e6e8ec;
-       padding-top: 1.5rem; }
+:root { color-scheme: light dark;
+  --paper: #fff; --ink: #1f2430; --quiet: #5b6270; --faint: #e3e6ea; --sunk: #f5f6f8;
+  --grey: #8a919c; --accent: #2f62a0; --good: rgba(46, 125, 50, .08); --mine: #fff6dc;
+  --line-0: #2f62a0; --line-1: #c04a32; --line-2: #3b7f49; --line-3: #7d57b5;
+  --line-4: #93701c; --line-5: #1f7f86; --line-6: #a2477a; --line-7: #59606d; }
+@media (prefers-color-scheme: dark) { :root:not([data-scheme=light]) {
+  --paper: #14171c; --ink: #e4e7ec; --quiet: #a3abb8; --faint: #2c323b; --sunk: #1d2127;
+  --grey: #7d8592; --accent: #7fb0ea; --good: rgba(120, 200, 130, .10); --mine: #2e2a18;
+  --line-0: #6ea6e8; --line-1: #f08a70; --line-2: #7cc48b; --line-3: #b79ae8;
+  --line-4: #d9b450; --line-5: #5cc3ca; --line-6: #e58cbb; --line-7: #a3abb8; } }
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+       max-width: 1200px; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+@media (min-width: 2000px) { body { max-width: 1800px; font-size: 17px; } }
+a { color: var(--accent); }
+h1, h2, h3 { line-height: 1.2; }
+h2 { margin-top: 2.5rem; border-top: 1px solid var(--faint); padding-top: 1.5rem; }
+.lead { font-size: 1.25em; margin: .5rem 0 1.5rem; }
 .wide { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #e6e8ec;
+th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid var(--faint);
          white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
+tr.best td { font-weight: 600; }
+tr.mine td { background: var(--mine); }
 .prose th, .prose td { white-space: normal; text-align: left; }
-pre { background: #f6f7f9; padding: 1rem; overflow-x: auto; font-size: 12px; }
+pre { background: var(--sunk); padding: 1rem; overflow-x: auto; font-size: 12px; }
+details { margin: 1rem 0; } summary { cursor: pointer; font-weight: 600; }
+.chart { margin: 1rem 0; }
+.panel { display: flex; flex-wrap: wrap; gap: 0 1rem; margin-top: .5rem; }
+.unit { color: var(--quiet); margin-left: -.5rem; }
+.values { color: var(--quiet); font-variant-numeric: tabular-nums; white-space: pre-wrap; }
+.said { color: var(--quiet); min-height: 1.5em; margin: .25rem 0; }
+.legend { display: flex; flex-wrap: wrap; gap: .25rem .5rem; }
+.key { font: inherit; color: inherit; background: none; border: 1px solid var(--faint);
+       border-radius: 1em; padding: 0 .75em; cursor: pointer; }
+.key::before { content: ""; display: inline-block; width: .7em; height: .7em; border-radius: 50%;
+       background: var(--key); margin-right: .45em; }
+.key[aria-pressed=false] { color: var(--quiet); text-decoration: line-through; }
+.key[aria-pressed=false]::before { background: none; box-shadow: inset 0 0 0 2px var(--key); }
+[hidden] { display: none; }
+select { font: inherit; color: inherit; background: var(--sunk); max-width: 100%; }
+@media print { body { max-width: none; margin: 0; } .chart, tr { break-inside: avoid; }
+       .legend, label { display: none; } }
 """
 
 _PAGE = """<!doctype html>
@@ -135,7 +207,7 @@ _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
-<style>{style}</style>
+<style>{style}</style>{script}
 </head>
 <body>
 <h1>{title}</h1>
