@@ -16,7 +16,7 @@ from dsp_gym.cli.engines import (
     cells_bar,
     open_engine,
 )
-from dsp_gym.cli.output import TRACK_OPTION, print_table
+from dsp_gym.cli.output import TRACK_OPTION, counted, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.backends.documents import Document
@@ -79,13 +79,16 @@ def evaluate(
         bool,
         typer.Option("--json", help="Print JSON; files and a record only together with --out."),
     ] = False,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="Print intervals and more metrics than fit 80 columns.")
+    ] = False,
     track: Annotated[bool, TRACK_OPTION] = True,
     uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
 ) -> None:
     """Compare policies on unseen jobs and loads.
 
-    Every policy meets the same loads, seeds and faults. Prints a scorecard and writes it as JSON,
-    CSV (every run) and one HTML page.
+    Every policy meets the same loads, seeds and faults. Prints a scorecard, best policy first, and
+    writes it as JSON, CSV (every run) and one HTML page.
     """
     from dsp_gym.evaluation.report import write_report
     from dsp_gym.evaluation.run import decisions_of
@@ -108,11 +111,9 @@ def evaluate(
     if as_json:
         typer.echo(scorecard.to_json(), nl=False)
         return
-    print_scorecard(scorecard)
+    print_scorecard(scorecard, wide=wide)
     for kind, path in written.items():
         typer.echo(f"{kind:>6}  {path}")
-    if "html" not in written:
-        typer.echo("No HTML report without matplotlib: pip install 'dsp-gym[train]'", err=True)
     if record is not None:
         typer.echo(f"MLflow  run {record} in {uri}")
 
@@ -304,15 +305,28 @@ def _with(
     return parse(BenchmarkConfig, document, "--policy")
 
 
-def print_scorecard(scorecard: Scorecard) -> None:
-    """The scorecard as one table per job."""
-    from dsp_gym.evaluation.report import summary, validity_notes
+def print_scorecard(scorecard: Scorecard, *, wide: bool = False) -> None:
+    """Print the scorecard's headline, and one table per job.
 
+    Args:
+        scorecard: The scorecard.
+        wide: Print all columns.
+    """
+    from dsp_gym.evaluation.headline import headline
+    from dsp_gym.evaluation.report import ranked_table, validity_notes
+
+    typer.echo(f"{headline(scorecard)}\n")
     for job in scorecard.jobs:
-        table = summary(scorecard, job, intervals=("slo_s", "cost"))
-        print_table(table.columns, table.rows, title=job, right=table.columns[1:])
-        for text in validity_notes(scorecard, job):
-            typer.echo(f"note: {text}")
+        table = ranked_table(scorecard, job, wide=wide)
+        bold = () if table.best is None else (table.policies.index(table.best),)
+        print_table(table.columns, table.rows, title=job, right=table.columns[1:], bold=bold)
+        beyond = validity_notes(scorecard, job)
+        if wide:
+            for text in beyond:
+                typer.echo(f"note: {text}")
+        elif beyond:
+            said = counted(len(beyond), "sentence")
+            typer.echo(f"note: runs went beyond the fit of {job}'s model: {said} with --wide")
         typer.echo()
 
 

@@ -79,8 +79,17 @@ def print_table(
     *,
     title: str | None = None,
     right: Sequence[str] = (),
+    bold: Sequence[int] = (),
 ) -> None:
-    """Prints a table; None shows as a dash, and the columns named in `right` align right."""
+    """Print a table.
+
+    Args:
+        columns: Heads.
+        rows: Cells; None shows as a dash.
+        title: Above the table.
+        right: Columns that align right.
+        bold: Rows that stand out on a terminal, by their place.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -88,9 +97,10 @@ def print_table(
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
+    for place, row in enumerate(rows):
         # Text, because square brackets in a value are no markup.
-        table.add_row(*(Text("–" if cell is None else str(cell)) for cell in row))
+        cells = (Text("–" if cell is None else str(cell)) for cell in row)
+        table.add_row(*cells, style="bold" if place in bold else None)
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PIPED_WIDTH)

@@ -18,6 +18,7 @@ from dsp_gym.config.files import configs_root, load_model, parse, read_yaml
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.fingerprint import fingerprint
+from dsp_gym.evaluation.headline import KNOWING
 from dsp_gym.evaluation.report import number, percent
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.evaluation.scorecard import IntervalEstimate, Scorecard
@@ -31,9 +32,6 @@ __all__ = ["Standing", "render_html", "render_markdown", "standings", "tuned_on"
 DAY_S = 86_400
 TUNED = "-tuned"
 """Ends the name of a tuned policy's file, and so its label."""
-
-KNOWING = (BOUND, PLAN)
-"""Labels of the bound and the plan, which know the load."""
 
 
 @dataclass(frozen=True, slots=True)

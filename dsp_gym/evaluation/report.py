@@ -8,22 +8,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsp_gym.config.files import write_atomic
-from dsp_gym.errors import MissingExtraError
-from dsp_gym.evaluation import plots
+from dsp_gym.evaluation import charts
+from dsp_gym.evaluation.headline import KNOWING, headline, largest_late_share, own, ranked
 from dsp_gym.evaluation.scorecard import (
     EPISODE_METRICS,
     Difference,
     IntervalEstimate,
+    Saving,
     Scorecard,
     ScorecardRow,
 )
-from dsp_gym.pages import Html, code, details, heading, note, page, section, table
+from dsp_gym.pages import (
+    Emphasis,
+    Html,
+    code,
+    details,
+    heading,
+    lead,
+    note,
+    page,
+    section,
+    table,
+)
 
 __all__ = [
+    "RankedTable",
     "Summary",
     "number",
     "percent",
     "render_html",
+    "ranked_table",
     "summary",
     "validity_notes",
     "write_report",
@@ -59,6 +73,16 @@ class Summary:
     job: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedTable:
+    """One job's table: policies down, best first, the few metrics that decide across."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    policies: tuple[str, ...]  # of the rows
+    best: str | None  # the cheapest that is late no longer than allowed; none: all are
 
 
 def number(value: float) -> str:
@@ -123,6 +147,53 @@ def summary(
     return Summary(job, ("", *scorecard.policies), tuple(rows))
 
 
+def ranked_table(scorecard: Scorecard, job: str, *, wide: bool = False) -> RankedTable:
+    """The policies of one job, best first.
+
+    Args:
+        scorecard: The scorecard.
+        job: Which job.
+        wide: Add what does not fit 80 columns.
+
+    Returns:
+        The table.
+    """
+    rows, reference = ranked(scorecard, job), scorecard.reference
+    columns = ["policy", "cost"]
+    if reference is not None:
+        columns.append(f"vs {reference}")
+    columns += ["late", "latency p95", "rescales"]
+    if wide:
+        columns += ["core-hours", "GiB-hours", "downtime, s", "lag, s"]
+        saved = any(row.saving is not None for row in rows)
+        columns += [SAVING] if saved else []
+
+    def value(row: ScorecardRow, metric: str) -> str:
+        return _estimate(row.metrics.get(metric), interval=False)
+
+    def cells(row: ScorecardRow) -> tuple[str, ...]:
+        found = [row.policy, _estimate(row.metrics["cost"], interval=wide)]
+        if reference is not None:
+            found.append(_relative(row, "cost"))
+        late, latency = f"{percent(row.metrics['slo_share'].value)} %", value(row, "latency_p95_s")
+        found += [late, latency if latency == "–" else f"{latency} s", value(row, "rescales")]
+        if wide:
+            found += [value(row, metric) for metric in ("core_h", "gib_h", "down_s", "lag_s")]
+            if saved:
+                found.append("–" if row.saving is None else _saving_share(row.saving))
+        return tuple(found)
+
+    allowed = largest_late_share(scorecard)
+    keeping = (row for row in rows if row.policy not in KNOWING)
+    best = next((row for row in keeping if row.metrics["slo_share"].value <= allowed), None)
+    return RankedTable(
+        tuple(columns),
+        tuple(map(cells, rows)),
+        tuple(row.policy for row in rows),
+        None if best is None else best.policy,
+    )
+
+
 def validity_notes(scorecard: Scorecard, job: str) -> list[str]:
     """How far the runs of a job went from what its model was fitted to.
 
@@ -159,17 +230,20 @@ def _saving(row: ScorecardRow) -> str:
     """The share with the violations it was bought with."""
     if row.saving is None:
         return "–"
-    late = f"{percent(row.metrics['slo_share'].value)} % late"
-    share, low, high = (100 * x for x in (row.saving.share, row.saving.low, row.saving.high))
+    return f"{_saving_share(row.saving)}, {percent(row.metrics['slo_share'].value)} % late"
+
+
+def _saving_share(saving: Saving) -> str:
+    share, low, high = (100 * x for x in (saving.share, saving.low, saving.high))
     interval = "" if low == high else f" [{low:.0f}, {high:.0f}]"
-    return f"{share:.0f}{interval} %, {late}"
+    return f"{share:.0f}{interval} %"
 
 
 def _relative(row: ScorecardRow, metric: str) -> str:
     found = row.relative.get(metric)
     if found is None:
         return "–"
-    return _between(found, lambda share: f"{100 * share:+.1f}") + " %"
+    return _between(found, lambda share: _signed(100 * share)) + " %"
 
 
 def _absolute(row: ScorecardRow, metric: str) -> str:
@@ -188,21 +262,17 @@ def _between(found: Difference, shown: Callable[[float], str]) -> str:
 
 
 def write_report(scorecard: Scorecard, folder: str | Path) -> dict[str, Path]:
-    """Writes scorecard.json, cells.csv and, where matplotlib is installed, report.html.
+    """Writes scorecard.json, cells.csv and report.html.
 
     Returns:
         What was written, by kind: `json`, `csv`, `html`.
     """
     folder = Path(folder)
-    written = {
+    return {
         "json": write_atomic(folder / "scorecard.json", scorecard.to_json()),
         "csv": write_atomic(folder / "cells.csv", scorecard.to_csv()),
+        "html": write_atomic(folder / "report.html", render_html(scorecard)),
     }
-    try:
-        text = render_html(scorecard)
-    except MissingExtraError:
-        return written
-    return written | {"html": write_atomic(folder / "report.html", text)}
 
 
 def render_html(scorecard: Scorecard) -> str:
@@ -210,17 +280,15 @@ def render_html(scorecard: Scorecard) -> str:
 
     Returns:
         HTML of one page.
-
-    Raises:
-        MissingExtraError: Matplotlib, which draws the figures, is not installed.
     """
     meanings = [(METRIC_LABELS[name], about) for name, about in EPISODE_METRICS.items()]
     return page(
         str(scorecard.config.get("description") or "Scorecard"),
-        _lead(scorecard),
+        lead(headline(scorecard)),
         *(_job_section(scorecard, job) for job in scorecard.jobs),
         section(
             "How to read and repeat this",
+            _lead(scorecard),
             details("Metrics", table(("metric", "meaning"), meanings, prose=True)),
             details(
                 "Versions",
@@ -261,15 +329,29 @@ def _counted(count: int, one: str, several: str | None = None) -> str:
 
 
 def _job_section(scorecard: Scorecard, job: str) -> Html:
-    shown = summary(scorecard, job)
-    parts: list[str] = [table(shown.columns, shown.rows)]
-    parts += [note(text) for text in validity_notes(scorecard, job)]
-    parts.append(plots.bars(scorecard, job))
-    runs = [run for run in scorecard.timelines if run.job == job]
-    if runs:
+    shown, every = ranked_table(scorecard, job, wide=True), summary(scorecard, job)
+    mine, allowed = own(scorecard), percent(largest_late_share(scorecard))
+    emphasis: dict[int, Emphasis] = {}
+    for place, policy in enumerate(shown.policies):
+        if policy == shown.best:
+            emphasis[place] = "best mine" if policy in mine else "best"
+        elif policy in mine:
+            emphasis[place] = "mine"
+    parts: list[str] = [table(shown.columns, shown.rows, emphasis=emphasis)]
+    beyond = validity_notes(scorecard, job)
+    if beyond:
+        folded = (note(text) for text in beyond)
+        parts.append(details(f"Where the model of {job} is beyond its fit", *folded))
+    parts += [
+        heading("Cost and lateness"),
+        f"Shaded: late at most {allowed} % of the time. Dashed: no policy is better in both.",
+        charts.cost_and_lateness(scorecard, job),
+    ]
+    if any(run.job == job for run in scorecard.timelines):
         parts += [
             heading("Over time"),
-            f"Load {runs[0].load}, seed {runs[0].seed}: the first of each, not a chosen one.",
-            plots.timelines(scorecard, job),
+            "The first seed of a load, chosen before any result was known. Ticks are rescales.",
+            charts.over_time(scorecard, job),
         ]
+    parts.append(details("All metrics", table(every.columns, every.rows)))
     return section(job, *parts)

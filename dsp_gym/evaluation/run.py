@@ -31,6 +31,10 @@ __all__ = ["PLAN", "Keep", "OnRuns", "cells_of", "decisions_of", "evaluate"]
 PLAN = "clairvoyant"
 """The policy that knows the load, and its label."""
 
+DRAWN_DECISIONS = 40_000
+"""Decisions that a scorecard keeps to be drawn, all policies and jobs together; one load of each
+job is kept whatever it takes."""
+
 OnRuns = Callable[[str, float, int], None]
 """Told of progress: a policy's label, runs done (a part of one counts), runs in all."""
 
@@ -213,7 +217,7 @@ def _shares(config: BenchmarkConfig, runs: Runs) -> list[Share]:
         build_for(policy, entrant.guardrails)
     able = [entrant.name for entrant, policy in made if isinstance(policy, Bounding)]
     asked = able[0] if able and config.clairvoyant else None
-    drawn = tuple(_representative(runs))
+    drawn = tuple(_representative(runs, len(made) * (config.episode_s // config.interval_s)))
     return [Share(entrant, runs, config, drawn, entrant.name == asked) for entrant, _ in made]
 
 
@@ -245,6 +249,20 @@ def _with_bound(cells: list[ScorecardCell], runs: Runs, possible: Possible) -> l
     return told + least
 
 
-def _representative(runs: Runs) -> list[int]:
-    """The first load with its first seed, for each job: chosen before any result is known."""
-    return [int(np.flatnonzero(runs.job == k)[0]) for k in range(len(runs.specs))]
+def _representative(runs: Runs, decisions: int) -> list[int]:
+    """Runs to be drawn, chosen before any result is known: the first seed of each load.
+
+    Args:
+        runs: All runs of a policy.
+        decisions: Of one run of every policy.
+
+    Returns:
+        For each job its first load, and as many more as `DRAWN_DECISIONS` holds.
+    """
+    firsts: list[list[int]] = []
+    for k in range(len(runs.specs)):
+        of_job = np.flatnonzero(runs.job == k)
+        names = dict.fromkeys(runs.loads[row].name for row in of_job)
+        firsts.append([next(int(r) for r in of_job if runs.loads[r].name == n) for n in names])
+    each = max(1, DRAWN_DECISIONS // (decisions * len(firsts)))
+    return [row for rows in firsts for row in rows[:each]]

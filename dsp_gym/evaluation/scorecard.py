@@ -33,6 +33,7 @@ __all__ = [
     "ScorecardRow",
     "Saving",
     "Scorecard",
+    "RunRescale",
     "RunTimeline",
     "RunValidity",
     "score",
@@ -137,6 +138,13 @@ class RunValidity(ConfigModel):
     sentences: tuple[str, ...] = Field(description="everything outside the fit")
 
 
+class RunRescale(ConfigModel):
+    """One rescale of a run."""
+
+    t_s: float = Field(description="time of the decision")
+    reason: str = Field(description="the policy's, or that of the guardrail that changed it")
+
+
 class RunTimeline(ConfigModel):
     """One run, decision by decision, as it is drawn."""
 
@@ -151,6 +159,9 @@ class RunTimeline(ConfigModel):
     memory_mib: tuple[float, ...] = Field(description="requested memory, mean over the interval")
     latency_p95_s: tuple[float, ...] = Field(description="mean over the interval's seconds")
     slo_latency_s: float = Field(description="the bound")
+    rescales: tuple[RunRescale, ...] = Field(
+        (), exclude_if=lambda value: not value, description="with the reason of each"
+    )
 
 
 class Scorecard(ConfigModel):
@@ -166,7 +177,7 @@ class Scorecard(ConfigModel):
         description="one per policy and job, in the benchmark's order"
     )
     cells: tuple[ScorecardCell, ...] = Field(description="every run")
-    timelines: tuple[RunTimeline, ...] = Field((), description="one run per policy and job")
+    timelines: tuple[RunTimeline, ...] = Field((), description="a few runs per policy and job")
     validity: tuple[RunValidity, ...] = Field(
         (),
         exclude_if=lambda value: not value,

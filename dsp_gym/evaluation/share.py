@@ -18,7 +18,7 @@ from dsp_gym.control.loop import ControlLoop, LoopStep
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
-from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, ScorecardCell
+from dsp_gym.evaluation.scorecard import RunRescale, RunTimeline, RunValidity, ScorecardCell
 from dsp_gym.evaluation.shift import Misinformed, Shift
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
@@ -182,7 +182,7 @@ def play(share: Share, observer: OnStep | None = None) -> ShareResult:
     loop = ControlLoop(jobs, told, chain, config.interval_s)
     loop.reset(runs.seeds)
     asked = Extremes([runs.specs[k] for k in runs.job])
-    record = _Record.of(_steps(loop, config, entrant.name, observer), jobs, asked)
+    record = _Record.of(_steps(loop, config, entrant.name, observer), jobs, asked, share.drawn)
     names = chain.names if chain is not None else ()
     rows = range(len(runs))
     return ShareResult(
@@ -297,18 +297,29 @@ class _Record:
     subtasks: Floats  # decided on, sources left out
     trips: Bools  # (K, J, guardrails)
     latency: dict[str, Floats]  # (J,) by metric
+    reasons: dict[int, list[tuple[int, str]]]  # interval and reason of each rescale, by drawn row
 
     @classmethod
-    def of(cls, steps: Iterator[LoopStep], jobs: SimulatedJobs, asked: Extremes) -> _Record:
+    def of(
+        cls,
+        steps: Iterator[LoopStep],
+        jobs: SimulatedJobs,
+        asked: Extremes,
+        drawn: tuple[int, ...],
+    ) -> _Record:
         tables, row = jobs.topology.tables, jobs.topology.row
         scaled = (tables.kind[row] >= 0) & (tables.kind[row] != SOURCE)
         outcomes, subtasks, trips = [], [], []
-        for step in steps:
+        reasons: dict[int, list[tuple[int, str]]] = {run: [] for run in drawn}
+        for k, step in enumerate(steps):
             outcomes.append(step.outcome)
             decided, rate = step.guarded, step.outcome.processed / step.outcome.seconds
             asked.take(decided.parallelism, decided.memory_level, rate)
             subtasks.append(np.where(scaled, step.guarded.parallelism, 0).sum(axis=1))
             trips.append(step.guarded.trips)
+            for run in drawn:
+                if step.outcome.rescales[run] > 0:
+                    reasons[run].append((k, _reason(step, run)))
         names = [field.name for field in fields(Outcome)]
         return cls(
             outcome={name: np.array([getattr(o, name) for o in outcomes]) for name in names},
@@ -318,7 +329,16 @@ class _Record:
                 f"latency_p{percent}_s": histogram_quantile(jobs.state.histogram, percent / 100)
                 for percent in (50, 95, 99)
             },
+            reasons=reasons,
         )
+
+
+def _reason(step: LoopStep, run: int) -> str:
+    """Of the last guardrail that changed the decision, or the policy's own."""
+    changed = [one for one in step.guarded.interventions if one.job == run and one.reason]
+    if changed:
+        return f"{changed[-1].guardrail}: {changed[-1].reason}"
+    return step.decision.reasons[run]
 
 
 def _cell(
@@ -366,19 +386,24 @@ def _timeline(
 ) -> RunTimeline:
     series = {name: values[:, row] for name, values in record.outcome.items()}
     seconds = series["seconds"]
+    ends = np.cumsum(seconds)
     spec = runs.specs[runs.job[row]]
     return RunTimeline(
         policy=label,
         job=spec.job,
         load=runs.loads[row].name,
         seed=runs.loads[row].seed,
-        t_s=tuple(np.cumsum(seconds).tolist()),
+        t_s=tuple(ends.tolist()),
         target_per_s=tuple((series["arrived"] / seconds).tolist()),
         rate_per_s=tuple((series["processed"] / seconds).tolist()),
         cores=tuple((series["core_s"] / seconds).tolist()),
         memory_mib=tuple((series["mib_s"] / seconds).tolist()),
         latency_p95_s=tuple(series["latency_p95_s"].tolist()),
         slo_latency_s=spec.slo.latency_s,
+        rescales=tuple(
+            RunRescale(t_s=float(ends[k] - seconds[k]), reason=reason)
+            for k, reason in record.reasons[row]
+        ),
     )
 
 

@@ -91,7 +91,7 @@
   }
 
   function curves(box, chart) {
-    const hidden = new Set(), plots = [], sync = uPlot.sync(Symbol());
+    const hidden = new Set(chart.hidden), plots = [], sync = uPlot.sync(Symbol());
     let zooming = false;
     const several = Object.keys(chart.colours).length > 1;
     if (several) {
@@ -122,7 +122,7 @@
         scales: { x: { time: chart.time === "date" }, y: { range: (_, low, high) => range(panel, low, high) } },
         axes: axes(chart),
         series: [{}, ...panel.lines.map((line) => ({
-          label: line.name, stroke: colour(chart.colours[line.name]),
+          label: line.name, show: !hidden.has(line.name), stroke: colour(chart.colours[line.name]),
           width: line.style === "dashed" ? 1.25 : 1.75,
           dash: line.style === "dashed" ? [6, 4] : undefined,
           paths: line.style === "step" ? uPlot.paths.stepped({ align: -1 }) : undefined,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,7 +18,7 @@ from dsp_gym.pages.page import Html
 __all__ = ["Curve", "Mark", "Panel", "ScatterPoint", "choice", "curves", "scatter"]
 
 SHOWN = 2000
-"""Points of a line at most; a longer one is thinned evenly."""
+"""Points of a line, more than a screen has columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ def curves(
     marks: Sequence[Mark] = (),
     *,
     time: Literal["elapsed", "date", "number"] = "elapsed",
+    shown: int = SHOWN,
+    hidden: Collection[str] = (),
 ) -> Html:
     """Panels one below the other, with one crosshair, one zoom and one legend.
 
@@ -77,17 +79,20 @@ def curves(
         panels: From top to bottom; each line as long as `x`.
         marks: Moments to be named; drawn at the top of each panel.
         time: How x is written.
+        shown: Points of a line at most; a longer one is thinned evenly.
+        hidden: Names of curves that the reader has to ask for.
 
     Returns:
         Markup: a `<div>` with the chart's numbers.
     """
-    every = max(1, math.ceil(len(x) / SHOWN))
+    every = max(1, math.ceil(len(x) / shown))
     names = dict.fromkeys(line.name for panel in panels for line in panel.lines)
     return _chart(
         description,
         {
             "x": _numbers(x[::every], digits=10),
             "time": time,
+            "hidden": [name for name in names if name in hidden],
             "colours": {name: place for place, name in enumerate(names)},
             "panels": [
                 {
