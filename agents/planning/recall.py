@@ -10,7 +10,7 @@ from agents.planning.value import MINUTE
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
-from dsp_gym.loop.snapshot import JOB, SnapshotArrays
+from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
 
 __all__ = ["OUTGROWN", "OWN", "SINCE_SOLVED", "Minutes", "Own", "Recall", "Watched", "remember"]
 
@@ -69,13 +69,17 @@ class Recall(NamedTuple):
 def remember(
     seen: SnapshotArrays, arrived: Floats, declared_s: Floats, recall: Handle[Recall]
 ) -> None:
-    """Takes in what arrived since the last snapshot, and how long the last outage was."""
+    """Takes in what arrived since the last snapshot, and how long the last outage was.
+
+    Until there was one, an outage takes as long as declared, which follows the state of the job.
+    """
     r = recall.arrays
     w = r.watch
     now, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     outage = seen.job[JOB.outage_s]
     for j in range(arrived.shape[0]):
-        if math.isnan(w.outage_s[j]):
+        is_declared = math.isnan(outage[j]) and seen.status[j] == RUNNING
+        if is_declared or math.isnan(w.outage_s[j]):
             w.outage_s[j] = declared_s[j]
         elif since[j] != w.since_s[j] and not math.isnan(w.since_s[j]) and outage[j] > 0.0:
             w.outage_s[j] += _OUTAGE_GAIN * (outage[j] - w.outage_s[j])

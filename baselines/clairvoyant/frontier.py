@@ -111,13 +111,18 @@ def released_every_s(tables: JobTables, k: int) -> Floats:
 def _choices(
     tables: JobTables, k: int, v: int, crowd: float, *, empty: bool, bursts: float = 1.0
 ) -> _Choices:
-    """Pareto-best choices of a vertex."""
+    """Pareto-best choices of a vertex.
+
+    With state, a plan takes managed memory, as `dsp_gym.sizing` does. The bound, whose windows are
+    empty, takes all that a policy can choose.
+    """
     low, high = int(tables.min_parallelism[k, v]), int(tables.max_parallelism[k, v])
     if tables.kind[k, v] == SOURCE:  # costs nothing here and has its memory from elsewhere
         levels = [int(tables.start_level[k, v])]
     else:
-        top = int(tables.levels[k]) if tables.stateful[k, v] else 0
-        levels = list(range(NO_MEMORY, top))
+        stateful = bool(tables.stateful[k, v])
+        least = 0 if stateful and not empty else NO_MEMORY
+        levels = list(range(least, int(tables.levels[k]) if stateful else 0))
     found = []
     for p in range(low, high + 1):
         for level in levels:

@@ -16,7 +16,7 @@ from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates
-from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 
 HOLD, MINUS_QUARTER, MINUS_ONE, PLUS_ONE, PLUS_QUARTER, DOUBLE, DS2 = range(7)
@@ -133,7 +133,6 @@ def lead(
     """Fill in where the moves of job j (job file k) at vertex v lead: `to` tasks, `up` levels."""
     parallelism, level = led
     optimal = rates[RATES.optimal]
-    hits = seen.vertex[VERTEX.cache_hits_total]
     for j in range(optimal.shape[0]):
         k = t.row[j]
         free = seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] > 0.0
@@ -155,7 +154,7 @@ def lead(
                     to[DS2] = int(np.ceil(min(ds2, 1e6) - 1e-9))
                 for m in range(MOVES):
                     to[m] = min(max(to[m], low), high)
-            if np.isnan(hits[j, v]):  # no RocksDB: memory is of no use
+            if t.stateful[k, v] == 0:  # memory is of no use
                 up[LEVEL_DOWN] = -1
                 up[LEVEL_UP] = min(max(x, 0), t.levels[k] - 1)
             else:

@@ -9,10 +9,11 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.calling import Handle, borrowed, direct
 from dsp_gym.compiling import njit
-from dsp_gym.job.tables import SOURCE
+from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.snapshot import (
     JOB,
     JOB_FLOATS,
+    RESTARTING,
     VERTEX,
     VERTEX_FLOATS,
     MetricsSnapshot,
@@ -21,9 +22,10 @@ from dsp_gym.loop.snapshot import (
 )
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.metrics.window import FRESH_S
 from dsp_gym.simulation.options import Measurement
 from dsp_gym.simulation.rows import over_rows
-from dsp_gym.simulation.state import Model, S, SimulationState, X
+from dsp_gym.simulation.state import Model, S, SimulationState
 
 HEAP_BASE_SHARE, HEAP_PER_BUSY = 0.35, 0.35
 """Heap in use: a third at rest, up to 70 % when every slot is busy (G1 defaults, a plain JVM)."""
@@ -59,7 +61,7 @@ def _gained(row: Floats, begun: Floats, kept: float, column: int) -> float:
     Args:
         row: The later one.
         begun: The earlier one.
-        kept: 0 where the ring no longer holds the earlier one, or the job has not run so long.
+        kept: 0 where the earlier one is of the time before the job (re)started.
         column: Of the samples.
 
     Returns:
@@ -80,14 +82,15 @@ def observe(
 ) -> None:
     """Fill the metrics of jobs low..high-1 in `seen`; NaN where nothing is known.
 
+    Status and running configuration are those of now, as Flink's REST interface gives them. All
+    else comes from samples that have arrived: nothing while the job is down, and after a restart
+    only what the new tasks have counted.
+
     j is a job of the batch, k its row of the tables t, v a vertex of p subtasks; s is the state.
     """
     m, s = borrowed(model), borrowed(state)
     t, row = m.t, m.row
-    window, delay = view.window_s // SAMPLE_S, view.delay_s // SAMPLE_S
-    ring = s.samples.shape[1]
     for j in range(low, high):
-        k = row[j]
         seen.status[j] = s.status[j]
         for i in range(seen.job.shape[0]):
             seen.job[i, j] = np.nan
@@ -96,95 +99,119 @@ def observe(
         for i in range(seen.vertex.shape[0]):
             for v in range(seen.vertex.shape[2]):
                 seen.vertex[i, j, v] = np.nan
-        newest = s.samples_taken[j] - delay  # samples since the restart that have arrived
-        settled = newest - view.stabilization_s // SAMPLE_S
-        count = min(window, max(0, settled))
-        known = 0
-        latency = 0.0
         job = seen.job[:, j]
-        first_at = last_at = -1
-        for i in range(newest - count, newest):
-            if s.sample_known[j, i % ring]:
-                known += 1
-                latency += s.latency_samples[j, i % ring]
-                last_at = i
-                if first_at < 0:
-                    first_at = i
         job[JOB.t_s], job[JOB.running_since_s] = s.tick[j], s.running_since[j]
-        job[JOB.window_s], job[JOB.window_fill] = view.window_s, known / window
-        job[JOB.latency_p95_s] = latency / known if known else np.nan
+        job[JOB.window_s], job[JOB.window_fill] = view.window_s, 0.0
         job[JOB.outage_s], job[JOB.tm_count] = s.outage_s[j], s.tm_count[j]
-        busy_tasks = managed = 0.0
-        for v in range(t.n[k]):
-            p = s.parallelism[j, v]
-            out, x = seen.vertex[:, j, v], s.vertex[j, v]
-            stateful = t.stateful[k, v] == 1
-            is_source = t.kind[k, v] == SOURCE
-            out[VERTEX.records_in_total] = x[X.records_in]
-            out[VERTEX.records_out_total] = x[X.records_out]
-            if is_source and t.has_log[k]:
-                out[VERTEX.pending_records] = x[X.pending]
-                if t.partitions[k, v] > 0:
-                    on_fullest = np.ceil(t.partitions[k, v] / p)
-                    out[VERTEX.pending_partitions_max_subtask] = on_fullest
-                    out[VERTEX.pending_records_max_subtask] = (
-                        x[X.pending] * on_fullest / t.partitions[k, v]
-                    )
-            if stateful:
-                out[VERTEX.cache_hits_total] = x[X.hits]
-                out[VERTEX.cache_misses_total] = x[X.misses]
-                out[VERTEX.state_mib] = x[X.state]
-                managed += x[X.cached] * p
-            if known == 0:
-                continue
-            last, base = s.samples[j, (newest - 1) % ring, v], newest - count - 1
-            begun, kept = s.samples[j, base % ring, v], 1.0 if base >= 0 else 0.0
-            seconds = known * SAMPLE_S
-            busy = min(1.0, max(0.0, _gained(last, begun, kept, S.busy) / known))
-            top = min(1.0, _gained(last, begun, kept, S.busy_max) / known)
-            back = min(1.0 - busy, max(0.0, _gained(last, begun, kept, S.back) / known))
-            now = s.samples[j, last_at % ring, v]
-            out[VERTEX.busy_now_ms_per_s] = 1000.0 * now[S.busy]
-            out[VERTEX.backpressured_now_ms_per_s] = 1000.0 * now[S.back]
-            if last_at > 0:
-                prior = s.samples[j, (last_at - 1) % ring, v]
-                out[VERTEX.busy_now_ms_per_s] -= 1000.0 * prior[S.busy]
-                out[VERTEX.backpressured_now_ms_per_s] -= 1000.0 * prior[S.back]
-            out[VERTEX.records_in_per_s] = _gained(last, begun, kept, S.records_in) / seconds
-            out[VERTEX.records_out_per_s] = _gained(last, begun, kept, S.records_out) / seconds
-            out[VERTEX.busy_ms_per_s] = 1000.0 * busy
-            out[VERTEX.busy_max_ms_per_s] = 1000.0 * max(top, busy)
-            out[VERTEX.busy_accumulated_ms_per_s] = 1000.0 * busy * p
-            out[VERTEX.backpressured_ms_per_s] = 1000.0 * back
-            out[VERTEX.idle_ms_per_s] = (
-                1000.0 - out[VERTEX.busy_ms_per_s] - out[VERTEX.backpressured_ms_per_s]
-            )
-            busy_tasks += busy * p
-            if is_source and t.has_log[k]:
-                span = (last_at - first_at) * SAMPLE_S
-                grown = now[S.pending] - s.samples[j, first_at % ring, v, S.pending]
-                out[VERTEX.pending_growth_per_s] = grown / span if span > 0 else 0.0
-            if stateful:
-                asked = _gained(last, begun, kept, S.hits) + (_gained(last, begun, kept, S.misses))
-                if asked > 0.0:
-                    out[VERTEX.cache_hit_rate] = _gained(last, begun, kept, S.hits) / asked
-                if t.reads[k, v] > 0.0:
-                    out[VERTEX.state_read_latency_ms] = (
-                        1000.0 * _gained(last, begun, kept, S.read_s) / known
-                    )
-                if t.writes[k, v] > 0.0:
-                    out[VERTEX.state_write_latency_ms] = (
-                        1000.0 * _gained(last, begun, kept, S.write_s) / known
-                    )
-        tms = max(1.0, float(s.tm_count[j]))
-        load = min(1.0, busy_tasks / (tms * t.tm_cores[k]))
-        heap = t.slots[k] * (t.subtask_mib[k, 0])
-        job[JOB.tm_cpu_load] = load if known else np.nan
-        job[JOB.tm_heap_max_mib] = heap
-        job[JOB.tm_heap_used_mib] = heap * (HEAP_BASE_SHARE + HEAP_PER_BUSY * load)
-        job[JOB.tm_gc_ms_per_s] = GC_MS_PER_BUSY * load
-        job[JOB.tm_managed_used_mib] = managed / tms
-        job[JOB.tm_metaspace_used_mib] = METASPACE_MIB
+        if s.status[j] < RESTARTING:
+            _observe_now(t, s, row[j], j, view, seen)
+            _observe_window(t, s, row[j], j, view, seen)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def _observe_now(
+    t: JobTables, s: SimulationState, k: int, j: int, view: View, seen: SnapshotArrays
+) -> None:
+    """Counters and gauges of a job as of its newest known sample, if that is fresh."""
+    ring = s.samples.shape[1]
+    arrived = s.samples_taken[j] - view.delay_s // SAMPLE_S  # samples since the restart
+    newest = arrived - 1
+    while newest >= 0 and not s.sample_known[j, newest % ring]:
+        newest -= 1
+    if newest < max(0, arrived - FRESH_S // SAMPLE_S):
+        return
+    begun, kept = s.samples[j, (newest - 1) % ring], 1.0 if newest > 0 else 0.0
+    busy_tasks = managed = 0.0
+    for v in range(t.n[k]):
+        p, out = s.parallelism[j, v], seen.vertex[:, j, v]
+        now = s.samples[j, newest % ring, v]
+        busy = _gained(now, begun[v], kept, S.busy)
+        out[VERTEX.busy_now_ms_per_s] = 1000.0 * busy
+        out[VERTEX.backpressured_now_ms_per_s] = 1000.0 * _gained(now, begun[v], kept, S.back)
+        out[VERTEX.records_in_total] = now[S.records_in]
+        out[VERTEX.records_out_total] = now[S.records_out]
+        busy_tasks += busy * p
+        if t.kind[k, v] == SOURCE and t.has_log[k]:
+            out[VERTEX.pending_records] = now[S.pending]
+            if t.partitions[k, v] > 0:
+                on_fullest = np.ceil(t.partitions[k, v] / p)
+                out[VERTEX.pending_partitions_max_subtask] = on_fullest
+                share = on_fullest / t.partitions[k, v]
+                out[VERTEX.pending_records_max_subtask] = now[S.pending] * share
+        if t.stateful[k, v] == 1:
+            out[VERTEX.cache_hits_total] = now[S.hits]
+            out[VERTEX.cache_misses_total] = now[S.misses]
+            out[VERTEX.state_mib] = now[S.state]
+            managed += now[S.cached] * p
+    job, tms = seen.job[:, j], max(1.0, float(s.tm_count[j]))
+    load = min(1.0, busy_tasks / (tms * t.tm_cores[k]))
+    heap = t.slots[k] * (t.subtask_mib[k, 0])
+    job[JOB.tm_cpu_load] = load
+    job[JOB.tm_heap_max_mib] = heap
+    job[JOB.tm_heap_used_mib] = heap * (HEAP_BASE_SHARE + HEAP_PER_BUSY * load)
+    job[JOB.tm_gc_ms_per_s] = GC_MS_PER_BUSY * load
+    job[JOB.tm_managed_used_mib] = managed / tms
+    job[JOB.tm_metaspace_used_mib] = METASPACE_MIB
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def _observe_window(
+    t: JobTables, s: SimulationState, k: int, j: int, view: View, seen: SnapshotArrays
+) -> None:
+    """Means of a job over the settled samples of the metrics window.
+
+    Counters go on through lost samples, so a rate is their rise from the sample before the first
+    known one to the last; gauges are means over the known ones.
+    """
+    window, ring = view.window_s // SAMPLE_S, s.samples.shape[1]
+    newest = s.samples_taken[j] - view.delay_s // SAMPLE_S  # arrived since the restart
+    settled = newest - view.stabilization_s // SAMPLE_S
+    count = min(window, max(0, settled))
+    known, latency = 0, 0.0
+    first_at = last_at = -1
+    for i in range(newest - count, newest):
+        if s.sample_known[j, i % ring]:
+            known += 1
+            latency += s.latency_samples[j, i % ring]
+            last_at = i
+            if first_at < 0:
+                first_at = i
+    if known == 0:
+        return
+    seen.job[JOB.window_fill, j], seen.job[JOB.latency_p95_s, j] = known / window, latency / known
+    end, base = s.samples[j, last_at % ring], first_at - 1
+    begun, kept = s.samples[j, base % ring], 1.0 if base >= 0 else 0.0
+    span = (last_at - first_at) * SAMPLE_S
+    seconds = span + SAMPLE_S
+    for v in range(t.n[k]):
+        p, out = s.parallelism[j, v], seen.vertex[:, j, v]
+        last, first = end[v], begun[v]
+        busy = min(1.0, max(0.0, _gained(last, first, kept, S.busy) / known))
+        top = min(1.0, _gained(last, first, kept, S.busy_max) / known)
+        back = min(1.0 - busy, max(0.0, _gained(last, first, kept, S.back) / known))
+        out[VERTEX.records_in_per_s] = _gained(last, first, kept, S.records_in) / seconds
+        out[VERTEX.records_out_per_s] = _gained(last, first, kept, S.records_out) / seconds
+        out[VERTEX.busy_ms_per_s] = 1000.0 * busy
+        out[VERTEX.busy_max_ms_per_s] = 1000.0 * max(top, busy)
+        out[VERTEX.busy_accumulated_ms_per_s] = 1000.0 * busy * p
+        out[VERTEX.backpressured_ms_per_s] = 1000.0 * back
+        out[VERTEX.idle_ms_per_s] = (
+            1000.0 - out[VERTEX.busy_ms_per_s] - out[VERTEX.backpressured_ms_per_s]
+        )
+        if t.kind[k, v] == SOURCE and t.has_log[k]:
+            grown = last[S.pending] - s.samples[j, first_at % ring, v, S.pending]
+            out[VERTEX.pending_growth_per_s] = grown / span if span > 0 else 0.0
+        if t.stateful[k, v] == 1:
+            hits = _gained(last, first, kept, S.hits)
+            misses = _gained(last, first, kept, S.misses)
+            if hits + misses > 0.0:
+                out[VERTEX.cache_hit_rate] = hits / (hits + misses)
+            if t.reads[k, v] > 0.0:
+                read_s = _gained(last, first, kept, S.read_s) / known
+                out[VERTEX.state_read_latency_ms] = 1000.0 * read_s
+            if t.writes[k, v] > 0.0:
+                write_s = _gained(last, first, kept, S.write_s) / known
+                out[VERTEX.state_write_latency_ms] = 1000.0 * write_s
 
 
 def snapshot(

@@ -30,7 +30,7 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         x[X.cached] = 0.0
         x[X.past_in] += x[X.records_in]
         x[X.past_out] += x[X.records_out]
-        x[X.records_in] = x[X.records_out] = x[X.last_in] = x[X.last_out] = 0.0
+        x[X.records_in] = x[X.records_out] = x[X.last_in] = 0.0
         x[X.hits] = x[X.misses] = 0.0
         x[X.sample_back] = x[X.gauge_busy] = x[X.gauge_back] = 0.0
     s.samples_taken[j] = 0

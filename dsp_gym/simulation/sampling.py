@@ -16,7 +16,6 @@ from dsp_gym.simulation.state import (
     LATENCY_BINS,
     LATENCY_MAX_S,
     LATENCY_MIN_S,
-    SUMMED_COLUMNS,
     TRACE,
     C,
     S,
@@ -81,8 +80,8 @@ def keep_sample(
     n vertices v, with fixed columns c (V, len(C)) and state x (V, len(X)); `taken` samples before.
     Its noise is number `drawn` of each vertex in `noise` (`draw_noise`).
 
-    The ring holds sums since the restart over the samples that are known, so that a window is the
-    difference of two rows however long it is.
+    The ring holds counters since the restart, and sums of gauges over the samples that are known,
+    so that a window is the difference of two rows however long it is.
 
     Service times are constant within a sample, so busy time and state accesses follow from the
     records. The cache warms, and the time gauges move on.
@@ -99,7 +98,6 @@ def keep_sample(
     kept = 1.0 if taken > 0 else 0.0  # what the ring holds of the time before a restart is over
     for v in range(n):
         records = x[v, X.records_in] - x[v, X.last_in]
-        sent = x[v, X.records_out] - x[v, X.last_out]
         if c[v, C.window] == NO_WINDOW:
             x[v, X.content] += records
         busy = min(1.0, records * x[v, X.busy_per] / SAMPLE_S)
@@ -120,18 +118,17 @@ def keep_sample(
         mean_back = min(1.0 - mean_busy, max(0.0, x[v, X.gauge_back] / spans))
         if known:
             top = min(1.0, mean_busy * x[v, X.hot])
-            ring[at, v, S.records_in] = kept * ring[before, v, S.records_in] + records
-            ring[at, v, S.records_out] = kept * ring[before, v, S.records_out] + sent
             ring[at, v, S.busy] = kept * ring[before, v, S.busy] + mean_busy
             ring[at, v, S.busy_max] = kept * ring[before, v, S.busy_max] + top
             ring[at, v, S.back] = kept * ring[before, v, S.back] + mean_back
         else:
-            for m in range(S.hits):
+            for m in range(S.busy, S.back + 1):
                 ring[at, v, m] = kept * ring[before, v, m]
+        ring[at, v, S.records_in] = x[v, X.records_in]
+        ring[at, v, S.records_out] = x[v, X.records_out]
         ring[at, v, S.raw_busy], ring[at, v, S.raw_back] = busy, back
         ring[at, v, S.pending] = x[v, X.pending]
-        x[v, X.last_in], x[v, X.last_out] = x[v, X.records_in], x[v, X.records_out]
-        x[v, X.sample_back] = 0.0
+        x[v, X.last_in], x[v, X.sample_back] = x[v, X.records_in], 0.0
         if c[v, C.stateful] == 0.0:
             continue
         lookups = records * c[v, C.reads] * x[v, X.lookups]
@@ -145,16 +142,16 @@ def keep_sample(
             missed = (1.0 - x[v, X.hit]) * x[v, X.lookups]
             read_s = (c[v, C.read_hit_s] + missed * x[v, X.miss_s]) * factor
             write_s = c[v, C.write_s] * x[v, X.write_factor] * factor
-            ring[at, v, S.hits] = kept * ring[before, v, S.hits] + hits
-            ring[at, v, S.misses] = kept * ring[before, v, S.misses] + (misses + compacted)
             ring[at, v, S.read_s] = kept * ring[before, v, S.read_s] + read_s
             ring[at, v, S.write_s] = kept * ring[before, v, S.write_s] + write_s
         else:
-            for m in range(S.hits, SUMMED_COLUMNS):
+            for m in range(S.read_s, S.write_s + 1):
                 ring[at, v, m] = kept * ring[before, v, m]
         if misses > 0.0:
             brought = misses / x[v, X.tasks] * max(BLOCK_MIB, c[v, C.entry_mib])
             x[v, X.cached] = min(x[v, X.cache], x[v, X.cached] + brought)
+        ring[at, v, S.hits], ring[at, v, S.misses] = x[v, X.hits], x[v, X.misses]
+        ring[at, v, S.state], ring[at, v, S.cached] = x[v, X.state], x[v, X.cached]
     return int(at)
 
 

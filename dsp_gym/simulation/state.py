@@ -45,7 +45,6 @@ class _Vertex(NamedTuple):
     hits: Annotated[int, Row("lookups", "block cache hits since the last restart")]
     misses: Annotated[int, Row("lookups", "block cache misses since the last restart")]
     last_in: Annotated[int, Row("records", "received, as of the last sample")]
-    last_out: Annotated[int, Row("records", "sent, as of the last sample")]
     past_in: Annotated[int, Row("records", "received in all earlier runs since reset")]
     past_out: Annotated[int, Row("records", "sent in all earlier runs since reset")]
     arrived: Annotated[int, Row("records", "offered to a source since reset")]
@@ -114,25 +113,27 @@ C = numbered(_Fixed)
 class _Sample(NamedTuple):
     """A 5 s sample of a vertex."""
 
-    records_in: Annotated[int, Row("records", "received; a sum, as all up to write_s")]
-    records_out: Annotated[int, Row("records", "sent")]
-    busy: Annotated[int, Row("0..1", "gauge of 60 s")]
-    busy_max: Annotated[int, Row("0..1", "the same of the hottest subtask")]
-    back: Annotated[int, Row("0..1", "backpressured, gauge of 60 s")]
-    hits: Annotated[int, Row("lookups", "block cache hits")]
-    misses: Annotated[int, Row("lookups", "block cache misses")]
-    read_s: Annotated[int, Row("s", "of one state read")]
-    write_s: Annotated[int, Row("s", "of one state write")]
+    records_in: Annotated[int, Row("records", "received since the last restart")]
+    records_out: Annotated[int, Row("records", "sent since the last restart")]
+    busy: Annotated[int, Row("0..1", "gauge of 60 s; a sum")]
+    busy_max: Annotated[int, Row("0..1", "the same of the hottest subtask; a sum")]
+    back: Annotated[int, Row("0..1", "backpressured, gauge of 60 s; a sum")]
+    hits: Annotated[int, Row("lookups", "block cache hits since the last restart")]
+    misses: Annotated[int, Row("lookups", "block cache misses since the last restart")]
+    read_s: Annotated[int, Row("s", "of one state read; a sum")]
+    write_s: Annotated[int, Row("s", "of one state write; a sum")]
     pending: Annotated[int, Row("records", "in the log at the end of the sample")]
     raw_busy: Annotated[int, Row("0..1", "in this sample alone")]
     raw_back: Annotated[int, Row("0..1", "backpressured, in this sample alone")]
+    state: Annotated[int, Row("MiB", "live state of all subtasks")]
+    cached: Annotated[int, Row("MiB", "block cache filled, per subtask")]
 
 
 S = numbered(_Sample)
-"""Columns of a sample, `SimulationState.samples`."""
+"""Columns of a sample, `SimulationState.samples`.
 
-SUMMED_COLUMNS = S.write_s + 1
-"""Columns summed since the restart; busy, busiest and backpressured are gauges of 60 s."""
+Sums are over the known samples since the restart; counters count on through lost ones.
+"""
 
 
 class _Trace(NamedTuple):

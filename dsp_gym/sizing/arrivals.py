@@ -127,8 +127,13 @@ def _arrived(
             total = processed - m.processed[j] + grown
             if processed < m.processed[j]:  # a counter went back: somebody restarted it unseen
                 total = math.nan
-        elif m.was_down[j] == 1:  # counters began anew at the restart
+        elif m.was_down[j] == 1:
+            # Counters began anew at the restart. What was read between the last ones and the stop
+            # is lost with them, so that time does not count either.
             total = processed + grown
+            stopped = since - seen.job[JOB.outage_s, j]
+            if m.t_s[j] < stopped < now:
+                elapsed = now - stopped
         # Else the job stopped and came back between two snapshots: what it read before it
         # stopped is lost with the counters.
         if elapsed > 0.0 and not math.isnan(total):

@@ -125,9 +125,9 @@ def _choose(known: Believed, t: JobFacts, j: int, v: int, into: _Choices) -> boo
     """Pareto-best choices of a vertex; False where it was not seen yet."""
     k = t.row[j]
     low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
-    # A vertex without state has no use for managed memory.
-    columns = t.levels[k] + 1 if t.stateful[k, v] == 1 else 1
-    first = 0 if known.rules.is_filed or columns == 1 else 1
+    # A vertex without state has no use for managed memory; with state, none is no choice: RocksDB
+    # would run, with MemTables outside the memory that the slot has.
+    first, columns = (1, t.levels[k] + 1) if t.stateful[k, v] == 1 else (0, 1)
     size = (high - low + 1) * (columns - first)
     rates, costs = np.empty(size), np.empty(size)
     place = 0

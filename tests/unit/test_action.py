@@ -38,13 +38,12 @@ SOURCE, MAP, WINDOW, SINK = range(4)
 
 def seen(p: int = 8, level: int = 1, **values):
     topology = Topology.of([chain_spec()])
-    return blank_snapshot(
-        topology,
-        parallelism=[[2, p, p, 1]],
-        memory_level=[[0, level, level, level]],
-        cache_hits_total=[[np.nan, np.nan, 5.0, np.nan]],
-        **values,
-    )
+    given = {
+        "parallelism": [[2, p, p, 1]],
+        "memory_level": [[0, level, level, level]],
+        "cache_hits_total": [[np.nan, np.nan, 5.0, np.nan]],
+    }
+    return blank_snapshot(topology, **given | values)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +96,11 @@ def test_memory_moves_are_levels_and_a_stateless_vertex_only_gives_up_or_takes_b
     assert level[0, WINDOW, LEVEL_DOWN] == 0  # RocksDB needs some
     _, level = action.targets(seen(level=-1), 0.8)
     assert level[0, MAP, LEVEL_UP] == 0
+
+
+def test_a_vertex_with_state_keeps_its_memory_while_no_counter_is_known():
+    _, level = action.targets(seen(level=1, cache_hits_total=np.nan), 0.8)
+    assert level[0, WINDOW].tolist() == [1, 0, 2]
 
 
 def test_sources_and_fixed_vertices_keep_their_parallelism():

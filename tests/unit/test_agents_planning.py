@@ -362,3 +362,22 @@ def test_a_snapshot_every_five_minutes_fills_the_minutes_between():
         plant.total += 240.0 * 0.5 * REFERENCE
         policy.decide(plant.snapshot(0.5))
     assert policy.state()["watch"]["minutes"] == [15]
+
+
+def test_a_first_outage_is_expected_to_restore_the_state_as_it_is_known():
+    """Right after a start, and while the job is down, nobody knows the state."""
+    spec = keyed(rescale={"outage_s": [20, 20, 20], "restore_mib_per_s": 100.0})
+    plant, policy = Plant(spec), MdpPolicy()
+    policy.reset(plant.jobs, np.array([0]))
+    expected = []
+    for state_mib, values in (
+        (np.nan, {}),
+        (1000.0, {}),
+        (3000.0, {}),
+        (np.nan, {"status": Status.RESTARTING}),
+        (np.nan, {"running_since_s": 800.0, "outage_s": 40.0}),
+    ):
+        state = {"state_mib": [[np.nan, state_mib, np.nan]]}
+        policy.decide(plant.snapshot(0.5, **({"outage_s": np.nan} | state | values)))
+        expected += policy.state()["watch"]["outage_s"]
+    assert expected == pytest.approx([20, 30, 50, 50, 50 - 0.3 * 10])

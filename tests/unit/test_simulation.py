@@ -279,7 +279,8 @@ def test_in_a_metric_gap_nothing_is_known():
     assert seen.window_fill[0] == 0
     assert np.isnan(seen.busy_ms_per_s[0, 1])
     assert np.isnan(seen.latency_p95_s[0])
-    assert not np.isnan(seen.records_in_total[0, 1])
+    assert np.isnan(seen.records_in_total[0, 1])
+    assert seen.parallelism[0, 1] == 1
 
 
 def test_a_failed_rescale_comes_back_with_the_old_configuration_and_says_so():

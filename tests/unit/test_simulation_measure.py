@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.loop.plausible import doubts, plausible
+from dsp_gym.loop.snapshot import JOB_FLOATS, Status
 from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation.state import S, X
 from tests.simulating import ask, constant, exact, keyed, line
 from tests.strategies import spec_of
 
@@ -41,6 +44,40 @@ def test_the_window_empties_at_a_restart_and_gauges_of_the_configuration_do_not(
     assert seen(jobs, "records_in_total") < 700
 
 
+def test_while_the_job_is_down_only_rest_knows_anything():
+    jobs = constant(keyed(), 900.0, exact())
+    jobs.advance(300)
+    assert seen(jobs, "cache_misses_total") > 0
+    ask(jobs, map=2)
+    while jobs.snapshot().status[0] != Status.RESTARTING:
+        jobs.advance(5)
+    snapshot = jobs.snapshot()
+    known = {"t_s", "running_since_s", "window_s", "window_fill", "outage_s", "tm_count"}
+    unknown = [i for i, name in enumerate(JOB_FLOATS) if name not in known]
+    assert np.isnan(snapshot.arrays.vertex).all()
+    assert np.isnan(snapshot.arrays.job[unknown]).all()
+    assert snapshot.window_fill[0] == 0
+    assert (snapshot.tm_count[0], seen(jobs, "parallelism")) == (1, 1)
+    assert plausible(snapshot) is snapshot
+
+
+def test_counters_of_new_tasks_begin_at_zero_once_a_sample_of_them_has_arrived():
+    jobs = constant(line(), 100.0, exact(measurement={"delay_s": 10}))
+    jobs.advance(300)
+    ask(jobs, map=2)
+    jobs.advance(20)
+    counted = []
+    for _ in range(5):
+        snapshot = jobs.snapshot()
+        assert snapshot.status[0] == Status.RUNNING
+        assert doubts(plausible(snapshot)) == ()
+        counted.append(seen(jobs, "records_in_total", "sink"))
+        jobs.advance(5)
+    assert counted[:3] == [None, None, None]
+    # The sources catch up on 20 s first; the map carries 1,000/s on each task.
+    assert 0 < counted[3] < counted[4] < 100 * 40
+
+
 def test_the_window_holds_only_the_new_load():
     jobs = SimulatedJobs(Topology.of([line()]), exact())
     rates = np.concatenate([np.full(600, 100.0), np.full(600, 300.0)])[None, :]
@@ -60,6 +97,53 @@ def test_what_is_seen_is_as_old_as_the_delay(delay_s):
     jobs.advance(200)
     assert seen(jobs, "records_in_per_s") == pytest.approx(39 - delay_s / 5)
     assert seen(jobs, "busy_ms_per_s") == pytest.approx(39 - delay_s / 5)
+
+
+@pytest.mark.parametrize("delay_s", [0, 30])
+def test_counters_and_gauges_of_now_are_as_old_as_the_delay(delay_s):
+    measurement = {"delay_s": delay_s, "window_s": 5, "stabilization_s": 0}
+    late = constant(keyed(), 20_000.0, exact(measurement=measurement))
+    prompt = constant(keyed(), 20_000.0, exact(measurement=measurement | {"delay_s": 0}))
+    late.advance(200)
+    prompt.advance(200 - delay_s)
+    then, now = prompt.snapshot().arrays.vertex, late.snapshot().arrays.vertex
+    np.testing.assert_array_equal(now, then)
+    for name in ("records_out_total", "cache_misses_total", "state_mib", "busy_now_ms_per_s"):
+        assert seen(late, name) > 0
+    assert seen(late, "pending_records", "source") > 0
+
+
+def test_a_gap_in_the_metrics_shows_nothing_as_new():
+    jobs = constant(line(), 100.0, exact())
+    jobs.advance(300)
+    jobs.state.gap_until[0] = 400
+    jobs.advance(15)
+    assert seen(jobs, "records_in_total") == pytest.approx(100 * 300, abs=150)  # 15 s ago
+    jobs.advance(15)
+    assert seen(jobs, "records_in_total") is None
+    assert jobs.snapshot().window_fill[0] == pytest.approx(95 / 120)
+    jobs.advance(100)
+    # Counters went on meanwhile, and the rate is their rise over all of the window.
+    assert seen(jobs, "records_in_total") == pytest.approx(100 * 425, abs=150)
+    assert seen(jobs, "records_in_per_s") == pytest.approx(100)
+
+
+def test_a_simulation_saved_before_samples_held_the_state_goes_on():
+    jobs = constant(keyed(), 900.0, exact())
+    jobs.advance(300)
+    saved = jobs.save()
+    spent = X.last_in + 1
+    old = saved | {
+        "samples": saved["samples"][..., : S.state],
+        "vertex": np.insert(saved["vertex"], spent, 7.0, axis=-1),
+    }
+    again = constant(keyed(), 900.0, exact())
+    again.load(old)
+    for name in ("records_in_total", "state_mib"):
+        assert seen(again, name) == pytest.approx(seen(jobs, name))
+    one, other = jobs.advance(120), again.advance(120)
+    assert one.processed[0] == other.processed[0]
+    np.testing.assert_array_equal(jobs.snapshot().arrays.vertex, again.snapshot().arrays.vertex)
 
 
 def test_time_gauges_are_means_of_their_span_and_rates_are_not():

@@ -159,9 +159,9 @@ def _choose(
     j, v = place
     k = t.row[j]
     low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
-    # A vertex without state has no use for managed memory.
-    columns = t.levels[k] + 1 if t.stateful[k, v] == 1 else 1
-    first = 0 if known.rules.is_filed or columns == 1 else 1
+    # A vertex without state has no use for managed memory; with state, none is no choice: RocksDB
+    # would run, with MemTables outside the memory that the slot has.
+    first, columns = (1, t.levels[k] + 1) if t.stateful[k, v] == 1 else (0, 1)
     mean = known.times.mean[j, v]
     exponent = mean[mean.shape[0] - 1]
     cost = np.full(wanted.shape[0], math.inf)

@@ -47,6 +47,7 @@ def test_every_configuration_of_a_frontier_carries_what_it_says():
     names = [vertex.name for vertex in spec.topological_order()]
     found = frontier(tables_of(spec), 0)
     assert found.level[:, 1].max() > found.level[:, 1].min()  # memory is worth its price for some
+    assert found.level[:, 1].min() >= 0  # a vertex with state has some
     for rate, p, level in zip(found.rate_per_s, found.parallelism, found.level, strict=True):
         result = mst(
             spec,

@@ -72,6 +72,13 @@ def test_counters_that_are_gone_while_the_job_is_down_are_made_up_for():
     assert found[2] == pytest.approx((4000 + 6000) / 120)
 
 
+def test_the_time_between_the_last_counters_and_the_stop_does_not_count():
+    down = seen(60.0, status=Status.RESTARTING)
+    back = seen(120.0, 4000.0, 6000.0, running_since_s=90.0, outage_s=50.0)
+    found = measured(seen(0.0, 1000.0, 0.0), down, back)
+    assert found[2] == pytest.approx((4000 + 6000) / (120 - 40))
+
+
 def test_a_restart_between_two_snapshots_tells_nothing():
     assert np.isnan(measured(seen(0.0, 9e6, 0.0), seen(60.0, 10.0, 0.0, running_since_s=30.0))[1])
 

@@ -44,6 +44,8 @@ def test_it_rises_in_cost_and_in_capacity_and_keeps_the_bounds(seed):
         p, level = found.parallelism[j, :count][:, mask], found.level[j, :count][:, mask]
         assert np.all(p >= tables.min_parallelism[k][mask])
         assert np.all(p <= tables.max_parallelism[k][mask])
+        has_state = (tables.stateful[k] == 1) & (tables.kind[k] > 0)
+        assert np.all(level[:, has_state[mask]] >= 0)  # no managed memory is for others
         assert np.all((level >= -1) & (level < tables.levels[k]))
         rows = np.full(count, k)
         full = found.parallelism[j, :count], found.level[j, :count]
@@ -56,7 +58,7 @@ def test_no_other_configuration_carries_as_much_for_less():
     jobs = Topology.of([spec])
     found = frontiers(jobs, most=64)
     count = int(found.size[0])
-    for p, level in itertools.product(range(1, 13), range(-1, 3)):
+    for p, level in itertools.product(range(1, 13), range(3)):
         tasks, memory = np.array([4, p, 1]), np.array([-1, level, -1])
         rate = mst_per_s(jobs.tables, 0, tasks, memory)
         cost = cost_per_s(jobs.tables, np.array([0]), tasks[None], memory[None])[0]
