@@ -23,7 +23,7 @@ from dsp_gym.evaluation.report import number, percent
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.evaluation.scorecard import IntervalEstimate, Scorecard
 from dsp_gym.evaluation.statistics import mean, ratio_of_means, stratified_bootstrap
-from dsp_gym.pages import page, section, table
+from dsp_gym.pages import Html, ScatterPoint, lead, page, scatter, section, shaded, table
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import installed
 
@@ -283,11 +283,64 @@ def render_html(card: Scorecard, name: str) -> str:
     head, rows = _by_job(card, found)
     return page(
         f"Leaderboard {name}",
-        table(HEAD, _rows(found)),
-        *_explained(card, name),
+        lead(_headline(found)),
+        table(HEAD, _rows(found), emphasis=dict.fromkeys(_winners(found), "best")),
+        _drawn(card, found),
         section(
             "By job",
-            "Cost per day, and the late share of the time.",
-            table(head, rows),
+            "Cost per day, and the late share of the time. The darker, the dearer on that job.",
+            table(head, _heated(rows, found)),
         ),
+        section("How to read this", *_explained(card, name)),
     )
+
+
+def _winners(found: Sequence[Standing]) -> list[int]:
+    return [place for place, one in enumerate(found) if one.rank == 1]
+
+
+def _headline(found: Sequence[Standing]) -> str:
+    """The first of the ranking, and the distance to the second."""
+    first, *others = sorted((one for one in found if one.rank), key=lambda one: one.rank or 0)
+    said = f"{first.policy} is first: {number(first.cost.value)} a day"
+    said += f", late {percent(first.slo_share)} %"
+    if not others:
+        return f"{said}."
+    share = first.cost.value / others[0].cost.value - 1
+    less = f"{percent(abs(share))} % {'less' if share < 0 else 'more'}"
+    return f"{said}; {less} than {others[0].policy}, late {percent(others[0].slo_share)} %."
+
+
+def _drawn(card: Scorecard, found: Sequence[Standing]) -> Html:
+    """Every policy in the plane of lateness and cost."""
+    config = parse(BenchmarkConfig, card.config, "scorecard")
+    shown = [one for one in found if one.policy != BOUND]
+    points = [
+        ScatterPoint(
+            one.policy,
+            [100 * one.slo_share],
+            [one.cost.value],
+            [f"{one.policy}: {number(one.cost.value)} a day, late {percent(one.slo_share)} %"],
+        )
+        for one in shown
+    ]
+    return scatter(
+        f"Cost against lateness of {len(points)} policies.",
+        points,
+        x_label="late, share of the time",
+        y_label="cost per day",
+        bound=100 * config.max_slo_share,
+        x_most=300 * config.max_slo_share,
+    )
+
+
+def _heated(rows: Sequence[Sequence[str]], found: Sequence[Standing]) -> list[list[str]]:
+    """The cells by job, each on a ground as dark as its cost is far from the cheapest."""
+    costs = np.array([[cost for cost, _ in one.by_job.values()] for one in found])
+    knowing = np.array([one.rank is None for one in found])
+    least = costs[~knowing].min(axis=0)
+    far = np.clip(costs / least - 1, 0, 1)
+    return [
+        [row[0], *(shaded(text, heat) for text, heat in zip(row[1:], heats, strict=True))]
+        for row, heats in zip(rows, far.tolist(), strict=True)
+    ]

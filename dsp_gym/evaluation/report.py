@@ -344,7 +344,7 @@ def _job_section(scorecard: Scorecard, job: str) -> Html:
         parts.append(details(f"Where the model of {job} is beyond its fit", *folded))
     parts += [
         heading("Cost and lateness"),
-        f"Shaded: late at most {allowed} % of the time. Dashed: no policy is better in both.",
+        f"Shaded: late at most {allowed} % of the time. Dotted: no policy is better in both.",
         charts.cost_and_lateness(scorecard, job),
     ]
     if any(run.job == job for run in scorecard.timelines):

@@ -26,6 +26,7 @@ from dsp_gym.pages.page import (
     note,
     page,
     section,
+    shaded,
     table,
 )
 
@@ -50,6 +51,7 @@ __all__ = [
     "page",
     "scatter",
     "section",
+    "shaded",
     "svg",
     "table",
 ]

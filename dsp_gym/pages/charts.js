@@ -185,7 +185,7 @@
       width: Math.max(280, box.clientWidth), height: chart.height, legend: { show: false },
       cursor: { drag: { x: true, y: true }, points: { show: false } },
       scales: {
-        x: { time: false, range: (_, low, high) => [0, 1.12 * Math.max(high, chart.bound || 0)] },
+        x: { time: false, range: (_, low, high) => [low > xs[0] ? low : 0, high < xs.at(-1) ? high : 1.12 * Math.max(high, chart.bound || 0)] },
         y: { range: (_, low, high) => [Math.max(0, low - 0.15 * (high - low)), high + 0.12 * (high - low) || 1] },
       },
       axes: [
@@ -193,9 +193,10 @@
         { ...axes({ time: "number" })[1], label: chart.yLabel, labelSize: 20, labelFont: FONT },
       ],
       series: [{},
-        { stroke: css("--grey"), width: 1.25, dash: [6, 4], spanGaps: true, points: { show: false } },
+        { stroke: css("--grey"), width: 1.5, dash: [2, 4], spanGaps: true, points: { show: false } },
         ...points.map((point) => ({
           stroke: colour(point.colour), width: point.x.length > 1 ? 1.5 : 0, spanGaps: true,
+          dash: point.dashed ? [6, 4] : undefined,
           points: { show: true, size: point.own ? 11 : 8, fill: colour(point.colour) },
         }))],
       hooks: {
@@ -214,7 +215,9 @@
           u.ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
           const taken = [];
           for (const point of points) {
-            const last = point.x.length - 1, wide = u.ctx.measureText(point.name).width;
+            const last = point.x.findLastIndex((x) => x <= u.scales.x.max);
+            if (last < 0) continue;
+            const wide = u.ctx.measureText(point.name).width;
             const high = 14 * devicePixelRatio;
             let x = u.valToPos(point.x[last], "x", true) + 8 * devicePixelRatio;
             if (x + wide > u.bbox.left + u.bbox.width) x -= wide + 16 * devicePixelRatio;
@@ -239,6 +242,7 @@
         }],
       },
     }, [xs, column(chart.front), ...points.map(line)], room);
+    if (chart.xMost && chart.xMost < xs.at(-1)) plot.setScale("x", { min: xs[0], max: chart.xMost });
     return () => plot.setSize({ width: Math.max(280, box.clientWidth), height: chart.height });
   }
 

@@ -59,6 +59,7 @@ class ScatterPoint:
     y: Sequence[float]
     texts: Sequence[str] = field(default=())  # shown under the cursor
     own: bool = False  # drawn larger
+    dashed: bool = False
 
 
 def curves(
@@ -123,6 +124,7 @@ def scatter(
     x_label: str,
     y_label: str,
     bound: float | None = None,
+    x_most: float | None = None,
     height: int = 380,
 ) -> Html:
     """Policies by lateness and cost, with the line of those that no other undercuts in both.
@@ -133,6 +135,7 @@ def scatter(
         x_label: Of the lateness, in percent.
         y_label: Of the cost.
         bound: The largest lateness allowed, in percent.
+        x_most: Where the chart ends at first; a double click shows all. None: at the last point.
         height: Pixels.
 
     Returns:
@@ -150,11 +153,13 @@ def scatter(
                     "texts": list(point.texts) or [point.name] * len(point.x),
                     "colour": place,
                     "own": point.own,
+                    "dashed": point.dashed,
                 }
                 for place, point in enumerate(points)
             ],
             "front": [[_number(x, 6), _number(y)] for x, y in pareto(pairs)],
             "bound": bound,
+            "xMost": x_most,
             "xLabel": x_label,
             "yLabel": y_label,
             "height": height,

@@ -23,6 +23,7 @@ __all__ = [
     "note",
     "page",
     "section",
+    "shaded",
     "table",
 ]
 
@@ -69,6 +70,19 @@ def heading(text: str) -> Html:
         Markup: an `<h3>`.
     """
     return Html(f"<h3>{html.escape(text)}</h3>")
+
+
+def shaded(text: str, heat: float) -> Html:
+    """A cell of a table on a coloured ground.
+
+    Args:
+        text: Of the cell.
+        heat: From 0, no colour, to 1.
+
+    Returns:
+        Markup: a `<span>`.
+    """
+    return Html(f'<span class="heat" style="--heat:{heat:.2f}">{html.escape(text)}</span>')
 
 
 def details(summary: str, *parts: str) -> Html:
@@ -178,6 +192,8 @@ table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabula
 th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid var(--faint);
          white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
+.heat { display: block; margin: -.25rem -.75rem; padding: .25rem .75rem;
+       background: color-mix(in srgb, var(--line-1) calc(var(--heat) * 45%), transparent); }
 tr.best td { font-weight: 600; }
 tr.mine td { background: var(--mine); }
 .prose th, .prose td { white-space: normal; text-align: left; }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
-from dsp_gym.errors import MissingExtraError
 from dsp_gym.evaluation.frontier.board import TITLES, BoardCell, FrontierBoard
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.tables import (
@@ -17,7 +15,7 @@ from dsp_gym.evaluation.frontier.tables import (
     tables_beside,
 )
 from dsp_gym.evaluation.run import PLAN
-from dsp_gym.pages import COLOURS, INK, Html, details, figure, page, section, svg, table
+from dsp_gym.pages import Html, ScatterPoint, details, lead, page, scatter, section, table
 
 __all__ = ["render_html", "render_markdown"]
 
@@ -37,7 +35,7 @@ def _explained(board: FrontierBoard) -> list[str]:
         f"at {level.text} mean lateness. In brackets {100 * config.confidence:g} % bootstrap "
         "intervals over jobs and loads.",
         "The worst job is the one with the highest cost at that lateness against the best rule, "
-        "each on that job's own frontier; *later on n* counts jobs on which the policy does not "
+        "each on that job's own frontier; 'later on n' counts jobs on which the policy does not "
         "reach the lateness and the rule does.",
         f"The price is money plus {config.late_weight:g} times the late share, in costs of the "
         "job's reference configuration; each policy runs at the setting that was cheapest on seen "
@@ -92,14 +90,17 @@ def render_html(board: FrontierBoard) -> str:
     """The same page with a figure for each cell.
 
     Returns:
-        HTML without outside references; without figures where Matplotlib is not installed.
+        HTML without outside references.
     """
-    parts: list[str] = [headline(board)]
+    parts: list[str] = [lead(headline(board))]
     for cell in board.cells:
-        inside: list[str] = []
-        with contextlib.suppress(MissingExtraError):
-            inside.append(_drawn(cell, board.config))
-        inside += [table(cost_head(board.config), cost_rows(cell, board.config)), _played(cell)]
+        inside: list[str] = [
+            table(cost_head(board.config), cost_rows(cell, board.config)),
+            "A point for each setting of a policy's knob; tuned rules are dashed. "
+            "Dotted: no policy is better in both.",
+            _drawn(cell, board.config),
+            _played(cell),
+        ]
         inside += [
             details(extra.title, table(extra.head, extra.rows)) for extra in tables_beside(cell)
         ]
@@ -115,27 +116,16 @@ def render_html(board: FrontierBoard) -> str:
 
 def _drawn(cell: BoardCell, config: FrontierConfig) -> Html:
     """Cost against lateness, a line for each policy."""
-    with figure(
-        8.0, 4.6, salt=f"frontier {cell.runs.cell}", extra="train", purpose="drawing the frontiers"
-    ) as drawn:
-        axis = drawn.subplots()
-        for place, one in enumerate(cell.frontiers):
-            points = sorted(one.points, key=lambda point: point.late)
-            knows = one.policy == PLAN
-            axis.plot(
-                [100 * point.late for point in points],
-                [point.cost for point in points],
-                color=INK if knows else COLOURS[place % len(COLOURS)],
-                ls=":" if knows else "-" if not one.rule else "--",
-                marker="o",
-                ms=3,
-                lw=1.2,
-                label=one.policy,
-            )
-        for level in config.lateness:
-            axis.axvline(100 * level, color="#e6e8ec", lw=0.8, zorder=0)
-        axis.set_xscale("log")
-        axis.set_xlabel("late, % of the time")
-        axis.set_ylabel("cost per day, geometric mean over jobs")
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-        return svg(drawn, f"cost against lateness of every policy: {cell.title}")
+    points = []
+    for one in cell.frontiers:
+        found = sorted(one.points, key=lambda point: point.late)
+        texts = [f"{one.policy}: {p.cost:.3g} per day, {100 * p.late:.2g} % late" for p in found]
+        late, cost = [100 * point.late for point in found], [point.cost for point in found]
+        points.append(ScatterPoint(one.policy, late, cost, texts, dashed=one.rule))
+    return scatter(
+        f"Cost against lateness of every policy: {cell.title}.",
+        points,
+        x_label="late, share of the time",
+        y_label="cost per day",
+        x_most=300 * max(config.lateness),
+    )

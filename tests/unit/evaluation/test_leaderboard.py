@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 
 import pytest
@@ -104,8 +105,19 @@ def test_the_page_has_a_row_per_policy_and_says_what_was_run():
     assert fingerprint(CONFIG) in page
     assert "| cheap | 8, 5 % | 12, 5 % |" in page
     text = render_html(card(COSTS, LATE), "<mine>")
-    assert text.count("<tr>") == 2 * 6
+    assert text.count("<tr") == 2 * 6
+    assert '<tr class="best"><td>1</td><td>cheap</td>' in text
+    assert (
+        '<p class="lead">cheap is first: 10 a day, late 5 %; 38 % less than dear, late 0 %.' in text
+    )
     assert "<mine>" not in text
+
+
+def test_a_job_on_which_a_policy_is_dear_has_a_darker_ground():
+    text = render_html(card(COSTS, LATE), "mine")
+    heats = dict(re.findall(r'--heat:([\d.]+)">([\d.]+, \d+ %)', text))
+    assert heats["0.00"] in {"5, 40 %", "4, 0 %"}  # the cheapest, and the bound
+    assert heats["1.00"] == "16, 0 %"  # more than twice as dear
 
 
 def test_everyone_installed_takes_part_once():
