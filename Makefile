@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 TORCH_INDEX ?=
 # Tests of a real Flink wait more than they compute, so there are more of them than cores.
 JOBS ?= 4
-EXPERIMENT ?= configs/experiments/q11-quickstart.yaml
+EXPERIMENT ?= configs/experiments/quickstart.yaml
 JDK_BIN := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)
 FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
 
@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
 	@touch $(STAMP)
 
-quickstart: $(STAMP)  ## Train a small agent on Nexmark Q11 and compare it with the baselines (minutes).
+quickstart: $(STAMP)  ## Train a small agent and compare it with DS2, Justin and Flink's autoscaler on a job it never saw.
 	$(BIN)/dsp-gym train $(EXPERIMENT)
 	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --policy runs/$(basename $(notdir $(EXPERIMENT)))/policy
 
