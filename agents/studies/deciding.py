@@ -63,7 +63,8 @@ def time_decisions(policy: str, job: str, days: float = 1.0) -> DecisionTimes:
     jobs, decider = SimulatedJobs(topology), make(policy)
     jobs.reset(np.zeros(1, np.int64), rates[None, :seconds])
     decider.reset(topology, np.zeros(1, np.int64))
-    ms = []
+    ms: list[float] = []
+    assert jobs.actuator is not None  # a simulated job has one
     for _ in range(seconds // INTERVAL_S):
         snapshot = jobs.snapshot()
         begun = time.process_time()
