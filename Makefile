@@ -14,14 +14,14 @@ STAMP := $(VENV)/.installed
 TORCH_INDEX ?=
 # Tests of a real Flink wait more than they compute, so there are more of them than cores.
 JOBS ?= 4
-EXPERIMENT ?= configs/experiments/q11-quickstart.yaml
+EXPERIMENT ?= configs/experiments/quickstart.yaml
 JDK_BIN := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)
 FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
 
 # Compiled modules and rewritten assertions are kept from run to run, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: flink-jobs help install quickstart check types layers test docs wheel golden bench reproduce leaderboard validate validate-flink validate-policies validate-spark clean
+.PHONY: flink-jobs help install quickstart check types layers test docs wheel golden bench reproduce leaderboard frontier validate validate-flink validate-policies validate-spark clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
 	@touch $(STAMP)
 
-quickstart: $(STAMP)  ## Train a small agent on Nexmark Q11 and compare it with the baselines (minutes).
+quickstart: $(STAMP)  ## Train a small agent and compare it with DS2, Justin and Flink's autoscaler on a job it never saw.
 	$(BIN)/dsp-gym train $(EXPERIMENT)
 	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --policy runs/$(basename $(notdir $(EXPERIMENT)))/policy
 
@@ -94,15 +94,19 @@ reproduce: $(STAMP)  ## Recompute the published numbers the model is held to.
 leaderboard: $(STAMP)  ## Rank every policy on core-v1 (minutes) and write docs/leaderboard.md.
 	$(BIN)/dsp-gym leaderboard core-v1 --page docs/leaderboard.md
 
+frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goes on where it was stopped): docs/core-v2.md, README, cards.
+	$(BIN)/dsp-gym leaderboard core-v2 --resume --page docs/core-v2.md
+	$(BIN)/python docs/results.py --core-v2 runs/frontiers/core-v2/frontier.json
+
 validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate
 	-$(BIN)/dsp-gym reproduce  # ends with 1 where a bar is missed; docs/reproduction.md says which
 	$(BIN)/dsp-gym train configs/experiments/q11.yaml
 	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --runs runs/q11 \
 		--other-jobs nexmark-q1 nexmark-q2 nexmark-q3 nexmark-q5 nexmark-q8 --out docs/figures/q11.json > /dev/null
-	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --policy learned \
+	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --policy learned-q11 \
 		--out docs/figures/q11-shipped.json > /dev/null
-	$(BIN)/dsp-gym evaluate configs/experiments/q11.yaml --policy learned \
+	$(BIN)/dsp-gym evaluate configs/experiments/q11.yaml --policy learned-q11 \
 		--out runs/evaluations/q11
 	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml
 	$(BIN)/dsp-gym evaluate configs/experiments/q11-worldcup.yaml \

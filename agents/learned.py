@@ -12,6 +12,7 @@ from pydantic import Field
 from agents.capacity import CapacityAgent
 from agents.folder import POLICY, PolicyDocument, read_folder
 from agents.network import Weights, logits, parameters
+from agents.shipped import policy_folder
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs import action
@@ -27,15 +28,15 @@ __all__ = ["LearnedConfig", "LearnedPolicy"]
 
 HOLD = "hold"
 
-PRETRAINED = Path(__file__).resolve().parent / "pretrained"
-"""The small policy that travels with the package."""
-
 
 class LearnedConfig(ConfigModel):
     """Which policy folder."""
 
     path: str | None = Field(
-        None, description="folder of the policy, as `dsp-gym train` makes it; none: the shipped one"
+        None,
+        description="folder of the policy, as `dsp-gym train` makes it, or `shipped:NAME` of one "
+        "that travels with the package; its document names the installed policy that reads it. "
+        "None: the best of those, `configs/policies/learned.yaml`",
     )
     late_price: float | None = Field(
         None,
@@ -47,7 +48,11 @@ class LearnedConfig(ConfigModel):
 
 
 class LearnedPolicy:
-    """A trained agent, from its folder; always takes what it finds best."""
+    """A trained agent, from its folder; without one, the best of those that are shipped.
+
+    This class reads the folders of networks, and always takes what the network finds best. The
+    registry gives the folder of any other kind to the policy that its document names.
+    """
 
     Config = LearnedConfig
 
@@ -55,7 +60,13 @@ class LearnedPolicy:
         self.name = "learned"
         self.explain = True
         self.config = config or LearnedConfig()
-        self.folder = PRETRAINED if self.config.path is None else Path(self.config.path)
+        if self.config.path is None:
+            raise PolicyError(
+                "a network needs the folder that it is read from",
+                key="path",
+                remedy="Name one; dsp_gym.policies.make('learned') takes the best that is shipped.",
+            )
+        self.folder = policy_folder(self.config.path)
         self.document, self._weights = read_folder(self.folder)
         _refuse_other_spaces(self.document, self._weights, self.folder / POLICY)
         self._encoder: ObservationEncoder | None = None

@@ -1,9 +1,11 @@
-"""Writes docs/results.md, and the scorecard of the README, from the figures in docs/figures/.
+"""Writes docs/results.md, the README's table and the cards' comparisons, from docs/figures/.
 
     python docs/results.py [--q11 SCORECARD.json] [--worldcup SCORECARD.json]
+    python docs/results.py --core-v2 runs/frontiers/core-v2/frontier.json
 
-A scorecard given is cut down to its rows and kept in docs/figures/ first. `make validate` makes all
-of them.
+A result given is cut down to what is shown and kept in docs/figures/ first. `make validate` makes
+the scorecards, `make frontier` the frontier. Until there is a `docs/figures/core-v2.json`, the
+README shows the agent of one job.
 """
 
 from __future__ import annotations
@@ -13,9 +15,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from generator.frontier import AGENTS, card_part, cut, readme_block, with_part
+
 DOCS = Path(__file__).parent
 FIGURES = DOCS / "figures"
 README = DOCS.parent / "README.md"
+CARDS = {
+    name: DOCS.parent / "agents" / "pretrained" / folder / "card.md"
+    for name, folder in zip(AGENTS, ("planning", "ppo", "q11"), strict=True)
+}
 BEGIN, END = "<!-- scorecard -->", "<!-- end of scorecard -->"
 
 COLUMNS = (
@@ -294,7 +302,7 @@ def page() -> str:
 Written by `python docs/results.py` from `docs/figures/`, which `make validate` fills. Machine:
 {machine}.
 
-## The shipped experiment
+## The agent of one job
 
 `dsp-gym train configs/experiments/q11.yaml` trains {len(seeds)} agents (seeds
 {", ".join(seeds)}) on Nexmark Q11; `python -m agents.studies.claim` runs all of them
@@ -315,14 +323,14 @@ Q11.
 
 {claim_table(other)}
 
-The best of the five ships in the wheel as the policy `learned`. Alone, on the same loads
-(`python -m agents.studies.claim configs/experiments/q11.yaml --policy learned`), and against
+The best of the five ships in the wheel as the policy `learned-q11`. Alone, on the same loads
+(`python -m agents.studies.claim configs/experiments/q11.yaml --policy learned-q11`), and against
 DS2 tuned {search(shipped["tuning"])}, `{json.dumps(shipped["ds2_tuned"])}`:
 
 {claim_table(shipped["verdicts"])}
 
 On the same loads, every column of the scorecard
-(`dsp-gym evaluate configs/experiments/q11.yaml --policy learned`), interquartile mean and 95 %
+(`dsp-gym evaluate configs/experiments/q11.yaml --policy learned-q11`), interquartile mean and 95 %
 interval over loads:
 
 {scorecard_table("q11-scorecard")}
@@ -350,30 +358,52 @@ the project (`DSP_GYM_DATA`). Twenty seeds differ in the simulation's and the lo
 
 
 def readme_part() -> str:
-    """The README's scorecard."""
+    """The README's table: of core-v2, or of the agent of one job until that is there."""
+    frontier = core_v2()
+    if frontier is not None:
+        return f"{BEGIN}\n{readme_block(frontier)}\n{END}"
     return f"""{BEGIN}
 Nexmark Q11 under a daily load with bursts, 20 unseen loads, two hours each; SLO: p95 latency of
-2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policy learned` prints it
-again (interquartile mean and 95 % interval over loads):
+2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policy learned-q11` prints
+it again (interquartile mean and 95 % interval over loads):
 
 {scorecard_table("q11-scorecard")}
 
-`q11` ships with the package as the policy `learned`: the best of five agents by validation loads.
-All five against DS2 with confidence bounds, jobs they were not trained on (there they do not win),
-a recorded load, and speed are in [docs/results.md](docs/results.md), with the commands.
+`q11` ships with the package as the policy `learned-q11`: the best of five agents by validation
+loads. All five against DS2 with confidence bounds, jobs they were not trained on (there they do not
+win), a recorded load, and speed are in [docs/results.md](docs/results.md), with the commands.
 {END}"""
 
 
+def core_v2() -> dict[str, Any] | None:
+    """What is kept of the frontier; None before it was run."""
+    file = FIGURES / "core-v2.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def write_cards(frontier: dict[str, Any]) -> None:
+    """Puts the comparison into the cards of the shipped agents."""
+    for name, file in CARDS.items():
+        text = file.read_text(encoding="utf-8")
+        file.write_text(with_part(text, card_part(frontier, name)), encoding="utf-8")
+
+
 def main() -> None:
-    """Write both."""
+    """Write them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--q11", type=Path, help="scorecard of the shipped experiment")
     parser.add_argument("--worldcup", type=Path, help="scorecard of the World Cup experiment")
+    parser.add_argument("--core-v2", type=Path, help="frontier.json of the benchmark core-v2")
     given = parser.parse_args()
     if given.q11 is not None:
         keep(given.q11, "q11-scorecard")
     if given.worldcup is not None:
         keep(given.worldcup, "worldcup")
+    if given.core_v2 is not None:
+        kept = json.dumps(cut(given.core_v2), indent=1) + "\n"
+        (FIGURES / "core-v2.json").write_text(kept, encoding="utf-8")
+    if (frontier := core_v2()) is not None:
+        write_cards(frontier)
     (DOCS / "results.md").write_text(page(), encoding="utf-8")
     text = README.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)

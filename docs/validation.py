@@ -215,8 +215,8 @@ def drive() -> str:
     holds = ", ".join(f"{name}: {'yes' if ok else 'NO'}" for name, ok in found["holds"].items())
     trips = ", ".join(f"{count} {name}" for name, count in sorted(found["trips"].items()))
     return f"""\
-The shipped learned policy under `deployed` guardrails drives the real word count for twenty minutes under an hour of
-`diurnal-bursts`, compressed three times: {found["turns"]} decisions, {found["events"].get("reached", 0)} rescales reached,
+The shipped agent of one job (`learned-q11`) under `deployed` guardrails drives the real word count for twenty minutes
+under an hour of `diurnal-bursts`, compressed three times: {found["turns"]} decisions, {found["events"].get("reached", 0)} rescales reached,
 {found["events"].get("alarm", 0)} alarms. {found["emitted"]:,.0f} sentences of {found["words"]} words were emitted and
 {found["received"]:,.0f} words counted over all resubmissions. {holds}. SLO seconds: {found["slo_s"]:.0f}.
 Decisions changed by a guardrail: {trips or "none"}. The agent was not trained on this job; outside its training

@@ -18,7 +18,8 @@ class MdpConfig(ConfigModel):
     path: str | None = Field(
         None,
         min_length=1,
-        description="folder of a trained policy, as `dsp-gym train` makes it: its transitions, its "
+        description="folder of a trained policy, as `dsp-gym train` makes it, or `shipped:NAME` of "
+        "one that travels with the package: its transitions, its "
         "price of a late minute and its other parameters stand in for the defaults here; none: "
         "the shipped transitions",
     )

@@ -81,6 +81,7 @@ class MdpPolicy:
         start = trained(config) if counts is None else Trained(config, counts, {}, {})
         self._start = start
         self.config = c = start.config
+        self.document = start.document
         self._specs = tuple(load_job(name) for name in c.job_files)
         self._highest = highest_level(start.counts)
         self._weights = pooled(start.counts, c.neighbours)

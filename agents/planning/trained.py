@@ -20,6 +20,7 @@ from agents.folder import (
 from agents.planning.chain import TABLE, read_counts, unpacked
 from agents.planning.config import MdpConfig
 from agents.planning.load import BIN, LEVELS, PEAKS, TRENDS
+from agents.shipped import policy_folder
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import parse
 from dsp_gym.errors import PolicyError
@@ -43,6 +44,7 @@ class Trained(NamedTuple):
     counts: Floats  # (STATES, STATES) minutes
     history: Mapping[str, HistoryDocument]  # by job
     past: Mapping[str, Mapping[str, Floats]]  # what its service model learned, by job
+    document: PlanningDocument | None = None  # of the folder, where there is one
 
 
 def past_prefix(job: str) -> str:
@@ -66,7 +68,7 @@ def trained(config: MdpConfig) -> Trained:
     if config.path is None:
         file = TABLE if config.transitions is None else Path(config.transitions)
         return Trained(config, read_counts(file), {}, {})
-    folder = Path(config.path)
+    folder = policy_folder(config.path)
     document, weights = read_kind(folder, PlanningDocument)
     if document.states != STATES_DOCUMENT:
         raise PolicyError(
@@ -85,7 +87,7 @@ def trained(config: MdpConfig) -> Trained:
     past = {job: _past(weights, job, one, file) for job, one in document.history.items()}
     if not whole.own_past:
         past = {}
-    return Trained(whole, counts, document.history, past)
+    return Trained(whole, counts, document.history, past, document)
 
 
 def own_pasts(start: Trained, jobs: Topology) -> Mapping[int, Mapping[str, Floats]]:

@@ -2,7 +2,7 @@ r"""Does the shipped experiment hold what it promises? Five seeds against DS2 on
 
     python -m agents.studies.claim configs/experiments/q11.yaml --runs runs/q11 \
         --out docs/figures/q11.json
-    python -m agents.studies.claim configs/experiments/q11.yaml --policy learned
+    python -m agents.studies.claim configs/experiments/q11.yaml --policy learned-q11
         the shipped one alone
 
 The claim: at least 10 % cheaper than DS2, with its defaults and again tuned, at no more SLO

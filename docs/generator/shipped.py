@@ -45,7 +45,11 @@ def policies() -> str:
         values = table(
             ["parameter", "value"], [[f"`{k}`", code(v)] for k, v in config.params.items()]
         )
-        sections.append(f"## {name}\n\n`{config.policy}` with these parameters:\n\n{values}")
+        said = f"`{config.policy}` with these parameters:\n\n{values}"
+        if name in ours:  # named alone, it means the shipped configuration
+            sections[sorted(ours).index(name)] += f"\n\nNamed without a folder, it is {said}"
+            continue
+        sections.append(f"## {name}\n\n{said}")
     for title, definition in sorted(inner.items()):
         about = plain(definition.get("description", ""))
         sections.append(f"## {title}\n\n{about}\n\n{properties(definition)}")

@@ -281,7 +281,7 @@ def _is_policy_folder(path: str) -> bool:
 
 
 def _is_trained(policy: str) -> bool:
-    """Whether it is a trained policy: a folder of one, or the network that is shipped."""
+    """Whether it is a trained policy: a folder of one, or one that is shipped."""
     from dsp_gym.policies.registry import is_trained, resolve
 
     return is_trained(resolve(policy)[1])

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command(
         epilog="Examples:\n\n"
-        "  dsp-gym train q11-quickstart\n\n"
+        "  dsp-gym train quickstart\n\n"
         "  dsp-gym train configs/experiments/q11.yaml --seed 3 --out runs/q11-seed-3\n\n"
         "  dsp-gym train q11 --workers 1                one seed after the other\n\n"
         "  dsp-gym train q11 --engine spark --master spark://host:7077\n\n"

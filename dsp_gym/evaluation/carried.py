@@ -54,7 +54,7 @@ def carried(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> Carried[W
         shares_disk: Whether the files of this machine are seen where the work is done.
 
     Returns:
-        The work with the folder of a trained policy, but for the one that is shipped.
+        The work with the folder of a trained policy, but for those that are shipped.
     """
     folder = folder_of(policy)
     if folder is None or shares_disk:

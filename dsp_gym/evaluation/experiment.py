@@ -78,6 +78,9 @@ class EvaluationConfig(ConfigModel):
         ),
         description="policies beside the trained one",
     )
+    jobs: tuple[str, ...] = Field(
+        (), description="jobs compared on: names, or files; none: those trained on"
+    )
     reference: str = Field("ds2", description="label of the policy the others are compared with")
     seeds: int = Field(20, ge=1, description="seeds of each load of the split, the first ones")
     split: SplitName = Field("test", description="which loads; test: never seen in training")
@@ -179,9 +182,10 @@ class ExperimentConfig(ConfigModel):
         """The experiment's comparison, with the trained policy if there is one.
 
         Returns:
-            A benchmark on the experiment's jobs, loads and split; the trained policy stands last.
+            A benchmark on the jobs, loads and split of `evaluation`; the trained policy stands
+            last.
         """
-        entrants = list(self.evaluation.policies)
+        entrants, compared = list(self.evaluation.policies), self.evaluation.jobs or self.jobs
         if trained is not None:
             entrants.append(
                 Entrant(policy=str(trained), name=self.name, guardrails=self.guardrails)
@@ -190,7 +194,8 @@ class ExperimentConfig(ConfigModel):
             description=self.description,
             policies=tuple(entrants),
             reference=self.evaluation.reference,
-            jobs=self.jobs,
+            jobs=compared,
+            train_jobs=tuple(job for job in self.jobs if job not in compared),
             loads=self.loads,
             split=self.evaluation.split,
             seeds=self.evaluation.seeds,

@@ -465,3 +465,10 @@ class JobSpec(ConfigModel):
             Its description in the job file.
         """
         return next(v for v in self.vertices if v.name == name)
+
+
+class UntimedJob(JobSpec):
+    """A job whose times per record nobody told, such as one known from its snapshots alone.
+
+    They hold neutral values, which say nothing about its speed.
+    """

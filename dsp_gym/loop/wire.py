@@ -17,7 +17,7 @@ import numpy as np
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import DspGymError, SchemaError
-from dsp_gym.job.spec import JobSpec, State, Vertex
+from dsp_gym.job.spec import JobSpec, State, UntimedJob, Vertex
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.documents import (
     DECISION_SCHEMA,
@@ -221,8 +221,8 @@ def _skeleton(message: SnapshotDocument, where: str) -> JobSpec:
     try:
         for vertex in message.vertices:
             _check_bounds(message, vertex)
-        spec: JobSpec = parse(
-            JobSpec,
+        spec = parse(
+            UntimedJob,
             {
                 "job": message.job,
                 "source": message.source,

@@ -8,7 +8,10 @@ from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["PolicyConfig"]
+__all__ = ["SHIPPED", "PolicyConfig"]
+
+SHIPPED = "shipped:"
+"""Before the name of a trained policy that travels with the package, in place of its folder."""
 
 
 class PolicyConfig(ConfigModel):

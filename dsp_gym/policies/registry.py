@@ -14,7 +14,7 @@ from dsp_gym.config import files
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 from dsp_gym.loop.protocols import Policy
-from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.config import SHIPPED, PolicyConfig
 
 __all__ = [
     "GROUP",
@@ -36,8 +36,9 @@ _INSTALLED = Plugins(GROUP, "policy", "docs/guides/add-a-policy.md", PolicyError
 POLICY_FILE = "policy.json"
 """What makes a folder a trained policy."""
 
-NETWORK = "learned"
-"""The policy that reads a folder whose document names none."""
+TRAINED = "learned"
+"""Any trained policy: the document of its folder names the installed policy that reads it, and one
+that names none is read by the policy of this name. Without a folder: the shipped configuration."""
 
 
 def make(policy: str | Path | PolicyConfig) -> Policy:
@@ -63,11 +64,13 @@ def make(policy: str | Path | PolicyConfig) -> Policy:
 def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
     """Find what a name, file, folder or configuration of a policy means.
 
+    A trained policy is given to the installed policy that reads its folder.
+
     Returns:
         Name, configuration, and where the configuration stands, for errors.
     """
     if isinstance(policy, PolicyConfig):
-        return policy.policy, policy, f"parameters of policy '{policy.policy}'"
+        return policy.policy, _as_trained(policy), f"parameters of policy '{policy.policy}'"
     path = Path(policy)
     if (path / POLICY_FILE).is_file():
         config = PolicyConfig(policy=_reader_of(path), params={"path": str(path)})
@@ -83,7 +86,24 @@ def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
             f"there is no policy '{policy}'", file=error.file, remedy=did_you_mean(text, known)
         ) from None
     config = files.load_model(PolicyConfig, "policies", found)
-    return found.stem, config, f"{found}: params"
+    return found.stem, _as_trained(config), f"{found}: params"
+
+
+def _as_trained(config: PolicyConfig) -> PolicyConfig:
+    """A trained policy with the installed policy that reads it; any other as it is."""
+    if config.policy != TRAINED:
+        return config
+    if config.params.get("path") is None:
+        best = files.load_model(PolicyConfig, "policies", _shipped_best())
+        given = {key: value for key, value in config.params.items() if key != "path"}
+        return best.model_copy(update={"params": best.params | given})
+    folder = folder_of(config)
+    return config if folder is None else config.model_copy(update={"policy": _reader_of(folder)})
+
+
+def _shipped_best() -> Path:
+    """The file that says which of the shipped policies is meant where no folder is named."""
+    return files.configs_root() / "policies" / f"{TRAINED}.yaml"
 
 
 def _reader_of(folder: Path) -> str:
@@ -91,8 +111,8 @@ def _reader_of(folder: Path) -> str:
     try:
         document = json.loads((folder / POLICY_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return NETWORK  # which says what is wrong with the file
-    named = document.get("policy", NETWORK) if isinstance(document, dict) else NETWORK
+        return TRAINED  # which says what is wrong with the file
+    named = document.get("policy", TRAINED) if isinstance(document, dict) else TRAINED
     if named not in _INSTALLED:
         raise PolicyError(
             "is read by a policy that is not installed",
@@ -118,9 +138,10 @@ def is_trained(policy: PolicyConfig) -> bool:
     """Whether a policy was made by `dsp-gym train`.
 
     Returns:
-        True for one from a folder, and for the network that is shipped.
+        True for one from a folder, and for those that are shipped.
     """
-    return policy.policy == NETWORK or folder_of(policy) is not None
+    is_shipped = str(policy.params.get("path")).startswith(SHIPPED)
+    return policy.policy == TRAINED or is_shipped or folder_of(policy) is not None
 
 
 def available() -> dict[str, str]:

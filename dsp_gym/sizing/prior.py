@@ -11,7 +11,7 @@ from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
 from dsp_gym.errors import PolicyError
 from dsp_gym.job.capacity import vertex_capacity
-from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.spec import JobSpec, UntimedJob
 from dsp_gym.job.tables import NO_WINDOW, JobTables, compile_jobs
 from dsp_gym.loop.topology import Topology
 
@@ -37,15 +37,17 @@ class Prior(NamedTuple):
             specs: Files in place of those the jobs come with, found by their `job` name.
 
         Returns:
-            The prior of each of the K distinct jobs.
+            The prior of each of the K distinct jobs; that of `none` where one of them came
+            without times per record, as a job does that is known from its snapshots alone.
 
         Raises:
             PolicyError: A file has another graph or other bounds than its job.
         """
-        tables = jobs.tables
+        tables, named = jobs.tables, {spec.job: spec for spec in specs}
+        chosen = [named.get(own.job, own) for own in jobs.specs]
+        if any(isinstance(one, UntimedJob) for one in chosen):
+            return cls.none(jobs)
         if specs:
-            named = {spec.job: spec for spec in specs}
-            chosen = [named.get(own.job, own) for own in jobs.specs]
             for own, other in zip(jobs.specs, chosen, strict=True):
                 _refuse_other_graph(own, other)
             tables = compile_jobs(chosen)

@@ -54,6 +54,8 @@ POLICIES = {
     "justin-paper": {},
     "justin-artifact": {},
     "clairvoyant": {},
+    "learned-ppo": {},
+    "learned-q11": {},
     "mdp": MdpConfig(),
     "mdp-no-prior": MdpConfig(prior="none", own_weight=0.0),
     "streambed": {

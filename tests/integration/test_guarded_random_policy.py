@@ -89,7 +89,7 @@ def test_a_trained_policy_hands_over_on_a_job_unlike_its_training():
     from dsp_gym.policies.registry import make
 
     def handed_over(rate: float) -> float:
-        policy = make("learned")
+        policy = make("learned-q11")
         chain = build_for(policy, load_model(GuardrailsConfig, "guardrails", "deployed"))
         assert chain is not None
         spec = load_job("nexmark-q11")

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LEARNED = {
     "policy": "learned",
     "name": "trained",
-    "params": {"path": str(ROOT / "agents" / "pretrained")},
+    "params": {"path": str(ROOT / "agents" / "pretrained" / "q11")},
     "guardrails": "deployed",
 }
 ROLLOUTS = {

@@ -24,10 +24,10 @@ from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.turn import take_turn
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
-from dsp_gym.policies import make
+from dsp_gym.policies import PolicyConfig, make
 from tests.simulating import begun
 
-POLICIES = ("ds2", "justin-artifact", "hpa-cpu", "dhalion", "learned")
+POLICIES = ("ds2", "justin-artifact", "hpa-cpu", "dhalion", "learned", "learned-q11")
 STEPS = 12
 
 
@@ -57,8 +57,15 @@ def answer(guarded: GuardedDecision, seen: MetricsSnapshot) -> dict:
     return decision_to_json(guarded, seen.job(0))
 
 
+def with_file(policy: str, job: str) -> str | PolicyConfig:
+    """The policy; one that needs the job's file is given it, because no snapshot holds it."""
+    if policy != "learned":
+        return policy
+    return PolicyConfig(policy=policy, params={"job_files": [job]})
+
+
 def in_the_gym(
-    job: str, policy: str, guardrails: str | None, seed: int, surge: float
+    job: str, policy: str | PolicyConfig, guardrails: str | None, seed: int, surge: float
 ) -> tuple[list[MetricsSnapshot], list[dict]]:
     """Snapshots of one episode under a load that jumps, and what the environment enacted."""
     made = scenario(job)
@@ -88,11 +95,12 @@ def in_the_gym(
     surge=st.floats(0.1, 3.0),
 )
 def test_all_who_ask_a_policy_get_the_same_guarded_decision(job, policy, guardrails, seed, surge):
-    seen, expected = in_the_gym(job, policy, guardrails, seed, surge)
+    named = with_file(policy, job)
+    seen, expected = in_the_gym(job, named, guardrails, seed, surge)
     seeds = np.array([0])
 
     def made() -> tuple[Policy, object]:
-        decider = make(policy)
+        decider = make(named)
         return decider, build_for(decider, guardrails)
 
     loop = ControlLoop(Recorded(seen), *made())
@@ -116,7 +124,7 @@ def test_all_who_ask_a_policy_get_the_same_guarded_decision(job, policy, guardra
     served.close()
 
 
-@pytest.mark.parametrize("policy", ["ds2", "learned"])
+@pytest.mark.parametrize("policy", ["ds2", "learned", "learned-ppo", "learned-q11"])
 def test_a_turn_without_guardrails_is_the_policys_own_decision(policy):
     (snapshot, *_), _ = in_the_gym("nexmark-q11", policy, None, 1, 1.0)
     decider = make(policy)

@@ -16,7 +16,8 @@ from dsp_gym.studies.guarding import Stuck, watch_beside
 JOBS = ("nexmark-q8", "nexmark-q11", "wordcount-heron", "random-dag-4")
 SHIPPED = (
     *("static", "hpa-cpu", "hpa-varga", "keda", "dhalion", "ds2", "ds2-justin"),
-    *("flink-autoscaler", "justin-paper", "justin-artifact", "learned", "mdp", "mdp-no-file"),
+    *("flink-autoscaler", "justin-paper", "justin-artifact", "mdp", "mdp-no-file"),
+    *("learned", "learned-ppo", "learned-q11"),
 )
 GATE = GateConfig().max_guard_trips_per_day
 

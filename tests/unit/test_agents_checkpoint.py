@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,11 +13,10 @@ from agents.checkpoint import checkpoint_steps, read_checkpoint, write_checkpoin
 from agents.folder import POLICY, WEIGHTS, PolicyDocument, read_folder, write_folder
 from agents.learned import LearnedConfig, LearnedPolicy
 from agents.network import NetworkShape, parameters
-from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.observation import FJ, FV, JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.errors import PolicyError, SchemaError, StorageError
-from dsp_gym.job.catalog import list_jobs, load_job
+from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.topology import Topology
 
 
@@ -178,35 +175,3 @@ def test_a_plain_network_refuses_a_larger_job_and_a_graph_network_takes_it(tmp_p
         LearnedPolicy(LearnedConfig(path=str(plain))).reset(jobs, seeds)
     graph, _ = a_folder(tmp_path / "graph", a_document("graph", 3))
     LearnedPolicy(LearnedConfig(path=str(graph))).reset(jobs, seeds)
-
-
-@pytest.mark.slow
-def test_the_shipped_policy_is_small_and_acts_on_every_shipped_job():
-    policy = LearnedPolicy()
-    size = sum(file.stat().st_size for file in policy.folder.iterdir())
-    assert size < 2 * 1024 * 1024
-    assert (policy.folder / "card.md").is_file()
-    jobs = Topology.of(list_jobs())
-    simulated = SimulatedJobs(jobs)
-    rates = np.repeat(jobs.tables.rate_per_s[jobs.row, None], 600, axis=1)
-    simulated.reset(np.arange(len(jobs)), rates)
-    simulated.advance(300)
-    policy.reset(jobs, np.arange(len(jobs)))
-    decision = policy.decide(simulated.snapshot())
-    tables, mask = jobs.tables, jobs.mask
-    assert (decision.parallelism <= tables.max_parallelism[jobs.row])[mask].all()
-    assert (decision.parallelism >= 1)[mask].all()
-    changed = decision.changes(
-        simulated.snapshot().parallelism, simulated.snapshot().memory_level, mask
-    )
-    for job in range(len(jobs)):
-        assert (decision.reasons[job] == "hold") == (not changed[job])
-
-
-@pytest.mark.slow
-def test_deciding_opens_no_torch():
-    code = (
-        "import sys; from dsp_gym.policies.registry import make; make('learned');"
-        "sys.exit('torch' in sys.modules or 'mlflow' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

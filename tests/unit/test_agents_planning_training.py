@@ -14,7 +14,7 @@ pytest.importorskip("sb3_contrib")
 from typer.testing import CliRunner
 
 from agents.folder import POLICY, PlanningDocument, read_any, read_kind
-from agents.learned import PRETRAINED, LearnedConfig, LearnedPolicy
+from agents.learned import LearnedConfig, LearnedPolicy
 from agents.planning.chain import counted, highest_level
 from agents.planning.export import export_planning
 from agents.planning.history import watched
@@ -243,7 +243,7 @@ def test_a_folder_of_the_other_kind_is_refused_with_a_sentence(folder):
     with pytest.raises(PolicyError, match=r"holds a policy 'mdp', and was named as one of 'lea"):
         LearnedPolicy(LearnedConfig(path=str(folder)))
     with pytest.raises(PolicyError, match=r"holds a policy 'learned', and was named as one of"):
-        MdpPolicy(MdpConfig(path=str(PRETRAINED)))
+        MdpPolicy(MdpConfig(path="shipped:q11"))
 
 
 @pytest.mark.parametrize(

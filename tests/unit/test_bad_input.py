@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from dsp_gym.cli import app
 
-PRETRAINED = Path(__file__).parents[2] / "agents" / "pretrained"
+PRETRAINED = Path(__file__).parents[2] / "agents" / "pretrained" / "q11"
 
 JOB = """\
 job: tiny

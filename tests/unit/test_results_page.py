@@ -17,7 +17,9 @@ LEARNED = ("q11-cloned", "q11-offline")
 def results():
     spec = importlib.util.spec_from_file_location("results", DOCS / "results.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)  # as when it is run: its folder comes first
+        spec.loader.exec_module(module)
     return module
 
 
@@ -48,3 +50,116 @@ def test_a_claim_that_does_not_hold_is_said_not_to(results, name):
 def test_steps_that_were_never_reached_are_no_number(results):
     assert results.steps_text(None) == "not within the steps of the former"
     assert results.steps_text(38400.0) == "38,400"
+
+
+def estimate(value):
+    return {"value": value, "low": 0.9 * value, "high": 1.1 * value}
+
+
+def a_policy(name, costs, rule=False):
+    """Costs of two jobs at 1, 2 and 3 % late; None: later at each setting."""
+    levels = ("0.01", "0.02", "0.03")
+    means = [None if None in pair else sum(pair) / 2 for pair in costs]
+    told = {level: mean and estimate(mean) for level, mean in zip(levels, means, strict=True)}
+    by_job = {
+        job: {level: pair[place] for level, pair in zip(levels, costs, strict=True)}
+        for place, job in enumerate(("light", "heavy"))
+    }
+    ratio = {level: cost and estimate(cost["value"] / 10) for level, cost in told.items()}
+    return {
+        "policy": name,
+        "rule": rule,
+        "cost": told,
+        "ratio": ratio,
+        "closed": ratio,
+        "by_job": by_job,
+        "points": [],
+    }
+
+
+@pytest.fixture
+def frontier(tmp_path):
+    """A small result in the form that `dsp-gym leaderboard` writes."""
+    policies = [
+        a_policy("justin-artifact-tuned", [(10, 12), (8, 12), (8, 10)], rule=True),
+        a_policy("learned", [(9, None), (6, 9), (5, 8)]),
+        a_policy("learned-q11", [(None, None)] * 3),
+        a_policy("clairvoyant", [(5, 7), (4, 6), (4, 6)]),
+        a_policy("streambed", [(20, 20)] * 3),
+    ]
+    cells = [
+        {
+            "cell": name,
+            "jobs": ["light", "heavy"],
+            "loads": ["flash-crowds"],
+            "seeds": [1],
+            "policies": policies,
+        }
+        for name in ("seen-jobs-seen-loads", "unseen-jobs-unseen-loads")
+    ]
+    document = {
+        "name": "core-v2",
+        "fingerprint": "0" * 16,
+        "versions": {"dsp-gym": "1"},
+        "config": {"lateness": [0.03, 0.01, 0.02]},
+        "cells": cells,
+    }
+    file = tmp_path / "frontier.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def elsewhere(results, tmp_path, monkeypatch):
+    """A copy of what the script writes."""
+    shutil.copytree(DOCS / "figures", tmp_path / "docs" / "figures")
+    readme = shutil.copy(results.README, tmp_path / "README.md")
+    cards = {
+        name: Path(shutil.copy(file, tmp_path / f"{name}.md"))
+        for name, file in results.CARDS.items()
+    }
+    for name, value in {
+        "DOCS": tmp_path / "docs",
+        "FIGURES": tmp_path / "docs" / "figures",
+        "README": Path(readme),
+        "CARDS": cards,
+    }.items():
+        monkeypatch.setattr(results, name, value)
+    return results
+
+
+def test_a_frontier_fills_the_readme_and_the_cards(elsewhere, frontier, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["results.py", "--core-v2", str(frontier)])
+    elsewhere.main()
+    text = elsewhere.README.read_text("utf-8")
+    assert text.count(elsewhere.BEGIN) == text.count(elsewhere.END) == 1
+    assert elsewhere.readme_part() in text
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "% late" not in line]
+    names = [line.split(" |")[0].removeprefix("| ") for line in rows]
+    place = names.index("clairvoyant")  # the one that knows the load, then the cheapest first
+    assert names[place : place + 4] == [
+        *("clairvoyant", "**learned**", "justin-artifact-tuned (tuned rule)", "**learned-q11**")
+    ]
+    learned = rows[place + 1]
+    assert "| – | 7.5 | 6.5 |" in learned
+    assert "streambed" not in text.partition(elsewhere.END)[0].partition(elsewhere.BEGIN)[2]
+    card = elsewhere.CARDS["learned"].read_text("utf-8")
+    assert card.count("## Where it wins and loses") == 1
+    assert "Wins most on light (0.75), heavy (0.75)." in card
+    q11 = elsewhere.CARDS["learned-q11"].read_text("utf-8")
+    assert "later than that at each of its settings. Later than the rule on light, heavy." in q11
+    assert "Not among the policies" in elsewhere.CARDS["learned-ppo"].read_text("utf-8")
+    monkeypatch.setattr("sys.argv", ["results.py"])
+    elsewhere.main()  # from what was kept, once more
+    assert elsewhere.README.read_text("utf-8") == text
+    assert elsewhere.CARDS["learned"].read_text("utf-8") == card
+
+
+def test_the_cards_say_what_the_kept_frontier_says(results):
+    frontier = results.core_v2()
+    for name, file in results.CARDS.items():
+        text = file.read_text("utf-8")
+        if frontier is None:
+            assert "## Where it wins and loses" not in text
+        else:
+            assert results.card_part(frontier, name) in text

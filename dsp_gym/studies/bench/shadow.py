@@ -35,7 +35,7 @@ from dsp_gym.studies.bench.policies import LARGE, chain
 
 __all__ = ["BARS", "Figure", "bench_shadow", "configuration"]
 
-POLICIES = ("learned", "ds2", "justin-artifact", "flink-autoscaler")
+POLICIES = ("learned-q11", "ds2", "justin-artifact", "flink-autoscaler")
 REPLAY = "replay of a recorded week"
 BARS = {
     "decision p99": 5.0,

@@ -58,7 +58,7 @@ def compressed(seconds: int, peak_per_s: float) -> Floats:
 
 
 def main(
-    policy: Annotated[str, typer.Option(help="A policy's name or folder.")] = "learned",
+    policy: Annotated[str, typer.Option(help="A policy's name or folder.")] = "learned-q11",
     guardrails: Annotated[str, typer.Option(help="What its decisions pass.")] = "deployed",
     minutes: Annotated[float, typer.Option(min=1, help="How long it drives.")] = 20.0,
     out: Annotated[Path | None, typer.Option(help="Where the figures are written.")] = None,

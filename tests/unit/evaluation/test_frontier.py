@@ -408,8 +408,8 @@ def test_core_v2_keeps_apart_what_it_tests_and_measures_what_it_measured():
     assert [policy.name for policy in core.shifted()] == [
         "justin-artifact-tuned",
         "flink-autoscaler-tuned",
-        "mdp",
         "mdp-no-file",
         "learned",
+        "learned-ppo",
     ]
     assert frontier_fingerprint(core) == "9b995f590e683e38"

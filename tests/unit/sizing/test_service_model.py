@@ -11,6 +11,7 @@ from dsp_gym.job.capacity import mst_per_s
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.wire import snapshot_from_json, snapshot_to_json
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.sizing import Prior, ServiceModel
 from tests.simulating import exact, keyed, line
@@ -212,3 +213,15 @@ def test_its_state_continues():
     for model in (first, second):
         model.observe(snapshot(jobs, 1100.0, 520.0, cache_hit_rate=0.6))
     assert first.state() == second.state()
+
+
+def test_a_job_known_from_snapshots_alone_has_no_times_to_start_from():
+    spec = line(rescale=RESCALE)
+    jobs = Topology.of([spec])
+    simulated = SimulatedJobs(jobs)
+    simulated.reset(np.zeros(1, np.int64), np.full((1, 120), 100.0))
+    told = snapshot_from_json([snapshot_to_json(simulated.snapshot().job(0))]).topology
+    assert not Prior.of_files(told).is_filed
+    given = Prior.of_files(told, [spec])
+    assert given.is_filed
+    np.testing.assert_allclose(given.records_per_s, Prior.of_files(jobs).records_per_s)

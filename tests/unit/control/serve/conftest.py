@@ -60,7 +60,11 @@ def config(tmp_path, **given) -> RunConfig:
     token.write_text(TOKEN + "\n")
     document = {
         "job": "flink-wordcount",
-        "policies": ["learned", {"name": "ds2", "policy": "ds2-local"}, "incumbent"],
+        "policies": [
+            {"name": "learned", "policy": "learned-q11"},
+            {"name": "ds2", "policy": "ds2-local"},
+            "incumbent",
+        ],
         "acting": "ds2",
         "guardrails": "deployed",
         "interval_s": 30,

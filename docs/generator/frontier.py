@@ -1,0 +1,162 @@
+"""What the README and the cards of the shipped agents say of `core-v2`, from its frontier.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from generator.markdown import table
+
+KNOWN, AGENTS = "clairvoyant", ("learned", "learned-ppo", "learned-q11")
+ALSO = ("justin-artifact", "flink-autoscaler", "ds2", "hpa-cpu", "dhalion")
+"""Published autoscalers with their defaults, beside the tuned ones."""
+
+FIRST = "unseen-jobs-unseen-loads"
+TITLES = {
+    FIRST: "unseen jobs, unseen generated loads",
+    "unseen-jobs-recorded-loads": "unseen jobs, recorded loads",
+}
+"""Cells that are told, those of jobs that nobody was trained or tuned on."""
+
+BEGIN, END = "<!-- core-v2 -->", "<!-- end of core-v2 -->"
+FEW = 3
+"""Jobs named on either side of a comparison."""
+
+Json = Mapping[str, Any]
+
+
+def cut(frontier: Path) -> dict[str, object]:
+    """Cuts a frontier down to what the pages show."""
+    full = json.loads(frontier.read_text(encoding="utf-8"))
+    kept = ("policy", "rule", "cost", "ratio", "closed", "by_job")
+    cells = [
+        {
+            **{key: cell[key] for key in ("cell", "jobs", "loads", "seeds")},
+            "policies": [{key: one[key] for key in kept} for one in cell["policies"]],
+        }
+        for cell in full["cells"]
+        if cell["cell"] in TITLES
+    ]
+    levels = sorted(full["config"]["lateness"])
+    told = {key: full[key] for key in ("name", "fingerprint", "versions")}
+    return {**told, "lateness": levels, "cells": cells}
+
+
+def readme_block(found: Json) -> str:
+    """The README's table: costs at equal lateness on jobs and loads that nobody had seen."""
+    cell, level = _first(found), _level(found)
+    by_cost = sorted(
+        (one for one in cell["policies"] if one["policy"] != KNOWN and _is_told(one)),
+        key=lambda one: (one["cost"][level] or {"value": float("inf")})["value"],
+    )
+    known = [one for one in cell["policies"] if one["policy"] == KNOWN]
+    head = ["policy", *(f"{100 * share:g} % late" for share in found["lateness"])]
+    at = f"{100 * float(level):g} %"
+    rows = [
+        [
+            _title(one),
+            *(_number(one["cost"][f"{share:g}"]) for share in found["lateness"]),
+            _number(one["ratio"][level], interval=True),
+            _number(one["closed"][level], 100.0, " %"),
+        ]
+        for one in (*known, *by_cost)
+    ]
+    name, jobs, loads = found["name"], len(cell["jobs"]), len(cell["loads"])
+    return f"""Money per job and day where each policy is late 1, 2 and 3 % of the time, on {jobs}
+jobs and {loads} families of load that no policy was tuned or trained on. Every policy runs at
+several settings of its own risk knob; a dash: it is later at all of them. The gap closed is 0 % at
+the best tuned rule and 100 % at `{KNOWN}`, which knows the load; in brackets 95 % intervals.
+
+{table([*head, f"of the best tuned rule, {at}", f"gap closed, {at}"], rows)}
+
+`learned` ships with the package, with [two others](docs/concepts/agents.md#what-ships). Benchmark
+`{name}`, fingerprint {found["fingerprint"]}: `make frontier` runs it anew, which takes hours.
+[Recorded loads, seen jobs, shifts and every policy](docs/core-v2.md);
+[the agent of one job, learning from data, and speed](docs/results.md)."""
+
+
+def card_part(found: Json, policy: str) -> str:
+    """Where a shipped agent wins and loses, for its card; between markers."""
+    parts = [text for cell in found["cells"] if (text := _against_rules(found, cell, policy))]
+    at = f"{100 * float(_level(found)):g} %"
+    said = "\n".join(parts) or f"- Not among the policies of {found['name']}'s results."
+    return f"""{BEGIN}
+## Where it wins and loses
+
+By `{found["name"]}` ({found["fingerprint"]}), cost at {at} late against the best tuned rule:
+
+{said}
+{END}"""
+
+
+def with_part(card: str, part: str) -> str:
+    """A card with the part in place of the one it had, or at its end."""
+    before, _, rest = card.partition(BEGIN)
+    return f"{before.rstrip()}\n\n{part}\n{rest.partition(END)[2].lstrip()}"
+
+
+def _against_rules(found: Json, cell: Json, policy: str) -> str:
+    """A sentence about one cell; empty where the policy took no part."""
+    level = _level(found)
+    one = next((one for one in cell["policies"] if one["policy"] == policy), None)
+    rules = [one for one in cell["policies"] if one["rule"] and one["cost"][level] is not None]
+    if one is None or not rules:
+        return ""
+    rule = min(rules, key=lambda one: one["cost"][level]["value"])
+    where = f"- {TITLES[cell['cell']].capitalize()}: "
+    if one["ratio"][level] is None:
+        where += "later than that at each of its settings."
+    else:
+        where += f"{_number(one['ratio'][level], interval=True)} of what {rule['policy']} costs."
+    ratios = sorted(_by_job(one, rule, level), key=lambda pair: pair[1])
+    wins = [pair for pair in ratios if pair[1] < 1][:FEW]
+    loses = [pair for pair in reversed(ratios) if pair[1] >= 1][:FEW]
+    later = [
+        job
+        for job, costs in one["by_job"].items()
+        if costs[level] is None and rule["by_job"][job][level] is not None
+    ]
+    for verb, pairs in (("Wins most on", wins), ("Dearer on", loses)):
+        if pairs:
+            where += f" {verb} {', '.join(f'{job} ({ratio:.2f})' for job, ratio in pairs)}."
+    return where + (f" Later than the rule on {', '.join(later)}." if later else "")
+
+
+def _by_job(one: Json, rule: Json, level: str) -> Iterator[tuple[str, float]]:
+    """The cost of each job, of the rule's, where both reach the lateness."""
+    for job, costs in one["by_job"].items():
+        ours, theirs = costs[level], rule["by_job"][job][level]
+        if ours is not None and theirs is not None:
+            yield job, ours / theirs
+
+
+def _first(found: Json) -> Json:
+    return next(cell for cell in found["cells"] if cell["cell"] == FIRST)
+
+
+def _level(found: Json) -> str:
+    """The middle level of lateness, as the tables name it."""
+    return f"{found['lateness'][len(found['lateness']) // 2]:g}"
+
+
+def _is_told(one: Json) -> bool:
+    return one["rule"] or one["policy"] in (*AGENTS, *ALSO)
+
+
+def _title(one: Json) -> str:
+    name = one["policy"]
+    return f"**{name}**" if name in AGENTS else f"{name} (tuned rule)" if one["rule"] else name
+
+
+def _number(
+    estimate: Mapping[str, float] | None,
+    factor: float = 1.0,
+    unit: str = "",
+    interval: bool = False,
+) -> str:
+    if estimate is None:
+        return "–"
+    value, low, high = (f"{factor * estimate[key]:.3g}" for key in ("value", "low", "high"))
+    return f"{value}{unit} [{low}, {high}]" if interval and low != high else f"{value}{unit}"
