@@ -163,7 +163,9 @@ class FloorRule(NamedTuple):
         Returns:
             Numbers for compiled code.
         """
-        return cls(1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill, c.patience_s)
+        return cls(
+            1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill, c.patience_s
+        )
 
 
 @njit(cache=True, nogil=True, borrows=True)

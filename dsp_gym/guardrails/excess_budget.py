@@ -81,8 +81,8 @@ class ExcessBudgetConfig(ConfigModel):
     hand_over_s: float | None = Field(
         None,
         gt=0,
-        description="how long the fallback decides once the budget is spent, s; then all is counted "
-        "anew; none: until the window has moved on",
+        description="how long the fallback decides once the budget is spent, s; then all is "
+        "counted anew; none: until the window has moved on",
     )
     burst_s: float | None = Field(
         None,
@@ -286,7 +286,7 @@ class ExcessBudget(Restriction):
         self._counts.restore(state["counts"])
         self._known = None
         self._shadow.restore(state["policy"])
-        self._driver.restore(state.get("driver", state["policy"]))
+        self._driver.restore(state["driver"] if "driver" in state else state["policy"])
 
     @property
     def replacement(self) -> str:
@@ -387,7 +387,7 @@ def _part(counted: ExcessCounts, t_s: float, window_s: float, j: int) -> int:
     if counted.part[j, b] != newest:
         counted.part[j, b], counted.saved_s[j, b] = newest, 0.0
         counted.cost[j, b], counted.outage_s[j, b] = 0.0, 0.0
-    return b
+    return int(b)
 
 
 @direct

@@ -27,7 +27,16 @@ from dsp_gym.loop.snapshot import (
 )
 from dsp_gym.loop.topology import JobFacts
 
-__all__ = ["FALLEN", "FallbackRuns", "carries", "catch_up_s", "differs", "flow", "follow", "imagined"]
+__all__ = [
+    "FALLEN",
+    "FallbackRuns",
+    "carries",
+    "catch_up_s",
+    "differs",
+    "flow",
+    "follow",
+    "imagined",
+]
 
 
 LEAST_SPARE = 0.5
@@ -119,7 +128,7 @@ def catch_up_s(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int) -> 
     if seen.status[j] != RUNNING or not behind_s > t.slo_s[t.row[j]] or not offered * spare > 0.0:
         return 0.0
     behind_s -= own.backlog[j] / (offered * spare)
-    return max(0.0, behind_s) / max(spare - 1.0, LEAST_SPARE)
+    return float(max(0.0, behind_s) / max(spare - 1.0, LEAST_SPARE))
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -235,6 +244,12 @@ def imagined(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns]) -> Metrics
         A snapshot of J jobs; the given one's values where a twin runs what the job does.
     """
     seen, rates = snapshot.arrays, ds2_rates(snapshot)
-    room = SnapshotArrays(*(array.copy() for array in seen))
+    room = SnapshotArrays(
+        seen.status.copy(),
+        seen.parallelism.copy(),
+        seen.memory_level.copy(),
+        seen.job.copy(),
+        seen.vertex.copy(),
+    )
     _imagine(snapshot.topology.handle, seen, rates.block, fallen, room)
     return snapshot_of_arrays(snapshot.topology, room)

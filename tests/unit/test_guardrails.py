@@ -233,6 +233,28 @@ def test_without_a_full_window_the_floor_asks_for_no_more_than_what_runs():
     assert allowed(floor(), seen, wanted(1, 1))[0] == (2, 4, 1)
 
 
+def test_a_patient_floor_lets_the_policy_answer_first_and_takes_nothing_away():
+    """Map needs 4, and 2 run: for two minutes the policy may hold, but not shrink."""
+    patient = floor(patience_s=120.0)
+    demand = {"hit": 0.9, "pending_growth_per_s": [[100.0, NAN, NAN, NAN]]}
+    found = []
+    for step in range(4):
+        seen = snapshot(600.0 + 60.0 * step, p=(2, 4), busy=(1000.0, 450.0), **demand)
+        shrunk, held = (allowed(patient, seen, wanted(p, 4))[0][0] for p in (1, 2))
+        found.append((shrunk, held))
+        patient.watch(seen)
+    assert found == [(2, 2), (2, 2), (4, 4), (4, 4)]
+
+
+def test_a_floor_that_is_met_is_patient_anew():
+    patient = floor(patience_s=60.0)
+    demand = {"hit": 0.9, "pending_growth_per_s": [[100.0, NAN, NAN, NAN]]}
+    patient.watch(snapshot(600.0, p=(2, 4), busy=(1000.0, 450.0), **demand))
+    patient.watch(snapshot(660.0, p=(8, 8), busy=(500.0, 450.0), hit=0.9))
+    short = snapshot(720.0, p=(2, 4), busy=(1000.0, 450.0), **demand)
+    assert allowed(patient, short, wanted(2, 4))[0][0] == 2
+
+
 def budget(**params):
     return chain(
         excess_budget={
@@ -272,6 +294,18 @@ def test_the_budget_is_refilled_when_the_window_has_moved_on():
         guarded = guards.allow(seen, own((5, 4)))
         guards.commit(seen, guarded)
         assert int(guarded.parallelism[0, 1]) == expected
+
+
+def test_the_fallback_decides_for_as_long_as_it_is_given_and_all_is_counted_anew():
+    """Two rescales of 80 s spend 180 s; after ten minutes there is a whole budget again."""
+    guards = budget(outage_share=0.05, hand_over_s=600.0)
+    decided = []
+    for t_s in (600.0, 660.0, 720.0, 1260.0, 1320.0, 1380.0, 1440.0):
+        seen = fallback_snapshot(t_s)
+        guarded = guards.allow(seen, own((5, 4)))
+        guards.commit(seen, guarded)
+        decided.append(int(guarded.parallelism[0, 1]))
+    assert decided == [5, 5, 4, 4, 5, 5, 4]
 
 
 def test_cost_above_the_fallbacks_own_is_counted_and_ends():
@@ -404,7 +438,7 @@ def test_a_budget_saved_by_an_earlier_release_is_read():
     guards.commit(seen, guards.allow(seen, own((5, 4))))
     state = guards.state()
     mine = state["excess_budget"]
-    for name in ("since_s", "offered_per_s", "backlog", "handed", "needed"):
+    for name in ("since_s", "offered_per_s", "backlog", "handed", "needed", "until_s"):
         del mine["memory"][name]
     mine["memory"]["credited_s"] = [0.0]
     del mine["counts"]["saved_s"], mine["driver"]
