@@ -7,18 +7,19 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import direct
+from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
 from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies import PolicyConfig, Requirement
 
-__all__ = ["CapacityFloor", "CapacityFloorConfig", "FloorRule", "lift"]
+__all__ = ["SHORT", "CapacityFloor", "CapacityFloorConfig", "FloorRule", "Shortage", "lift"]
 
 
 class CapacityFloorConfig(ConfigModel):
@@ -28,7 +29,11 @@ class CapacityFloorConfig(ConfigModel):
     policy: str | PolicyConfig = Field(
         "justin-paper", description="policy whose model computes the required configuration"
     )
-    margin: float = Field(0.0, ge=0, description="capacity above the requirement, share of it")
+    margin: float = Field(
+        0.0,
+        gt=-1,
+        description="capacity above the requirement, share of it; below 0: the floor is lower",
+    )
     memory_factor: float = Field(
         1.0,
         ge=1,
@@ -49,10 +54,29 @@ class CapacityFloorConfig(ConfigModel):
         description="share of the metrics window that must be covered before the floor asks for "
         "more than the running configuration",
     )
+    patience_s: float = Field(
+        0.0,
+        ge=0,
+        description="how long less than the requirement must have run before the floor asks for "
+        "more than the running configuration, s: the policy may answer first",
+    )
+
+
+class Shortage(NamedTuple):
+    """The memory for compiled code."""
+
+    since_s: Floats  # (J,) since when less runs than is required; NaN: it does not
+
+
+SHORT: dict[str, tuple[Per, bool | int | float]] = {"since_s": ("job", float("nan"))}
+"""What `Shortage` holds, and its first values."""
 
 
 class CapacityFloor(Restriction):
     """Raises a decision to what the named policy's model requires for the observed demand.
+
+    A decision never takes away what is required. More than the running configuration is asked for
+    once the shortage has lasted, so that the policy answers first: two rescales are two outages.
 
     More memory may stand for more tasks: where the model itself chooses memory and the decision
     gives as much, its lower parallelism is the floor.
@@ -63,18 +87,28 @@ class CapacityFloor(Restriction):
     def __init__(
         self, config: CapacityFloorConfig | None = None, shadows: Shadows | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(RowMemory(SHORT))
         self.config = c = config or CapacityFloorConfig()
         self.rules = FloorRule.of(c)
         self._shadow: ShadowPolicy = (shadows or Shadows()).of(c.policy, self.name, model=True)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
+        super().reset(jobs, seeds, mask)
         self._shadow.reset(jobs, seeds, mask)
+
+    def table(self) -> Shortage:
+        """The memory for compiled code, the same until `reset` or `restore`.
+
+        Returns:
+            Since when jobs are short of capacity.
+        """
+        return self._memory.arrays(Shortage)
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         work = working(parallelism, level)
         required = self.required(snapshot)
-        _raise(snapshot.topology.facts, snapshot.arrays, required, self.rules, work)
+        rules, short = self.rules, self.table()
+        _raise(snapshot.topology.facts, snapshot.arrays, required, rules, short, work)
         return work.trips
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement:
@@ -89,6 +123,9 @@ class CapacityFloor(Restriction):
 
     def watch(self, snapshot: MetricsSnapshot) -> None:
         self._shadow.observe(snapshot)
+        if self.config.patience_s > 0.0:
+            facts, short = snapshot.topology.handle, self._memory.handle(Shortage)
+            _notice(facts, snapshot.arrays, self.required(snapshot), self.rules, short)
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         required = self.required(snapshot)
@@ -102,9 +139,11 @@ class CapacityFloor(Restriction):
         return f"{self._shadow.name} requires {needs}{margin} for the observed demand"
 
     def state(self) -> State:
-        return {"policy": self._shadow.state()}
+        return {"memory": self._memory.state(), "policy": self._shadow.state()}
 
     def restore(self, state: State) -> None:
+        if "memory" in state:  # an earlier release kept none
+            self._memory.restore(state["memory"])
         self._shadow.restore(state["policy"])
 
 
@@ -115,6 +154,7 @@ class FloorRule(NamedTuple):
     memory_factor: float
     release: float
     min_fill: float
+    patience_s: float
 
     @classmethod
     def of(cls, c: CapacityFloorConfig) -> FloorRule:
@@ -123,7 +163,9 @@ class FloorRule(NamedTuple):
         Returns:
             Numbers for compiled code.
         """
-        return cls(1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill)
+        return cls(
+            1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill, c.patience_s
+        )
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -132,6 +174,7 @@ def lift(
     seen: SnapshotArrays,
     required: Requirement,
     floor: FloorRule,
+    short: Shortage,
     work: Working,
 ) -> None:
     """Raise every vertex v of every running job j (job file k) to what is required."""
@@ -143,6 +186,8 @@ def lift(
             continue
         k = t.row[j]
         measured = fill[j] >= floor.min_fill - 1e-9
+        lasting = seen.job[JOB.t_s, j] - short.since_s[j] >= floor.patience_s  # False: NaN
+        may_raise = measured and (floor.patience_s == 0.0 or lasting)
         for v in range(vertices):
             if t.kind[k, v] < 0:
                 continue
@@ -160,7 +205,7 @@ def lift(
                 if level[j, v] >= chosen and chosen > now_level:
                     tasks = min(tasks, np.ceil(required.parallelism[j, v] * floor.margin - 1e-9))
             least = min(int(tasks), t.max_parallelism[k, v])
-            if not measured:
+            if not may_raise:
                 least = min(least, seen.parallelism[j, v])
             if p[j, v] < least:
                 p[j, v] = least
@@ -168,3 +213,28 @@ def lift(
 
 
 _raise = direct(lift)
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _notice(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    required: Requirement,
+    floor: FloorRule,
+    shortage: Handle[Shortage],
+) -> None:
+    """Remember since when a vertex v of the running job j (job file k) has too few tasks."""
+    t, since_s = facts.arrays, shortage.arrays.since_s
+    for j in range(seen.status.shape[0]):
+        if seen.status[j] != RUNNING or seen.job[JOB.window_fill, j] < floor.min_fill - 1e-9:
+            continue  # what is required is unknown
+        k, is_short = t.row[j], False
+        for v in range(t.n[k]):
+            tasks = int(np.ceil(required.horizontal[j, v] * floor.margin - 1e-9))
+            least = min(tasks, t.max_parallelism[k, v])
+            is_short = is_short or seen.parallelism[j, v] < least
+        if not is_short:
+            since_s[j] = np.nan
+        elif np.isnan(since_s[j]):
+            since_s[j] = seen.job[JOB.t_s, j]

@@ -1,8 +1,9 @@
 """A bound on the excess of a policy's cost and lateness over its fallback's.
 
-The fallback runs alongside. What the policy costs above it, and the seconds of outage and lateness
-it causes above it, are counted over a rolling window. Once the budget is spent, or does not
-cover one more rescale, the fallback decides until the window has moved on.
+The fallback drives a twin of the job. What the policy costs above the twin, and the seconds of
+outage and lateness it causes above the twin's, are counted over a rolling window; what it saves may
+pay for lateness. Once the budget is spent, or does not cover one more rescale, the fallback decides
+until the window has moved on.
 """
 
 from __future__ import annotations
@@ -18,9 +19,20 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, replace
 from dsp_gym.guardrails.shadow import Shadows
+from dsp_gym.guardrails.twin import (
+    FALLEN,
+    FallbackRuns,
+    carries,
+    catch_up_s,
+    differs,
+    flow,
+    follow,
+    imagined,
+)
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.rates import ds2_rates
 from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
@@ -28,19 +40,20 @@ from dsp_gym.policies import PolicyConfig
 
 __all__ = [
     "COUNTS",
-    "FALLEN",
     "BudgetRule",
     "ExcessCounts",
     "ExcessBudget",
     "ExcessBudgetConfig",
-    "FallbackRuns",
     "BudgetSpent",
     "add_up",
 ]
 
 
-BUCKETS = 24
+BUCKETS = 48
 """Parts of the rolling window; what is older than the window drops out part by part."""
+
+BURST_PARTS = 2
+"""Parts over which a burst is counted: half an hour to an hour of a window of a day."""
 
 
 class ExcessBudgetConfig(ConfigModel):
@@ -59,6 +72,25 @@ class ExcessBudgetConfig(ConfigModel):
         ge=0,
         description="seconds of outage and lateness above the fallback's own, share of the window",
     )
+    late_price: float | None = Field(
+        None,
+        gt=0,
+        description="price of a late second, in seconds of what the fallback runs: what the policy "
+        "saves over the window pays for lateness at this price; none: it pays for none",
+    )
+    hand_over_s: float | None = Field(
+        None,
+        gt=0,
+        description="how long the fallback decides once the budget is spent, s; then all is "
+        "counted anew; none: until the window has moved on",
+    )
+    burst_s: float | None = Field(
+        None,
+        gt=0,
+        description="seconds of outage and lateness above the fallback's own, within two of the "
+        f"{BUCKETS} parts of the window and still to be caught up with, that spend the budget at "
+        "once, whatever was saved; none: any number may be paid for",
+    )
     outage_s: float | None = Field(
         None,
         gt=0,
@@ -74,6 +106,9 @@ class BudgetRule(NamedTuple):
     cost_share: float
     outage_share: float
     rescale_s: float  # seconds counted for one rescale; NaN: as observed
+    late_price: float  # seconds of the fallback's cost for a late one; infinite: nothing is sold
+    burst_s: float  # infinite: no bound
+    hand_over_s: float  # NaN: until the window has moved on
 
     @classmethod
     def of(cls, c: ExcessBudgetConfig) -> BudgetRule:
@@ -82,17 +117,15 @@ class BudgetRule(NamedTuple):
         Returns:
             Numbers for compiled code.
         """
-        return cls(c.window_s, c.cost_share, c.outage_share, c.outage_s or np.nan)
-
-
-class FallbackRuns(NamedTuple):
-    """What the fallback would run, and since when it is counted; J jobs of V vertices."""
-
-    started: Bools  # (J,)
-    counted_s: Floats  # (J,) time of the last count
-    credited_s: Floats  # (J,) time of the fallback's last rescale, had it decided
-    parallelism: Ints  # (J, V) of the fallback
-    level: Ints  # (J, V) of the fallback
+        return cls(
+            c.window_s,
+            c.cost_share,
+            c.outage_share,
+            c.outage_s or np.nan,
+            c.late_price or np.inf,
+            c.burst_s or np.inf,
+            c.hand_over_s or np.nan,
+        )
 
 
 class ExcessCounts(NamedTuple):
@@ -101,34 +134,16 @@ class ExcessCounts(NamedTuple):
     part: Ints  # (J, BUCKETS) which part of time is counted there
     cost: Floats  # (J, BUCKETS) money above the fallback's
     outage_s: Floats  # (J, BUCKETS) seconds above the fallback's
+    saved_s: Floats  # (J, BUCKETS) late seconds that what was saved pays for
 
-
-FALLEN: dict[str, tuple[Per, bool | int | float]] = {
-    "started": ("job", False),
-    "counted_s": ("job", 0.0),
-    "credited_s": ("job", -1e18),
-    "parallelism": ("vertex", 0),
-    "level": ("vertex", -1),
-}
-"""What `FallbackRuns` holds, and its first values."""
 
 COUNTS: dict[str, tuple[Per, bool | int | float]] = {
     "part": ("job", -1),
     "cost": ("job", 0.0),
     "outage_s": ("job", 0.0),
+    "saved_s": ("job", 0.0),
 }
 """What `ExcessCounts` holds, and its first values."""
-
-
-class _Asked(NamedTuple):
-    """What was decided on a snapshot, for compiled code; configurations (J, V)."""
-
-    taken: Ints
-    taken_level: Ints
-    wanted: Ints  # by the fallback
-    wanted_level: Ints
-    needed: Ints  # by the fallback's model
-    over: Bools  # (J,) the budget is spent
 
 
 class BudgetSpent(NamedTuple):
@@ -148,12 +163,19 @@ class BudgetSpent(NamedTuple):
         return cls(np.empty(jobs), np.empty(jobs), np.empty(jobs, bool))
 
 
+class _Asked(NamedTuple):
+    """What was decided on a snapshot, for compiled code; configurations (J, V)."""
+
+    taken: Ints
+    taken_level: Ints
+    spent: BudgetSpent
+    carries: Bools  # (J,) the running configuration carries what is offered
+
+
 class ExcessBudget(Restriction):
     """Hands over to the fallback once the policy's excess over it has used up the budget.
 
-    The guardrail keeps the configuration that the fallback would run: it follows the fallback's
-    decisions and, while the fallback holds the running configuration, stays between that and its
-    need.
+    While the fallback decides, and where nothing is enacted, its twin follows the job itself.
     """
 
     name = "excess_budget"
@@ -166,6 +188,7 @@ class ExcessBudget(Restriction):
         self.config = c = config or ExcessBudgetConfig()
         self.rules = BudgetRule.of(c)
         self._shadow = (shadows or Shadows()).of(self.config.policy, self.name)
+        self._driver = Shadows().of(self.config.policy, self.name)  # of the twin
         self._known: tuple[MetricsSnapshot, BudgetSpent] | None = None
         self._counts = RowMemory(COUNTS, depth=BUCKETS)
 
@@ -174,6 +197,7 @@ class ExcessBudget(Restriction):
         self._counts.reset(jobs, mask)
         self._known = None
         self._shadow.reset(jobs, seeds, mask)
+        self._driver.reset(jobs, seeds, mask)
 
     def spent(self, snapshot: MetricsSnapshot) -> tuple[Floats, Floats]:
         """Share of the cost and of the outage budget that is spent, (J,) each.
@@ -195,12 +219,21 @@ class ExcessBudget(Restriction):
         return self._memory.arrays(FallbackRuns), self._counts.arrays(ExcessCounts)
 
     def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """What the fallback decides, asked once for each snapshot.
+        """What is to run where the budget is spent; the fallback is asked once for each snapshot.
+
+        A job whose configuration does not carry the load first gets that of the twin, for the
+        fallback alone may need many steps from where the policy has left it.
 
         Returns:
-            Its decision on all J jobs.
+            The twin's configuration of such jobs, the fallback's decision on others.
         """
-        return self._shadow.decided(snapshot)
+        decided, own = self._shadow.decided(snapshot), self._memory.arrays(FallbackRuns)
+        handed = (own.handed | ~own.started | carries(snapshot, own))[:, None]
+        return ScalingDecision(
+            np.where(handed, decided.parallelism, own.parallelism),
+            np.where(handed, decided.memory_level, own.level),
+            decided.reasons,
+        )
 
     def know(self, snapshot: MetricsSnapshot, spent: BudgetSpent) -> None:
         """Take over what was found out about a snapshot elsewhere."""
@@ -210,28 +243,25 @@ class ExcessBudget(Restriction):
         over = self.replaces(snapshot)
         if not over.any():
             return np.zeros_like(over)
-        wanted = self._shadow.decided(snapshot)
+        wanted = self.decided(snapshot)
         return replace(snapshot, over, wanted.parallelism, wanted.memory_level, parallelism, level)
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        over = self.replaces(snapshot)
-        wanted = self._shadow.decided(snapshot)
-        required = self._shadow.required(snapshot)
-        needed = snapshot.parallelism if required is None else required.parallelism
-        asked = _Asked(
-            plain(guarded.parallelism),
-            plain(guarded.memory_level),
-            plain(wanted.parallelism),
-            plain(wanted.memory_level),
-            plain(needed),
-            over,
-        )
+        self._shadow.decided(snapshot)  # so that its memory is current when it is needed
+        spent, own = self._spent(snapshot), self._memory.arrays(FallbackRuns)
+        taken = plain(guarded.parallelism), plain(guarded.memory_level)
+        asked = _Asked(*taken, spent, carries(snapshot, own))
         fallen, counts = self._memory.handle(FallbackRuns), self._counts.handle(ExcessCounts)
-        _count(snapshot.topology.handle, snapshot.arrays, asked, self.rules, fallen, counts)
+        facts, seen = snapshot.topology.handle, snapshot.arrays
+        _count(facts, seen, ds2_rates(snapshot).block, asked, self.rules, fallen, counts)
+        wanted = self._driver.decided(imagined(snapshot, fallen))
+        driven = plain(wanted.parallelism), plain(wanted.memory_level)
+        _drive(facts, seen, driven, spent.over, self.rules, fallen, counts)
         self._known = None
 
     def watch(self, snapshot: MetricsSnapshot) -> None:
-        self._shadow.decided(snapshot)  # so that its memory is current when it is needed
+        self._shadow.decided(snapshot)
+        self._driver.decided(snapshot)
         _follow(snapshot.arrays, self._memory.handle(FallbackRuns))
         self._known = None
 
@@ -247,13 +277,16 @@ class ExcessBudget(Restriction):
             "memory": self._memory.state(),
             "counts": self._counts.state(),
             "policy": self._shadow.state(),
+            "driver": self._driver.state(),
         }
 
     def restore(self, state: State) -> None:
-        self._memory.restore(state["memory"])
+        kept = {name: values for name, values in state["memory"].items() if name in FALLEN}
+        self._memory.restore(kept)  # an earlier release kept more, and no twin
         self._counts.restore(state["counts"])
         self._known = None
         self._shadow.restore(state["policy"])
+        self._driver.restore(state["driver"] if "driver" in state else state["policy"])
 
     @property
     def replacement(self) -> str:
@@ -318,11 +351,14 @@ def add_up(
     for j in range(t_s.shape[0]):
         k = t.row[j]
         newest = int(t_s[j] * size / window)
-        more, seconds = 0.0, 0.0
+        more = seconds = saved = burst = 0.0
         for b in range(size):
             if newest - size < part[j, b] <= newest:
                 more += counted.cost[j, b]
                 seconds += counted.outage_s[j, b]
+                saved += counted.saved_s[j, b]
+            if newest - BURST_PARTS < part[j, b] <= newest:
+                burst += counted.outage_s[j, b]
         now = _money_per_s(t, j, seen.parallelism, seen.memory_level)
         fallback = now
         if own.started[j]:  # and what has run since the last count
@@ -331,12 +367,27 @@ def add_up(
         money = budget.cost_share * fallback * window
         spent.cost[j] = more / money if money > 0.0 else (1.0 if more > 0.0 else 0.0)
         rescale = _rescale_s(budget.rescale_s, outage_seen[j], t.outage_s[k, 1])
-        allowed = budget.outage_share * window - rescale
+        allowed = budget.outage_share * window + max(0.0, saved) - rescale
+        behind = catch_up_s(t, seen, own, j)  # still to be late
+        seconds, burst = seconds + behind, burst + behind
         # A share of the budget less one whole rescale; a budget below one rescale is spent.
         spent.outage[j] = max(0.0, seconds) / allowed if allowed > 0.0 else 1.0
-        spent.over[j] = spent.cost[j] >= 1.0 or spent.outage[j] >= 1.0
+        spent.outage[j] = max(spent.outage[j], burst / budget.burst_s)
+        spent.over[j] = spent.cost[j] >= 1.0 or spent.outage[j] >= 1.0 or t_s[j] < own.until_s[j]
         some = some or spent.over[j]
     return some
+
+
+@njit(cache=True, nogil=True)
+def _part(counted: ExcessCounts, t_s: float, window_s: float, j: int) -> int:
+    """The part of the window of job j that is counted into now, emptied if it is a new one."""
+    size = counted.part.shape[1]
+    newest = int(t_s * size / window_s)
+    b = newest % size
+    if counted.part[j, b] != newest:
+        counted.part[j, b], counted.saved_s[j, b] = newest, 0.0
+        counted.cost[j, b], counted.outage_s[j, b] = 0.0, 0.0
+    return int(b)
 
 
 @direct
@@ -344,65 +395,97 @@ def add_up(
 def _count(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
+    rates: Floats,
     asked: _Asked,
     budget: BudgetRule,
     fallen: Handle[FallbackRuns],
     counts: Handle[ExcessCounts],
 ) -> None:
-    """Count what job j (job file k) costs above its fallback into the newest part b of the window.
+    """Count what job j (job file k) cost above its twin, and was late above it.
 
-    p and level are the running configuration of vertex v, `own` that of the fallback.
+    p and level are the running configuration of vertex v, `own` the twin.
     """
     t, own, counted = facts.arrays, fallen.arrays, counts.arrays
-    t_s, latency = seen.job[JOB.t_s], seen.job[JOB.latency_p95_s]
-    outage_seen, fill = seen.job[JOB.outage_s], seen.job[JOB.window_fill]
+    t_s, latency, outage_seen = (
+        seen.job[JOB.t_s],
+        seen.job[JOB.latency_p95_s],
+        seen.job[JOB.outage_s],
+    )
     running, running_level = seen.parallelism, seen.memory_level
-    own_p, own_level = own.parallelism, own.level
-    wanted, wanted_level = asked.wanted, asked.wanted_level
-    part, late = counted.part, counted.outage_s
-    size = part.shape[1]
     for j in range(running.shape[0]):
         k = t.row[j]
         if not own.started[j]:
-            own.started[j] = True
-            own.counted_s[j] = t_s[j]
-            for v in range(running.shape[1]):
-                own_p[j, v], own_level[j, v] = running[j, v], running_level[j, v]
+            follow(seen, own, j)
         seconds = max(0.0, t_s[j] - own.counted_s[j])
         own.counted_s[j] = t_s[j]
-        newest = int(t_s[j] * size / budget.window_s)
-        b = newest % size
-        if part[j, b] != newest:
-            part[j, b], counted.cost[j, b], late[j, b] = newest, 0.0, 0.0
-        counted.cost[j, b] += seconds * (
-            _money_per_s(t, j, running, running_level) - _money_per_s(t, j, own_p, own_level)
-        )
-        differs = acts = asks = anew = False
+        b = _part(counted, t_s[j], budget.window_s, j)
+        fallback = _money_per_s(t, j, own.parallelism, own.level)
+        more = _money_per_s(t, j, running, running_level) - fallback
+        counted.cost[j, b] += seconds * more
+        if fallback > 0.0:
+            counted.saved_s[j, b] -= seconds * more / fallback / budget.late_price
+        other, acts = differs(t, seen, own, j), False
         for v in range(t.n[k]):
             p, level = running[j, v], running_level[j, v]
-            differs = differs or p != own_p[j, v] or level != own_level[j, v]
             acts = acts or asked.taken[j, v] != p or asked.taken_level[j, v] != level
-            asks = asks or wanted[j, v] != p or wanted_level[j, v] != level
-            anew = anew or wanted[j, v] != own_p[j, v] or wanted_level[j, v] != own_level[j, v]
+        late_s = flow(t, seen, rates, own, j, seconds)
+        if asked.spent.over[j]:
+            timed = not np.isnan(budget.hand_over_s)
+            if timed and t_s[j] >= own.until_s[j]:
+                own.until_s[j] = t_s[j] + budget.hand_over_s
+            if seen.status[j] == RUNNING and (
+                own.handed[j] or not other or acts or asked.carries[j]
+            ):
+                follow(seen, own, j)
+                own.handed[j] = True
+                own.parallelism[j], own.level[j] = asked.taken[j], asked.taken_level[j]
+            for i in range(counted.cost.shape[1]):  # what was saved is spent, too
+                counted.cost[j, i] = 0.0 if timed else max(0.0, counted.cost[j, i])
+                counted.outage_s[j, i] *= 0.0 if timed else 1.0
+                counted.saved_s[j, i] = 0.0
+            continue
+        own.handed[j] = False
         # Late in a configuration that is not the fallback's: counted like an outage.
-        if differs and seen.status[j] == RUNNING and latency[j] > t.slo_s[k]:
-            late[j, b] += seconds
-        rescale = _rescale_s(budget.rescale_s, outage_seen[j], t.outage_s[k, 1])
+        if other:
+            if seen.status[j] == RUNNING and latency[j] > t.slo_s[k]:
+                counted.outage_s[j, b] += seconds
+            counted.outage_s[j, b] -= late_s
         if acts:
-            late[j, b] += rescale
-        # The fallback could not rescale again before its metrics window had filled anew.
-        rested = rescale + seen.job[JOB.window_s, j]
-        may = asked.over[j] or t_s[j] - own.credited_s[j] >= rested
-        if asks and anew and may:
-            late[j, b] -= rescale
-            own.credited_s[j] = t_s[j]
+            rescale = _rescale_s(budget.rescale_s, outage_seen[j], t.outage_s[k, 1])
+            counted.outage_s[j, b] += rescale
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _drive(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    driven: tuple[Ints, Ints],
+    over: Bools,
+    budget: BudgetRule,
+    fallen: Handle[FallbackRuns],
+    counts: Handle[ExcessCounts],
+) -> None:
+    """Let the fallback rescale the twin of job j (job file k), at the price of an outage.
+
+    `driven` is its decision on the twin: parallelism and memory level, (J, V) each.
+    """
+    t, own, counted = facts.arrays, fallen.arrays, counts.arrays
+    t_s, outage_seen = seen.job[JOB.t_s], seen.job[JOB.outage_s]
+    for j in range(t_s.shape[0]):
+        k, anew = t.row[j], False
+        if over[j]:
+            continue
         for v in range(t.n[k]):
-            if asked.over[j] or (asks and may):
-                own_p[j, v], own_level[j, v] = wanted[j, v], wanted_level[j, v]
-            elif not asks and seen.status[j] == RUNNING and fill[j] >= 1.0 - 1e-9:
-                least = min(asked.needed[j, v], running[j, v])
-                most = max(asked.needed[j, v], running[j, v])
-                own_p[j, v] = min(max(own_p[j, v], least), most)
+            p, level = driven[0][j, v], driven[1][j, v]
+            anew = anew or p != own.parallelism[j, v] or level != own.level[j, v]
+            own.parallelism[j, v], own.level[j, v] = p, level
+        if anew:
+            rescale = _rescale_s(budget.rescale_s, outage_seen[j], t.outage_s[k, 1])
+            counted.outage_s[j, _part(counted, t_s[j], budget.window_s, j)] -= rescale
+            own.since_s[j] = t_s[j] + rescale
+            if not np.isnan(own.offered_per_s[j]):
+                own.backlog[j] += own.offered_per_s[j] * rescale
 
 
 _add_up = direct(add_up)
@@ -412,10 +495,5 @@ _add_up = direct(add_up)
 @njit(cache=True, nogil=True)
 def _follow(seen: SnapshotArrays, fallen: Handle[FallbackRuns]) -> None:
     """Begin anew from the running configuration of every job j: nobody's decision was enacted."""
-    own, t_s = fallen.arrays, seen.job[JOB.t_s]
     for j in range(seen.parallelism.shape[0]):
-        own.started[j] = True
-        own.counted_s[j] = t_s[j]
-        for v in range(seen.parallelism.shape[1]):
-            own.parallelism[j, v] = seen.parallelism[j, v]
-            own.level[j, v] = seen.memory_level[j, v]
+        follow(seen, fallen.arrays, j)

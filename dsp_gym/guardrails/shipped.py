@@ -16,24 +16,30 @@ from dsp_gym.arrays import Bools, Ints, plain
 from dsp_gym.calling import Handle, Handles, direct, handle
 from dsp_gym.compiling import njit
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota, VertexBounds, bound
-from dsp_gym.guardrails.capacity_floor import CapacityFloor, CapacityFloorConfig, FloorRule, lift
+from dsp_gym.guardrails.capacity_floor import (
+    SHORT,
+    CapacityFloor,
+    CapacityFloorConfig,
+    FloorRule,
+    Shortage,
+    lift,
+)
 from dsp_gym.guardrails.cool_down import MOVES, CoolDown, LastMoves, RestPeriods, rest
 from dsp_gym.guardrails.excess_budget import (
     BUCKETS,
     COUNTS,
-    FALLEN,
     BudgetRule,
     BudgetSpent,
     ExcessBudget,
     ExcessBudgetConfig,
     ExcessCounts,
-    FallbackRuns,
     add_up,
 )
 from dsp_gym.guardrails.freeze import Freeze, find_frozen
 from dsp_gym.guardrails.restriction import Restriction, Working, replace_rows
 from dsp_gym.guardrails.stale_metrics import NeededMetrics, StaleMetrics, find_stale
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimits, limit
+from dsp_gym.guardrails.twin import FALLEN, FallbackRuns
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
@@ -79,6 +85,7 @@ class ChainPass(NamedTuple):
     order: Ints  # what stands at each position of the chain
     rules: ShippedRules
     moves: LastMoves
+    short: Shortage
     fallen: FallbackRuns
     counts: ExcessCounts
 
@@ -114,12 +121,13 @@ class ShippedPass:
             (self._find(BoundsAndQuota, BOUNDS) or BoundsAndQuota()).rules,
         )
         self._no_moves = RowMemory.of_none(MOVES).arrays(LastMoves)
+        self._none_short = RowMemory.of_none(SHORT).arrays(Shortage)
         self._nothing_counted = (
             RowMemory.of_none(FALLEN).arrays(FallbackRuns),
             RowMemory.of_none(COUNTS, BUCKETS).arrays(ExcessCounts),
         )
         self._nothing_spent = BudgetSpent.of(0)
-        self._memory: tuple[LastMoves, FallbackRuns, ExcessCounts] | None = None
+        self._memory: tuple[LastMoves, Shortage, FallbackRuns, ExcessCounts] | None = None
         self._handles = Handles()
 
     def run(
@@ -175,19 +183,13 @@ class ShippedPass:
     def _held(self) -> Handle[ChainPass]:
         """Configurations and memory for compiled code."""
         moves = self._no_moves if self._cool_down is None else self._cool_down.table()
+        short = self._none_short if self._floor is None else self._floor.table()
         fallen, counts = self._nothing_counted if self._budget is None else self._budget.tables()
-        known = self._memory
-        if (
-            known is None
-            or not self._handles
-            or known[0] is not moves
-            or known[1] is not fallen
-            or known[2] is not counts
-        ):
-            self._memory = moves, fallen, counts
-            self._handles["pass"] = handle(
-                ChainPass(self._order, self._rules, moves, fallen, counts)
-            )
+        held, known = (moves, short, fallen, counts), self._memory
+        same = known is not None and all(a is b for a, b in zip(known, held, strict=True))
+        if not same or not self._handles:
+            self._memory = held
+            self._handles["pass"] = handle(ChainPass(self._order, self._rules, *held))
         return cast("Handle[ChainPass]", self._handles["pass"])
 
     def _find(self, kind: type[T], step: int) -> T | None:
@@ -244,7 +246,7 @@ def _run(
         elif step == COOL_DOWN:
             rest(t, seen, rules.rests, chain.moves, work)
         elif step == CAPACITY_FLOOR:
-            lift(t, seen, required, rules.floor, work)
+            lift(t, seen, required, rules.floor, chain.short, work)
         elif step == EXCESS_BUDGET:
             if add_up(t, seen, rules.budget, chain.fallen, chain.counts, spent):
                 if not wanted.known:

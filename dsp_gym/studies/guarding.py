@@ -252,8 +252,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--loads", nargs="+", help="of the benchmark; all if not given")
     parser.add_argument("--shadow", action="store_true", help="beside healthy jobs, nothing acts")
     parser.add_argument("--seeds", type=int, default=1, help="of each load")
+    parser.add_argument("--train", action="store_true", help="on the training jobs and loads")
     chosen = parser.parse_args(arguments)
     config = load_model(BenchmarkConfig, "benchmarks", chosen.benchmark)
+    if chosen.train:
+        config = config.model_copy(update={"jobs": config.train_jobs, "split": "train"})
     changes: dict[str, object] = {"seeds": chosen.seeds}
     if chosen.jobs:
         changes["jobs"] = tuple(chosen.jobs)

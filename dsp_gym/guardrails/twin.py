@@ -1,0 +1,255 @@
+"""What the fallback would run had it decided all along: it drives a twin of the job.
+
+The twin is DS2's linear model of the job under the load that is observed: true rates per task do
+not change, demand is what is offered. The fallback is asked about the twin as it is about the job,
+so that its own hysteresis and rests hold; the twin pays its outages, and its backlog makes it late.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import Handle, direct
+from dsp_gym.compiling import njit
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.rates import RATES, ds2_rates
+from dsp_gym.loop.row_memory import Per
+from dsp_gym.loop.snapshot import (
+    JOB,
+    RUNNING,
+    VERTEX,
+    MetricsSnapshot,
+    SnapshotArrays,
+    snapshot_of_arrays,
+)
+from dsp_gym.loop.topology import JobFacts
+
+__all__ = [
+    "FALLEN",
+    "FallbackRuns",
+    "carries",
+    "catch_up_s",
+    "differs",
+    "flow",
+    "follow",
+    "imagined",
+]
+
+
+LEAST_SPARE = 0.5
+"""Spare capacity of a twin that catches up, as a share of the load: at full load nobody does."""
+
+
+class FallbackRuns(NamedTuple):
+    """The twin of J jobs of V vertices: what the fallback would run, and how that would go."""
+
+    started: Bools  # (J,)
+    counted_s: Floats  # (J,) time of the last count
+    since_s: Floats  # (J,) when the twin last became RUNNING
+    offered_per_s: Floats  # (J,) records at the sources, as last known; NaN: never
+    backlog: Floats  # (J,) records
+    handed: Bools  # (J,) the fallback has taken the job over as it is: the twin is the job
+    until_s: Floats  # (J,) until when the fallback decides
+    needed: Floats  # (J, V) tasks that what is offered keeps busy, as last known; NaN: unknown
+    parallelism: Ints  # (J, V) of the fallback
+    level: Ints  # (J, V) of the fallback
+
+
+FALLEN: dict[str, tuple[Per, bool | int | float]] = {
+    "started": ("job", False),
+    "counted_s": ("job", 0.0),
+    "since_s": ("job", -1e18),
+    "offered_per_s": ("job", float("nan")),
+    "backlog": ("job", 0.0),
+    "handed": ("job", False),
+    "until_s": ("job", -1e18),
+    "needed": ("vertex", float("nan")),
+    "parallelism": ("vertex", 0),
+    "level": ("vertex", -1),
+}
+"""What `FallbackRuns` holds, and its first values."""
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def follow(seen: SnapshotArrays, own: FallbackRuns, j: int) -> None:
+    """Begin job j anew from its running configuration."""
+    own.started[j] = True
+    own.counted_s[j] = seen.job[JOB.t_s, j]
+    own.since_s[j] = seen.job[JOB.running_since_s, j]
+    own.backlog[j] = 0.0
+    own.offered_per_s[j] = np.nan
+    for v in range(seen.parallelism.shape[1]):
+        own.needed[j, v] = np.nan
+        own.parallelism[j, v] = seen.parallelism[j, v]
+        own.level[j, v] = seen.memory_level[j, v]
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def _is_measured(seen: SnapshotArrays, j: int) -> bool:
+    """Whether the rates of job j hold."""
+    return bool(seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] >= 1.0 - 1e-9)
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def _spare(own: FallbackRuns, j: int) -> float:
+    """What the twin of job j can carry over what is offered; NaN: unknown."""
+    spare = np.nan
+    for v in range(own.needed.shape[1]):
+        if own.needed[j, v] > 0.0:
+            carried = own.parallelism[j, v] / own.needed[j, v]
+            spare = carried if np.isnan(spare) else min(spare, carried)
+    return spare
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def differs(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int) -> bool:
+    """Whether job j runs another configuration than its twin."""
+    other = False
+    for v in range(t.n[t.row[j]]):
+        other = other or seen.parallelism[j, v] != own.parallelism[j, v]
+        other = other or seen.memory_level[j, v] != own.level[j, v]
+    return other
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def catch_up_s(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int) -> float:
+    """How long the twin would work off what job j is late behind it.
+
+    Returns:
+        Seconds; 0 where the job is not late or runs what the twin does, or little is known.
+    """
+    if own.handed[j] or not own.started[j] or not differs(t, seen, own, j):
+        return 0.0
+    offered, spare = own.offered_per_s[j], _spare(own, j)
+    behind_s = seen.job[JOB.latency_p95_s, j]
+    if seen.status[j] != RUNNING or not behind_s > t.slo_s[t.row[j]] or not offered * spare > 0.0:
+        return 0.0
+    behind_s -= own.backlog[j] / (offered * spare)
+    return float(max(0.0, behind_s) / max(spare - 1.0, LEAST_SPARE))
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def flow(
+    t: JobFacts, seen: SnapshotArrays, rates: Floats, own: FallbackRuns, j: int, seconds: float
+) -> float:
+    """Let the twin of job j run that long.
+
+    `rates` is the block of DS2's model, (len(RATES), J, V).
+
+    Returns:
+        Seconds in which the twin is late.
+    """
+    k = t.row[j]
+    if _is_measured(seen, j):
+        offered = 0.0
+        for v in range(t.n[k]):
+            demand, rate = rates[RATES.demand, j, v], rates[RATES.true_rate_per_task, j, v]
+            if t.kind[k, v] == SOURCE:
+                offered += 0.0 if np.isnan(demand) else demand
+            elif demand >= 0.0 and rate > 0.0:
+                own.needed[j, v] = demand / rate
+        if offered > 0.0:
+            own.offered_per_s[j] = offered
+    offered, spare = own.offered_per_s[j], _spare(own, j)
+    if np.isnan(offered + spare):
+        return 0.0
+    own.backlog[j] = max(0.0, own.backlog[j] + offered * (1.0 - spare) * seconds)
+    return seconds if own.backlog[j] > t.slo_s[k] * offered * spare else 0.0
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _imagine(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    rates: Floats,
+    fallen: Handle[FallbackRuns],
+    room: SnapshotArrays,
+) -> None:
+    """Turn `room`, a copy of the snapshot, into one of the twins.
+
+    j is a job, k its job file, v a vertex of p tasks; `carried` is the share of the offered load
+    that the twin processes.
+    """
+    t, own = facts.arrays, fallen.arrays
+    busy_gauges = (VERTEX.busy_ms_per_s, VERTEX.busy_max_ms_per_s, VERTEX.busy_now_ms_per_s)
+    for j in range(seen.status.shape[0]):
+        k, same = t.row[j], True
+        for v in range(t.n[k]):
+            p, level = own.parallelism[j, v], own.level[j, v]
+            same = same and p == seen.parallelism[j, v] and level == seen.memory_level[j, v]
+            room.parallelism[j, v], room.memory_level[j, v] = p, level
+        if same:
+            continue
+        t_s, window_s = seen.job[JOB.t_s, j], seen.job[JOB.window_s, j]
+        room.job[JOB.running_since_s, j] = own.since_s[j]
+        spare = _spare(own, j)
+        if not _is_measured(seen, j) or np.isnan(spare + own.offered_per_s[j]):
+            room.job[JOB.window_fill, j] = 0.0  # nothing is known of the twin
+            continue
+        age = max(0.0, t_s - own.since_s[j])
+        room.job[JOB.window_fill, j] = min(1.0, age / window_s)
+        offered, carried = own.offered_per_s[j], min(1.0, spare)
+        room.job[JOB.latency_p95_s, j] = own.backlog[j] / (offered * spare)
+        for v in range(t.n[k]):
+            out, demand = room.vertex[:, j, v], rates[RATES.demand, j, v]
+            rate = rates[RATES.true_rate_per_task, j, v] * own.parallelism[j, v]
+            arriving, busy = out[VERTEX.records_in_per_s], out[VERTEX.busy_ms_per_s]
+            if not (arriving > 0.0 and busy > 0.0 and demand >= 0.0):
+                continue
+            share = demand * carried / arriving
+            out[VERTEX.records_in_per_s] *= share
+            out[VERTEX.records_out_per_s] *= share
+            back = 0.0
+            if t.kind[k, v] == SOURCE:
+                out[VERTEX.pending_growth_per_s] = demand * (1.0 - carried)
+                out[VERTEX.pending_records] = own.backlog[j] * demand / offered
+                back = 1000.0 * (1.0 - carried)
+                rate = arriving / busy * 1000.0  # its tasks cannot be changed
+            factor = min(1.0, demand * carried / rate) * 1000.0 / busy
+            for gauge in busy_gauges:
+                out[gauge] = min(1000.0, out[gauge] * factor)
+            busy = out[VERTEX.busy_ms_per_s]
+            out[VERTEX.busy_accumulated_ms_per_s] = busy * own.parallelism[j, v]
+            out[VERTEX.backpressured_ms_per_s] = min(back, 1000.0 - busy)
+            out[VERTEX.idle_ms_per_s] = 1000.0 - busy - out[VERTEX.backpressured_ms_per_s]
+
+
+def carries(snapshot: MetricsSnapshot, own: FallbackRuns) -> Bools:
+    """Whether the running configuration of a job carries what is offered to its twin.
+
+    Args:
+        snapshot: Of J jobs.
+        own: Their twins.
+
+    Returns:
+        (J,) flags; False where nothing is known of the need.
+    """
+    known = ~np.isnan(own.needed)
+    enough = ~known | (snapshot.parallelism >= own.needed)
+    return np.asarray(enough.all(axis=1) & known.any(axis=1))
+
+
+def imagined(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns]) -> MetricsSnapshot:
+    """The snapshot that a collector would take of the twins.
+
+    Args:
+        snapshot: Of J jobs.
+        fallen: Their twins.
+
+    Returns:
+        A snapshot of J jobs; the given one's values where a twin runs what the job does.
+    """
+    seen, rates = snapshot.arrays, ds2_rates(snapshot)
+    room = SnapshotArrays(
+        seen.status.copy(),
+        seen.parallelism.copy(),
+        seen.memory_level.copy(),
+        seen.job.copy(),
+        seen.vertex.copy(),
+    )
+    _imagine(snapshot.topology.handle, seen, rates.block, fallen, room)
+    return snapshot_of_arrays(snapshot.topology, room)
