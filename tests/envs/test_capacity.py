@@ -143,6 +143,25 @@ def test_a_teachers_decision_becomes_the_nearest_choice():
     assert env.encode_decision(running).tolist() == [[HOLD]]
 
 
+def test_a_teacher_that_balances_vertices_otherwise_is_understood_by_what_it_carries():
+    env = watching(load_job("nexmark-q8"), 40_000.0, minutes=12)
+    to, masks = env.codec.targets(env.snapshot), env.action_masks()[0]
+    choice = int(np.flatnonzero(masks[1:])[-1])
+    carries = env.codec._model.capacity_per_s
+    wanted, level = to.parallelism[:, choice].copy(), to.level[:, choice].copy()
+    before = carries(env.topology, wanted, level)
+    for v in range(wanted.shape[1]):  # three times the tasks wherever that carries no more
+        more = wanted.copy()
+        more[0, v] *= 3
+        if carries(env.topology, more, level) <= before:
+            wanted = more
+    assert wanted.sum() > 1.5 * to.parallelism[:, choice].sum()
+    # By tasks, that is nearer to the largest choice than to this one.
+    found = env.encode_decision(ScalingDecision(wanted, level, ("",)))[0, 0]
+    carried = carries(env.topology, to.parallelism[:, found - 1], to.level[:, found - 1])
+    np.testing.assert_allclose(carried, before)
+
+
 def test_two_codecs_that_look_at_one_snapshot_do_not_mix():
     env = watching(line(), 3000.0)
     before = env.codec.targets(env.snapshot)
