@@ -22,6 +22,7 @@ from dsp_gym.envs.scenarios import Scenario
 from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.guardrails.slots import bounded
+from dsp_gym.job.deployment import deployed
 from dsp_gym.loads.splits import SplitName
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
@@ -145,6 +146,8 @@ def on_flink(
     from dsp_gym.backends.flink.episodes import FlinkEpisodes, Start, place_of
 
     place, config, spec = place_of(where), made.env, made.specs[0]
+    if place.actuator == "adaptive" and spec.memory.levels > 1:
+        spec = deployed(spec, "adaptive", max(0, spec.memory.start_level))
     topology = Topology.of([spec])
     source = EpisodeSource(topology, made.loads, split, config, made.base_dir, place.compression)
     row = np.arange(1)

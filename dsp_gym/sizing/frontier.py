@@ -20,7 +20,10 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.sizing.service import Believed, ServiceModel, believed, carried_per_s
 
-__all__ = ["Frontiers", "subtask_cost_per_s"]
+__all__ = ["Frontiers", "first_column", "subtask_cost_per_s"]
+
+_NOTHING_MIB = 1.5
+"""Memory that is not saved by doing without: tables of uniform slots leave a MiB."""
 
 _SAME = 1.0 - 1e-9
 """Rounding allowed where a choice carries exactly a load."""
@@ -121,13 +124,33 @@ class _Choices(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
+def first_column(known: Believed, t: JobFacts, k: int, columns: int) -> int:
+    """The least memory that is worth looking at.
+
+    Args:
+        known: The service model.
+        t: The jobs.
+        k: The job's file.
+        columns: Memory columns of the vertex: one without state, else the levels and none.
+
+    Returns:
+        0, which is no managed memory, or 1: for a vertex with state where no job file says what it
+        does without, or where every slot has the memory, used or not.
+    """
+    if columns == 1:
+        return 0
+    saved_mib = t.subtask_mib[k, 1] - t.subtask_mib[k, 0]
+    return 0 if known.rules.is_filed and saved_mib > _NOTHING_MIB else 1
+
+
+@njit(cache=True, nogil=True)
 def _choose(known: Believed, t: JobFacts, j: int, v: int, into: _Choices) -> bool:
     """Pareto-best choices of a vertex; False where it was not seen yet."""
     k = t.row[j]
     low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
     # A vertex without state has no use for managed memory.
     columns = t.levels[k] + 1 if t.stateful[k, v] == 1 else 1
-    first = 0 if known.rules.is_filed or columns == 1 else 1
+    first = first_column(known, t, k, columns)
     size = (high - low + 1) * (columns - first)
     rates, costs = np.empty(size), np.empty(size)
     place = 0

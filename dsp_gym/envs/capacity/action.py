@@ -19,7 +19,7 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
-from dsp_gym.sizing.frontier import subtask_cost_per_s
+from dsp_gym.sizing.frontier import first_column, subtask_cost_per_s
 from dsp_gym.sizing.service import Believed, believed, carried_per_s, crowd
 
 __all__ = [
@@ -164,7 +164,7 @@ def _choose(
     low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
     # A vertex without state has no use for managed memory.
     columns = t.levels[k] + 1 if t.stateful[k, v] == 1 else 1
-    first = 0 if known.rules.is_filed or columns == 1 else 1
+    first = first_column(known, t, k, columns)
     mean = known.times.mean[j, v]
     exponent = mean[mean.shape[0] - 1]
     cost = np.full(wanted.shape[0], math.inf)
