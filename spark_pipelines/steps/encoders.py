@@ -126,11 +126,10 @@ def _capacities(
     for at, going in _side_by_side(begins):
         now = seen.take(at)
         decision = ScalingDecision(wanted[at], memory[at], ("",) * len(at))
-        observation = codec.look(now, price)
-        for whole, part in zip(
-            found, (observation, codec.encode(now, decision), codec.masks(now)), strict=True
-        ):
-            whole[at[going]] = part[going]
+        heard = at[going]
+        found.observation[heard] = codec.look(now, price)[going]
+        found.action[heard] = codec.encode(now, decision)[going]
+        found.mask[heard] = codec.masks(now)[going]
     chosen = found.action[kept]
     _take_over(rows, chosen, other=2 * seen.topology.max_vertices)
     return Encoded(found.observation, chosen, found.mask[kept])
