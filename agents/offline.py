@@ -8,6 +8,7 @@ what the good ones among the policies achieve, not their mean.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,24 +22,41 @@ from dsp_gym.compiling import njit
 from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.datasets.transitions import Transitions
+from dsp_gym.envs.capacity import CAPACITY_FEATURES
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.observation import LIMIT
 from dsp_gym.envs.reward import reward
 from dsp_gym.errors import DatasetError
 from dsp_gym.evaluation.agent import FromDataset, OfflineConfig
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 
-__all__ = ["dataset_hashes", "datasets_of", "demonstrated", "improve", "read_transitions"]
-
+__all__ = [
+    "dataset_hashes",
+    "datasets_of",
+    "demonstrated",
+    "improve",
+    "priced",
+    "read_transitions",
+]
 
 LARGEST_WEIGHT = 20.0
 """Of a decision in the regression, as in the paper: no single lucky one counts for more."""
+
+LATE_PRICE = list(CAPACITY_FEATURES).index("late_price")
+"""Place of the price of a late minute in an observation of capacities."""
+
+PRICES = zlib.crc32(b"late-price")
+"""Of the stream that runs of a dataset draw their prices from."""
 
 
 def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitions:
     """The transitions an experiment learns from.
 
     Returns:
-        The transitions, with observations (N, size) and actions (N, V, 2).
+        The transitions, with observations (N, size) and actions (N, parts). Observations of
+        capacities show prices of a late minute as the experiment's environments have them,
+        whatever the dataset was encoded with: nothing else in them depends on the price.
 
     Raises:
         DatasetError: The dataset does not fit the experiment, or no row is left of it.
@@ -58,7 +76,31 @@ def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitio
             value=list(chosen.policies),
             remedy=f"It has decisions of {', '.join(map(str, np.unique(found.policy))) or 'none'}.",
         )
-    return found.take(own)
+    chosen_rows = found.take(own)
+    return priced(chosen_rows, config.env) if config.env.action == "capacity" else chosen_rows
+
+
+def priced(seen: Transitions, env: EnvConfig) -> Transitions:
+    """Puts prices of a late minute into observations of capacities.
+
+    Args:
+        seen: The transitions.
+        env: Says the price, or from which range each run draws its own.
+
+    Returns:
+        The same transitions at these prices.
+    """
+    price, drawn = np.full(len(seen), env.reward.slo), env.randomise.late_price
+    if drawn is not None:
+        run = np.append(0, np.cumsum(seen.ends)[:-1])
+        rng = np.random.Generator(np.random.Philox(key=PRICES))
+        price = drawn[0] * (drawn[1] / drawn[0]) ** rng.random(int(run[-1]) + 1)[run]
+    shown = np.log(np.where(price > 0, price, 1.0))
+    now, after = seen.observation.copy(), seen.next_observation.copy()
+    for observation in (now, after):
+        observation[:, LATE_PRICE] = np.clip(shown, -LIMIT, LIMIT)
+    # Not _replace: it counts fields, and the length of transitions is their number.
+    return Transitions(**{**seen._asdict(), "observation": now, "next_observation": after})
 
 
 def datasets_of(config: ExperimentConfig) -> list[str]:
@@ -192,7 +234,11 @@ def _values(policy: Any, observations: Floats32) -> Floats32:
 
 def _rewards(seen: Transitions, config: ExperimentConfig) -> Floats32:
     """With the weights of the experiment, whatever those of the dataset are."""
-    return reward(seen.terms, config.env.reward).astype(np.float32)
+    earned = reward(seen.terms, config.env.reward)
+    if config.env.action == "capacity" and config.env.randomise.late_price is not None:
+        price = np.exp(seen.observation[:, LATE_PRICE].astype(np.float64))
+        earned -= (price - config.env.reward.slo) * seen.terms["slo"]
+    return earned.astype(np.float32)
 
 
 @njit(cache=True, nogil=True)

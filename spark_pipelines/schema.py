@@ -127,7 +127,8 @@ DECISIONS = _table(
     guardrails=_TEXT,  # what decisions passed through; null: nothing
     propensity=_DOUBLE,  # probability of the action under its policy; null: not known
     snapshot=SNAPSHOT,
-    # The environment's, (2 V,), where one was taken; null: the valid one nearest to the proposal.
+    # The environment's, (2 V,) or of a capacity (1,), where one was taken; null, or one of the
+    # other kind than is encoded: the valid one nearest to the proposal.
     action=ArrayType(_INT),
     proposed_parallelism=ArrayType(_LONG),
     proposed_memory_level=ArrayType(_LONG),
@@ -149,8 +150,8 @@ TRANSITIONS = _table(
     policy=_TEXT,
     propensity=_DOUBLE,
     observation=ArrayType(_FLOAT),
-    action=ArrayType(_INT),  # the environment's, (2 V,)
-    action_mask=ArrayType(_BOOL),  # (10 V,)
+    action=ArrayType(_INT),  # the environment's, (2 V,); of a capacity (1,)
+    action_mask=ArrayType(_BOOL),  # (10 V,); of a capacity (11,)
     reward=_FLOAT,
     reward_source=_TEXT,
     **_TERMS,  # unweighted

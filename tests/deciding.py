@@ -13,7 +13,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 
 Decide = Callable[[EnvCore], tuple[ScalingDecision, np.ndarray | None]]
-"""The decision, and the actions (J, 2 V) it was decoded from where it was."""
+"""The decision, and the actions (J, 2 V) or (J, 1) it was decoded from where it was."""
 
 Row = dict[str, Any]
 

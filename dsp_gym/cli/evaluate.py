@@ -17,6 +17,7 @@ from dsp_gym.cli.engines import (
     open_engine,
 )
 from dsp_gym.cli.output import TRACK_OPTION, counted, print_table
+from dsp_gym.cli.tracked import is_policy_folder, record_scorecard
 
 if TYPE_CHECKING:
     from dsp_gym.backends.documents import Document
@@ -107,7 +108,7 @@ def evaluate(
         typer.echo(scorecard.to_json(), nl=False)
         return
     written = write_report(scorecard, out or Path("runs/evaluations") / name)
-    record = _record(name, scorecard, written, uri) if track else None
+    record = record_scorecard(name, scorecard, written, uri) if track else None
     if as_json:
         typer.echo(scorecard.to_json(), nl=False)
         return
@@ -172,7 +173,7 @@ def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, Be
     from dsp_gym.evaluation.scorecard import Scorecard
 
     path = Path(config)
-    if _is_policy_folder(config):
+    if is_policy_folder(config):
         file = path / "config.yaml"
         experiment = parse(ExperimentConfig, read_yaml(file), file)
         return experiment.name, benchmark_of(experiment, (config, *policies))
@@ -231,7 +232,7 @@ def benchmark_of(experiment: ExperimentConfig, policies: tuple[str, ...] = ()) -
 
     trained = [name for name in policies if _is_trained(name)]
     standard = str(Path("runs") / experiment.name / "policy")
-    if not policies and not _is_policy_folder(standard):
+    if not policies and not is_policy_folder(standard):
         raise ConfigError(
             f"experiment '{experiment.name}' has no trained policy yet",
             file=standard,
@@ -269,15 +270,11 @@ def _beside(config: Document, folder: Path) -> Document:
     }
     policies = [
         {**entrant, "policy": str(kept[entrant["name"]])}
-        if _is_policy_folder(str(kept[entrant["name"]]))
+        if is_policy_folder(str(kept[entrant["name"]]))
         else entrant
         for entrant in config["policies"]
     ]
     return {**config, "policies": policies}
-
-
-def _is_policy_folder(path: str) -> bool:
-    return (Path(path) / "policy.json").is_file()
 
 
 def _is_trained(policy: str) -> bool:
@@ -328,36 +325,3 @@ def print_scorecard(scorecard: Scorecard, *, wide: bool = False) -> None:
             said = counted(len(beyond), "sentence")
             typer.echo(f"note: runs went beyond the fit of {job}'s model: {said} with --wide")
         typer.echo()
-
-
-def _record(name: str, scorecard: Scorecard, written: dict[str, Path], uri: str) -> str | None:
-    """Keeps the scorecard in MLflow; None where MLflow is not installed."""
-    from dsp_gym.errors import MissingExtraError
-    from dsp_gym.trackers import open_tracker
-
-    try:
-        tracker = open_tracker(uri, "evaluations")
-    except MissingExtraError:
-        return None
-    tracker.start(name, {"kind": "evaluation", **scorecard.versions})
-    status = "FAILED"
-    try:
-        tracker.params(scorecard.config)
-        tracker.metrics(
-            {
-                f"{row.job}/{row.policy}/{metric}": estimate.value
-                for row in scorecard.rows
-                for metric, estimate in row.metrics.items()
-            },
-            step=0,
-        )
-        for path in written.values():
-            tracker.artifact(path)
-        for entrant in scorecard.config["policies"]:
-            policy = entrant["policy"]
-            if isinstance(policy, str) and _is_policy_folder(policy):
-                tracker.artifact(Path(policy), f"policies/{entrant['name']}")
-        status = "FINISHED"
-    finally:
-        tracker.end(status)
-    return tracker.run_id

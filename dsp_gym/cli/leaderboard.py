@@ -15,7 +15,9 @@ from dsp_gym.cli.engines import (
     WORKERS_OPTION,
     open_engine,
 )
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.evaluate import DEFAULT_STORE
+from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
+from dsp_gym.cli.tracked import record_frontier, record_scorecard
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
@@ -81,6 +83,8 @@ def leaderboard(
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,
     workers: Annotated[int | None, WORKERS_OPTION] = None,
+    track: Annotated[bool, TRACK_OPTION] = True,
+    uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Rank the installed policies, and those tuned on a benchmark, on that benchmark.
@@ -113,7 +117,10 @@ def leaderboard(
             f"dsp-gym leaderboard {name}", engine, master, setting, workers, decisions_in(swept)
         ) as opened:
             result = frontier_board(name, swept, where, tuple(cell or ()), opened, resume)
-        print_board(result, write_board(result, where, page), as_json)
+        pages = write_board(result, where, page)
+        record = record_frontier(result, pages, uri) if track else None
+        print_board(result, pages, as_json)
+        _tell(record, uri, as_json)
         return
     for option, given in (("--only", only), ("--cell", cell)):
         if given:
@@ -136,6 +143,7 @@ def leaderboard(
     }
     if page is not None:
         written["docs"] = write_atomic(page, text)
+    record = record_scorecard(name, card, written, uri) if track and read is None else None
     found = board.standings(card)
     if as_json:
         print_json({"benchmark": name, "standings": found, "files": written})
@@ -157,6 +165,13 @@ def leaderboard(
     typer.echo()
     for kind, path in written.items():
         typer.echo(f"{kind:>7}  {path}")
+    _tell(record, uri, as_json)
+
+
+def _tell(record: str | None, uri: str, as_json: bool) -> None:
+    """Says where the run was recorded."""
+    if record is not None and not as_json:
+        typer.echo(f"MLflow  run {record} in {uri}")
 
 
 def _folder(name: str) -> Path:

@@ -17,10 +17,11 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from dsp_gym import __version__
@@ -29,7 +30,6 @@ from dsp_gym.config import files
 from dsp_gym.datasets.encoding import Encoding
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.datasets.transitions import Transitions
-from dsp_gym.envs import action
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.observation import FV, ObservationLayout
 from dsp_gym.envs.registration import FROM_CONFIG
@@ -155,8 +155,8 @@ def reference_scores(env: EnvSpec, episodes: int = EPISODES) -> tuple[float, flo
         total, alive = np.zeros(episodes), np.ones(episodes, dtype=bool)
         while alive.any():
             if policy is None:
-                moves = [action.MOVES, action.MEMORY_MOVES] * batch.vertices
-                step = batch.step(rng.integers(0, moves, (episodes, len(moves))))
+                choices = batch.codec.choices
+                step = batch.step(rng.integers(0, choices, (episodes, len(choices))))
             else:
                 step = batch.enact(policy.decide(batch.snapshot))
             total += np.where(alive, step.reward, 0.0)
@@ -184,8 +184,8 @@ def _write(
             eval_env=None if env is None else _evaluated(env),
             algorithm_name=policy,
             code_permalink=CODE,
-            observation_space=observation_space(ObservationLayout(vertices).size),
-            action_space=action_space(vertices),
+            observation_space=observation_space(episodes[0].observations.shape[1]),
+            action_space=_actions(dataset.encoding, vertices),
             ref_min_score=None if scores is None else scores[0],
             ref_max_score=None if scores is None else scores[1],
             num_episodes_average_score=EPISODES,
@@ -194,6 +194,14 @@ def _write(
             requirements=[f"dsp-gym=={__version__}"],
             data_format="arrow",
         )
+
+
+def _actions(encoding: Encoding, vertices: int) -> spaces.Space[Any]:
+    """The space of the actions that are written."""
+    if encoding.action == "capacity":
+        one: spaces.Space[Any] = spaces.Discrete(1 + len(encoding.kappas))
+        return one
+    return action_space(vertices)
 
 
 def _episodes(seen: Transitions, encoding: Encoding, vertices: int) -> Iterator[EpisodeBuffer]:
@@ -205,10 +213,15 @@ def _episodes(seen: Transitions, encoding: Encoding, vertices: int) -> Iterator[
     for number, last in enumerate(np.flatnonzero(seen.ends).tolist()):
         rows = slice(begin, last + 1)
         observed = np.concatenate([seen.observation[rows], seen.next_observation[last : last + 1]])
+        actions = seen.action[rows, : 2 * vertices]
+        if encoding.action == "capacity":
+            actions = actions[:, 0]
+        else:
+            observed = unpadded(observed, encoding.vertices, vertices)
         yield EpisodeBuffer(
             id=number,
-            observations=unpadded(observed, encoding.vertices, vertices),
-            actions=seen.action[rows, : 2 * vertices],
+            observations=observed,
+            actions=actions,
             rewards=earned[rows].tolist(),
             terminations=seen.terminated[rows].tolist(),
             truncations=seen.truncated[rows].tolist(),
@@ -276,17 +289,20 @@ def _spec(kwargs: dict[str, object]) -> EnvSpec:
 
 def _refuse_other(chosen: ExperimentConfig, encoding: Encoding, folder: Path) -> None:
     """The experiment's environment must give what the dataset holds."""
-    if (
-        chosen.env.ds2_utilization == encoding.ds2_utilization
-        and chosen.env.reward == encoding.reward
-    ):
+    env = chosen.env
+    if env.action == "capacity":
+        same = encoding.sizing == env.capacity
+    else:
+        same = encoding.ds2_utilization == env.ds2_utilization
+    if same and env.action == encoding.action and env.reward == encoding.reward:
         return
     raise DatasetError(
         "its actions or rewards differ from this experiment's environment",
         file=folder,
         key="experiment",
         value=chosen.name,
-        remedy="Give the experiment whose ds2_utilization and reward it was encoded with, or none.",
+        remedy="Give the experiment whose action, ds2_utilization, capacity and reward it was "
+        "encoded with, or none.",
     )
 
 

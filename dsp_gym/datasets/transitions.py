@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
-from dsp_gym.envs.action import HOLD, KEEP, LOGITS, MOVES
+from dsp_gym.envs.action import HOLD, LOGITS, MOVES
 from dsp_gym.envs.reward import TERMS, RewardTerms
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ COLUMNS = (
 
 
 class Transitions(NamedTuple):
-    """N steps of V vertices, run by run, each in order of time."""
+    """N steps of V vertices or of capacities, run by run, each in order of time."""
 
     observation: Floats32  # (N, size)
-    action: Ints  # (N, 2 V)
-    action_mask: Bools  # (N, 10 V)
+    action: Ints  # (N, 2 V); of capacities (N, 1)
+    action_mask: Bools  # (N, 10 V); of capacities (N, 11)
     next_observation: Floats32  # (N, size)
     terms: RewardTerms  # (N,) each, unweighted
     terminated: Bools  # (N,)
@@ -79,18 +79,15 @@ class Transitions(NamedTuple):
         return np.isin(self.policy, kept)
 
     def valid_action(self) -> Ints:
-        """Replaces invalid moves by the move that holds.
+        """Replaces invalid choices by the one that holds, which is the first of each part.
 
         Returns:
-            Actions (N, 2 V).
+            Actions (N, 2 V) or (N, 1).
         """
-        n = len(self)
-        pairs = self.action.reshape(n, -1, 2).copy()
-        masks = self.action_mask.reshape(n, -1, LOGITS)
-        for kind, (at, nothing) in enumerate(((0, HOLD), (MOVES, KEEP))):
-            allowed = np.take_along_axis(masks, pairs[..., kind : kind + 1] + at, axis=2)[..., 0]
-            pairs[..., kind] = np.where(allowed, pairs[..., kind], nothing)
-        return pairs.reshape(n, -1)
+        starts = np.arange(self.action.shape[1]) // 2 * LOGITS
+        starts[1::2] += MOVES
+        allowed = np.take_along_axis(self.action_mask, self.action + starts, axis=1)
+        return np.where(allowed, self.action, HOLD)
 
 
 def transitions_of(table: pa.Table) -> Transitions:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.backends.base import Backend, Episodes, reason_to_hold
+from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.config import files
 from dsp_gym.control.notes import Notes, outcome_to_json
 from dsp_gym.envs.config import EnvConfig
@@ -22,6 +23,8 @@ from dsp_gym.envs.scenarios import Scenario
 from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.guardrails.slots import bounded
+from dsp_gym.job.deployment import deployed, rescaled_in_place
+from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import SplitName
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
@@ -144,7 +147,8 @@ def on_flink(
     """
     from dsp_gym.backends.flink.episodes import FlinkEpisodes, Start, place_of
 
-    place, config, spec = place_of(where), made.env, made.specs[0]
+    place, config = place_of(where), made.env
+    spec = as_submitted(made.specs[0], place)
     topology = Topology.of([spec])
     source = EpisodeSource(topology, made.loads, split, config, made.base_dir, place.compression)
     row = np.arange(1)
@@ -156,6 +160,23 @@ def on_flink(
 
     episodes = FlinkEpisodes(spec, place, _window(config), start)
     return MeasuredEnv(episodes, config, made.guardrails_config)
+
+
+def as_submitted(spec: JobSpec, place: PlaceConfig) -> JobSpec:
+    """A job as episodes of it run in a place.
+
+    Args:
+        spec: The job, as its file describes it.
+        place: Says how it is rescaled.
+
+    Returns:
+        In place, the job with the one memory level that it starts at, if it has several.
+    """
+    if place.actuator != "adaptive":
+        return spec
+    if spec.memory.levels == 1:
+        return rescaled_in_place(spec)
+    return deployed(spec, "adaptive", max(0, spec.memory.start_level))
 
 
 def on_kubernetes(made: Scenario, where: str | Path | Mapping[str, object] | None) -> MeasuredEnv:

@@ -287,7 +287,8 @@ class PlanningConfig(ConfigModel):
         (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0, 14.0),
         min_length=1,
         description="prices of a late minute to choose from, rising, in minutes of the "
-        "configuration that carries the reference rate; found by halving, so nine take four runs at most",
+        "configuration that carries the reference rate; found by halving, so nine take four "
+        "runs at most",
     )
     draws: int = Field(
         60,

@@ -7,12 +7,13 @@ equal slots: one memory level for all vertices. A stock cluster runs one of the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 
 from dsp_gym.errors import ConfigError
-from dsp_gym.job.memory import level_mib
+from dsp_gym.job.memory import NO_MEMORY, level_mib
 from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.job.spec import JobSpec, Rescale
 from dsp_gym.job.tables import compile_jobs
@@ -23,7 +24,9 @@ __all__ = [
     "adaptive",
     "cheapest_level",
     "deployed",
+    "found_in_place",
     "rescaled_in_place",
+    "slot_levels",
 ]
 
 Scheduler = Literal["default", "adaptive"]
@@ -86,6 +89,39 @@ def adaptive(spec: JobSpec, level: int) -> JobSpec:
         "uniform": True,
     }
     return rescaled_in_place(spec).model_copy(update={"memory": memory.model_copy(update=changes)})
+
+
+def found_in_place(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
+    """A job file of several memory levels, for a job that runs on the adaptive scheduler.
+
+    Policies then decide on tasks alone, and price slots and rescales as that cluster has them.
+    Levels keep their numbers, so that what is recorded can be read with the job file: a job that
+    runs above level 0 keeps all its levels, and requests to move one are refused.
+
+    Args:
+        spec: The job, as its file describes it.
+        levels: Memory level of each vertex as it was submitted; -1: none.
+
+    Returns:
+        The job with one level, where it runs at level 0; else with all of them. It rescales in
+        place either way.
+    """
+    if spec.memory.levels > 1 and max(levels.values(), default=0) <= 0:
+        return adaptive(spec, 0)
+    return rescaled_in_place(spec)
+
+
+def slot_levels(spec: JobSpec) -> dict[str, int]:
+    """Memory levels where every slot has the same memory.
+
+    Args:
+        spec: A job of uniform slots.
+
+    Returns:
+        By vertex, 0 where it keeps state, else -1: its slot has the memory, and it has no use for
+        it.
+    """
+    return {v.name: NO_MEMORY if v.state is None else 0 for v in spec.topological_order()}
 
 
 def rescaled_in_place(spec: JobSpec) -> JobSpec:

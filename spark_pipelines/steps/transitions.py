@@ -16,20 +16,16 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from dsp_gym.arrays import Bools, Floats32, Ints
+from dsp_gym.arrays import Bools, Floats32
 from dsp_gym.datasets.encoding import EncodingConfig
-from dsp_gym.datasets.snapshots import floats_of, lists_of, snapshots_of
-from dsp_gym.envs import action
-from dsp_gym.envs.observation import ObservationEncoder
+from dsp_gym.datasets.snapshots import floats_of, snapshots_of
 from dsp_gym.envs.reward import TERMS, reward
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.rates import Ds2Rates, ds2_rates
-from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import simulated_topology
 from spark_pipelines.schema import DECISIONS, TRANSITIONS, expects
+from spark_pipelines.steps.encoders import encode
 from spark_pipelines.steps.returns import returns_to_go
 
 __all__ = ["SEGMENTED", "USES", "encoded", "segments", "topologies", "transitions"]
@@ -127,13 +123,13 @@ def transitions(
     """
     columns, compiled = config.columns(specs), topologies(specs, config)
 
-    def encode(table: pa.Table) -> pa.Table:
+    def of_runs(table: pa.Table) -> pa.Table:
         return encoded(table, compiled, config, columns)
 
     group = f.pmod(f.xxhash64("source", "run"), f.lit(_GROUPS)).alias("_group")
     usable = segmented.where(f.col("use").isin("transition", "final", "no_next", "no_reward"))
     grouped = usable.select(*SEGMENTED.names).groupBy("job", group)
-    return grouped.applyInArrow(encode, TRANSITIONS)
+    return grouped.applyInArrow(of_runs, TRANSITIONS)
 
 
 def topologies(specs: Mapping[str, JobSpec], config: EncodingConfig) -> dict[str, Topology]:
@@ -155,7 +151,7 @@ def encoded(
         table: all rows of some runs, those of `use` "duplicate" and "no_snapshot" left out.
         compiled: the jobs by name, from `topologies`.
         config: the environment encoded for.
-        columns: V, the room for vertices.
+        columns: V, the room for vertices; capacity actions have no use for it.
 
     Returns:
         Rows of `TRANSITIONS` in the order of run and step.
@@ -166,11 +162,9 @@ def encoded(
     run = table.select(keys[:-1]).to_pylist()
     begins = np.array([i == 0 or run[i] != run[i - 1] for i in range(len(run))], dtype=bool)
     snapshot = snapshots_of(table, topology)
-    rates = ds2_rates(snapshot)
-    seen = _observations(snapshot, rates, begins, columns)
     kept = np.flatnonzero(_text(table, "use") == "transition")
     rows = table.take(pa.array(kept))
-    chosen, valid = _moves(rows, snapshot.take(kept), rates, kept, config, columns)
+    seen, chosen, valid = encode(rows, snapshot, begins, kept, config, columns)
     terms = {name: floats_of(rows[name]) for name in TERMS}
     earned = reward(terms, config.env.reward).astype(np.float32)
     # Whatever does not go on in the data has been cut there, if it did not end by itself.
@@ -190,52 +184,6 @@ def encoded(
     }
     schema = to_arrow_schema(TRANSITIONS)
     return pa.table({name: made[name] for name in schema.names}).cast(schema)
-
-
-def _observations(
-    snapshot: MetricsSnapshot, rates: Ds2Rates, begins: Bools, columns: int
-) -> Floats32:
-    """Observations (N, size) of the rows of J segments, which advance side by side."""
-    starts = np.flatnonzero(begins)
-    lengths = np.diff(np.append(starts, len(begins)))
-    encoder = ObservationEncoder(snapshot.topology.take(starts), columns)
-    found = np.empty((len(begins), encoder.layout.size), np.float32)
-    for t in range(int(lengths.max(initial=0))):
-        rows = starts + np.minimum(t, lengths - 1)  # one that has ended repeats itself, unheard
-        now = encoder.encode(snapshot.take(rows), rates.take(rows))
-        going = t < lengths
-        found[rows[going]] = now[going]
-    return found
-
-
-def _moves(
-    rows: pa.Table,
-    seen: MetricsSnapshot,
-    rates: Ds2Rates,
-    kept: Ints,
-    config: EncodingConfig,
-    columns: int,
-) -> tuple[Ints, Bools]:
-    """Actions (N, 2 V) and masks (N, 10 V), padded to V as the environment pads them."""
-    shape = (len(kept), seen.topology.max_vertices)
-    reached = action.targets(seen, config.env.ds2_utilization, rates.take(kept))
-    decision = ScalingDecision(
-        lists_of(rows["proposed_parallelism"], shape, np.int64, rows),
-        lists_of(rows["proposed_memory_level"], shape, np.int64, rows),
-        ("",) * len(kept),
-    )
-    missing = columns - shape[1]
-    chosen = np.pad(action.encode(decision, *reached), ((0, 0), (0, 2 * missing)))
-    taken = rows["action"].combine_chunks()
-    told = np.flatnonzero(taken.is_valid().to_numpy(zero_copy_only=False))
-    if len(told):
-        own = taken.take(pa.array(told))
-        given = lists_of(own, (len(told), 2 * shape[1]), np.int64, rows)
-        chosen[told, : 2 * shape[1]] = given
-    padding = np.zeros((len(kept), missing, action.LOGITS), dtype=bool)
-    padding[..., [action.HOLD, action.MOVES]] = True
-    valid = np.concatenate([action.masks(*reached), padding.reshape(len(kept), -1)], axis=1)
-    return chosen, valid
 
 
 def _topology(table: pa.Table, compiled: Mapping[str, Topology]) -> Topology:

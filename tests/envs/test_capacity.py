@@ -19,11 +19,14 @@ from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
+from dsp_gym.job.deployment import adaptive
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import LoadSet
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.snapshot import VERTEX, SnapshotArrays, snapshot_of_arrays
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.sizing import ServiceModel
 from tests.simulating import FAULTY, begun, exact, line, random_jobs
@@ -141,6 +144,44 @@ def test_a_teachers_decision_becomes_the_nearest_choice():
         assert env.encode_decision(wanted).tolist() == [[1 + i]]
     running = ScalingDecision(env.snapshot.parallelism, env.snapshot.memory_level, ("",))
     assert env.encode_decision(running).tolist() == [[HOLD]]
+
+
+def test_a_teacher_that_balances_vertices_otherwise_is_understood_by_what_it_carries():
+    env = watching(load_job("nexmark-q8"), 40_000.0, minutes=12)
+    to, masks = env.codec.targets(env.snapshot), env.action_masks()[0]
+    choice = int(np.flatnonzero(masks[1:])[-1])
+    carries = env.codec._model.capacity_per_s
+    wanted, level = to.parallelism[:, choice].copy(), to.level[:, choice].copy()
+    before = carries(env.topology, wanted, level)
+    for v in range(wanted.shape[1]):  # three times the tasks wherever that carries no more
+        more = wanted.copy()
+        more[0, v] *= 3
+        if carries(env.topology, more, level) <= before:
+            wanted = more
+    assert wanted.sum() > 1.5 * to.parallelism[:, choice].sum()
+    # By tasks, that is nearer to the largest choice than to this one.
+    found = env.encode_decision(ScalingDecision(wanted, level, ("",)))[0, 0]
+    carried = carries(env.topology, to.parallelism[:, found - 1], to.level[:, found - 1])
+    np.testing.assert_allclose(carried, before)
+
+
+@pytest.mark.parametrize("prior", ["job-file", "none"])
+def test_where_all_slots_have_one_size_no_choice_and_no_plan_moves_memory(prior):
+    spec = adaptive(load_job("nexmark-q8"), 0)
+    env = watching(spec, 20_000.0, prior=prior)
+    policy = make(PolicyConfig(policy="mdp", params={"prior": prior}))
+    policy.reset(env.topology, env.base_seeds)
+    stateful = env.topology.tables.stateful[0] == 1
+    moved = 0
+    for minute in range(40):
+        masks, to = env.action_masks()[0], env.codec.targets(env.snapshot)
+        decision = policy.decide(env.snapshot)
+        assert (to.level[0][:, stateful] == 0).all()
+        assert (decision.memory_level[0, stateful] == 0).all()
+        moved += int((decision.parallelism != env.snapshot.parallelism).any())
+        choice = int(np.flatnonzero(masks)[-1]) if minute % 8 == 0 else HOLD
+        env.step(np.array([[choice]]))
+    assert moved > 0
 
 
 def test_two_codecs_that_look_at_one_snapshot_do_not_mix():

@@ -69,8 +69,11 @@ def episode(env: gymnasium.Env, seed: int, actions: int) -> list[tuple]:
     return steps
 
 
-def test_gymnasium_finds_nothing_wrong(recording):
-    env = env_of(recording)
+@pytest.mark.parametrize("action", ["vertex", "capacity"])
+def test_gymnasium_finds_nothing_wrong(recording, action):
+    env = gymnasium.make(
+        "dsp_gym/Autoscale-v1", config=CONFIG, backend="replay", where=str(recording), action=action
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)

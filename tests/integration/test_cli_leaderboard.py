@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,16 @@ def test_all_policies_are_ranked_and_the_pages_can_be_made_again(tmp_path, monke
     (tmp_path / "small.yaml").write_text(BENCHMARK)
     run = CliRunner().invoke(
         app,
-        ["leaderboard", "small.yaml", "--seeds", "1", "--page", "docs/leaderboard.md", "--json"],
+        [
+            "leaderboard",
+            "small.yaml",
+            "--seeds",
+            "1",
+            "--page",
+            "docs/leaderboard.md",
+            "--json",
+            "--no-track",
+        ],
     )
     assert run.exit_code == 0, run.output
     found = json.loads(run.stdout)
@@ -80,7 +90,7 @@ def test_ten_lines_and_an_entry_point_take_part(tmp_path):
     (tmp_path / "small.yaml").write_text(BENCHMARK)
     run = subprocess.run(
         [sys.executable, "-c", "from dsp_gym.cli import main; main()",
-         "leaderboard", "small.yaml", "--seeds", "1", "--json"],
+         "leaderboard", "small.yaml", "--seeds", "1", "--json", "--no-track"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
@@ -120,7 +130,7 @@ def test_a_frontier_is_the_same_after_an_interruption(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(FRONTIER)
-    whole = CliRunner().invoke(app, ["leaderboard", "small.yaml", "--json"])
+    whole = CliRunner().invoke(app, ["leaderboard", "small.yaml", "--json", "--no-track"])
     assert whole.exit_code == 0, whole.output
     found = json.loads(whole.stdout)
     assert [cell["cell"] for cell in found["cells"]] == [
@@ -163,12 +173,30 @@ def test_a_frontier_is_the_same_after_an_interruption(tmp_path, monkeypatch):
         return played(benchmark, *arguments, kept=kept, **others)
 
     monkeypatch.setattr(play, "cells_of", counted)
-    resumed = CliRunner().invoke(app, ["leaderboard", "small.yaml", "--resume", "--json"])
+    resumed = CliRunner().invoke(app, ["leaderboard", "small.yaml", "--resume"])
     assert resumed.exit_code == 0, resumed.output
     # Cells of recorded loads are tried, too; the last two are the jobs without and with a shift.
     assert found_there == [20, 0, 0, 0, 0, 0, 0, 0]
     assert (folder / "frontier.json").read_bytes() == before
     assert not (folder / "unfinished").exists()
+    if find_spec("mlflow") is not None:
+        _assert_recorded(re.search(r"MLflow  run (\w+)", resumed.stdout)[1], found, tmp_path)
+
+
+def _assert_recorded(run_id: str, found: dict, tmp_path: Path) -> None:
+    """MLflow holds the frontier: figures, pages, and what it depends on."""
+    from dsp_gym.trackers.mlflow import fetch_run
+
+    record = fetch_run(run_id, tmp_path / "record")
+    assert record.name == "small"
+    assert (record.tags["kind"], record.tags["fingerprint"]) == ("frontier", found["fingerprint"])
+    assert "nobody-has-this" in record.tags["left_out.unseen-jobs-recorded-loads"]
+    shift = found["shifts"][2]
+    assert record.metrics["shifts/slow rescales/ds2/late"] == pytest.approx(shift["late"])
+    assert any(name.startswith("seen-jobs-seen-loads/ds2/cost_at_") for name in record.metrics)
+    assert {"frontier.json", "frontier.md", "frontier.html"} <= {
+        file.name for file in record.folder.iterdir()
+    }
 
 
 def test_options_of_a_frontier_are_refused_elsewhere_and_wrong_ones_there(tmp_path, monkeypatch):

@@ -148,6 +148,87 @@ def test_a_dataset_of_other_features_or_another_job_file_is_refused(dataset):
         found.refuse_other(env, [changed], dataset)
 
 
+@pytest.fixture(scope="module")
+def capacities(spark, tmp_path_factory):
+    """Six episodes in which capacities were explored, for agents that decide on them."""
+    root = tmp_path_factory.mktemp("capacities")
+    env = {"action": "capacity", "start": "random", "episode_s": 2400}
+    played = {
+        "policies": ["ds2"], "jobs": ["nexmark-q11"], "loads": {"train": LOADS},
+        "env": env, "epsilon": 0.1,
+    }  # fmt: skip
+    rollout(parse(RolloutConfig, played, "test"), root / "rollouts")
+    made = {
+        "name": "capacities",
+        "sources": [{"kind": "rollouts", "folder": str(root / "rollouts")}],
+        "tables": ["transitions"],
+        "transitions": {"env": {"action": "capacity", "reward": {"slo": 5}}},
+    }
+    build(parse(DatasetConfig, made, "test"), root / "dataset")
+    return root / "dataset"
+
+
+def test_an_agent_of_capacities_is_cloned_and_learns_offline_from_a_dataset(capacities, tmp_path):
+    from agents.export import export
+    from agents.folder import read_folder
+
+    env = {"action": "capacity", "randomise": {"late_price": [1, 8]}}
+    config = an_experiment(
+        capacities, env, total_steps=0,
+        warm_start={"dataset": str(capacities), "epochs": 60, "batch_size": 64,
+                    "learning_rate": 1e-2},
+        offline={"dataset": str(capacities), "epochs": 2, "batch_size": 64},
+    )  # fmt: skip
+    told = {}
+    learner = Learner(config, 0, tmp_path, record=lambda figures, step: told.update(figures))
+    learner.run()
+    shown = read_transitions(config, config.agent.warm_start)
+    assert shown.action.shape == (len(shown), 1)
+    assert (shown.valid_action() > 0).any()
+    meant = demonstrated(shown, config, 0.5).actions
+    # The rare decisions to act are learned, too.
+    assert told["warm_start/agreement"] > (meant == 0).mean() < 1
+    assert np.isfinite(told["offline/loss"])
+    document, _ = read_folder(export(learner, tmp_path / "policy"))
+    assert document.action.space == "capacity"
+    assert document.action.late_prices == (1, 8)
+    assert document.data == {str(capacities): Dataset.open(capacities).manifest.content_sha256[:16]}
+
+
+def test_a_dataset_of_the_other_action_is_refused_and_so_is_another_service_model(
+    dataset, capacities
+):
+    for folder, env, says in (
+        (dataset, {"action": "capacity"}, "moves of vertices.*decides on the capacity of the job"),
+        (capacities, {}, "capacity actions.*decides on vertices"),
+        (
+            capacities,
+            {"action": "capacity", "capacity": {"prior": "none"}},
+            "service model behind its actions",
+        ),
+    ):
+        config = an_experiment(folder, env, warm_start={"dataset": str(folder)})
+        with pytest.raises(DatasetError, match=says):
+            read_transitions(config, config.agent.warm_start)
+
+
+def test_capacities_are_read_back_from_minari(capacities, tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    (export,) = export_minari(capacities, tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    back, seen = minari.load_dataset(export.id), Dataset.open(capacities).transitions()
+    episodes = sorted(back.iterate_episodes(), key=lambda episode: episode.id)
+    joined = np.concatenate([episode.observations[:-1] for episode in episodes])
+    np.testing.assert_array_equal(joined, seen.observation)
+    actions = np.concatenate([episode.actions for episode in episodes])
+    np.testing.assert_array_equal(actions, seen.action[:, 0])
+    env = back.recover_environment()
+    assert env.action_space == back.action_space == gymnasium.spaces.Discrete(11)
+    assert env.observation_space.shape == joined.shape[1:]
+    assert env.unwrapped.batch.config.reward.slo == 5
+    env.close()
+
+
 def test_training_says_where_no_dataset_is(tmp_path):
     config = tmp_path / "experiment.yaml"
     config.write_text(

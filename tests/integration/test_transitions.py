@@ -116,6 +116,49 @@ def test_random_actions_come_back_as_the_single_environment_took_them(spark):
     made_env.close()
 
 
+@pytest.fixture(scope="module")
+def capacities():
+    """Six jobs of three kinds under capacity actions, most of them holding."""
+    specs, rng = [load_job(name) for name in JOBS], np.random.default_rng(4)
+    config = ENV.model_copy(update={"action": "capacity", "give_up_backlog_s": 3600.0})
+    env = AutoscaleBatch(specs, [0, 1, 2] * 2, LOADS, "train", config)
+    env.seed(np.arange(len(env)))
+    env.reset()
+
+    def act(core):
+        drawn = (rng.random(core.action_masks().shape) * core.action_masks()).argmax(axis=1)
+        actions = np.where(rng.random(len(core)) < 0.4, drawn, 0)[:, None]
+        return core.decode_actions(actions), actions
+
+    return env, *run_decisions(env, act, policy="random", begun=True)
+
+
+def test_capacity_actions_come_back_to_the_last_bit_told_or_not(spark, capacities, specs):
+    env, rows, given = capacities
+    assert sum(step["action"][0] > 0 for run in given for step in run) > 8
+    config = EncodingConfig(env=env.config)
+    rows = list(rows)
+    rows += [row | {"run": f"untold-{row['run']}", "action": None} for row in rows]
+    for row in rows[: len(rows) // 2]:  # actions of the other kind: what was proposed counts
+        moved = [0] * 2 * len(row["parallelism"]) if "action" in row else None
+        rows.append(row | {"run": f"vertices-{row['run']}", "action": moved})
+    found = made(spark, rows, specs, config)
+    for j in range(len(env)):
+        for run in (f"run-{j}", f"untold-run-{j}", f"vertices-run-{j}"):
+            assert_same(found[env.topology.spec(j).job, run], given[j])
+
+
+def test_decisions_on_capacities_can_be_encoded_as_moves_of_vertices(spark, capacities, specs):
+    env, rows, given = capacities
+    found = made(spark, list(rows), specs, EncodingConfig(env=ENV, vertices=7))
+    for j in range(len(env)):
+        run = found[env.topology.spec(j).job, f"run-{j}"]
+        assert {len(row["action"]) for row in run} == {14}
+        for row, was in zip(run, given[j], strict=True):
+            if was["action"][0] == 0:
+                assert not any(row["action"])
+
+
 def test_nothing_is_carried_across_a_gap_and_every_row_is_accounted_for(spark, batch, specs):
     _, rows, given = batch
     run = sorted((dict(row) for row in rows if row["run"] == "run-0"), key=lambda row: row["step"])

@@ -11,11 +11,14 @@ import torch
 
 from agents.actor_critic import MaskableVertexPolicy, policy_arguments
 from agents.network import NetworkShape
-from agents.offline import demonstrated, improve
+from agents.offline import LATE_PRICE, demonstrated, improve, priced
 from agents.studies.dataset_claim import steps_to
 from dsp_gym.config.files import parse
 from dsp_gym.datasets.transitions import Transitions
 from dsp_gym.envs.action import LOGITS
+from dsp_gym.envs.capacity import CAPACITY_FEATURES
+from dsp_gym.envs.capacity.action import CHOICES
+from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.envs.reward import TERMS
 from dsp_gym.envs.single import action_space, observation_space
@@ -105,6 +108,48 @@ def test_improbable_decisions_are_not_imitated_and_unknown_ones_are():
 def test_an_action_that_was_not_valid_counts_as_holding():
     seen = some_transitions([3, 5], [1, 1], [True, True])
     assert seen.valid_action()[:, 0].tolist() == [0, 5]
+
+
+def of_capacities(choices, ends) -> Transitions:
+    """Of one job, which may hold or take the multiples 1 to 5."""
+    n, size = len(choices), len(CAPACITY_FEATURES)
+    seen = some_transitions([0] * n, [1.0] * n, ends)
+    masks = np.zeros((n, CHOICES), dtype=bool)
+    masks[:, :6] = True
+    observed = np.zeros((n, size), np.float32)
+    changes = {
+        "observation": observed,
+        "next_observation": observed,
+        "action": np.asarray(choices)[:, None],
+        "action_mask": masks,
+        "terms": seen.terms | {"slo": np.full(n, 0.5)},
+    }
+    return Transitions(**{**seen._asdict(), **changes})
+
+
+def test_a_capacity_that_was_not_valid_counts_as_holding():
+    assert of_capacities([3, 8, 0], [False] * 3).valid_action()[:, 0].tolist() == [3, 0, 0]
+
+
+def test_a_dataset_of_capacities_is_learned_from_at_the_prices_of_the_experiment():
+    seen = of_capacities([0] * 4, [False, True, False, True])
+    reward = {"cost": 1, "slo": 3, "backlog": 0, "rescale": 0}
+    env = EnvConfig(action="capacity", reward=reward)
+    one = priced(seen, env)
+    assert one.observation[:, LATE_PRICE] == pytest.approx(np.log(3))
+    config = an_experiment().model_copy(update={"env": env})
+    earned = -(1 + 3 * 0.5)  # the same in every step, so for ever
+    assert demonstrated(one, config, 0.5).returns == pytest.approx(earned, rel=1e-6)
+    many = EnvConfig(action="capacity", reward=reward, randomise={"late_price": (1.0, 8.0)})
+    config = an_experiment().model_copy(update={"env": many})
+    drawn = priced(seen, many)
+    prices = np.exp(drawn.observation[:, LATE_PRICE])
+    np.testing.assert_array_equal(drawn.next_observation, drawn.observation)
+    assert prices[0] == prices[1] != prices[2] == prices[3]
+    assert ((prices >= 1) & (prices <= 8)).all()
+    given_up = Transitions(**{**drawn._asdict(), "terminated": drawn.ends})
+    returns = demonstrated(given_up, config, 0.5).returns
+    assert returns == pytest.approx(-(1 + 0.5 * prices), rel=1e-5)
 
 
 def test_policies_are_chosen_by_globs():

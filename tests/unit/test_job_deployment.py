@@ -4,9 +4,18 @@ import pytest
 
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
-from dsp_gym.job.deployment import IN_PLACE_S, adaptive, cheapest_level, deployed
+from dsp_gym.job.deployment import (
+    IN_PLACE_S,
+    adaptive,
+    cheapest_level,
+    deployed,
+    found_in_place,
+    rescaled_in_place,
+    slot_levels,
+)
 from dsp_gym.job.spec import Memory
 from dsp_gym.job.tables import compile_jobs
+from dsp_gym.loop.topology import Topology
 
 
 def test_in_place_every_slot_has_and_costs_the_same_memory():
@@ -54,3 +63,25 @@ def test_slots_of_one_size_have_one_level_and_an_ordinary_job_does_not_mention_t
     assert "uniform" not in load_job("nexmark-q11").model_dump()["memory"]
     with pytest.raises(ValueError, match="uniform slots have one size"):
         Memory(uniform=True)
+
+
+def test_a_job_found_at_level_0_in_place_has_that_level_alone():
+    spec = load_job("nexmark-q8")
+    assert found_in_place(spec, {"source": -1, "join": 0}) == adaptive(spec, 0)
+    assert found_in_place(spec, {"source": -1, "join": -1}) == adaptive(spec, 0)
+
+
+def test_a_job_found_above_level_0_or_described_with_one_keeps_the_numbers_of_its_levels():
+    spec = load_job("nexmark-q8")
+    assert found_in_place(spec, {"source": -1, "join": 1}) == rescaled_in_place(spec)
+    one = spec.model_copy(update={"memory": spec.memory.model_copy(update={"levels": 1})})
+    assert found_in_place(one, {"source": -1, "join": 0}) == rescaled_in_place(one)
+
+
+def test_in_place_only_vertices_with_state_use_the_memory_of_their_slot():
+    spec = adaptive(load_job("nexmark-q8"), 0)
+    topology = Topology.of([spec])
+    stateful = topology.tables.stateful[0]
+    found = slot_levels(spec)
+    assert [found[name] for name in topology.names(0)] == (stateful - 1).tolist()
+    assert set(found.values()) == {-1, 0}

@@ -20,8 +20,9 @@ from dsp_gym.backends.flink.rest_samples import RestSamples
 from dsp_gym.backends.flink.silence import refuse_silence
 from dsp_gym.backends.flink.slots import slots_within_reach
 from dsp_gym.backends.flink.source import SampleSource
+from dsp_gym.backends.flink.submission import Submission
 from dsp_gym.errors import FlinkError
-from dsp_gym.job.deployment import rescaled_in_place
+from dsp_gym.job.deployment import found_in_place
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import PENDING
 from dsp_gym.metrics.window import WindowConfig
@@ -111,9 +112,10 @@ def connect(
             metrics cannot be had.
     """
     clock = clock or Clock()
-    if place.config.actuator == "adaptive":  # policies price rescales as this cluster does them
-        spec = rescaled_in_place(spec)
-    place.rest.find_job(job_name)
+    found = place.rest.find_job(job_name)
+    if place.config.actuator == "adaptive":  # policies know memory and rescales as they are there
+        _, running = Submission.of_running(place.rest, found.id, spec)
+        spec = found_in_place(spec, running.memory_level)
     job = FlinkJob(place.rest, job_name, spec)
     job.vertex_ids(job.job_id)  # a file of another job is refused
     source = _source(place, job, spec, window)

@@ -16,6 +16,7 @@ from dsp_gym.backends.flink.answers import JobAnswer
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import ConfigError, FlinkError
+from dsp_gym.job.deployment import slot_levels
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.job.spec import FlinkProgram, JobSpec
 from dsp_gym.loop.configuration import Configuration
@@ -197,6 +198,8 @@ class Submission:
             else NO_MEMORY
             for vertex in spec.vertices
         }
+        if spec.memory.uniform:  # every slot has it, whatever was asked for
+            level = slot_levels(spec)
         parallelism = _running_parallelism(job, spec)
         missing = [vertex.name for vertex in spec.vertices if vertex.name not in parallelism]
         if missing:

@@ -40,7 +40,8 @@ class RolloutConfig(ConfigModel):
         ge=0,
         le=1,
         description="share of the decisions in which one vertex, drawn at random, takes a valid "
-        "move drawn at random instead of the policy's; the propensity of each action is kept",
+        "move drawn at random instead of the policy's, or with env.action: capacity the job a "
+        "valid choice drawn at random; the propensity of each action is kept",
     )
 
     @model_validator(mode="after")
@@ -55,6 +56,4 @@ class RolloutConfig(ConfigModel):
         known = [name for name, _ in self.loads.splits()]
         if self.split not in known:
             raise ValueError(f"there is no {self.split} split. {did_you_mean(self.split, known)}")
-        if self.env.action != "vertex":
-            raise ValueError("rollouts keep moves of vertices; leave env.action out")
         return self

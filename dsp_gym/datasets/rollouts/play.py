@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.datasets.rollouts.exploration import RandomMoves
+from dsp_gym.datasets.rollouts.exploration import Explorer, RandomCapacities, RandomMoves
 from dsp_gym.datasets.rollouts.format import RecordedEpisode
 from dsp_gym.datasets.rollouts.plan import Batch
 from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.codec import Codec
 from dsp_gym.envs.config import Randomisation
 from dsp_gym.envs.core import BatchStep
 from dsp_gym.envs.episodes import Draws
@@ -48,7 +49,7 @@ def play(batch: Batch, ticked: Ticked | None = None) -> list[RecordedEpisode]:
     env.begin(drawn)
     policy.reset(env.topology, seeds)
     steps = batch.env.episode_s // batch.env.interval_s
-    explore = RandomMoves(batch.epsilon, seeds.tolist(), steps, batch.env.ds2_utilization)
+    explore = _explorer(batch, env.codec, seeds.tolist(), steps)
     tape = _Tape(len(batch))
     for k in range(steps):
         snapshot = env.snapshot
@@ -59,6 +60,12 @@ def play(batch: Batch, ticked: Ticked | None = None) -> list[RecordedEpisode]:
         if tape.over:
             break
     return tape.episodes(batch, env.snapshot)
+
+
+def _explorer(batch: Batch, codec: Codec, seeds: Sequence[int], steps: int) -> Explorer:
+    if batch.env.action == "capacity":
+        return RandomCapacities(batch.epsilon, seeds, steps, codec)
+    return RandomMoves(batch.epsilon, seeds, steps, batch.env.ds2_utilization)
 
 
 class _Tape:

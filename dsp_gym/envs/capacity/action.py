@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import direct
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.envs.capacity.course import CourseMemory
 from dsp_gym.job.tables import SOURCE
@@ -20,7 +20,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.sizing.frontier import subtask_cost_per_s
-from dsp_gym.sizing.service import Believed, carried_per_s, crowd
+from dsp_gym.sizing.service import Believed, believed, carried_per_s, crowd
 
 __all__ = [
     "CHOICES",
@@ -30,7 +30,7 @@ __all__ = [
     "CapacityTargets",
     "aim",
     "decode",
-    "encode",
+    "nearest",
     "running_cost",
 ]
 
@@ -46,6 +46,9 @@ _CATCH_UP_S = 1800.0
 
 _SAME = 1.0 - 1e-9
 """Rounding allowed where a choice carries exactly a load."""
+
+_ROUNDING = 1e-9
+"""Ratio, as a logarithm, by which a choice has to be nearer than a cheaper one."""
 
 _KAPPAS = np.array(KAPPAS)
 
@@ -238,22 +241,45 @@ def _pick(actions: Ints, to: CapacityTargets, wanted: Ints, memory: Ints) -> Non
             memory[j] = to.level[j, choice - 1]
 
 
-def encode(decision: ScalingDecision, to: CapacityTargets, parallelism: Ints, level: Ints) -> Ints:
-    """Finds the valid choice nearest to a decision: tasks by their logarithm, levels by number.
+@direct
+@njit(cache=True, nogil=True)
+def nearest(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    model: Handle[Believed],
+    to: CapacityTargets,
+    wanted: Ints,
+    memory: Ints,
+    found: Ints,
+) -> None:
+    """Finds the valid choice that leads to a decision, or else carries nearest to it, as a ratio.
+
+    Tasks do not compare: a teacher that balances vertices otherwise than the service model does
+    would be far from every choice. Of equals the cheaper one counts, and holding before all.
 
     Args:
-        decision: Such as a teacher's.
+        facts: The jobs.
+        seen: The snapshot decided on.
+        model: What configurations carry.
         to: Where the choices lead.
-        parallelism: (J, V) running.
-        level: (J, V) running.
-
-    Returns:
-        Actions (J, 1).
+        wanted: (J, V) tasks of the decision.
+        memory: (J, V) memory levels of the decision.
+        found: (J,) choices, written; holding where nobody knows what the decision carries.
     """
-    # Holding keeps the running configuration; padding has no tasks and differs nowhere.
-    tasks = np.concatenate([parallelism[:, None], to.parallelism], axis=1)
-    levels = np.concatenate([level[:, None], to.level], axis=1)
-    far = np.abs(np.log2(np.maximum(tasks, 1) / np.maximum(decision.parallelism, 1)[:, None]))
-    apart = far.sum(axis=2) + np.abs(levels - decision.memory_level[:, None]).sum(axis=2)
-    nearest = np.where(to.valid, apart, np.inf).argmin(axis=1)
-    return np.asarray(nearest[:, None], np.int64)
+    t, known = facts.arrays, model.arrays
+    for j in range(found.shape[0]):
+        own, least = believed(known, t, j, wanted[j], memory[j]), math.inf
+        found[j] = HOLD
+        for choice in range(to.valid.shape[1]):
+            if not to.valid[j, choice]:
+                continue
+            p, x = seen.parallelism[j], seen.memory_level[j]
+            if choice != HOLD:
+                p, x = to.parallelism[j, choice - 1], to.level[j, choice - 1]
+            count = t.n[t.row[j]]
+            if np.all(p[:count] == wanted[j, :count]) and np.all(x[:count] == memory[j, :count]):
+                found[j] = choice
+                break
+            carried = believed(known, t, j, p, x)
+            if own > 0.0 and carried > 0.0 and abs(math.log(carried / own)) < least - _ROUNDING:
+                least, found[j] = abs(math.log(carried / own)), choice

@@ -117,7 +117,17 @@ class CapacityCodec:
         return action.decode(actions, self.targets(snapshot), *_running(snapshot))
 
     def encode(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> Ints:
-        return action.encode(decision, self.targets(snapshot), *_running(snapshot))
+        found = np.empty((len(snapshot), 1), np.int64)
+        action.nearest(
+            snapshot.topology.handle,
+            snapshot.arrays,
+            self._model.believed,
+            self.targets(snapshot),
+            np.ascontiguousarray(decision.parallelism, np.int64),
+            np.ascontiguousarray(decision.memory_level, np.int64),
+            found[:, 0],
+        )
+        return found
 
     def state(self) -> State:
         """Everything later observations depend on, as JSON values.

@@ -13,13 +13,15 @@ from dsp_gym.cli import app
 from dsp_gym.config import names
 from dsp_gym.config.files import load_model, parse
 from dsp_gym.datasets.rollouts.config import RolloutConfig
-from dsp_gym.datasets.rollouts.exploration import RandomMoves
+from dsp_gym.datasets.rollouts.exploration import RandomCapacities, RandomMoves
 from dsp_gym.datasets.rollouts.format import MANIFEST, RolloutManifest, cell_file, cell_schema
 from dsp_gym.datasets.rollouts.plan import cells_of, decisions_of, players_of
 from dsp_gym.datasets.rollouts.run import rollout
 from dsp_gym.engine import LocalEngine
 from dsp_gym.envs import action
 from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.capacity import CapacityCodec
+from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.envs.reward import TERMS
 from dsp_gym.errors import ConfigError, SchemaError
 from dsp_gym.guardrails.chain import build_for
@@ -223,6 +225,31 @@ def test_propensities_are_the_frequencies_of_actions():
         error = 5 * np.sqrt(told[taken] * (1 - told[taken]) / draws)
         assert count / draws == pytest.approx(told[taken], abs=error)
     assert len(told) > 10
+
+
+def test_propensities_of_capacities_are_their_frequencies():
+    """4,000 draws in one state, with a policy that doubles all tasks: its nearest choice counts."""
+    draws, epsilon = 4_000, 0.4
+    one = SimulatedJobs(Topology.of([load_job("nexmark-q3")]))
+    one.reset(np.array([5]), np.full((1, 1), 1e5))
+    codec = CapacityCodec(one.topology.take(np.zeros(draws, np.int64)), CapacityConfig())
+    for _ in range(5):
+        one.advance(60)
+        snapshot = one.snapshot().take(np.zeros(draws, np.int64))
+        codec.look(snapshot, np.ones(draws))
+    decision = ScalingDecision(
+        2 * snapshot.parallelism, snapshot.memory_level, ("",) * len(snapshot)
+    )
+    explore = RandomCapacities(epsilon, range(draws), 1, codec)
+    proposed, propensity = explore(0, snapshot, decision)
+    actions = codec.encode(snapshot, proposed)[:, 0].tolist()
+    told = dict(zip(actions, propensity.tolist(), strict=True))
+    assert set(told) == set(np.flatnonzero(codec.masks(snapshot)[0]).tolist())
+    assert sum(told.values()) == pytest.approx(1.0)
+    for taken, count in Counter(actions).items():
+        error = 5 * np.sqrt(told[taken] * (1 - told[taken]) / draws)
+        assert count / draws == pytest.approx(told[taken], abs=error)
+    assert len(told) > 3
 
 
 def test_names_that_would_share_a_file_are_refused():

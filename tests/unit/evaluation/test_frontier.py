@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsp_gym.cli.tracked import frontier_figures
 from dsp_gym.config.files import load_model, parse
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.frontier.board import board_of, frontier_fingerprint, render_json
@@ -260,6 +261,16 @@ def test_the_board_says_its_result_in_a_sentence_and_leaves_no_number_undefined(
     )
     assert '"schema": "dsp-gym/frontier/1"' in render_json(board)
     assert "| 0.8 (job-0) |" in render_markdown(board)
+
+
+def test_figures_are_named_by_cell_policy_and_lateness_and_hold_what_was_reached_alone():
+    cell = runs({"rule": [(0.02, 10.0)], "mine": [(0.01, 8.0)], "late": [(0.9, 1.0)]})
+    figures = frontier_figures(board_of("small", config(), [cell], {}, {}))
+    place = "seen-jobs-seen-loads"
+    assert figures[f"{place}/mine/cost_at_2_percent_late"] == pytest.approx(80.0)
+    assert figures[f"{place}/mine/ratio_at_2_percent_late"] == pytest.approx(0.8)
+    assert f"{place}/rule/cost_at_1_percent_late" not in figures
+    assert not any(f"{place}/late/cost" in name for name in figures)
 
 
 def test_the_page_shows_what_the_policy_that_knows_the_load_pays_at_each_setting():

@@ -31,8 +31,9 @@ def requirements_of(old: Requirements, job: RunningJob, wanted: Configuration) -
 class AdaptiveActuator(InPlaceActuator):
     """Changes parallelism without a savepoint; needs `jobmanager.scheduler: adaptive`.
 
-    Memory stays: that scheduler cuts a TaskManager into equal slots, so a request that moves a
-    memory level is refused as a whole. `ResubmitActuator` moves both.
+    Memory stays: that scheduler cuts a TaskManager into equal slots. A job of uniform slots has one
+    level, so policies do not ask for another (`job.deployment.found_in_place`). For any other job a
+    request that moves a memory level is refused as a whole. `ResubmitActuator` moves both.
     """
 
     def _requirements(self, job_id: str) -> Requirements:
@@ -57,7 +58,7 @@ class AdaptiveActuator(InPlaceActuator):
             raise Unreached(
                 "the adaptive scheduler gives every slot the same memory; asked to move the level "
                 f"of {', '.join(moved)}",
-                remedy="Use a policy that leaves memory alone, or the default scheduler with "
-                "rescaling by resubmission.",
+                remedy="Describe the slots as they are (memory.levels: 1 and their base_mib in the "
+                "job file), or take the default scheduler with rescaling by resubmission.",
             )
         return requirements_of(old, job, wanted)

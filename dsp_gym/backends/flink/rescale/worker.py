@@ -21,6 +21,7 @@ from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration
 from dsp_gym.errors import FlinkError
+from dsp_gym.job.deployment import slot_levels
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
@@ -55,11 +56,11 @@ def clipped(guarded: GuardedDecision, topology: Topology) -> Configuration:
     row, size = int(topology.row[0]), len(names)
     low, high = tables.min_parallelism[row, :size], tables.max_parallelism[row, :size]
     parallelism = np.clip(guarded.parallelism[0, :size], low, high)
+    tasks, spec = dict(zip(names, parallelism.tolist(), strict=True)), topology.spec(0)
+    if spec.memory.uniform:  # every slot has the same, whatever is asked for
+        return Configuration(tasks, slot_levels(spec))
     level = np.clip(guarded.memory_level[0, :size], -1, tables.levels[row] - 1)
-    return Configuration(
-        dict(zip(names, parallelism.tolist(), strict=True)),
-        dict(zip(names, level.tolist(), strict=True)),
-    )
+    return Configuration(tasks, dict(zip(names, level.tolist(), strict=True)))
 
 
 def as_words(configuration: Configuration) -> dict[str, dict[str, int]]:

@@ -14,6 +14,8 @@ from dsp_gym.backends.flink.submission import (
     unready,
 )
 from dsp_gym.errors import ConfigError
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.deployment import adaptive, slot_levels
 from dsp_gym.job.spec import JobSpec
 
 
@@ -100,6 +102,15 @@ def test_parallelism_is_the_running_one_not_the_submitted_one() -> None:
     _, configuration = Submission.of_running(rest, "id", spec())
     assert configuration.parallelism == {"source": 1, "count": 4}
     assert configuration.memory_level == {"source": -1, "count": -1}
+
+
+def test_memory_of_uniform_slots_is_that_of_the_slot_whatever_was_asked_for() -> None:
+    uniform = adaptive(load_job("nexmark-q11"), 0)
+    tasks = dict.fromkeys(Configuration.of_spec(uniform).parallelism, 1)
+    listed = ",".join(f"{name}=1" for name in tasks)
+    rest: Any = Running({"parallelism": listed, "slot-sharing": "default"}, tasks)
+    _, configuration = Submission.of_running(rest, "id", uniform)
+    assert configuration.memory_level == slot_levels(uniform)
 
 
 def job(state: str, *vertices: tuple[str, int, int]) -> dict[str, Any]:

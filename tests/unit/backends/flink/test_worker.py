@@ -11,6 +11,8 @@ from dsp_gym.backends.flink.rescale.worker import OneJobActuator, Unreached, cli
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration, Submission
 from dsp_gym.errors import FlinkError
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.deployment import adaptive, slot_levels
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED, TIMED_OUT
 from dsp_gym.loop.topology import Topology
 from tests.simulating import line, wanted
@@ -193,3 +195,12 @@ def test_a_decision_is_clipped_to_the_bounds_of_the_job_file():
     found = clipped(wanted(np.array([[9, 99, 9]]), np.array([[-5, 9, 1]])), topology)
     assert found.parallelism == {"source": 4, "map": 6, "sink": 1}
     assert found.memory_level == {"source": -1, "map": 2, "sink": 1}
+
+
+def test_a_job_of_uniform_slots_is_asked_for_tasks_alone():
+    spec = adaptive(load_job("nexmark-q11"), 0)
+    topology = Topology.of([spec])
+    tasks = np.full((1, topology.max_vertices), 2)
+    for level in (-1, 0, 2):
+        asked = wanted(tasks, np.full_like(tasks, level))
+        assert clipped(asked, topology).memory_level == slot_levels(spec)
