@@ -24,7 +24,7 @@ from typing import IO, Literal, get_args
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.base import Body, other_version
 
-__all__ = ["JOURNAL_SCHEMA", "Entry", "Journal", "EntryKind", "read"]
+__all__ = ["JOURNAL_SCHEMA", "Entry", "EntryKind", "Journal", "read", "segments_of"]
 
 JOURNAL_SCHEMA = "dsp-gym/journal/1"
 
@@ -138,7 +138,11 @@ class Journal:
         self._size += len(line)
         self._seq += 1
         if not self._batched:
-            self.sync()
+            try:
+                self.sync()
+            except OSError:
+                self._seq -= 1  # the caller knows of this one
+                raise
         return entry.seq
 
     @contextmanager
@@ -182,7 +186,7 @@ class Journal:
         _abandon(self._open_stream())
         lost = self._seq - self._whole[1]
         self._size, self._seq = self._whole
-        for segment in _segments(self.folder):
+        for segment in segments_of(self.folder):
             if _first_seq(segment) > self._segment_seq:  # begun when the disk was full
                 segment.unlink()
         stream = self._stream = (self.folder / _segment_name(self._segment_seq)).open("r+b")
@@ -214,7 +218,7 @@ class Journal:
         self.close()
 
     def _reopen(self) -> None:
-        segments = _segments(self.folder)
+        segments = segments_of(self.folder)
         last = segments[-1] if segments else self.folder / _segment_name(0)
         last.touch()
         _sync_folder(self.folder)
@@ -244,7 +248,7 @@ class Journal:
         """Makes room for one more whole segment below the bound."""
         if self._most is None:
             return
-        *older, _ = _segments(self.folder)
+        *older, _ = segments_of(self.folder)
         sizes = {segment: segment.stat().st_size for segment in older}
         for segment in older:
             if sum(sizes.values()) + self._limit <= self._most:
@@ -267,7 +271,7 @@ def read(folder: str | Path) -> Iterator[Entry]:
     Returns:
         Entries, numbers rising by one.
     """
-    segments = _segments(Path(folder))
+    segments = segments_of(Path(folder))
     if not segments:
         raise StorageError(
             "holds no journal", file=folder, remedy="Name the folder that `dsp-gym run` wrote."
@@ -367,7 +371,12 @@ def _plain(value: object) -> object:
     return value
 
 
-def _segments(folder: Path) -> list[Path]:
+def segments_of(folder: Path) -> list[Path]:
+    """List the segments of a journal.
+
+    Returns:
+        Files in the order of their entries.
+    """
     return sorted(folder.glob("journal-*.jsonl"))
 
 

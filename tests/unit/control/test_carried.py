@@ -1,0 +1,150 @@
+"""What a run remembers outlives its process: rests, canary counts, roll-backs, budgets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsp_gym.control.carried import MEMORY, Carried
+from dsp_gym.control.modes import CanaryConfig, RollBackConfig
+from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.seat import Seat
+from dsp_gym.errors import StorageError
+from dsp_gym.guardrails.chain import build
+from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.policies.registry import make
+from tests.living import Living
+
+GUARDRAILS = {
+    "guardrails": [{"kind": "cool_down"}, {"kind": "excess_budget", "policy": "justin-paper"}]
+}
+
+
+class Process:
+    """What one process remembers of a job."""
+
+    def __init__(self, folder: Path, living: Living, guardrails=None) -> None:
+        self.permission = Permission("canary", CanaryConfig(share=0.5))
+        self.roll_back = RollBack(RollBackConfig(return_s=60))
+        self.seat = Seat(
+            make("ds2"), build(GuardrailsConfig.model_validate(guardrails or GUARDRAILS))
+        )
+        self.seat.reset(living.topology, np.array([0]))
+        self.carried = Carried(
+            folder, living.topology, self.permission, self.roll_back, (self.seat,)
+        )
+
+
+@pytest.fixture
+def living() -> Living:
+    return Living()
+
+
+def at(seen: MetricsSnapshot, t_s: float, tasks: int = 1) -> MetricsSnapshot:
+    p = seen.parallelism.copy()
+    p[0, 1] = tasks
+    return replace(seen, t_s=np.array([t_s]), running_since_s=np.array([t_s - 50.0]), parallelism=p)
+
+
+def asks(seen: MetricsSnapshot, tasks: int) -> GuardedDecision:
+    p = seen.parallelism.copy()
+    p[0, 1] = tasks
+    return GuardedDecision.unchanged(ScalingDecision(p, seen.memory_level.copy(), ("x",)))
+
+
+def test_a_rest_and_the_count_of_a_canary_continue(tmp_path, living):
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    held = [first.permission.against(60.0 * i, changes=True) is not None for i in range(3)]
+    first.permission.rest(200.0, 3600.0)
+    first.carried.keep(200.0)
+    assert second.carried.give_back(at(living.seen(), 300.0)) == []
+    assert second.permission.against(300.0, changes=True).code == "rests"
+    assert second.permission.rests_until_s == 3800.0
+    assert held == [True, False, True]
+    assert second.permission.against(4000.0, changes=True) is None  # the fourth change
+
+
+def test_a_roll_back_is_due_in_the_next_process(tmp_path, living):
+    seen = living.seen()
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    first.roll_back.asked(at(seen, 1000.0, tasks=1), asks(seen, 3))
+    first.carried.keep(1000.0)
+    assert second.carried.give_back(at(seen, 1030.0)) == []
+    down = replace(at(seen, 1061.0, tasks=3), status=np.array([int(Status.RESTARTING)]))
+    before, reason = second.roll_back.due(down)
+    assert before.parallelism[0, 1] == 1
+    assert "61 s after the change was asked for" in reason
+
+
+def test_guardrails_continue_where_they_were(tmp_path, living):
+    seen = living.seen()
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    for t_s, tasks in ((1000.0, 1), (1060.0, 1), (1120.0, 3)):
+        look = at(seen, t_s, tasks)
+        guarded = first.seat.chain.allow(look, first.seat.policy.decide(look))
+        first.seat.chain.commit(look, guarded)
+    first.carried.keep(1120.0)
+    now = at(seen, 1180.0, tasks=3)
+    fewer = ScalingDecision(asks(seen, 1).parallelism, seen.memory_level.copy(), ("one is enough",))
+    fresh = second.seat.chain.state()
+    assert second.carried.give_back(now) == []
+    assert second.seat.chain.state() == first.seat.chain.state() != fresh
+    expected = first.seat.chain.allow(now, fewer)
+    np.testing.assert_array_equal(
+        second.seat.chain.allow(now, fewer).parallelism, expected.parallelism
+    )
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "not JSON", "another schema"])
+def test_what_is_damaged_is_told_and_nothing_of_it_is_used(tmp_path, living, damage):
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    first.permission.rest(200.0, 3600.0)
+    first.carried.keep(200.0)
+    file = tmp_path / MEMORY
+    text = file.read_text()
+    damaged = {
+        "cut": text[:100],
+        "flipped": text.replace("3800.0", "3900.0"),
+        "not JSON": "[",
+        "another schema": text.replace("memory/1", "memory/9"),
+    }
+    file.write_text(damaged[damage])
+    (said,) = second.carried.give_back(at(living.seen(), 300.0))
+    assert "rests, counts and guardrails start anew" in said
+    assert second.permission.rests_until_s == -math.inf
+
+
+def test_guardrails_of_another_configuration_start_anew_and_say_so(tmp_path, living):
+    first = Process(tmp_path, living)
+    first.permission.rest(200.0, 3600.0)
+    first.carried.keep(200.0)
+    second = Process(tmp_path, living, {"guardrails": [{"kind": "cool_down"}]})
+    (said,) = second.carried.give_back(at(living.seen(), 300.0))
+    assert said == "the guardrails of ds2 start anew: they are configured otherwise now"
+    assert second.permission.rests_until_s == 3800.0
+
+
+def test_a_memory_of_the_future_is_not_used(tmp_path, living):
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    first.carried.keep(9000.0)
+    (said,) = second.carried.give_back(at(living.seen(), 300.0))
+    assert "the clock went back" in said
+
+
+def test_on_a_full_disk_the_memory_before_stays(tmp_path, living, limited_files):
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    first.permission.rest(200.0, 3600.0)
+    first.carried.keep(200.0)
+    limited_files(50)
+    with pytest.raises(StorageError, match="cannot be written"):
+        first.carried.keep(260.0)
+    limited_files(None)
+    assert second.carried.give_back(at(living.seen(), 300.0)) == []
+    assert second.permission.rests_until_s == 3800.0
+    assert [file.name for file in tmp_path.iterdir()] == [MEMORY]
