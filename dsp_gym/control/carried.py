@@ -18,7 +18,7 @@ from dsp_gym.loop.protocols import State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["MEMORY", "MEMORY_SCHEMA", "Carried"]
+__all__ = ["MEMORY", "MEMORY_SCHEMA", "RunMemory", "problem_of"]
 
 MEMORY = "memory.json"
 MEMORY_SCHEMA = "dsp-gym/memory/1"
@@ -27,7 +27,7 @@ _OF_THE_POLICY = "policy"
 """Key under which a guardrail keeps the state of a policy, which may grow."""
 
 
-class Carried:
+class RunMemory:
     """Keeps and gives back the memory of a run.
 
     Args:
@@ -82,7 +82,7 @@ class Carried:
             nothing was kept.
         """
         try:
-            body = self._read()
+            body = _read(self.file)
         except FileNotFoundError:
             return []
         except (OSError, ValueError, SchemaError) as error:
@@ -100,13 +100,33 @@ class Carried:
             if seat.name in kept and (said := _restored(seat, kept[seat.name])) is not None
         ]
 
-    def _read(self) -> State:
-        body: State = json.loads(self.file.read_bytes())
-        if not isinstance(body, dict) or body.get("schema") != MEMORY_SCHEMA:
-            raise SchemaError(f"is no document {MEMORY_SCHEMA}")
-        if body.pop("crc32", None) != _sum(body):
-            raise SchemaError("its crc32 does not match")
-        return body
+
+def problem_of(folder: Path) -> str | None:
+    """Say why a restart would not continue from the memory beside a journal.
+
+    Args:
+        folder: of the journal.
+
+    Returns:
+        A sentence; None where nothing is wrong, or nothing was kept.
+    """
+    file = folder / MEMORY
+    try:
+        _read(file)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, SchemaError) as error:
+        return f"{file}: {error}; rests, counts and guardrails start anew"
+    return None
+
+
+def _read(file: Path) -> State:
+    body: State = json.loads(file.read_bytes())
+    if not isinstance(body, dict) or body.get("schema") != MEMORY_SCHEMA:
+        raise SchemaError(f"is no document {MEMORY_SCHEMA}")
+    if body.pop("crc32", None) != _sum(body):
+        raise SchemaError("its crc32 does not match")
+    return body
 
 
 def _restored(seat: Seat, state: State) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import INTENTS, Backend, Clock, OnEvent
-from dsp_gym.control.carried import Carried
+from dsp_gym.control.carried import RunMemory
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.incumbent import Incumbent
 from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, SeatConfig
@@ -220,7 +220,7 @@ def started(
         )
         roll_back, carried = RollBack(config.roll_back), None
         if elsewhere is None and mode in ACTING:
-            carried = Carried(
+            carried = RunMemory(
                 folder, backend.collector.topology, permission, roll_back, tuple(seats)
             )
             hooks = replace(hooks, on_decision=_keeping(carried, hooks, step))
@@ -253,7 +253,7 @@ def started(
         yield run
 
 
-def _keeping(carried: Carried, hooks: Hooks, step: OnEvent) -> Callable[[Turn], None]:
+def _keeping(carried: RunMemory, hooks: Hooks, step: OnEvent) -> Callable[[Turn], None]:
     """Keeps what must outlive a restart after every decision, then calls back."""
 
     def decided(turn: Turn) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsp_gym.control.carried import MEMORY, Carried
+from dsp_gym.control.carried import MEMORY, RunMemory
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.seat import Seat
@@ -36,7 +36,7 @@ class Process:
             make("ds2"), build(GuardrailsConfig.model_validate(guardrails or GUARDRAILS))
         )
         self.seat.reset(living.topology, np.array([0]))
-        self.carried = Carried(
+        self.carried = RunMemory(
             folder, living.topology, self.permission, self.roll_back, (self.seat,)
         )
 
