@@ -134,8 +134,8 @@ class FlinkRest:
         raise FlinkError(
             f"{self.url}: no job named {name!r} runs; running: {running}",
             reason="NotFound",
-            remedy="Submit it: dsp-gym flink submit JOB; one that has run before with --savepoint PATH, "
-            "or its state starts empty.",
+            remedy="Submit it: dsp-gym flink submit JOB; a job that has run before needs "
+            "--savepoint PATH, or its state starts empty.",
         )
 
     def job(self, job_id: str) -> JobAnswer:
