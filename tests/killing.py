@@ -23,7 +23,7 @@ from dsp_gym.records.journal import Journal, read
 from dsp_gym.records.rescales import Unfinished
 from tests.simulating import wanted
 
-__all__ = ["POINTS", "Stage", "killed", "restarted", "steps"]
+__all__ = ["POINTS", "Stage", "killed", "recovery_of", "restarted", "steps"]
 
 POINTS = (
     "asked",
@@ -112,21 +112,22 @@ def killed(stage: Stage, tasks: tuple[int, ...], point: str) -> None:
     assert child.exitcode == -signal.SIGKILL
 
 
-def restarted(stage: Stage, mode: str = "active", url: str | None = None) -> Unfinished | None:
-    """What a run does before it connects to the job."""
+def recovery_of(stage: Stage, mode: str, journal: Journal, url: str | None = None) -> Recovery:
+    """The recovery of a run beside that cluster."""
     where = {
         "rest_url": url or stage.url,
         "metrics": "rest",
         "savepoints": str(stage.savepoints),
         "rescale_timeout_s": stage.timeout_s,
     }
-    document = {"job": stage.spec.job, "policy": "ds2", "where": where}
+    config = parse(RunConfig, {"job": stage.spec.job, "policy": "ds2", "where": where}, "run.yaml")
+    return Recovery(config, stage.spec, mode, stage.notes(journal).step, Clock())
+
+
+def restarted(stage: Stage, mode: str = "active", url: str | None = None) -> Unfinished | None:
+    """What a run does before it connects to the job."""
     with Journal(stage.journal) as journal:
-        notes = stage.notes(journal)
-        recovery = Recovery(
-            parse(RunConfig, document, "run.yaml"), stage.spec, mode, notes.step, Clock()
-        )
-        return recovery.before_connecting(stage.journal)
+        return recovery_of(stage, mode, journal, url).before_connecting(stage.journal)
 
 
 def steps(stage: Stage) -> list[str]:

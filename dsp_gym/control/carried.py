@@ -15,7 +15,6 @@ from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.seat import Seat
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.protocols import State
-from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
 __all__ = ["MEMORY", "MEMORY_SCHEMA", "RunMemory", "problem_of"]
@@ -71,11 +70,11 @@ class RunMemory:
         }
         write_atomic(self.file, json.dumps({**body, "crc32": _sum(body)}, sort_keys=True) + "\n")
 
-    def give_back(self, seen: MetricsSnapshot) -> list[str]:
+    def give_back(self, now_s: float) -> list[str]:
         """Continue from what was kept.
 
         Args:
-            seen: the job now.
+            now_s: the time of the job, Unix seconds.
 
         Returns:
             What starts anew, and why, a sentence each; empty where everything continues, and where
@@ -87,7 +86,7 @@ class RunMemory:
             return []
         except (OSError, ValueError, SchemaError) as error:
             return [f"rests, counts and guardrails start anew: {self.file}: {error}"]
-        if float(body["t_s"]) > float(seen.t_s[0]):
+        if float(body["t_s"]) > now_s:
             return ["rests, counts and guardrails start anew: the clock went back since"]
         if body["vertices"] != self._vertices:
             return ["rests, counts and guardrails start anew: the job has other vertices"]

@@ -64,7 +64,8 @@ class Recovery:
             place = reach(self.config.where)
         except FlinkError as error:
             raise self._told(error, left, str(self.config.where.rest_url or "URL")) from error
-        if self.mode not in ACTING or place.config.actuator != "resubmit":
+        can_act = self.mode in ACTING and place.config.actuator == "resubmit"
+        if not (can_act and left.can_be_taken_up):
             self._name(place, left)
             return left
         self._resume(place, left)
@@ -120,7 +121,9 @@ class Recovery:
         name = self.config.job_name or self.spec.job
         state, by_hand = advice(url, name, self.spec, left)
         again = "Run with --apply to have it finished, or do it by hand: "
-        if self.mode in ACTING:
+        if not left.can_be_taken_up:
+            again = "By hand, with the arguments of its load: "
+        elif self.mode in ACTING:
             again = "Run again to have it finished, or do it by hand: "
         return FlinkError(
             f"{error.message}; {_since(left)} was not finished: {state}",

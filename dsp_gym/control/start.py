@@ -248,7 +248,7 @@ def started(
         )
         run.warm_up(seen)
         if carried is not None:
-            for reason in carried.give_back(seen):
+            for reason in carried.give_back(backend.now_s()):
                 step("started anew", {"reason": reason})
         yield run
 

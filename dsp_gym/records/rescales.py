@@ -16,6 +16,9 @@ __all__ = ["Unfinished", "savepoints_left", "unfinished"]
 _SEGMENTS = 2
 """Segments that are looked through, the newest first: about four days of one job."""
 
+_NEEDED = frozenset(("job_id", "trigger_id", "next_id", "arguments", "slot_sharing"))
+"""What the intent to stop a job must hold for another process to go on with it."""
+
 _ENDS = frozenset(("reached", "restored", "left", "recovered"))
 
 
@@ -29,6 +32,11 @@ class Unfinished:
     savepoint: Body | None = None  # where the state is, once it was written
     is_submitted: bool = False
     has_failed: bool = False  # it was being taken back
+
+    @property
+    def can_be_taken_up(self) -> bool:
+        """Whether its intent says all of it; those of releases before this one do not."""
+        return self.stopping is not None and self.stopping.keys() >= _NEEDED
 
     @property
     def location(self) -> str | None:

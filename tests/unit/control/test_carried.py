@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsp_gym.config.files import parse
+from dsp_gym.control import start
 from dsp_gym.control.carried import MEMORY, RunMemory
+from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.seat import Seat
@@ -19,6 +22,7 @@ from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.policies.registry import make
+from dsp_gym.records.journal import read
 from tests.living import Living
 
 GUARDRAILS = {
@@ -63,7 +67,7 @@ def test_a_rest_and_the_count_of_a_canary_continue(tmp_path, living):
     held = [first.permission.against(60.0 * i, changes=True) is not None for i in range(3)]
     first.permission.rest(200.0, 3600.0)
     first.carried.keep(200.0)
-    assert second.carried.give_back(at(living.seen(), 300.0)) == []
+    assert second.carried.give_back(300.0) == []
     assert second.permission.against(300.0, changes=True).code == "rests"
     assert second.permission.rests_until_s == 3800.0
     assert held == [True, False, True]
@@ -75,7 +79,7 @@ def test_a_roll_back_is_due_in_the_next_process(tmp_path, living):
     first, second = Process(tmp_path, living), Process(tmp_path, living)
     first.roll_back.asked(at(seen, 1000.0, tasks=1), asks(seen, 3))
     first.carried.keep(1000.0)
-    assert second.carried.give_back(at(seen, 1030.0)) == []
+    assert second.carried.give_back(1030.0) == []
     down = replace(at(seen, 1061.0, tasks=3), status=np.array([int(Status.RESTARTING)]))
     before, reason = second.roll_back.due(down)
     assert before.parallelism[0, 1] == 1
@@ -93,12 +97,31 @@ def test_guardrails_continue_where_they_were(tmp_path, living):
     now = at(seen, 1180.0, tasks=3)
     fewer = ScalingDecision(asks(seen, 1).parallelism, seen.memory_level.copy(), ("one is enough",))
     fresh = second.seat.chain.state()
-    assert second.carried.give_back(now) == []
+    assert second.carried.give_back(1180.0) == []
     assert second.seat.chain.state() == first.seat.chain.state() != fresh
     expected = first.seat.chain.allow(now, fewer)
     np.testing.assert_array_equal(
         second.seat.chain.allow(now, fewer).parallelism, expected.parallelism
     )
+
+
+def test_a_run_that_is_started_again_goes_on_resting(tmp_path, living, monkeypatch):
+    monkeypatch.setattr(start, "connected", lambda *given, **named: living.backend)
+    job = tmp_path / "line.yaml"
+    job.write_text(living.spec.model_dump_json(by_alias=True, exclude_defaults=True))
+    given = {"job": str(job), "policy": "ds2", "guardrails": "default"}
+    config = parse(RunConfig, given, "run.yaml")
+    with start.started(config, mode="active", journal=tmp_path / "journal") as run:
+        run.permission.rest(living.now_s, 3600.0)
+        run.turn()
+        assert run.decide().held_code == "rests"
+    with start.started(config, mode="active", journal=tmp_path / "journal") as again:
+        assert again.decide().held_code == "rests"
+        assert not living.asked
+    with start.started(config, mode="shadow", journal=tmp_path / "journal") as watching:
+        assert watching.decide().held_code is None  # what does not act does not rest
+    events = [e.body["event"] for e in read(tmp_path / "journal") if e.kind == "actuation"]
+    assert "started anew" not in events
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "not JSON", "another schema"])
@@ -115,7 +138,7 @@ def test_what_is_damaged_is_told_and_nothing_of_it_is_used(tmp_path, living, dam
         "another schema": text.replace("memory/1", "memory/9"),
     }
     file.write_text(damaged[damage])
-    (said,) = second.carried.give_back(at(living.seen(), 300.0))
+    (said,) = second.carried.give_back(300.0)
     assert "rests, counts and guardrails start anew" in said
     assert second.permission.rests_until_s == -math.inf
 
@@ -125,7 +148,7 @@ def test_guardrails_of_another_configuration_start_anew_and_say_so(tmp_path, liv
     first.permission.rest(200.0, 3600.0)
     first.carried.keep(200.0)
     second = Process(tmp_path, living, {"guardrails": [{"kind": "cool_down"}]})
-    (said,) = second.carried.give_back(at(living.seen(), 300.0))
+    (said,) = second.carried.give_back(300.0)
     assert said == "the guardrails of ds2 start anew: they are configured otherwise now"
     assert second.permission.rests_until_s == 3800.0
 
@@ -133,7 +156,7 @@ def test_guardrails_of_another_configuration_start_anew_and_say_so(tmp_path, liv
 def test_a_memory_of_the_future_is_not_used(tmp_path, living):
     first, second = Process(tmp_path, living), Process(tmp_path, living)
     first.carried.keep(9000.0)
-    (said,) = second.carried.give_back(at(living.seen(), 300.0))
+    (said,) = second.carried.give_back(300.0)
     assert "the clock went back" in said
 
 
@@ -145,6 +168,6 @@ def test_on_a_full_disk_the_memory_before_stays(tmp_path, living, limited_files)
     with pytest.raises(StorageError, match="cannot be written"):
         first.carried.keep(260.0)
     limited_files(None)
-    assert second.carried.give_back(at(living.seen(), 300.0)) == []
+    assert second.carried.give_back(300.0) == []
     assert second.permission.rests_until_s == 3800.0
     assert [file.name for file in tmp_path.iterdir()] == [MEMORY]

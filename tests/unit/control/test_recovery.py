@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from dsp_gym.errors import FlinkError
-from dsp_gym.records.journal import read
+from dsp_gym.records.journal import Journal, read
 from tests.fakes.justin_endpoint import served
 from tests.fakes.resubmitting import Pace, ResubmittingCluster
-from tests.killing import POINTS, Stage, killed, restarted, steps
+from tests.killing import POINTS, Stage, killed, recovery_of, restarted, steps
+from tests.living import Living
 from tests.simulating import line
 
 FIRST = "0123456789abcdef0123456789abcdef"
@@ -124,6 +125,45 @@ def test_without_the_right_to_act_the_state_and_the_command_are_named(stage, clu
     assert cluster.alive() == []
     assert restarted(stage) is None
     check_exactly_once(cluster)
+
+
+def test_an_intent_of_an_earlier_release_is_named(stage, cluster):
+    with Journal(stage.journal) as journal:
+        for event, body in (
+            ("asked", {"from": at(BEFORE), "to": at(AFTER)}),
+            (
+                "stopping",
+                {"job_id": FIRST, "directory": "/savepoints", "checkpoint": "file:/chk-7"},
+            ),
+        ):
+            journal.append("actuation", 5.0, "line", None, {"event": event, **body})
+    assert restarted(stage) is not None  # the job runs
+    cluster.jobs[FIRST].ends_s = 0.0
+    with pytest.raises(FlinkError, match="its state is in file:/chk-7"):
+        restarted(stage)
+
+
+def at(tasks: dict[str, int]) -> dict[str, object]:
+    return {"parallelism": tasks, "memory_level": dict.fromkeys(tasks, 0)}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "outcome"),
+    [(3, "finished"), (1, "not begun, or undone"), (2, "another configuration runs")],
+)
+def test_what_the_cluster_finishes_by_itself_is_told(stage, tasks, outcome):
+    with Journal(stage.journal) as journal:
+        asked = {"event": "asked", "from": at(BEFORE), "to": at(AFTER)}
+        journal.append("actuation", 5.0, "line", None, asked)
+        living = Living()
+        recovery = recovery_of(stage, "active", journal)
+        left = recovery.before_connecting(stage.journal)
+        seen = living.seen()
+        seen.parallelism[0, 1] = tasks
+        recovery.after_connecting(left, seen)
+        assert recovery.before_connecting(stage.journal) is None
+    (told,) = (e.body for e in read(stage.journal) if e.body["event"] == "recovered")
+    assert told["outcome"] == outcome
 
 
 def test_while_flink_is_out_of_reach_the_state_and_the_command_are_named(stage, cluster):

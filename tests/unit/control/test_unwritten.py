@@ -19,6 +19,7 @@ from dsp_gym.control.seat import Seat
 from dsp_gym.errors import StorageError
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import Status
+from dsp_gym.records import journal as records
 from dsp_gym.records.journal import Journal, read
 from tests.living import Living
 
@@ -105,6 +106,16 @@ def test_a_roll_back_waits_for_the_disk_too(living, journal, limited_files):
     run.turn()
     assert turns[-1].held_code == "rolled_back"
     assert len(living.taken_back) == 1
+
+
+def test_an_intent_is_synced_before_anything_is_asked(living, journal, monkeypatch):
+    order: list[str] = []
+    synced = records.os.fsync
+    monkeypatch.setattr(records.os, "fsync", lambda fd: (synced(fd), order.append("synced")))
+    notes = run_of(living, journal, []).notes
+    notes.intent("asked", {"to": 2})
+    order.append("asked")
+    assert order == ["synced", "asked"]
 
 
 def test_what_was_done_while_the_disk_took_nothing_is_written_with_its_time(
