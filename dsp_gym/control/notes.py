@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -11,11 +12,14 @@ from dataclasses import asdict
 
 import numpy as np
 
+from dsp_gym.backends.base import INTENTS, OnEvent
 from dsp_gym.errors import StorageError
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.records.journal import EntryKind, Journal
 
-__all__ = ["Notes", "outcome_to_json"]
+__all__ = ["Notes", "listener", "outcome_to_json"]
+
+_LOG = logging.getLogger(__name__)
 
 _KEPT_STEPS = 256
 """Steps of actuators that are kept in memory while the disk takes nothing."""
@@ -179,6 +183,36 @@ class Notes:
     def _miss(self, entries: int) -> None:
         self.lost += entries
         self._lost_now += entries
+
+
+def listener(notes: Notes, policy: str, tell: OnEvent) -> OnEvent:
+    """Receive the steps of an actuator: written down, then told.
+
+    Args:
+        notes: where they are written.
+        policy: whose decisions the actuator carries out.
+        tell: whom they are told; its failures stop nothing.
+
+    Returns:
+        A listener that raises StorageError for an intent that is not on disk, and never else.
+    """
+
+    def told(kind: str, body: dict[str, object]) -> None:
+        try:
+            tell(kind, body)
+        except Exception:
+            _LOG.exception("step %s could not be told", kind)
+
+    def step(kind: str, body: dict[str, object]) -> None:
+        if kind in INTENTS:
+            notes.intent(kind, {**body, "decision": notes.decided}, policy)
+        else:
+            notes.step(kind, body, policy)
+        told(kind, body)
+        if notes.trouble is not None:
+            told("not journaled", {"reason": f"{kind} {body}: {notes.trouble}"})
+
+    return step
 
 
 def outcome_to_json(outcome: Outcome) -> dict[str, float | None]:

@@ -299,9 +299,10 @@ class LiveRun:
         self, held: Held | None, asked: bool, number: int | None
     ) -> tuple[Held | None, bool]:
         """Hold what is not on disk: a change that nobody can read of later is not asked for."""
-        if not (asked or self._due) or self.notes.trouble is None:
-            if asked:
-                self.notes.decided = number
+        if not asked and self._due is None:
+            return held, asked
+        self.notes.decided = number
+        if self.notes.trouble is None:
             return held, asked
         if self._due is not None:
             self.roll_back.put_off(self._due[0])

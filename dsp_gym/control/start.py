@@ -9,12 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsp_gym.backends.base import INTENTS, Backend, Clock, OnEvent
+from dsp_gym.backends.base import Backend, Clock, OnEvent
 from dsp_gym.control.carried import RunMemory
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.incumbent import Incumbent
 from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, SeatConfig
-from dsp_gym.control.notes import Notes
+from dsp_gym.control.notes import Notes, listener
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.places import Elsewhere, connected
 from dsp_gym.control.recovery import Recovery
@@ -189,17 +189,7 @@ def started(
         only = names[0] if len(names) == 1 else None
         notes = Notes(written, config.job_name or spec.job, only, clock.now)
 
-        tell = hooks.on_event
-
-        def step(kind: str, body: dict[str, object]) -> None:
-            if kind in INTENTS:
-                notes.intent(kind, {**body, "decision": notes.decided}, acting)
-            else:
-                notes.step(kind, body, acting)
-            tell(kind, body)
-            if notes.trouble is not None:
-                tell("not journaled", {"reason": f"{kind} {body}: {notes.trouble}"})
-
+        step = listener(notes, acting, hooks.on_event)
         recovery = Recovery(config, spec, mode, step, clock)
         left = None if elsewhere is not None else recovery.before_connecting(folder)
         backend = connected(config, spec, mode, clock, step, elsewhere=elsewhere, followed=followed)

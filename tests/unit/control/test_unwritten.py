@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dsp_gym.backends.base import INTENTS
 from dsp_gym.cli import app
 from dsp_gym.control.modes import RollBackConfig
-from dsp_gym.control.notes import Notes
+from dsp_gym.control.notes import Notes, listener
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.run import Hooks, LiveRun, Turn
 from dsp_gym.control.seat import Seat
@@ -116,6 +116,25 @@ def test_an_intent_is_synced_before_anything_is_asked(living, journal, monkeypat
     notes.intent("asked", {"to": 2})
     order.append("asked")
     assert order == ["synced", "asked"]
+
+
+def test_a_terminal_that_is_gone_stops_no_rescale_and_a_full_disk_does(
+    living, journal, limited_files
+):
+    notes = run_of(living, journal, []).notes
+    notes.decided = 7
+
+    def closed(kind: str, body: dict) -> None:
+        raise BrokenPipeError
+
+    step = listener(notes, "asks", closed)
+    step("asked", {"to": 2})
+    (entry,) = read(journal.folder)
+    assert entry.body == {"event": "asked", "to": 2, "decision": 7}
+    full(journal, limited_files)
+    step("running", {"text": "x" * 200})
+    with pytest.raises(StorageError, match="cannot be written"):
+        step("asked", {"to": 3})
 
 
 def test_what_was_done_while_the_disk_took_nothing_is_written_with_its_time(
