@@ -10,16 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Ints
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.control.modes import ACTING, CanaryConfig, Mode, RollBackConfig
+from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import State
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.loop.topology import Topology
 
 __all__ = ["Held", "Permission", "RollBack"]
 
 _DAY_S = 86_400
+_SAME_S = 30.0
+"""A change is written down so long after its snapshot at most; a later one is another change."""
+
 _LEAST_OUTCOMES = 3
 """Intervals after a change before it is judged: one may hold nothing but the outage."""
 
@@ -145,11 +150,29 @@ class RollBack:
     def asked(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         """A change was asked of the job."""
         before = _as_before(snapshot.parallelism.copy(), snapshot.memory_level.copy())
-        self._before, self._asked_s = before, float(snapshot.t_s[0])
-        less = (guarded.parallelism < before.parallelism) | (
-            guarded.memory_level < before.memory_level
-        )
-        self._takes_away = bool((less & snapshot.topology.mask).any())
+        self._watch(float(snapshot.t_s[0]), before, guarded, snapshot.topology.mask)
+
+    def recall(
+        self, t_s: float, before: Configuration, wanted: Configuration, topology: Topology
+    ) -> None:
+        """A change that an earlier process asked of the job, unless it is the one watched.
+
+        Args:
+            t_s: when it was asked for, Unix seconds.
+            before: the configuration that ran.
+            wanted: the configuration that was asked for.
+            topology: the job.
+        """
+        if t_s > self._asked_s + _SAME_S:
+            was, asked = (_as_before(*_numbers(one, topology)) for one in (before, wanted))
+            self._watch(t_s, was, asked, topology.mask)
+
+    def _watch(
+        self, t_s: float, before: GuardedDecision, asked: GuardedDecision, mask: Bools
+    ) -> None:
+        self._before, self._asked_s = before, t_s
+        less = (asked.parallelism < before.parallelism) | (asked.memory_level < before.memory_level)
+        self._takes_away = bool((less & mask).any())
         self._has_returned = False
 
     def happened(self, t_s: float, outcome: Outcome) -> None:
@@ -237,6 +260,14 @@ class RollBack:
             f"{100 * _late_share(after):.0f} % of the seconds are outside the objective after "
             f"tasks or memory were taken away, {100 * _late_share(before):.0f} % were before"
         )
+
+
+def _numbers(configuration: Configuration, topology: Topology) -> tuple[Ints, Ints]:
+    """Parallelism and memory level of the only job, (1, V)."""
+    names = topology.names(0)
+    tasks = [configuration.parallelism[name] for name in names]
+    level = [configuration.memory_level[name] for name in names]
+    return np.array([tasks], np.int64), np.array([level], np.int64)
 
 
 def _as_before(parallelism: Ints, memory_level: Ints) -> GuardedDecision:

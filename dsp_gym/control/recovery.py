@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from dsp_gym.backends.base import Clock, OnEvent
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import ACTING, Mode
+from dsp_gym.control.permission import RollBack
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
 from dsp_gym.records.rescales import Unfinished, unfinished
 
 if TYPE_CHECKING:
@@ -91,6 +93,19 @@ class Recovery:
             outcome = "not begun, or undone"
         body: dict[str, object] = {"outcome": outcome, "asked_s": left.t_s, "runs": runs}
         self.step("recovered", {**body, "reason": f"{_since(left)}: {outcome}"})
+
+    def recall(self, begun: Unfinished, roll_back: RollBack, topology: Topology) -> None:
+        """Have a change watched whose process ended before it could keep that it was made.
+
+        Args:
+            begun: the rescale as it was before this start.
+            roll_back: watches the last change.
+            topology: the job.
+        """
+        before, wanted = begun.asked["from"], begun.asked["to"]
+        names = set(topology.names(0))
+        if names == before["parallelism"].keys() == wanted["parallelism"].keys():
+            roll_back.recall(begun.t_s, Configuration(**before), Configuration(**wanted), topology)
 
     def _resume(self, place: Place, left: Unfinished) -> None:
         from dsp_gym.backends.flink.rescale.resumed import ResumedRescale

@@ -32,6 +32,7 @@ from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 from dsp_gym.records.journal import Journal
+from dsp_gym.records.rescales import unfinished
 
 if TYPE_CHECKING:
     from dsp_gym.backends.kubernetes.connection import Followed
@@ -191,7 +192,8 @@ def started(
 
         step = listener(notes, acting, hooks.on_event)
         recovery = Recovery(config, spec, mode, step, clock)
-        left = None if elsewhere is not None else recovery.before_connecting(folder)
+        begun = None if elsewhere is not None else unfinished(folder)
+        left = None if begun is None else recovery.before_connecting(folder)
         backend = connected(config, spec, mode, clock, step, elsewhere=elsewhere, followed=followed)
         stack.callback(backend.close)
         notes.clock = backend.now_s
@@ -240,6 +242,8 @@ def started(
         if carried is not None:
             for reason in carried.give_back(backend.now_s()):
                 step("started anew", {"reason": reason})
+            if begun is not None:
+                recovery.recall(begun, roll_back, backend.collector.topology)
         yield run
 
 

@@ -19,12 +19,14 @@ from dsp_gym.control.seat import Seat
 from dsp_gym.errors import StorageError
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.policies.registry import make
-from dsp_gym.records.journal import read
+from dsp_gym.records.journal import Journal, read
 from tests.living import Living
 
+NAMES = ("source", "map", "sink")
 GUARDRAILS = {
     "guardrails": [{"kind": "cool_down"}, {"kind": "excess_budget", "policy": "justin-paper"}]
 }
@@ -84,6 +86,37 @@ def test_a_roll_back_is_due_in_the_next_process(tmp_path, living):
     before, reason = second.roll_back.due(down)
     assert before.parallelism[0, 1] == 1
     assert "61 s after the change was asked for" in reason
+
+
+@pytest.mark.parametrize(("kept_s", "tasks"), [(900.0, 2), (995.0, 1)])
+def test_a_change_that_only_the_journal_knows_of_is_watched_too(tmp_path, living, kept_s, tasks):
+    seen = living.seen()
+    watch = RollBack(RollBackConfig(return_s=60))
+    watch.asked(at(seen, kept_s, tasks=1), asks(seen, 2))  # what was kept: another, or the same
+    before, wanted = (
+        Configuration({"source": 4, "map": count, "sink": 1}, dict.fromkeys(NAMES, 0))
+        for count in (2, 1)
+    )
+    watch.recall(1000.0, before, wanted, living.topology)
+    down = replace(at(seen, 1100.0, tasks=3), status=np.array([int(Status.RESTARTING)]))
+    taken_back, _ = watch.due(down)
+    assert taken_back.parallelism[0].tolist() == [4, tasks, 1]
+
+
+def test_a_run_recalls_a_change_from_its_journal(tmp_path, living, monkeypatch):
+    monkeypatch.setattr(start, "connected", lambda *given, **named: living.backend)
+    job = tmp_path / "line.yaml"
+    job.write_text(living.spec.model_dump_json(by_alias=True, exclude_defaults=True))
+    config = parse(RunConfig, {"job": str(job), "policy": "ds2", "guardrails": None}, "run.yaml")
+    tasks = [{"source": 4, "map": count, "sink": 1} for count in (2, 1)]
+    levels = dict.fromkeys(NAMES, 0)
+    before, after = ({"parallelism": one, "memory_level": levels} for one in tasks)
+    with Journal(tmp_path / "journal") as journal:
+        asked = {"event": "asked", "from": before, "to": after}
+        journal.append("actuation", 1.0, "line", None, asked)
+    with start.started(config, mode="active", journal=tmp_path / "journal") as run:
+        assert run.roll_back.state()["before"] == [[[4, 2, 1]], [[0, 0, 0]]]
+        assert run.roll_back.state()["takes_away"]
 
 
 def test_guardrails_continue_where_they_were(tmp_path, living):
