@@ -114,6 +114,7 @@ def check_state_is_the_newest(stage: Stage, cluster: ResubmittingCluster) -> Non
     assert runs.begins_at == int(written.read_text())
 
 
+@pytest.mark.slow
 def test_without_the_right_to_act_the_state_and_the_command_are_named(stage, cluster):
     killed(stage, (4, 3, 1), "stopped")
     (written,) = stage.savepoints.glob("savepoint-*/_metadata")
@@ -166,6 +167,7 @@ def test_what_the_cluster_finishes_by_itself_is_told(stage, tasks, outcome):
     assert told["outcome"] == outcome
 
 
+@pytest.mark.slow
 def test_while_flink_is_out_of_reach_the_state_and_the_command_are_named(stage, cluster):
     killed(stage, (4, 3, 1), "savepoint")
     (written,) = stage.savepoints.glob("savepoint-*/_metadata")
@@ -176,6 +178,7 @@ def test_while_flink_is_out_of_reach_the_state_and_the_command_are_named(stage, 
     check_exactly_once(cluster)
 
 
+@pytest.mark.slow
 def test_a_job_that_somebody_brought_back_meanwhile_is_left_alone(stage, cluster):
     killed(stage, (4, 3, 1), "stopped")
     until(lambda: not cluster.alive())
@@ -189,6 +192,7 @@ def test_a_job_that_somebody_brought_back_meanwhile_is_left_alone(stage, cluster
     assert steps(stage)[-3:] == ["resumed", "failed", "restored"]
 
 
+@pytest.mark.slow
 def test_a_job_that_ran_and_ended_since_is_not_started_from_an_older_state(stage, cluster):
     killed(stage, (4, 3, 1), "running")
     (runs,) = cluster.alive()
