@@ -28,6 +28,7 @@ __all__ = [
     "Collector",
     "Episode",
     "Episodes",
+    "INTENTS",
     "OnEvent",
     "Platform",
     "SelfContained",
@@ -36,7 +37,13 @@ __all__ = [
 ]
 
 OnEvent = Callable[[str, dict[str, object]], None]
-"""Receives every step of an actuator: kind and JSON-able body, from the actuator's thread."""
+"""Receives every step of an actuator: kind and JSON-able body, from the actuator's thread.
+
+Where it raises on an intent (`INTENTS`), the actuator asks nothing of the job.
+"""
+
+INTENTS = frozenset(("asked", "stopping"))
+"""Kinds of steps that an actuator reports before it acts, and acts only if they were kept."""
 
 
 def ignored(kind: str, body: dict[str, object]) -> None:

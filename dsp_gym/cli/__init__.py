@@ -33,6 +33,7 @@ _MODULES: tuple[str, ...] = (
     "run",
     "shadow",
     "scorecard",
+    "journal",
     "bench",
     "flink",
     "policy",

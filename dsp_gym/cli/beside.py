@@ -63,6 +63,8 @@ def drive(course: Course) -> None:
     }
     ran_on = "The jobs keep running." if several else "The job keeps running."
     printer.end(printer.counts.summary | said, ran_on)
+    if printer.counts.unrecorded:
+        _tell_unrecorded(printer.counts.unrecorded, folder, interrupted=was_interrupted)
     if was_interrupted:
         raise typer.Exit(130)
     if course.once and printer.counts.last_was_held:
@@ -115,6 +117,21 @@ def ends(
             "--once, --steps and --duration each end the run", remedy="Give one of them."
         )
     return (1 if once else steps), None if duration is None else seconds(duration)
+
+
+def _tell_unrecorded(decisions: int, folder: Path, *, interrupted: bool) -> None:
+    """Say at the end that decisions were held for want of a record."""
+    from dsp_gym.errors import StorageError
+
+    error = StorageError(
+        f"the journal could not be written, and {decisions} decisions were held for it: nothing "
+        "is asked of a job that is not on disk first",
+        file=folder,
+        remedy="Free some space, or name a folder that can be written to: --journal DIR",
+    )
+    if not interrupted:
+        raise error
+    typer.echo(str(error), err=True)
 
 
 def _drive(course: Course, folder: Path, printer: Printer, stop: threading.Event) -> None:

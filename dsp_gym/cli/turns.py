@@ -37,6 +37,8 @@ class RunTotals:
 
     def __init__(self) -> None:
         self.decisions = self.changes = self.held = self.failures = 0
+        self.unrecorded = 0
+        """Decisions that were held because they could not be written down first."""
         self._held_last: dict[str, bool] = {}  # by job
 
     def add(self, turn: Turn, job: str = "") -> None:
@@ -46,6 +48,7 @@ class RunTotals:
         self.changes += turn.changes
         self.held += turn.held is not None
         self.failures += len(turn.failures)
+        self.unrecorded += turn.held_code == "journal"
 
     @property
     def summary(self) -> dict[str, object]:

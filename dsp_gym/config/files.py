@@ -6,7 +6,6 @@ A file is named by its path, or by its name inside the `configs/` that travels w
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from dsp_gym.config.explain import explain
 from dsp_gym.config.kinds import KINDS, model_of
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_yaml import parse_yaml
+from dsp_gym.config.temporary import begun
 from dsp_gym.errors import ConfigError, DspGymError, StorageError, did_you_mean
 
 __all__ = [
@@ -147,7 +147,8 @@ def load(kind: str, name: str | Path) -> ConfigModel:
 def write_atomic(path: str | Path, content: str | bytes) -> Path:
     """Writes a file whole or not at all, creating its folder.
 
-    The content goes to a temporary file beside the target, is synced, then takes its place.
+    The content goes to a temporary file beside the target, is synced, then takes its place. What a
+    killed process left beside it is removed.
 
     Returns:
         Path of the file that was written.
@@ -156,8 +157,7 @@ def write_atomic(path: str | Path, content: str | bytes) -> Path:
     data = content.encode("utf-8") if isinstance(content, str) else content
     temporary: str | None = None
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        descriptor, temporary = begun(target)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
             stream.flush()

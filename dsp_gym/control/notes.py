@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 
 import numpy as np
 
+from dsp_gym.backends.base import INTENTS, OnEvent
+from dsp_gym.errors import StorageError
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.records.journal import EntryKind, Journal
 
-__all__ = ["Notes", "outcome_to_json"]
+__all__ = ["Notes", "listener", "outcome_to_json"]
+
+_LOG = logging.getLogger(__name__)
+
+_KEPT_STEPS = 256
+"""Steps of actuators that are kept in memory while the disk takes nothing."""
 
 
 class Notes:
     """Writes entries of one job; the actuator's thread may, too.
 
     After an OSError nothing is written until the disk takes entries again, which is tried once per
-    decision; `trouble` says why, and the journal how many entries it lacks.
+    decision; `trouble` says why, and the journal how many entries it lacks. What was done to a job
+    is kept in memory meanwhile, and written first.
 
     Args:
         journal: where to; None: nowhere.
@@ -40,15 +50,25 @@ class Notes:
         self.trouble: str | None = None
         self.lost = 0
         """Entries that were not written, or not kept, since the start."""
+        self.decided: int | None = None
+        """Number of the entry with the decision that was asked of the job last."""
         self.clock = clock
         self._journal, self._policy = journal, policy
         self._lock = threading.RLock()
         self._lost_now = 0
+        self._kept: deque[tuple[float, str | None, Mapping[str, object]]] = deque(
+            maxlen=_KEPT_STEPS
+        )
 
     @property
     def is_kept(self) -> bool:
         """Whether there is a journal."""
         return self._journal is not None
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether the disk takes no entries."""
+        return self.trouble is not None
 
     def __call__(
         self,
@@ -56,16 +76,20 @@ class Notes:
         body: Mapping[str, object],
         t_s: float | None = None,
         policy: str | None = None,
-    ) -> None:
-        """Write one entry."""
+    ) -> int | None:
+        """Write one entry.
+
+        Returns:
+            The number of the entry; None where it was not written.
+        """
         if self._journal is None:
-            return
+            return None
         with self._lock:
             if self.trouble is not None:
                 self._miss(1)
-                return
+                return None
             try:
-                self._journal.append(
+                return self._journal.append(
                     kind,
                     self.clock() if t_s is None else t_s,
                     self.job,
@@ -75,10 +99,34 @@ class Notes:
             except OSError as error:
                 self._stop(error)
                 self._miss(1)
+                return None
 
-    def step(self, event: str, body: Mapping[str, object], policy: str | None = None) -> None:
-        """Write one step of an actuator."""
-        self("actuation", {"event": event, **body}, policy=policy)
+    def step(self, event: str, body: Mapping[str, object], policy: str | None = None) -> int | None:
+        """Write one step of an actuator; kept in memory while the disk takes nothing.
+
+        Returns:
+            The number of its entry; None where it was not written yet.
+        """
+        with self._lock:
+            t_s, told = self.clock(), {"event": event, **body}
+            number = self("actuation", told, t_s, policy)
+            if number is None and self.is_kept:
+                self._kept.append((t_s, policy, told))
+            return number
+
+    def intent(self, event: str, body: Mapping[str, object], policy: str | None = None) -> None:
+        """Write what is about to be asked of a job; it is on disk when this returns.
+
+        Raises:
+            StorageError: It is not, so nothing may be asked.
+        """
+        with self._lock:
+            self("actuation", {"event": event, **body}, policy=policy)
+            if self.trouble is not None:
+                raise StorageError(
+                    f"the journal cannot be written: {self.trouble}",
+                    remedy="Free some space, or give the journal a folder that can be written to.",
+                )
 
     @contextmanager
     def decision(self) -> Iterator[None]:
@@ -110,10 +158,23 @@ class Notes:
         except OSError as error:
             self._stop(error)
             return
-        reason, lost = self.trouble, self._lost_now
-        self.trouble, self._lost_now = None, 0
+        reason, self.trouble = self.trouble, None
+        self._write_kept()
+        lost, self._lost_now = self._lost_now, 0
         said = f"{lost} entries are missing before this one: {reason}"
         self("error", {"stage": "journal", "reason": said})
+        if self.is_troubled:
+            self._lost_now += lost
+
+    def _write_kept(self) -> None:
+        """Write what was done to the job meanwhile, with the times at which it was done."""
+        waiting, self._kept = self._kept, deque(maxlen=_KEPT_STEPS)
+        for step in waiting:
+            t_s, policy, told = step
+            self("actuation", told, t_s, policy)
+            self._miss(-1)  # it was counted when it was not written
+            if self.is_troubled:
+                self._kept.append(step)
 
     def _stop(self, error: OSError) -> None:
         assert self._journal is not None
@@ -122,6 +183,36 @@ class Notes:
     def _miss(self, entries: int) -> None:
         self.lost += entries
         self._lost_now += entries
+
+
+def listener(notes: Notes, policy: str, tell: OnEvent) -> OnEvent:
+    """Receive the steps of an actuator: written down, then told.
+
+    Args:
+        notes: where they are written.
+        policy: whose decisions the actuator carries out.
+        tell: whom they are told; its failures stop nothing.
+
+    Returns:
+        A listener that raises StorageError for an intent that is not on disk, and never else.
+    """
+
+    def told(kind: str, body: dict[str, object]) -> None:
+        try:
+            tell(kind, body)
+        except Exception:
+            _LOG.exception("step %s could not be told", kind)
+
+    def step(kind: str, body: dict[str, object]) -> None:
+        if kind in INTENTS:
+            notes.intent(kind, {**body, "decision": notes.decided}, policy)
+        else:
+            notes.step(kind, body, policy)
+        told(kind, body)
+        if notes.trouble is not None:
+            told("not journaled", {"reason": f"{kind} {body}: {notes.trouble}"})
+
+    return step
 
 
 def outcome_to_json(outcome: Outcome) -> dict[str, float | None]:

@@ -10,14 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.control.modes import ACTING, CanaryConfig, Mode, RollBackConfig
+from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.protocols import State
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.loop.topology import Topology
 
 __all__ = ["Held", "Permission", "RollBack"]
 
 _DAY_S = 86_400
+_SAME_S = 30.0
+"""A change is written down so long after its snapshot at most; a later one is another change."""
+
 _LEAST_OUTCOMES = 3
 """Intervals after a change before it is judged: one may hold nothing but the outage."""
 
@@ -95,6 +102,21 @@ class Permission:
         """Enact nothing for that long."""
         self.rests_until_s = t_s + seconds
 
+    def state(self) -> State:
+        """What outlives a restart.
+
+        Returns:
+            JSON values; `restore` of them continues.
+        """
+        rests = self.rests_until_s if math.isfinite(self.rests_until_s) else None
+        return {"changes": self._changes, "rests_until_s": rests}
+
+    def restore(self, state: State) -> None:
+        """Continue from the values of `state()`."""
+        self._changes = int(state["changes"])
+        rests = state["rests_until_s"]
+        self.rests_until_s = -math.inf if rests is None else float(rests)
+
     def _not_in_canary(self, canary: CanaryConfig, t_s: float) -> str | None:
         spans = canary.spans_s()
         now = t_s % _DAY_S
@@ -127,14 +149,30 @@ class RollBack:
 
     def asked(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         """A change was asked of the job."""
-        before = ScalingDecision(
-            snapshot.parallelism.copy(), snapshot.memory_level.copy(), ("as before the change",)
-        )
-        self._before, self._asked_s = GuardedDecision.unchanged(before), float(snapshot.t_s[0])
-        less = (guarded.parallelism < before.parallelism) | (
-            guarded.memory_level < before.memory_level
-        )
-        self._takes_away = bool((less & snapshot.topology.mask).any())
+        before = _as_before(snapshot.parallelism.copy(), snapshot.memory_level.copy())
+        self._watch(float(snapshot.t_s[0]), before, guarded, snapshot.topology.mask)
+
+    def recall(
+        self, t_s: float, before: Configuration, wanted: Configuration, topology: Topology
+    ) -> None:
+        """A change that an earlier process asked of the job, unless it is the one watched.
+
+        Args:
+            t_s: when it was asked for, Unix seconds.
+            before: the configuration that ran.
+            wanted: the configuration that was asked for.
+            topology: the job.
+        """
+        if t_s > self._asked_s + _SAME_S:
+            was, asked = (_as_before(*_numbers(one, topology)) for one in (before, wanted))
+            self._watch(t_s, was, asked, topology.mask)
+
+    def _watch(
+        self, t_s: float, before: GuardedDecision, asked: GuardedDecision, mask: Bools
+    ) -> None:
+        self._before, self._asked_s = before, t_s
+        less = (asked.parallelism < before.parallelism) | (asked.memory_level < before.memory_level)
+        self._takes_away = bool((less & mask).any())
         self._has_returned = False
 
     def happened(self, t_s: float, outcome: Outcome) -> None:
@@ -168,6 +206,41 @@ class RollBack:
             return None  # the configuration from before runs already
         return before, reason
 
+    def state(self) -> State:
+        """What outlives a restart.
+
+        Returns:
+            JSON values; `restore` of them continues.
+        """
+        before = self._before
+        numbers = None
+        if before is not None:
+            numbers = [before.parallelism.tolist(), before.memory_level.tolist()]
+        return {
+            "outcomes": [list(outcome) for outcome in self._outcomes],
+            "before": numbers,
+            "asked_s": self._asked_s if math.isfinite(self._asked_s) else None,
+            "takes_away": self._takes_away,
+            "has_returned": self._has_returned,
+        }
+
+    def restore(self, state: State) -> None:
+        """Continue from the values of `state()`."""
+        self._outcomes = deque(
+            (float(t_s), float(up_s), float(late_s)) for t_s, up_s, late_s in state["outcomes"]
+        )
+        self._before = None
+        if state["before"] is not None:
+            tasks, level = (np.array(numbers, np.int64) for numbers in state["before"])
+            self._before = _as_before(tasks, level)
+        self._asked_s = -math.inf if state["asked_s"] is None else float(state["asked_s"])
+        self._takes_away = bool(state["takes_away"])
+        self._has_returned = bool(state["has_returned"])
+
+    def put_off(self, before: GuardedDecision) -> None:
+        """What was due could not be asked for; it stays due."""
+        self._before = before
+
     def _reason(self, status: Status, t_s: float) -> str | None:
         is_up = status in (Status.RUNNING, Status.SAVEPOINTING)
         since_s = t_s - self._asked_s
@@ -187,6 +260,20 @@ class RollBack:
             f"{100 * _late_share(after):.0f} % of the seconds are outside the objective after "
             f"tasks or memory were taken away, {100 * _late_share(before):.0f} % were before"
         )
+
+
+def _numbers(configuration: Configuration, topology: Topology) -> tuple[Ints, Ints]:
+    """Parallelism and memory level of the only job, (1, V)."""
+    names = topology.names(0)
+    tasks = [configuration.parallelism[name] for name in names]
+    level = [configuration.memory_level[name] for name in names]
+    return np.array([tasks], np.int64), np.array([level], np.int64)
+
+
+def _as_before(parallelism: Ints, memory_level: Ints) -> GuardedDecision:
+    """The configuration from before a change as a decision, (1, V)."""
+    reasons = ("as before the change",)
+    return GuardedDecision.unchanged(ScalingDecision(parallelism, memory_level, reasons))
 
 
 def _late_share(outcomes: list[tuple[float, float, float]]) -> float:

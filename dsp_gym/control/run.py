@@ -186,7 +186,8 @@ class LiveRun:
             begun = time.perf_counter()
             judged = () if self.permission.mode == "off" else self._judged(seen)
             held, asked = self._weighed(seen, judged)
-            self._write(seen, judged, held, asked)
+            number = self._write(seen, judged, held, asked)
+            held, asked = self._on_disk(held, asked, number)
             seconds = time.perf_counter() - begun
             held = self._enacted(seen, judged, held, asked)
             self._settle(seen, judged, held)
@@ -262,9 +263,13 @@ class LiveRun:
 
     def _write(
         self, seen: MetricsSnapshot, judged: Sequence[Judgement], held: Held | None, asked: bool
-    ) -> None:
-        """Everything about the decision, on disk before anything is asked of the job."""
-        job, key = seen.job(0), self.notes.job
+    ) -> int | None:
+        """Everything about the decision, on disk before anything is asked of the job.
+
+        Returns:
+            The number of the entry that holds the decision; None where there is none.
+        """
+        job, key, number = seen.job(0), self.notes.job, None
         with self.notes.decision():
             self.notes("snapshot", snapshot_to_json(job, key), float(seen.t_s[0]))
             for failed in self._failures:
@@ -287,7 +292,24 @@ class LiveRun:
                     "held": held and held.reason,
                     "mode": self.permission.mode,
                 }
-                self.notes.step("decided", said, self.acting)
+                number = self.notes.step("decided", said, self.acting)
+        return number
+
+    def _on_disk(
+        self, held: Held | None, asked: bool, number: int | None
+    ) -> tuple[Held | None, bool]:
+        """Hold what is not on disk: a change that nobody can read of later is not asked for."""
+        if not asked and self._due is None:
+            return held, asked
+        self.notes.decided = number
+        if self.notes.trouble is None:
+            return held, asked
+        if self._due is not None:
+            self.roll_back.put_off(self._due[0])
+            self._due = None
+        self.held = f"the journal cannot be written: {self.notes.trouble}"
+        self._fail(TurnFailure("journal", self.held), noted=False)
+        return Held("journal", self.held), False
 
     def _enacted(
         self, seen: MetricsSnapshot, judged: Sequence[Judgement], held: Held | None, asked: bool

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsp_gym.backends.base import Backend, Clock
+from dsp_gym.backends.base import Backend, Clock, OnEvent
+from dsp_gym.control.carried import RunMemory
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.incumbent import Incumbent
 from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, SeatConfig
-from dsp_gym.control.notes import Notes
+from dsp_gym.control.notes import Notes, listener
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.places import Elsewhere, connected
-from dsp_gym.control.run import Hooks, LiveRun
+from dsp_gym.control.recovery import Recovery
+from dsp_gym.control.run import Hooks, LiveRun, Turn
 from dsp_gym.control.seat import Seat
-from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.errors import ConfigError, StorageError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
@@ -30,6 +32,7 @@ from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 from dsp_gym.records.journal import Journal
+from dsp_gym.records.rescales import unfinished
 
 if TYPE_CHECKING:
     from dsp_gym.backends.kubernetes.connection import Followed
@@ -180,22 +183,22 @@ def started(
     acting, clock, hooks = acting_name(config), clock or Clock(), hooks or Hooks()
     waits = durable if durable is not None else elsewhere is None
     with ExitStack() as stack:
+        folder = journal or journal_folder(config)
         written = stack.enter_context(
-            Journal(
-                journal or journal_folder(config), max_mib=config.journal_max_mib, durable=waits
-            )
+            Journal(folder, max_mib=config.journal_max_mib, durable=waits)
         )
         only = names[0] if len(names) == 1 else None
         notes = Notes(written, config.job_name or spec.job, only, clock.now)
 
-        def step(kind: str, body: dict[str, object]) -> None:
-            notes.step(kind, body, acting)
-            hooks.on_event(kind, body)
-
+        step = listener(notes, acting, hooks.on_event)
+        recovery = Recovery(config, spec, mode, step, clock)
+        begun = None if elsewhere is not None else unfinished(folder)
+        left = None if begun is None else recovery.before_connecting(folder)
         backend = connected(config, spec, mode, clock, step, elsewhere=elsewhere, followed=followed)
         stack.callback(backend.close)
         notes.clock = backend.now_s
         seen = backend.collector.snapshot()
+        recovery.after_connecting(left, seen)
         max_slots = config.max_slots if elsewhere is None else None
         if elsewhere is None and max_slots is None:
             running = Configuration.of_row(seen, seen.topology).parallelism
@@ -204,15 +207,22 @@ def started(
             _seat(name, seat, policy, config, backend, max_slots) for name, seat, policy in made
         ]
         platform = backend.platform
+        permission = Permission(
+            mode, config.canary, config.stop_file, platform.stopped, platform.unsettled
+        )
+        roll_back, carried = RollBack(config.roll_back), None
+        if elsewhere is None and mode in ACTING:
+            carried = RunMemory(
+                folder, backend.collector.topology, permission, roll_back, tuple(seats)
+            )
+            hooks = replace(hooks, on_decision=_keeping(carried, hooks, step))
         run = LiveRun(
             backend,
             seats,
             notes,
             acting=acting,
-            permission=Permission(
-                mode, config.canary, config.stop_file, platform.stopped, platform.unsettled
-            ),
-            roll_back=RollBack(config.roll_back),
+            permission=permission,
+            roll_back=roll_back,
             interval_s=config.interval_s,
             seed=config.seed,
             hooks=replace(hooks, stopped=lambda: clock.stop.is_set() or hooks.stopped()),
@@ -229,7 +239,26 @@ def started(
             },
         )
         run.warm_up(seen)
+        if carried is not None:
+            for reason in carried.give_back(backend.now_s()):
+                step("started anew", {"reason": reason})
+            if begun is not None:
+                recovery.recall(begun, roll_back, backend.collector.topology)
         yield run
+
+
+def _keeping(carried: RunMemory, hooks: Hooks, step: OnEvent) -> Callable[[Turn], None]:
+    """Keeps what must outlive a restart after every decision, then calls back."""
+
+    def decided(turn: Turn) -> None:
+        try:
+            carried.keep(turn.t_s)
+        except StorageError as error:
+            step("not kept", {"reason": f"a restart would forget this decision: {error}"})
+        if hooks.on_decision is not None:
+            hooks.on_decision(turn)
+
+    return decided
 
 
 def mode_of(config: RunConfig, *, apply: bool) -> Mode:

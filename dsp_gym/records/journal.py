@@ -24,7 +24,17 @@ from typing import IO, Literal, get_args
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.base import Body, other_version
 
-__all__ = ["JOURNAL_SCHEMA", "Entry", "Journal", "EntryKind", "read"]
+__all__ = [
+    "JOURNAL_SCHEMA",
+    "Entry",
+    "EntryKind",
+    "Journal",
+    "first_seq",
+    "locked",
+    "parsed",
+    "read",
+    "segments_of",
+]
 
 JOURNAL_SCHEMA = "dsp-gym/journal/1"
 
@@ -106,7 +116,7 @@ class Journal:
         self._batched = False
         self._stream: IO[bytes] | None = None
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self.folder)
+        self._lock = locked(self.folder)
         try:
             self._reopen()
         except BaseException:
@@ -138,7 +148,11 @@ class Journal:
         self._size += len(line)
         self._seq += 1
         if not self._batched:
-            self.sync()
+            try:
+                self.sync()
+            except OSError:
+                self._seq -= 1  # the caller knows of this one
+                raise
         return entry.seq
 
     @contextmanager
@@ -182,8 +196,8 @@ class Journal:
         _abandon(self._open_stream())
         lost = self._seq - self._whole[1]
         self._size, self._seq = self._whole
-        for segment in _segments(self.folder):
-            if _first_seq(segment) > self._segment_seq:  # begun when the disk was full
+        for segment in segments_of(self.folder):
+            if first_seq(segment) > self._segment_seq:  # begun when the disk was full
                 segment.unlink()
         stream = self._stream = (self.folder / _segment_name(self._segment_seq)).open("r+b")
         stream.truncate(self._size)
@@ -214,11 +228,11 @@ class Journal:
         self.close()
 
     def _reopen(self) -> None:
-        segments = _segments(self.folder)
+        segments = segments_of(self.folder)
         last = segments[-1] if segments else self.folder / _segment_name(0)
         last.touch()
         _sync_folder(self.folder)
-        self._seq, whole = _first_seq(last), 0
+        self._seq, whole = first_seq(last), 0
         for entry, end in _entries(last, is_last=True):
             self._seq, whole = entry.seq + 1, end
         self._stream = last.open("r+b")
@@ -226,7 +240,7 @@ class Journal:
         self.dropped_bytes = self._stream.seek(0, os.SEEK_END) - whole
         self._stream.truncate(whole)
         self._stream.seek(whole)
-        self._segment_seq = _first_seq(last)
+        self._segment_seq = first_seq(last)
         self.sync()
 
     def _next_segment(self) -> IO[bytes]:
@@ -244,7 +258,7 @@ class Journal:
         """Makes room for one more whole segment below the bound."""
         if self._most is None:
             return
-        *older, _ = _segments(self.folder)
+        *older, _ = segments_of(self.folder)
         sizes = {segment: segment.stat().st_size for segment in older}
         for segment in older:
             if sum(sizes.values()) + self._limit <= self._most:
@@ -267,19 +281,19 @@ def read(folder: str | Path) -> Iterator[Entry]:
     Returns:
         Entries, numbers rising by one.
     """
-    segments = _segments(Path(folder))
+    segments = segments_of(Path(folder))
     if not segments:
         raise StorageError(
             "holds no journal", file=folder, remedy="Name the folder that `dsp-gym run` wrote."
         )
-    expected = _first_seq(segments[0])
+    expected = first_seq(segments[0])
     for position, segment in enumerate(segments):
         if not segment.exists() and position + 1 < len(segments):
-            expected = _first_seq(segments[position + 1])  # dropped by its writer meanwhile
+            expected = first_seq(segments[position + 1])  # dropped by its writer meanwhile
             continue
-        if _first_seq(segment) != expected:
+        if first_seq(segment) != expected:
             raise SchemaError(
-                f"begins with entry {_first_seq(segment)}, expected {expected}; a segment is "
+                f"begins with entry {first_seq(segment)}, expected {expected}; a segment is "
                 "missing or one is cut short",
                 file=segment,
             )
@@ -290,7 +304,7 @@ def read(folder: str | Path) -> Iterator[Entry]:
 
 def _entries(segment: Path, *, is_last: bool) -> Iterator[tuple[Entry, int]]:
     """Entries with the offset at which each ends; the last line of the last segment may be torn."""
-    expected, end = _first_seq(segment), 0
+    expected, end = first_seq(segment), 0
     size = segment.stat().st_size  # what is appended while this reads is not looked at
     with segment.open("rb") as stream:
         for number, line in enumerate(stream, 1):
@@ -298,7 +312,7 @@ def _entries(segment: Path, *, is_last: bool) -> Iterator[tuple[Entry, int]]:
             if end > size:
                 return
             try:
-                entry = _parsed(line)
+                entry = parsed(line)
                 if entry.seq != expected:
                     raise ValueError(f"is entry {entry.seq}, expected {expected}")
             except ValueError as error:
@@ -307,14 +321,22 @@ def _entries(segment: Path, *, is_last: bool) -> Iterator[tuple[Entry, int]]:
                 raise SchemaError(
                     f"line {number} is damaged: {error}",
                     file=segment,
-                    remedy="Restore the file; entries before this line are sound.",
+                    remedy=f"Repair it: dsp-gym journal repair {segment.parent}",
                 ) from None
             expected += 1
             yield entry, end
 
 
-def _parsed(line: bytes) -> Entry:
-    """The entry of one line; ValueError says what is wrong with it."""
+def parsed(line: bytes) -> Entry:
+    """Read one line.
+
+    Returns:
+        Its entry.
+
+    Raises:
+        ValueError: The line is damaged; says how.
+        SchemaError: It is of a version that this release does not read.
+    """
     if not line.endswith(b"\n"):
         raise ValueError("it has no end")
     document = json.loads(line)
@@ -367,7 +389,12 @@ def _plain(value: object) -> object:
     return value
 
 
-def _segments(folder: Path) -> list[Path]:
+def segments_of(folder: Path) -> list[Path]:
+    """List the segments of a journal.
+
+    Returns:
+        Files in the order of their entries.
+    """
     return sorted(folder.glob("journal-*.jsonl"))
 
 
@@ -375,7 +402,15 @@ def _segment_name(first_seq: int) -> str:
     return f"journal-{first_seq:012d}.jsonl"
 
 
-def _first_seq(segment: Path) -> int:
+def first_seq(segment: Path) -> int:
+    """Read the number of a segment's first entry from its name.
+
+    Returns:
+        The number.
+
+    Raises:
+        SchemaError: The file is named otherwise.
+    """
     number = segment.stem.removeprefix("journal-")
     if not number.isdecimal():
         raise SchemaError("is no name of a segment", file=segment, remedy="Remove that file.")
@@ -386,8 +421,15 @@ def _listed() -> str:
     return ", ".join(get_args(EntryKind))
 
 
-def _locked(folder: Path) -> IO[bytes]:
-    """Keeps other writers out for as long as the returned file is open."""
+def locked(folder: Path) -> IO[bytes]:
+    """Keep other writers out for as long as the returned file is open.
+
+    Returns:
+        The lock file, open.
+
+    Raises:
+        StorageError: Another process writes the journal.
+    """
     lock = (folder / "lock").open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

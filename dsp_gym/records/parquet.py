@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dsp_gym.config.temporary import begun
 from dsp_gym.errors import MissingExtraError, SchemaError, StorageError
 from dsp_gym.metrics.samples import Samples
 
@@ -73,8 +73,7 @@ def _write_tables(file: Path, tables: Iterator[pa.Table], row_group_size: int | 
     first = next(tables)
     temporary: str | None = None
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        descriptor, temporary = begun(file)
         with os.fdopen(descriptor, "wb") as stream:
             with parquet.ParquetWriter(
                 stream, first.schema, compression="zstd", version="2.6"

@@ -27,6 +27,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.loop.protocols import PENDING, REACHED, REFUSED, TIMED_OUT
 from dsp_gym.metrics.flink import BY_NAME
 from tests.fakes.breakable import BreakableLink
+from tests.killing import POINTS, Stage, killed, restarted
 from tests.real_flink import (
     PATIENCE_S,
     QUICK_DS2,
@@ -307,6 +308,60 @@ def test_an_interrupted_program_ends_when_the_job_runs_again(cluster):
     assert "KeyboardInterrupt" in errors
     assert output.split()[-1] == "reached"
     assert runs(cluster.rest, configuration(2, 0))
+
+
+def move_and_be_killed(cluster: LocalCluster, stage: Stage, tasks: int, point: str) -> None:
+    """Rescale in a process that is killed; the next start has the job running within 2 minutes."""
+    killed(stage, (1, tasks, 1), point)
+    began_s = time.monotonic()
+    restarted(stage)
+    assert time.monotonic() - began_s < 120
+    assert [job.state for job in cluster.rest.jobs() if job.state not in ENDED] == ["RUNNING"]
+
+
+def check_counts(cluster: LocalCluster, due: int) -> None:
+    """Every record of the load was emitted and received once."""
+    end = time.monotonic() + PATIENCE_S
+    counts = None
+    while counts != (due, due):
+        assert time.monotonic() < end, f"due {due}, emitted and received {counts}"
+        time.sleep(0.5)
+        counts = (
+            total(cluster.rest, "source", "emitted_records_total"),
+            total(cluster.rest, "sink", "received_records_total"),
+        )
+
+
+@pytest.fixture
+def stage(cluster, tmp_path) -> Stage:
+    load = load_arguments([1000] * 10 + [0], tmp_path, int(time.time() * 1000))
+    started(cluster, 1, **load)
+    return Stage(cluster.rest_url, SPEC, cluster.savepoints, tmp_path / "journal", 0.25, 60.0)
+
+
+def test_killed_in_the_middle_the_next_start_finishes_and_no_record_is_lost_or_made(cluster, stage):
+    move_and_be_killed(cluster, stage, 2, "stopped")
+    assert runs(cluster.rest, configuration(2, 0))
+    move_and_be_killed(cluster, stage, 1, "submission under way")
+    assert runs(cluster.rest, configuration(1, 0))
+    check_counts(cluster, 10_000)
+
+
+@pytest.mark.validate
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_any_point_twice_no_record_is_lost_or_made(cluster, stage, point):
+    for _ in range(2):
+        before = running_tasks(cluster)
+        move_and_be_killed(cluster, stage, 3 - before, point)
+        is_begun = point not in ("asked", "stopping")
+        assert running_tasks(cluster) == (3 - before if is_begun else before)
+    check_counts(cluster, 10_000)
+
+
+def running_tasks(cluster: LocalCluster) -> int:
+    """Tasks of the state vertex."""
+    job = cluster.rest.find_job("micro")
+    return Submission.of_running(cluster.rest, job.id, SPEC)[1].parallelism["state"]
 
 
 class TestInPlace:

@@ -147,6 +147,31 @@ def test_ctrl_c_in_the_middle_of_a_rescale_leaves_the_job_running(
     assert flatmap(cluster) > 1
 
 
+def test_killed_between_stop_and_submission_the_job_comes_back_with_its_state(
+    cluster, submit, job_file, tmp_path
+):
+    submit(600.0)
+    given = document(cluster, job_file, tmp_path)
+    code, _ = signalled("run", given, tmp_path, "--apply", name="SIGKILL", at=r"  stopped$")
+    assert code == -9
+    assert [job for job in cluster.rest.jobs() if job.state not in ENDED] == []
+    dry = command("run", given, tmp_path, "--steps", "1")
+    assert dry.returncode == USER_ERROR
+    (location,) = (
+        e.body["location"]
+        for e in read(tmp_path / "journal" / "words")
+        if e.body.get("event") == "savepoint"
+    )
+    assert f"was not finished: its state is in {location}" in dry.stderr
+    assert f'"savepointPath": "{location}"' in dry.stderr
+    again = command("run", given, tmp_path, "--apply", "--steps", "1")
+    assert again.returncode == 0, again.stderr
+    job = cluster.rest.find_job("words")
+    restored = cluster.rest.get(f"/jobs/{job.id}/checkpoints")["latest"]["restored"]
+    assert restored["external_path"].removeprefix("file:") == location.removeprefix("file:")
+    assert flatmap(cluster) > 1
+
+
 def test_while_prometheus_is_down_or_flink_answers_500_nothing_is_asked_and_then_it_goes_on(
     cluster, submit, config, tmp_path
 ):

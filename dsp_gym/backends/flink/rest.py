@@ -134,7 +134,8 @@ class FlinkRest:
         raise FlinkError(
             f"{self.url}: no job named {name!r} runs; running: {running}",
             reason="NotFound",
-            remedy="Submit it: dsp-gym flink submit JOB",
+            remedy="Submit it: dsp-gym flink submit JOB; a job that has run before needs "
+            "--savepoint PATH, or its state starts empty.",
         )
 
     def job(self, job_id: str) -> JobAnswer:
@@ -199,8 +200,11 @@ class FlinkRest:
         entry_class: str,
         arguments: Sequence[str],
         savepoint: str | None = None,
+        job_id: str | None = None,
     ) -> str:
         """Submit the job that a jar's main class builds.
+
+        Flink takes a job of one id once: with an id of ours, asking again doubles nothing.
 
         Returns:
             The job's id.
@@ -208,6 +212,8 @@ class FlinkRest:
         body: dict[str, object] = {"entryClass": entry_class, "programArgsList": list(arguments)}
         if savepoint is not None:
             body["savepointPath"] = savepoint
+        if job_id is not None:
+            body["jobId"] = job_id
         return str(self.post(f"/jars/{jar_id}/run", body, _RUN_TIMEOUT_S)["jobid"])
 
     def stop_with_savepoint(

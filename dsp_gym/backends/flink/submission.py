@@ -96,8 +96,16 @@ class Submission:
         savepoint: str | None = None,
         *,
         timeout_s: float = 120.0,
+        job_id: str | None = None,
     ) -> str:
         """Submit the job and wait until every subtask runs.
+
+        Args:
+            rest: the cluster.
+            configuration: what it is to run with.
+            savepoint: what it starts from; None: empty state.
+            timeout_s: how long it may take to come up, s.
+            job_id: Flink's id of it; one that Flink knows already is waited for, not doubled.
 
         Returns:
             The job's id.
@@ -107,15 +115,19 @@ class Submission:
         """
         program = self.program
         arguments = self.program_arguments(configuration)
-        job_id = rest.run_jar(
-            rest.upload_jar(self.jar()), program.entry_class, arguments, savepoint
-        )
+        jar_id = rest.upload_jar(self.jar())
         try:
-            self._wait_until_ready(rest, job_id, configuration, timeout_s)
+            run_id = rest.run_jar(jar_id, program.entry_class, arguments, savepoint, job_id)
+        except FlinkError:
+            if job_id is None or not _is_alive(rest, job_id):
+                raise
+            run_id = job_id  # only the answer was lost, or it was asked for before
+        try:
+            self.wait_until_ready(rest, run_id, configuration, timeout_s)
         except BaseException:
-            _cancel(rest, job_id)
+            _cancel(rest, run_id)
             raise
-        return job_id
+        return run_id
 
     def jar(self) -> Path:
         """The jar with the job's program.
@@ -129,9 +141,14 @@ class Submission:
 
         return jobs_jar()
 
-    def _wait_until_ready(
+    def wait_until_ready(
         self, rest: FlinkRest, job_id: str, configuration: Configuration, timeout_s: float
     ) -> None:
+        """Wait until every subtask of a submitted job runs.
+
+        Raises:
+            FlinkError: The job does not come up.
+        """
         began = time.monotonic()
         trouble_at: float | None = None
         while True:
@@ -294,6 +311,14 @@ def _running_parallelism(job: JobAnswer, spec: JobSpec) -> dict[str, int]:
     names = [vertex.name for vertex in spec.vertices]
     found = {vertex_of(v["name"], names): int(v["parallelism"]) for v in job["vertices"]}
     return {name: parallelism for name, parallelism in found.items() if name is not None}
+
+
+def _is_alive(rest: FlinkRest, job_id: str) -> bool:
+    """Whether Flink knows a job that has not ended."""
+    try:
+        return rest.job(job_id)["state"] not in ENDED
+    except FlinkError:
+        return False
 
 
 def _cancel(rest: FlinkRest, job_id: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from dsp_gym.backends.base import OnEvent, ignored
 from dsp_gym.backends.flink.rescale.running import RunningJob
-from dsp_gym.backends.flink.rescale.worker import JobActuator, Unreached, as_words
+from dsp_gym.backends.flink.rescale.worker import JobActuator, Unreached, as_words, clipped
 from dsp_gym.backends.flink.submission import Submission
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.job_arguments import levels_in, with_levels
@@ -84,6 +84,7 @@ class KubernetesActuator(JobActuator):
         self._ran: RunningVertices | None = None  # seen last
         self._levels: Mapping[str, int] = Configuration.of_spec(spec).memory_level
         self._before: Configuration | None = None  # the last change, to be taken back
+        self._has_changed = False  # whether this process has changed anything
         self._asked_back: tuple[Configuration, str] | None = None  # a request to go back, and why
         self._going_back: str | None = None  # why, while that is under way
         self._abandon: str | None = None  # why what is under way is to be given up
@@ -103,13 +104,16 @@ class KubernetesActuator(JobActuator):
         """Write the numbers from before the last change; returns at once.
 
         What is under way is given up, and its old numbers are written back. Of these numbers the
-        actuator has a record of its own, so `before` is not needed.
+        actuator has a record of its own; `before` is needed where an earlier process made the
+        change.
         """
         with self._lock:
             if self._under_way is not None:
                 self._abandon = reason
                 return
             wanted, self._before = self._before, None
+            if not self._has_changed:
+                wanted = clipped(before, self.topology)
             if wanted is None or self._closing.is_set():
                 said = "there is no change to take back" if wanted is None else "it is closed"
             else:
@@ -186,6 +190,7 @@ class KubernetesActuator(JobActuator):
         self._emit("running", {"job_id": self._job_id(), "seconds": time.monotonic() - began})
         self._wrote = None
         self._before = None if back else job.configuration
+        self._has_changed = True
 
     def _recover(self, job: RunningJob, wanted: Configuration) -> None:
         """Put the old numbers back, unless nothing was written or another client has written."""

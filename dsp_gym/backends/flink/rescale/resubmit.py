@@ -8,8 +8,10 @@ again and again until it runs; once that takes too long an alarm says how to do 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
+import uuid
 from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
@@ -36,7 +38,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
 
-__all__ = ["ResubmitActuator", "by_hand"]
+__all__ = ["ResubmitActuator", "attempt_id", "by_hand"]
 
 
 class ResubmitActuator(OneJobActuator):
@@ -76,6 +78,7 @@ class ResubmitActuator(OneJobActuator):
         self._checkpoint: str | None = None
         self._ended_s = 0.0
         self._needed: str | None = None  # the savepoint the running job was started from
+        self._next_id = ""  # Flink's id of the job to be submitted, known before it is
         super().__init__(
             rest, job_name, spec, timeout_s=timeout_s, poll_s=poll_s, on_event=on_event
         )
@@ -86,11 +89,29 @@ class ResubmitActuator(OneJobActuator):
         self._check(job, wanted)
         self._stop = Stop(self.rest, job.id, self.directory, self.folder)
         self._checkpoint = newest_checkpoint(self.rest, job.id)
-        self._emit(
-            "stopping",
-            {"job_id": job.id, "directory": self.directory, "checkpoint": self._checkpoint},
-        )
-        self._savepoint = self._finished(self._stop)
+        self._next_id = uuid.uuid4().hex
+        try:
+            self._intend("stopping", self._intent(job))
+        except Unreached:
+            self._stop = None  # nothing was asked of the job
+            raise
+        self._finish(job, wanted, self._stop)
+
+    def _intent(self, job: RunningJob) -> dict[str, object]:
+        """What another process needs to finish the rescale, should this one be killed."""
+        return {
+            "job_id": job.id,
+            "directory": self.directory,
+            "checkpoint": self._checkpoint,
+            "trigger_id": "" if self._stop is None else self._stop.trigger_id,
+            "next_id": self._next_id,
+            "arguments": dict(job.submission.arguments),
+            "slot_sharing": job.submission.slot_sharing,
+        }
+
+    def _finish(self, job: RunningJob, wanted: Configuration, stop: Stop) -> None:
+        """From the stop to the running job."""
+        self._savepoint = self._finished(stop)
         self._tell_savepoint(self._savepoint)
         self._wait_for_end(job.id)
         self._emit("stopped", {"job_id": job.id})
@@ -138,10 +159,13 @@ class ResubmitActuator(OneJobActuator):
         return any(job.id == job_id and job.state not in ENDED for job in jobs)
 
     def _submit(self, job: RunningJob, wanted: Configuration, location: str) -> None:
-        self._emit("submitted", {"savepoint": location, **as_words(wanted)})
+        job_id = self._next_id
+        self._emit("submitted", {"savepoint": location, "job_id": job_id, **as_words(wanted)})
         began = time.monotonic()
         try:
-            job_id = job.submission.submit(self.rest, wanted, location, timeout_s=self.timeout_s)
+            job_id = job.submission.submit(
+                self.rest, wanted, location, timeout_s=self.timeout_s, job_id=job_id
+            )
         except FlinkError as error:
             late = time.monotonic() - began >= self.timeout_s
             raise Unreached(
@@ -222,9 +246,9 @@ class ResubmitActuator(OneJobActuator):
         limit to come up would otherwise be cancelled again and again.
         """
         alarm, patience_s = _Alarm(self.timeout_s), self.timeout_s
-        while True:
+        for number in itertools.count(1):
             try:
-                job_id = self._attempt(job, location, patience_s, alarmed=alarm.raised)
+                job_id = self._attempt(job, location, patience_s, number, alarmed=alarm.raised)
             except Exception as error:  # whatever it is, the job has to come back
                 if alarm.due():
                     self._alarm(f"the job could not be brought back: {error}", job, location)
@@ -238,7 +262,9 @@ class ResubmitActuator(OneJobActuator):
                 self._needs(location)
                 return
 
-    def _attempt(self, job: RunningJob, location: str, patience_s: float, *, alarmed: bool) -> str:
+    def _attempt(
+        self, job: RunningJob, location: str, patience_s: float, number: int, *, alarmed: bool
+    ) -> str:
         """Submit the old configuration once, with nothing of the failed one left running.
 
         Once the alarm was raised, a job of that name may be one that a person has started: it is
@@ -255,7 +281,13 @@ class ResubmitActuator(OneJobActuator):
                 raise FlinkError(f"job {left.id} is {left.state}")
             self.rest.cancel(left.id)
             self.rest.wait_for(left.id, ENDED, patience_s)
-        return job.submission.submit(self.rest, job.configuration, location, timeout_s=patience_s)
+        return job.submission.submit(
+            self.rest,
+            job.configuration,
+            location,
+            timeout_s=patience_s,
+            job_id=attempt_id(self._next_id, number),
+        )
 
     def _tell_savepoint(self, savepoint: Savepoint) -> None:
         self._emit(
@@ -270,6 +302,15 @@ class ResubmitActuator(OneJobActuator):
     def _alarm(self, reason: str, job: RunningJob, location: str | None) -> None:
         body: dict[str, object] = {"reason": reason, "job_id": job.id, "savepoint": location}
         self._emit("alarm", body | {"remedy": by_hand(self.rest.url, job, location)})
+
+
+def attempt_id(next_id: str, number: int) -> str:
+    """Flink's id of an attempt to bring a job back; it follows from the recorded one.
+
+    Returns:
+        32 hexadecimal digits.
+    """
+    return uuid.uuid5(uuid.UUID(next_id), str(number)).hex
 
 
 def by_hand(url: str, job: RunningJob, location: str | None) -> str:

@@ -95,20 +95,30 @@ class Stop:
         job_id: the job to stop.
         directory: where Flink is to write, as it takes it.
         folder: the same, where it is on this machine.
+        trigger_id: of a stop that an earlier process asked for; None: a new one.
+        since_s: when that was, Unix seconds; None: now.
     """
 
-    def __init__(self, rest: FlinkRest, job_id: str, directory: str, folder: Path | None) -> None:
+    def __init__(
+        self,
+        rest: FlinkRest,
+        job_id: str,
+        directory: str,
+        folder: Path | None,
+        trigger_id: str | None = None,
+        since_s: float | None = None,
+    ) -> None:
         self.rest = rest
         self.job_id = job_id
         self.directory = directory
         self.folder = folder
-        self.trigger_id = uuid.uuid4().hex
+        self.trigger_id = trigger_id or uuid.uuid4().hex
         self._accepted = False
         self._refusals = 0
         self._failure: str | None = None
         self._seen_ended_s: float | None = None
         self._began_s = time.monotonic()
-        self._began_at_s = time.time()
+        self._began_at_s = time.time() if since_s is None else since_s
 
     def look(self) -> Savepoint | None:
         """Ask how far the savepoint is.
@@ -151,15 +161,19 @@ class Stop:
         try:
             self.rest.stop_with_savepoint(self.job_id, self.directory, self.trigger_id)
         except FlinkError as error:
-            self._accepted = self._heard()
+            self._accepted = self.is_known()
             self._refusals += not self._accepted
             if self._refusals > 2:  # the job could be read each time: these are answers
                 self._fail(str(error))
         else:
             self._accepted = True
 
-    def _heard(self) -> bool:
-        """Whether Flink knows the trigger: then only its answer was lost."""
+    def is_known(self) -> bool:
+        """Ask Flink whether it knows the trigger: then at most its answer was lost.
+
+        Returns:
+            False also while Flink does not answer.
+        """
         try:
             self.rest.savepoint(self.job_id, self.trigger_id)
         except FlinkError:

@@ -196,6 +196,17 @@ class JobActuator(ABC):
         except Exception:
             _LOG.exception("event %s of job %s could not be recorded", kind, self.job_name)
 
+    def _intend(self, kind: str, body: dict[str, object]) -> None:
+        """Report what is about to be asked of the job: without a record nothing is asked.
+
+        Raises:
+            Unreached: The listener could not keep it.
+        """
+        try:
+            self._on_event(kind, {"job": self.job_name} | body)
+        except Exception as error:
+            raise Unreached(f"nothing was asked of the job: {error}") from error
+
     def _begin(self, wanted: Configuration) -> None:
         """Hand a request to the thread; the lock is held.
 
@@ -229,7 +240,8 @@ class JobActuator(ABC):
                 return
             if not self._take(wanted):
                 return
-            self._emit("asked", {"from": as_words(job.configuration), "to": as_words(wanted)})
+            change = {"from": as_words(job.configuration), "to": as_words(wanted)}
+            self._intend("asked", {"job_id": job.id, **change})
             self._rescale(job, wanted)
         except Exception as error:
             if self._under_way != wanted:

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 
+from dsp_gym.backends.base import INTENTS
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import OneJobActuator, Unreached, clipped
 from dsp_gym.backends.flink.rest import FlinkRest
@@ -153,15 +154,31 @@ def test_a_job_somebody_else_has_rescaled_as_wanted_is_left_alone(desk):
     assert desk.done() == REACHED
 
 
-def test_a_listener_that_fails_stops_no_rescale(caplog):
+def test_a_listener_that_fails_stops_no_rescale_that_has_begun(caplog):
     def full_disk(kind, body):
-        raise OSError("No space left on device")
+        if kind not in INTENTS:
+            raise OSError("No space left on device")
 
     actuator = Desk(on_event=full_disk)
     actuator.ask(3)
     assert actuator.done() == REACHED
     assert actuator.running == 3
-    assert "event asked of job line could not be recorded" in caplog.text
+    assert "event reached of job line could not be recorded" in caplog.text
+
+
+def test_without_a_record_of_the_intent_nothing_is_asked_of_the_job():
+    heard: list[tuple[str, object]] = []
+
+    def full_disk(kind, body):
+        if kind in INTENTS:
+            raise OSError("No space left on device")
+        heard.append((kind, body.get("reason")))
+
+    actuator = Desk(on_event=full_disk)
+    actuator.ask(3)
+    assert actuator.done() == REFUSED
+    assert actuator.running == 1
+    assert heard == [("failed", "nothing was asked of the job: No space left on device")]
 
 
 def test_closing_waits_and_an_interrupt_is_raised_afterwards(desk, caplog):

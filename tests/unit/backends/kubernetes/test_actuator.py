@@ -370,6 +370,32 @@ def test_a_change_is_rolled_back_by_writing_the_old_numbers(rig, operator):
     assert rig.settled(actuator) == REFUSED
 
 
+def test_without_a_record_of_the_intent_the_resource_is_not_written(rig, operator):
+    before = rig.fake.object(KIND, "words")["metadata"]["generation"]
+
+    def full_disk(kind: str) -> None:
+        if kind == "asked":
+            raise OSError("No space left on device")
+
+    actuator = rig.act()
+    rig.on = full_disk
+    assert rig.ask(actuator, 3) == REFUSED
+    assert rig.said("failed")["reason"].endswith("No space left on device")
+    assert rig.fake.object(KIND, "words")["metadata"]["generation"] == before
+
+
+def test_a_change_of_an_earlier_process_is_rolled_back_by_the_numbers_given(rig, operator):
+    first = rig.act()
+    assert rig.ask(first, 3) == REACHED
+    first.close()
+    again = rig.act()
+    again.roll_back(BEFORE, "the objective is missed")
+    assert rig.settled(again) == REACHED
+    assert rig.written == text(4, 9, 1)  # as BEFORE says
+    again.roll_back(BEFORE, "again")
+    assert "no change to take back" in rig.said("refused")["reason"]
+
+
 def test_a_job_in_trouble_and_out_of_reach_can_be_rolled_back(rig, operator):
     actuator = rig.act()
     assert rig.ask(actuator, 3) == REACHED

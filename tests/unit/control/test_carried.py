@@ -1,0 +1,206 @@
+"""What a run remembers outlives its process: rests, canary counts, roll-backs, budgets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsp_gym.config.files import parse
+from dsp_gym.control import start
+from dsp_gym.control.carried import MEMORY, RunMemory
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.modes import CanaryConfig, RollBackConfig
+from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.seat import Seat
+from dsp_gym.errors import StorageError
+from dsp_gym.guardrails.chain import build
+from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.policies.registry import make
+from dsp_gym.records.journal import Journal, read
+from tests.living import Living
+
+NAMES = ("source", "map", "sink")
+GUARDRAILS = {
+    "guardrails": [{"kind": "cool_down"}, {"kind": "excess_budget", "policy": "justin-paper"}]
+}
+
+
+class Process:
+    """What one process remembers of a job."""
+
+    def __init__(self, folder: Path, living: Living, guardrails=None) -> None:
+        self.permission = Permission("canary", CanaryConfig(share=0.5))
+        self.roll_back = RollBack(RollBackConfig(return_s=60))
+        self.seat = Seat(
+            make("ds2"), build(GuardrailsConfig.model_validate(guardrails or GUARDRAILS))
+        )
+        self.seat.reset(living.topology, np.array([0]))
+        self.carried = RunMemory(
+            folder, living.topology, self.permission, self.roll_back, (self.seat,)
+        )
+
+
+@pytest.fixture
+def living() -> Living:
+    return Living()
+
+
+def at(seen: MetricsSnapshot, t_s: float, tasks: int = 1) -> MetricsSnapshot:
+    p = seen.parallelism.copy()
+    p[0, 1] = tasks
+    return replace(seen, t_s=np.array([t_s]), running_since_s=np.array([t_s - 50.0]), parallelism=p)
+
+
+def asks(seen: MetricsSnapshot, tasks: int) -> GuardedDecision:
+    p = seen.parallelism.copy()
+    p[0, 1] = tasks
+    return GuardedDecision.unchanged(ScalingDecision(p, seen.memory_level.copy(), ("x",)))
+
+
+def test_a_rest_and_the_count_of_a_canary_continue(tmp_path, living):
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    held = [first.permission.against(60.0 * i, changes=True) is not None for i in range(3)]
+    first.permission.rest(200.0, 3600.0)
+    first.carried.keep(200.0)
+    assert second.carried.give_back(300.0) == []
+    assert second.permission.against(300.0, changes=True).code == "rests"
+    assert second.permission.rests_until_s == 3800.0
+    assert held == [True, False, True]
+    assert second.permission.against(4000.0, changes=True) is None  # the fourth change
+
+
+def test_a_roll_back_is_due_in_the_next_process(tmp_path, living):
+    seen = living.seen()
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    first.roll_back.asked(at(seen, 1000.0, tasks=1), asks(seen, 3))
+    first.carried.keep(1000.0)
+    assert second.carried.give_back(1030.0) == []
+    down = replace(at(seen, 1061.0, tasks=3), status=np.array([int(Status.RESTARTING)]))
+    before, reason = second.roll_back.due(down)
+    assert before.parallelism[0, 1] == 1
+    assert "61 s after the change was asked for" in reason
+
+
+@pytest.mark.parametrize(("kept_s", "tasks"), [(900.0, 2), (995.0, 1)])
+def test_a_change_that_only_the_journal_knows_of_is_watched_too(tmp_path, living, kept_s, tasks):
+    seen = living.seen()
+    watch = RollBack(RollBackConfig(return_s=60))
+    watch.asked(at(seen, kept_s, tasks=1), asks(seen, 2))  # what was kept: another, or the same
+    before, wanted = (
+        Configuration({"source": 4, "map": count, "sink": 1}, dict.fromkeys(NAMES, 0))
+        for count in (2, 1)
+    )
+    watch.recall(1000.0, before, wanted, living.topology)
+    down = replace(at(seen, 1100.0, tasks=3), status=np.array([int(Status.RESTARTING)]))
+    taken_back, _ = watch.due(down)
+    assert taken_back.parallelism[0].tolist() == [4, tasks, 1]
+
+
+def test_a_run_recalls_a_change_from_its_journal(tmp_path, living, monkeypatch):
+    monkeypatch.setattr(start, "connected", lambda *given, **named: living.backend)
+    job = tmp_path / "line.yaml"
+    job.write_text(living.spec.model_dump_json(by_alias=True, exclude_defaults=True))
+    config = parse(RunConfig, {"job": str(job), "policy": "ds2", "guardrails": None}, "run.yaml")
+    tasks = [{"source": 4, "map": count, "sink": 1} for count in (2, 1)]
+    levels = dict.fromkeys(NAMES, 0)
+    before, after = ({"parallelism": one, "memory_level": levels} for one in tasks)
+    with Journal(tmp_path / "journal") as journal:
+        asked = {"event": "asked", "from": before, "to": after}
+        journal.append("actuation", 1.0, "line", None, asked)
+    with start.started(config, mode="active", journal=tmp_path / "journal") as run:
+        assert run.roll_back.state()["before"] == [[[4, 2, 1]], [[0, 0, 0]]]
+        assert run.roll_back.state()["takes_away"]
+
+
+def test_guardrails_continue_where_they_were(tmp_path, living):
+    seen = living.seen()
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    for t_s, tasks in ((1000.0, 1), (1060.0, 1), (1120.0, 3)):
+        look = at(seen, t_s, tasks)
+        guarded = first.seat.chain.allow(look, first.seat.policy.decide(look))
+        first.seat.chain.commit(look, guarded)
+    first.carried.keep(1120.0)
+    now = at(seen, 1180.0, tasks=3)
+    fewer = ScalingDecision(asks(seen, 1).parallelism, seen.memory_level.copy(), ("one is enough",))
+    fresh = second.seat.chain.state()
+    assert second.carried.give_back(1180.0) == []
+    assert second.seat.chain.state() == first.seat.chain.state() != fresh
+    expected = first.seat.chain.allow(now, fewer)
+    np.testing.assert_array_equal(
+        second.seat.chain.allow(now, fewer).parallelism, expected.parallelism
+    )
+
+
+def test_a_run_that_is_started_again_goes_on_resting(tmp_path, living, monkeypatch):
+    monkeypatch.setattr(start, "connected", lambda *given, **named: living.backend)
+    job = tmp_path / "line.yaml"
+    job.write_text(living.spec.model_dump_json(by_alias=True, exclude_defaults=True))
+    given = {"job": str(job), "policy": "ds2", "guardrails": "default"}
+    config = parse(RunConfig, given, "run.yaml")
+    with start.started(config, mode="active", journal=tmp_path / "journal") as run:
+        run.permission.rest(living.now_s, 3600.0)
+        run.turn()
+        assert run.decide().held_code == "rests"
+    with start.started(config, mode="active", journal=tmp_path / "journal") as again:
+        assert again.decide().held_code == "rests"
+        assert not living.asked
+    with start.started(config, mode="shadow", journal=tmp_path / "journal") as watching:
+        assert watching.decide().held_code is None  # what does not act does not rest
+    events = [e.body["event"] for e in read(tmp_path / "journal") if e.kind == "actuation"]
+    assert "started anew" not in events
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "not JSON", "another schema"])
+def test_what_is_damaged_is_told_and_nothing_of_it_is_used(tmp_path, living, damage):
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    first.permission.rest(200.0, 3600.0)
+    first.carried.keep(200.0)
+    file = tmp_path / MEMORY
+    text = file.read_text()
+    damaged = {
+        "cut": text[:100],
+        "flipped": text.replace("3800.0", "3900.0"),
+        "not JSON": "[",
+        "another schema": text.replace("memory/1", "memory/9"),
+    }
+    file.write_text(damaged[damage])
+    (said,) = second.carried.give_back(300.0)
+    assert "rests, counts and guardrails start anew" in said
+    assert second.permission.rests_until_s == -math.inf
+
+
+def test_guardrails_of_another_configuration_start_anew_and_say_so(tmp_path, living):
+    first = Process(tmp_path, living)
+    first.permission.rest(200.0, 3600.0)
+    first.carried.keep(200.0)
+    second = Process(tmp_path, living, {"guardrails": [{"kind": "cool_down"}]})
+    (said,) = second.carried.give_back(300.0)
+    assert said == "the guardrails of ds2 start anew: they are configured otherwise now"
+    assert second.permission.rests_until_s == 3800.0
+
+
+def test_a_memory_of_the_future_is_not_used(tmp_path, living):
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    first.carried.keep(9000.0)
+    (said,) = second.carried.give_back(300.0)
+    assert "the clock went back" in said
+
+
+def test_on_a_full_disk_the_memory_before_stays(tmp_path, living, limited_files):
+    first, second = Process(tmp_path, living), Process(tmp_path, living)
+    first.permission.rest(200.0, 3600.0)
+    first.carried.keep(200.0)
+    limited_files(50)
+    with pytest.raises(StorageError, match="cannot be written"):
+        first.carried.keep(260.0)
+    limited_files(None)
+    assert second.carried.give_back(300.0) == []
+    assert second.permission.rests_until_s == 3800.0
+    assert [file.name for file in tmp_path.iterdir()] == [MEMORY]
