@@ -12,6 +12,7 @@ import numpy as np
 
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.records.journal import EntryKind, Journal
+from dsp_gym.redaction import redacted_values
 
 __all__ = ["Notes", "outcome_to_json"]
 
@@ -77,8 +78,9 @@ class Notes:
                 self._miss(1)
 
     def step(self, event: str, body: Mapping[str, object], policy: str | None = None) -> None:
-        """Write one step of an actuator."""
-        self("actuation", {"event": event, **body}, policy=policy)
+        """Write one step of an actuator; credentials in its words are hidden."""
+        hidden = {key: redacted_values(value) for key, value in body.items()}
+        self("actuation", {"event": event, **hidden}, policy=policy)
 
     @contextmanager
     def decision(self) -> Iterator[None]:
