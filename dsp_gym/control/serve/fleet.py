@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dsp_gym.backends.base import Clock
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME
@@ -24,11 +24,13 @@ from dsp_gym.control.places import must_only_read
 from dsp_gym.control.run import Hooks, LiveRun, Turn
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.lanes import Lanes
-from dsp_gym.control.serve.server import StatusServer
 from dsp_gym.control.serve.session import served, starting
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import read_tokens
 from dsp_gym.control.start import acting_name, started
+
+if TYPE_CHECKING:
+    from dsp_gym.control.serve.server import StatusServer
 
 __all__ = ["Fleet", "fleet", "of_resource"]
 

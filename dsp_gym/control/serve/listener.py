@@ -19,7 +19,12 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
-import h11
+from dsp_gym.errors import MissingExtraError
+
+try:
+    import h11
+except ModuleNotFoundError:
+    raise MissingExtraError("shadow", "serving over HTTP") from None
 
 __all__ = ["Answer", "Head", "Listener", "Reply", "Site", "room_for"]
 

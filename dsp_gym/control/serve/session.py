@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Clock
 from dsp_gym.control.config import RunConfig
@@ -19,7 +20,6 @@ from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.memory import give_back
-from dsp_gym.control.serve.server import DECIDERS, StatusServer
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, read_tokens
 from dsp_gym.control.start import guardrails_of, named_seats, started
@@ -27,6 +27,9 @@ from dsp_gym.control.worker import Workers
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.policies.registry import make
+
+if TYPE_CHECKING:
+    from dsp_gym.control.serve.server import StatusServer
 
 __all__ = ["Session", "served", "session", "starting"]
 
@@ -144,7 +147,13 @@ def served(
 
     Yields:
         The server, listening; it is closed when the block ends.
+
+    Raises:
+        MissingExtraError: What serves over HTTP is not installed.
     """
+    # A loop that is not served needs no asyncio, nor h11.
+    from dsp_gym.control.serve.server import DECIDERS, StatusServer
+
     workers = Workers(2 * DECIDERS)  # a request must not take a thread from a loop
     decisions = Decisions(
         _makers(config, workers),
