@@ -120,15 +120,24 @@ class Listener:
         timeout_s: longest wait for a whole request, and for a client that takes an answer, s.
         most: connections at once.
         name: of the thread.
+        on_tick: called by the thread now and then; must not block.
 
     Raises:
         OSError: The address cannot be listened on.
     """
 
     def __init__(
-        self, host: str, port: int, site: Site, timeout_s: float, most: int, name: str
+        self,
+        host: str,
+        port: int,
+        site: Site,
+        timeout_s: float,
+        most: int,
+        name: str,
+        on_tick: Callable[[], None] = lambda: None,
     ) -> None:
         self.site, self.timeout_s, self._most = site, timeout_s, most
+        self._on_tick = on_tick
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
@@ -192,7 +201,7 @@ class Listener:
         server = await self.loop.create_server(
             lambda: _Connection(self), sock=self._socket, backlog=BACKLOG
         )
-        self._expire()
+        self._tick()
         await self._ends.wait()
         server.close()
         for connection in list(self._open):
@@ -208,7 +217,11 @@ class Listener:
                 break
             del self._waiting[connection]
             connection.expire()
-        self.loop.call_later(TICK_S, self._expire)
+
+    def _tick(self) -> None:
+        self._expire()
+        self._on_tick()
+        self.loop.call_later(TICK_S, self._tick)
 
 
 class _Connection(asyncio.Protocol):

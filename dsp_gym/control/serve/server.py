@@ -40,7 +40,7 @@ MOST_ASKED = 128
 """Decisions that are asked for at once; the next ones are turned away."""
 
 DECIDERS = 4
-"""Decisions under way at once; they share a processor, so that more would not be faster."""
+"""Decisions under way at once; as long as none waits for its policy there is only one."""
 
 READERS = 2
 
@@ -177,6 +177,10 @@ class StatusServer:
         """Answer a request by what takes a moment, in a thread that keeps no other waiting."""
         self._readers.do(lambda: reply(_tried(made)))
 
+    def _look(self) -> None:
+        self._deciders.look()
+        self._readers.look()
+
     def _decided(self, head: Head, body: bytes) -> Answer:
         assert self.decisions is not None  # `_Pages` has seen to it
         try:
@@ -192,7 +196,13 @@ class StatusServer:
         host = self.config.host
         try:
             made = Listener(
-                host, port, site, self.config.timeout_s, room_for(most), f"dsp-gym {name}"
+                host,
+                port,
+                site,
+                self.config.timeout_s,
+                room_for(most),
+                f"dsp-gym {name}",
+                self._look,
             )
         except (OSError, OverflowError) as error:
             taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
