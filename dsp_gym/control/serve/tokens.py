@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from dsp_gym.config.private import private_text
 from dsp_gym.errors import ConfigError
 
 __all__ = ["SHORTEST", "Tokens", "is_addressed", "read_tokens"]
 
 SHORTEST = 16
 """Characters of a token."""
-
-_OTHERS_READ = 0o004
 
 
 class Tokens:
@@ -60,24 +58,7 @@ def read_tokens(file: Path | None) -> Tokens | None:
     """
     if file is None:
         return None
-    try:
-        text = file.read_text(encoding="ascii")
-        mode = file.stat().st_mode
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"cannot be read: {error}",
-            file=file,
-            key="serve.token_file",
-            remedy="Write the token into that file, in ASCII.",
-        ) from None
-    if sys.platform != "win32" and mode & _OTHERS_READ:
-        raise ConfigError(
-            f"every user of this machine can read the token: its mode is {mode & 0o777:03o}",
-            file=file,
-            key="serve.token_file",
-            remedy=f"chmod 600 {file}; for a volume of a Secret: defaultMode: 0440",
-        )
-    return Tokens(_parsed(file, text))
+    return Tokens(_parsed(file, private_text(file, "serve.token_file")))
 
 
 def _parsed(file: Path, text: str) -> dict[str, str]:
