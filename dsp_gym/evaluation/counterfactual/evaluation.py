@@ -281,6 +281,8 @@ def _plain(value: object) -> object:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value

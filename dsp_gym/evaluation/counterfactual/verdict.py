@@ -74,7 +74,7 @@ def _at_least(subject: str, value: float, bound: float, words: str) -> Reason:
 
 
 def _guard(course: ObservedRun, found: Claim, gate: GateConfig) -> Reason:
-    per_day = sum(found.trips.values()) / max(course.days, 1e-9)
+    per_day = float(sum(found.trips.values()) / max(course.days, 1e-9))
     holds = per_day <= gate.max_guard_trips_per_day
     most = max(found.trips, key=lambda name: found.trips[name], default=None)
     text = f"{per_day:.1f} guardrail trips a day, at most {gate.max_guard_trips_per_day:g} allowed"

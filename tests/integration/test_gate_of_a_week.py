@@ -1,0 +1,53 @@
+"""The gate after a week beside a job whose autoscaler is good, but not as good as it could be."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dsp_gym.config.files import parse
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.places import Elsewhere
+from dsp_gym.control.start import started
+from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
+
+pytestmark = pytest.mark.slow
+
+RUN = """
+job: nexmark-q11
+policies:
+  - {{name: autoscaler, policy: flink-autoscaler, guardrails: null}}
+  - learned
+  - {{name: ds2, policy: ds2, guardrails: null}}
+acting: autoscaler
+guardrails: deployed
+mode: active
+roll_back: {{slo_share: 1.0}}
+gate: {{min_days: {days}}}
+"""
+
+LOAD = """
+load:
+  form: sum
+  parts:
+    - {form: diurnal, mean: 0.5, amplitude: 0.3, period_s: 86400, noise_cv: 0.05}
+    - {form: burst, rate_per_h: 1, magnitude: [0.15, 0.4], duration_s: [300, 1200]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("days", "seeds"), [(0.5, 4), pytest.param(7, 4, marks=pytest.mark.validate)]
+)
+def test_the_gate_promotes_who_deserves_it_and_rejects_who_does_not(
+    days: float, seeds: int, tmp_path: Path
+):
+    (tmp_path / "load.yaml").write_text(LOAD, encoding="utf-8")
+    config = parse(RunConfig, yaml.safe_load(RUN.format(days=days)), "run.yaml")
+    place = Elsewhere(load=str(tmp_path / "load.yaml"), duration_s=int(days * 86_400))
+    with started(config, mode="active", elsewhere=place, journal=tmp_path / "journal") as loop:
+        loop.run(steps=int(days * 1440))
+    card = evaluate_journal(tmp_path / "journal", how=CounterfactualConfig(seeds=seeds))
+    assert card.verdicts["learned"].word == "promote"
+    assert card.verdicts["ds2"].word == "reject"
+    assert json.loads(card.to_json())["verdicts"]["learned"]["word"] == "promote"
