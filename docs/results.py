@@ -15,7 +15,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from generator.frontier import AGENTS, card_part, cut, readme_block, with_part
+from generator.frontier import AGENTS, card_part, cut, first_cell, readme_block, with_part
+from generator.picture import draw
 
 DOCS = Path(__file__).parent
 FIGURES = DOCS / "figures"
@@ -404,6 +405,7 @@ def main() -> None:
         (FIGURES / "core-v2.json").write_text(kept, encoding="utf-8")
     if (frontier := core_v2()) is not None:
         write_cards(frontier)
+        draw(first_cell(frontier), FIGURES)
     (DOCS / "results.md").write_text(page(), encoding="utf-8")
     text = README.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)

@@ -21,6 +21,12 @@ TITLES = {
 """Cells that are told, those of jobs that nobody was trained or tuned on."""
 
 BEGIN, END = "<!-- core-v2 -->", "<!-- end of core-v2 -->"
+PICTURE = """<picture>
+<source media="(prefers-color-scheme: dark)" srcset="docs/figures/core-v2-dark.svg">
+<img alt="Cost against lateness: the learned policy is nearer to the best plan than to a tuned rule"
+ src="docs/figures/core-v2-light.svg">
+</picture>"""
+
 FEW = 3
 """Jobs named on either side of a comparison."""
 
@@ -34,7 +40,13 @@ def cut(frontier: Path) -> dict[str, object]:
     cells = [
         {
             **{key: cell[key] for key in ("cell", "jobs", "loads", "seeds")},
-            "policies": [{key: one[key] for key in kept} for one in cell["policies"]],
+            "policies": [
+                {
+                    **{key: one[key] for key in kept},
+                    "points": [(point["late"], point["cost"]) for point in one["points"]],
+                }
+                for one in cell["policies"]
+            ],
         }
         for cell in full["cells"]
         if cell["cell"] in TITLES
@@ -46,7 +58,7 @@ def cut(frontier: Path) -> dict[str, object]:
 
 def readme_block(found: Json) -> str:
     """The README's table: costs at equal lateness on jobs and loads that nobody had seen."""
-    cell, level = _first(found), _level(found)
+    cell, level = first_cell(found), _level(found)
     by_cost = sorted(
         (one for one in cell["policies"] if one["policy"] != KNOWN and _is_told(one)),
         key=lambda one: (one["cost"][level] or {"value": float("inf")})["value"],
@@ -64,7 +76,9 @@ def readme_block(found: Json) -> str:
         for one in (*known, *by_cost)
     ]
     name, jobs, loads = found["name"], len(cell["jobs"]), len(cell["loads"])
-    return f"""Money per job and day where each policy is late 1, 2 and 3 % of the time, on {jobs}
+    return f"""{PICTURE}
+
+Money per job and day where each policy is late 1, 2 and 3 % of the time, on {jobs}
 jobs and {loads} families of load that no policy was tuned or trained on. Every policy runs at
 several settings of its own risk knob; a dash: it is later at all of them. The gap closed is 0 % at
 the best tuned rule and 100 % at `{KNOWN}`, which knows the load; in brackets 95 % intervals.
@@ -132,7 +146,8 @@ def _by_job(one: Json, rule: Json, level: str) -> Iterator[tuple[str, float]]:
             yield job, ours / theirs
 
 
-def _first(found: Json) -> Json:
+def first_cell(found: Json) -> Json:
+    """The cell of jobs and generated loads that nobody had seen."""
     return next(cell for cell in found["cells"] if cell["cell"] == FIRST)
 
 

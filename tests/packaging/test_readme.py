@@ -1,4 +1,4 @@
-"""What the README shows works as shown."""
+"""What the README and the list of commands show works as shown."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dsp_gym.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
 
 
 def test_every_make_target_it_names_is_there() -> None:
@@ -23,7 +24,7 @@ def test_every_make_target_it_names_is_there() -> None:
 
 def commands() -> list[str]:
     """The commands of the table, the first words of each line of code in its first column."""
-    rows = re.findall(r"^\| (`dsp-gym .*?) \| ", README, re.MULTILINE)
+    rows = re.findall(r"^\| (`dsp-gym .*?) \| ", COMMANDS, re.MULTILINE)
     spans = [span for row in rows for span in re.findall(r"`([^`]*)`", row)]
     words = [span.removeprefix("dsp-gym ").split() for span in spans]
     group = [" ".join(w[:2] if w[0] in {"config", "policy", "bench"} else w[:1]) for w in words]

@@ -73,7 +73,7 @@ def a_policy(name, costs, rule=False):
         "ratio": ratio,
         "closed": ratio,
         "by_job": by_job,
-        "points": [],
+        "points": [{"late": 0.01 * (k + 1), "cost": 10.0 - k} for k in range(3)],
     }
 
 
