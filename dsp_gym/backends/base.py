@@ -169,6 +169,14 @@ class Platform:
         """
         return None
 
+    def written(self) -> str | None:
+        """Which decision was written to the job last, by this process or an earlier one.
+
+        Returns:
+            Its id, as in the intent; None where the platform keeps none.
+        """
+        return None
+
     def slots(self, running: Mapping[str, int]) -> int | None:
         """Task slots within reach of the job.
 

@@ -45,11 +45,12 @@ class Request:
     account: str
     code: int
     query: Mapping[str, str]
+    parts: frozenset[str] = frozenset()  # of the body of a write, such as spec
 
     @property
     def is_write(self) -> bool:
         """Whether it could change something; an access review cannot."""
-        return self.method != "GET" and not self.path.endswith("selfsubjectaccessreviews")
+        return self.method != "GET" and "/selfsubject" not in self.path
 
 
 class FakeKubernetes:

@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         self.query = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.where = parts.path
-        self.who = ""
+        self.who, self.parts = "", frozenset[str]()
         fake.thawed.wait()
         if fake.stopping.is_set():
             self.close_connection = True
@@ -138,10 +138,11 @@ class Handler(BaseHTTPRequestHandler):
         self, resource: Resource, namespace: str, name: str, of_status: bool, raw: bytes
     ) -> None:
         fake, store = self.fake, self.fake.store
+        body = self._body(resource, raw)
+        self.parts = frozenset(body)
         if fake.lost_requests:
             fake.lost_requests -= 1
             raise _Lost
-        body = self._body(resource, raw)
         manager = self.query.get("fieldManager") or "OpenAPI-Generator"
         dry = self.query.get("dryRun") == "All"
         warnings: list[str] = []
@@ -298,7 +299,9 @@ class Handler(BaseHTTPRequestHandler):
     def _count(self, code: int) -> None:
         from tests.fakes.kubernetes_api import Request
 
-        self.fake.requests.append(Request(self.command, self.where, self.who, code, self.query))
+        self.fake.requests.append(
+            Request(self.command, self.where, self.who, code, self.query, self.parts)
+        )
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

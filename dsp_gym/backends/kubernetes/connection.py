@@ -5,6 +5,7 @@ Shadow mode is read-only by construction: an account that could write is refused
 
 from __future__ import annotations
 
+import math
 import socket
 import uuid
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from dsp_gym.backends.flink.connection import is_rescaling
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.silence import refuse_silence
 from dsp_gym.backends.kubernetes.access import missing_rights, prove_read_only
-from dsp_gym.backends.kubernetes.actuator import KubernetesActuator
+from dsp_gym.backends.kubernetes.actuator import KubernetesActuator, Pace
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME, KubernetesPlace
@@ -186,6 +187,7 @@ def connect(
     followed: Followed | None = None,
     on_event: OnEvent = ignored,
     clock: Clock | None = None,
+    interval_s: float = math.inf,
 ) -> KubernetesBackend:
     """A job of the operator as a backend.
 
@@ -198,6 +200,7 @@ def connect(
         followed: a server whose rights were checked, shared with other jobs; None: one of its own.
         on_event: receives every step of the actuator.
         clock: Unix seconds, and how it waits.
+        interval_s: how old a decision may be when it is written, s.
 
     Returns:
         The backend; close it to wait for a change under way.
@@ -236,7 +239,14 @@ def connect(
         if apply:
             lease = _lease(at.api, place, resource)
             actuator = KubernetesActuator(
-                at.api, place, resource.name, spec, job.look, lease, on_event=on_event
+                at.api,
+                place,
+                resource.name,
+                spec,
+                job.look,
+                lease,
+                pace=Pace(interval_s=interval_s),
+                on_event=on_event,
             )
     except BaseException:
         if followed is None:

@@ -73,6 +73,9 @@ class Lease:
         self.holder, self.duration_s = holder, duration_s
         self._clock, self._wall_clock = clock, wall_clock
         self._until_s = float("-inf")  # held until then, unless another instance took it
+        self.term = 0
+        """How often it was taken by this instance; renewing it is no other term."""
+        self._has_term = False  # whether a write that took it was answered
         self._seen: tuple[str, float] | None = None  # version of another's lease, first seen when
         self._lock = threading.RLock()  # one renews it, another looks whether it is held
 
@@ -95,12 +98,14 @@ class Lease:
         except KubernetesError as error:
             if error.reason != "NotFound":
                 raise
+            self._has_term = False
             return self._written(asked_s, self._new())
         spec = dict(body.get("spec") or {})
         holder = spec.get("holderIdentity") or ""
         if holder not in ("", self.holder) and not self._is_over(body, spec):
             self._until_s = float("-inf")
             return False
+        self._has_term = self._has_term and holder == self.holder
         return self._written(asked_s, {**body, "spec": self._spec(spec)})
 
     def is_held_now(self, for_s: float = 0.0) -> bool:
@@ -156,6 +161,8 @@ class Lease:
                 return False  # another was faster
             raise
         self._until_s = asked_s + self.duration_s
+        if not self._has_term:
+            self.term, self._has_term = self.term + 1, True
         return True
 
     def _new(self) -> Document:

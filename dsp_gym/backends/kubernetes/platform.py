@@ -105,6 +105,15 @@ class ResourcePlatform(Platform):
             return None
         return f"the operator's own autoscaler scales {resource}: job.autoscaler.enabled"
 
+    def written(self) -> str | None:
+        """Which decision was written to the resource last.
+
+        Returns:
+            Its id, as in the intent; None where none was, or the resource is gone.
+        """
+        resource = self.resource
+        return None if resource is None else resource.stamp.decision
+
     def advice(self) -> Mapping[str, int] | None:
         """What the built-in autoscaler recommends.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dsp_gym.backends.kubernetes.fence import PatchApi
 from dsp_gym.backends.kubernetes.resources import FlinkResource
-from dsp_gym.backends.kubernetes.writer import PatchApi
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["rehearse"]

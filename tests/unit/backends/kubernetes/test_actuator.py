@@ -15,6 +15,7 @@ from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import KEY
+from dsp_gym.backends.kubernetes.stamps import DECISION, EPOCH, HOLDER
 from dsp_gym.loop.protocols import IDLE, REACHED, REFUSED, TIMED_OUT
 from tests.fakes.flink_operator import FlinkOperator, PretendedJob
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
@@ -48,7 +49,9 @@ class Rig:
         self.token = fake.account("actuator", rights)
         fake.admission.append(only_override("actuator"))
 
-    def act(self, holder: str = "me", close_s: float = 2.0, **given: Any) -> KubernetesActuator:
+    def act(
+        self, holder: str = "me", close_s: float = 2.0, interval_s: float = 60.0, **given: Any
+    ) -> KubernetesActuator:
         limits = {"reaction_s": 5.0, "rescale_timeout_s": 5.0, "timeout_s": 2.0, **given}
         file = self.fake.kubeconfig(self._folder / f"{holder}.yaml", self.token)
         place = KubernetesPlace(kubeconfig=file, namespace="jobs", name="words", **limits)
@@ -61,11 +64,12 @@ class Rig:
         actuator = KubernetesActuator(
             api, place, "words", line(), self.job.look,
             Lease(api, "jobs", "dsp-gym-words", holder, 30),
-            pace=Pace(0.02, close_s, lambda s: time.sleep(min(s, 0.02))), on_event=listen,
+            pace=Pace(0.02, close_s, lambda s: time.sleep(min(s, 0.02)), interval_s),
+            on_event=listen,
         )  # fmt: skip
         self.made.append(actuator)
         end = time.monotonic() + 10
-        while not self._is_decided(actuator):  # who leads
+        while not self._is_decided(actuator):  # who leads, and has stamped the resource
             assert time.monotonic() < end
             time.sleep(0.01)
         return actuator
@@ -85,7 +89,11 @@ class Rig:
     def _is_decided(self, actuator: KubernetesActuator) -> bool:
         holders = [one["spec"]["holderIdentity"] for one in self.fake.objects("Lease")]
         lease = actuator.lease
-        return bool(holders) and (holders != [lease.holder] or lease.is_held_now())
+        if not holders or holders == [""]:
+            return False
+        return holders != [lease.holder] or (
+            lease.is_held_now() and actuator.keeper.term == lease.term
+        )
 
     def ask(self, actuator: KubernetesActuator, tasks: int, level: int = 0) -> int:
         """Ask for that many tasks of the map; the status when it has ended."""
@@ -104,8 +112,12 @@ class Rig:
     def said(self, kind: str) -> dict[str, Any]:
         return dict(self.events)[kind]
 
-    def patches(self) -> list[Any]:
-        return [r for r in self.fake.requests if r.method == "PATCH" and r.account == "actuator"]
+    def patches(self, part: str = "spec") -> list[Any]:
+        mine = [r for r in self.fake.requests if r.method == "PATCH" and r.account == "actuator"]
+        return [request for request in mine if part in request.parts]
+
+    def annotations(self) -> dict[str, str]:
+        return dict(self.fake.object(KIND, "words")["metadata"].get("annotations") or {})
 
 
 @pytest.fixture
@@ -306,6 +318,107 @@ def test_without_the_lease_nothing_is_written(rig, operator):
     assert "another instance holds the lease" in rig.said("failed")["reason"]
     other.close()
     assert rig.ask(rig.made[-1], 3) == REACHED
+
+
+def test_a_new_leader_stamps_the_resource_before_anything_else(rig, operator):
+    first = rig.act("first")
+    assert rig.annotations() == {EPOCH: "1", HOLDER: "first"}
+    assert [r.parts for r in rig.patches("metadata")] == [{"metadata"}]
+    first.close()
+    rig.act("second")
+    assert rig.annotations() == {EPOCH: "2", HOLDER: "second"}
+    assert rig.patches() == []
+    assert rig.fake.object(KIND, "words")["metadata"]["generation"] == 1
+
+
+def test_a_write_frozen_after_the_look_at_the_lease_meets_a_conflict(rig, operator):
+    old, frozen, woken = rig.act("old"), threading.Event(), threading.Event()
+    api = old.writer._api
+    first = api.merge_patch
+
+    def freeze(*where: Any, **given: Any) -> Any:
+        frozen.set()
+        assert woken.wait(10)
+        return first(*where, **given)
+
+    api.merge_patch = freeze
+    old.apply(wanted(np.array([[4, 3, 1]]), np.array([[0, 0, 0]])))
+    assert frozen.wait(10)
+    lease = rig.fake.object("Lease", "dsp-gym-words")  # as if it had run out
+    old.lease._api.replace(
+        "Lease", "jobs", "dsp-gym-words", {**lease, "spec": {"holderIdentity": ""}}
+    )
+    rig.act("new")
+    woken.set()
+    assert rig.settled(old) == REFUSED
+    assert "'new' has taken over, with epoch 2 after 1" in rig.said("failed")["reason"]
+    assert [r.code for r in rig.patches()] == [409]
+    assert rig.written is None
+    assert rig.annotations()[HOLDER] == "new"
+
+
+def test_a_decision_that_is_older_than_its_interval_is_not_written(rig, operator):
+    actuator = rig.act(interval_s=0.05)
+    first = actuator.lease.try_acquire
+
+    def then_sleep() -> bool:
+        held = first()
+        time.sleep(0.1)
+        return held
+
+    actuator.lease.try_acquire = then_sleep
+    assert rig.ask(actuator, 3) == REFUSED
+    assert "older than its interval" in rig.said("failed")["reason"]
+    assert rig.patches() == []
+
+
+def test_what_is_decided_again_while_it_waits_is_as_young_as_the_last_decision(rig, operator):
+    actuator = rig.act(interval_s=0.6)
+    first, asked = actuator.lease.try_acquire, wanted(np.array([[4, 3, 1]]), np.array([[0, 0, 0]]))
+
+    def then_decide_again() -> bool:
+        held = first()
+        for _ in range(4):
+            time.sleep(0.2)
+            actuator.apply(asked)
+        return held
+
+    actuator.lease.try_acquire = then_decide_again
+    assert rig.ask(actuator, 3) == REACHED
+    assert rig.written == text(4, 3, 1)
+
+
+def test_the_id_of_a_decision_is_in_its_intent_and_on_the_resource(rig, operator):
+    actuator = rig.act()
+    assert rig.ask(actuator, 3) == REACHED
+    assert rig.annotations() == {EPOCH: "1", HOLDER: "me", DECISION: rig.said("asked")["id"]}
+    before = rig.said("asked")["id"]
+    assert rig.ask(actuator, 2) == REACHED
+    assert rig.annotations()[DECISION] == rig.said("asked")["id"] != before
+
+
+def annotated(rig: Rig, annotations: dict[str, str]) -> None:
+    rig.fake.store.change(
+        rig.fake.resources["flinkdeployments"], "jobs", "words",
+        lambda old: {**old, "metadata": {**old["metadata"], "annotations": annotations,
+                                         "resourceVersion": None}},
+        "someone", of_status=False,
+    )  # fmt: skip
+
+
+def test_an_epoch_that_is_no_number_is_named_and_nothing_is_written(rig, operator):
+    actuator = rig.act()
+    annotated(rig, {EPOCH: "seven"})
+    assert rig.ask(actuator, 3) == REFUSED
+    assert "dsp-gym.io/epoch is no number: 'seven'" in rig.said("failed")["reason"]
+    assert rig.patches() == []
+
+
+def test_a_stamp_that_somebody_removes_is_made_anew_with_a_greater_epoch(rig, operator):
+    actuator = rig.act()
+    annotated(rig, {})
+    assert rig.ask(actuator, 3) == REACHED
+    assert rig.annotations()[EPOCH] == "2"
 
 
 def test_an_operator_that_does_not_react_gets_the_old_numbers_back(rig, operator):
