@@ -20,14 +20,25 @@ from typing import Any
 
 import yaml
 
-from dsp_gym.backends.kubernetes.overrides import KEY
+from dsp_gym.backends.kubernetes.overrides import KEY, Override
+from dsp_gym.backends.kubernetes.stamps import OWN_ANNOTATIONS
 from tests.fakes.kubernetes_handler import Handler
 from tests.fakes.kubernetes_schema import RESOURCES, STRINGS, Resource
 from tests.fakes.kubernetes_store import Store
 
-__all__ = ["ALL", "Admission", "FakeKubernetes", "Request", "only_override", "served_kubernetes"]
+__all__ = [
+    "ALL",
+    "Admission",
+    "FakeKubernetes",
+    "Request",
+    "only_override",
+    "only_spec",
+    "served_kubernetes",
+]
 
 Document = dict[str, Any]
+
+_DENIED = "ValidatingAdmissionPolicy 'dsp-gym-overrides-only' denied request"
 
 ALL = ("get", "list", "watch", "create", "update", "patch", "delete")
 READ_ONLY = ("get", "list", "watch")
@@ -209,7 +220,32 @@ class FakeKubernetes:
 
 
 def only_override(account: str) -> Admission:
-    """The policy that fences an account to the parallelism override."""
+    """The policy that fences an account to the parallelism override and its own annotations."""
+    of_spec = only_spec(account)
+
+    def admit(who: str, plural: str, before: Document | None, after: Document) -> str | None:
+        if who != account or before is None or not plural.startswith("flink"):
+            return None
+        metas = [dict(body["metadata"]) for body in (before, after)]
+        notes = [dict(meta.pop("annotations", None) or {}) for meta in metas]
+        for meta in metas:
+            for key in ("generation", "managedFields", "resourceVersion"):
+                meta.pop(key, None)
+        for note in notes:
+            for key in OWN_ANNOTATIONS:
+                note.pop(key, None)
+        if metas[0] != metas[1] or notes[0] != notes[1]:
+            return f"{_DENIED}: only its own annotations may change"
+        options = after["spec"].get("flinkConfiguration") or {}
+        if max(Override.of(options).values.values(), default=0) > 512:
+            return f"{_DENIED}: too many tasks"
+        return of_spec(who, plural, before, after)
+
+    return admit
+
+
+def only_spec(account: str) -> Admission:
+    """The same as an earlier release had it: it knows nothing of metadata, nor of numbers."""
 
     def admit(who: str, plural: str, before: Document | None, after: Document) -> str | None:
         if who != account or before is None or not plural.startswith("flink"):
@@ -219,10 +255,7 @@ def only_override(account: str) -> Admission:
         for configuration in others:
             configuration.pop(KEY, None)
         if specs[0] != specs[1] or others[0] != others[1]:
-            return (
-                "ValidatingAdmissionPolicy 'dsp-gym-only-override' with binding 'dsp-gym' denied "
-                f"request: only {KEY} may change"
-            )
+            return f"{_DENIED}: only {KEY} may change"
         return None
 
     return admit

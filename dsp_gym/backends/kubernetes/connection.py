@@ -24,7 +24,7 @@ from dsp_gym.backends.kubernetes.config import RESOURCE_NAME, KubernetesPlace
 from dsp_gym.backends.kubernetes.job_arguments import levels_in, with_levels
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.platform import Followed, ResourcePlatform
-from dsp_gym.backends.kubernetes.rehearsal import rehearse
+from dsp_gym.backends.kubernetes.rehearsal import check_policy, rehearse
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.running import RunningVertices
 from dsp_gym.backends.kubernetes.watch import Watcher
@@ -298,6 +298,7 @@ def _rehearse(
         others = {name: 1 if level == 0 else 0 for name, level in levels.items()}
         arguments = with_levels(resource.job_arguments, others, spec)
     rehearse(api, resource, {i: tasks + 1 for i, tasks in runs.by_id.items()}, arguments)
+    check_policy(api, resource, next(iter(runs.by_id)))
 
 
 def _lease(api: KubernetesApi, place: KubernetesPlace, resource: FlinkResource) -> Lease:

@@ -14,7 +14,7 @@ from dsp_gym.backends.kubernetes.connection import KubernetesBackend, connect
 from dsp_gym.errors import DspGymError, FlinkError, KubernetesError
 from dsp_gym.metrics.window import WindowConfig
 from tests.answering import TASKS, answering, tell
-from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
+from tests.fakes.kubernetes_api import FakeKubernetes, only_override, only_spec, served_kubernetes
 from tests.flink_resources import deployment, stable
 from tests.simulating import line
 
@@ -132,6 +132,18 @@ def test_acting_is_rehearsed_so_that_what_a_fence_forbids_is_said_at_the_start(f
     with pytest.raises(KubernetesError, match="what acting writes would be refused") as caught:
         watch(RIGHTS, apply=True, memory_route="job-arguments")
     assert "memory_route: none" in str(caught.value)
+
+
+def test_an_admission_policy_of_an_earlier_release_is_named_and_nothing_is_written(fake, watch):
+    before = fake.object("FlinkDeployment", "words")
+    fake.admission.append(only_spec("me"))
+    with pytest.raises(KubernetesError, match="older than this release") as caught:
+        watch(RIGHTS, apply=True)
+    for passed in ("a label", "dsp-gym.io/stop", "1,000,000 tasks", "deploy/overlays/active"):
+        assert passed in str(caught.value)
+    assert fake.object("FlinkDeployment", "words") == before
+    fake.admission[:] = [only_override("me")]
+    assert watch(RIGHTS, apply=True).actuator is not None
 
 
 def test_a_server_that_is_down_is_said(fake, watch):
