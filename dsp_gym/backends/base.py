@@ -153,6 +153,14 @@ class Platform:
         """
         return None
 
+    def must_end(self) -> DspGymError | None:
+        """Why the run must end, whatever its length; None: it may go on.
+
+        Returns:
+            What has been found since the start, as an error.
+        """
+        return None
+
     def managed(self) -> str | None:
         """How a built-in autoscaler scales the job; None: it does not.
 

@@ -85,6 +85,7 @@ class FakeKubernetes:
         self.status_writes = 0  # before so many patches somebody else writes the status
         self.lost_answers = 0  # so many writes are made and not answered
         self.lost_requests = 0  # so many writes are neither made nor answered
+        self.incomplete = False  # whether some rules of an account are not told
         self.thawed = threading.Event()
         self.thawed.set()
         self.stopping = threading.Event()
@@ -99,13 +100,37 @@ class FakeKubernetes:
     def account(
         self, name: str, verbs: Mapping[str, Sequence[str]] | Sequence[str] = READ_ONLY
     ) -> str:
-        """An account with verbs, on resources of Flink unless others are named; its token."""
+        """An account with verbs, on resources of Flink unless others are named; its token.
+
+        A resource may name a subresource and one object: `flinkdeployments/status@words`.
+        """
         if not isinstance(verbs, Mapping):
             verbs = {"flinkdeployments": tuple(verbs), "flinksessionjobs": tuple(verbs)}
         self.accounts[name] = {resource: tuple(listed) for resource, listed in verbs.items()}
         token = f"{name}-{secrets.token_hex(8)}"
         self.tokens[token] = name
         return token
+
+    def may(self, who: str, verb: str, plural: str, sub: str | None, name: str) -> bool:
+        """Whether an account has a right."""
+        verbs: set[str] = set()
+        for granted, listed in self.accounts.get(who, {}).items():
+            resource, _, only = granted.partition("@")
+            is_meant = resource == (f"{plural}/{sub}" if sub else plural)
+            if is_meant or (who == "admin" and resource == plural):
+                verbs |= set(listed) if not only or only == name else set()
+        return verb in verbs or "*" in verbs
+
+    def rules(self, who: str) -> list[Document]:
+        """What an account may do, as the server tells it."""
+        groups = {plural: one.group for plural, one in self.resources.items()}
+        told = []
+        for granted, verbs in self.accounts.get(who, {}).items():
+            resource, _, name = granted.partition("@")
+            group = groups.get(resource.partition("/")[0], "flink.apache.org")
+            rule = {"verbs": [*verbs], "apiGroups": [group], "resources": [resource]}
+            told.append({**rule, "resourceNames": [name]} if name else rule)
+        return told
 
     def rotate(self, token: str) -> str:
         """Another token for the same account; the old one is no longer taken."""

@@ -20,6 +20,7 @@ __all__ = ["Handler"]
 
 Document = dict[str, Any]
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -76,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
         self.who = self.fake.tokens[token]
 
     def _answer(self, raw: bytes) -> None:
-        if self.where == _REVIEWS and self.command == "POST":
+        if self.where in (_REVIEWS, _RULES) and self.command == "POST":
             self._review(json.loads(raw))
             return
         found = re.fullmatch(
@@ -96,9 +97,17 @@ class Handler(BaseHTTPRequestHandler):
     def _review(self, review: Document) -> None:
         if self.who == "system:anonymous":
             raise Refused(403, "Forbidden", "selfsubjectaccessreviews is forbidden")
+        if self.where == _RULES:
+            rules = [] if self.fake.incomplete else self.fake.rules(self.who)
+            told = {"resourceRules": rules, "nonResourceRules": [],
+                    "incomplete": self.fake.incomplete}  # fmt: skip
+            self._send(201, {**review, "status": told})
+            return
         asked = review["spec"]["resourceAttributes"]
-        verbs = self.fake.accounts[self.who].get(asked["resource"], ())
-        allowed = asked["verb"] in verbs  # whether such a resource is defined is not asked
+        allowed = self.fake.may(  # whether such a resource is defined is not asked
+            self.who, asked["verb"], asked["resource"], asked.get("subresource"),
+            asked.get("name", ""),
+        )  # fmt: skip
         self._send(201, {**review, "status": {"allowed": allowed}})
 
     def _authorize(
@@ -108,9 +117,8 @@ class Handler(BaseHTTPRequestHandler):
         if verb == "get" and not name:
             verb = "watch" if self._is_true("watch") else "list"
         asked = resource.plural + (f"/{subresource}" if subresource else "")
-        allowed = self.fake.accounts.get(self.who, {})
-        verbs = allowed.get(asked, allowed.get(resource.plural, ()) if self.who == "admin" else ())
-        if verb not in verbs:
+        only = self.query.get("fieldSelector", "").partition("metadata.name=")[2]
+        if not self.fake.may(self.who, verb, resource.plural, subresource, name or only):
             user = self.who if ":" in self.who else f"system:serviceaccount:{namespace}:{self.who}"
             which = f' "{name}"' if name else ""
             raise Refused(

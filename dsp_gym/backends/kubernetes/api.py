@@ -260,8 +260,23 @@ class KubernetesApi:
         path = _path(kind, namespace, name)
         return self.request("PATCH", path, query, {**body, "metadata": meta}, MERGE_PATCH)
 
-    def may(self, verb: str, kind: str, namespace: str) -> bool:
+    def may(
+        self,
+        verb: str,
+        kind: str,
+        namespace: str,
+        *,
+        name: str | None = None,
+        subresource: str | None = None,
+    ) -> bool:
         """Whether this account may do something, by the server's own answer.
+
+        Args:
+            verb: such as patch.
+            kind: one of `RESOURCE_KINDS`.
+            namespace: where.
+            name: of the object; None: with every one.
+            subresource: of the kind, such as status; None: the object itself.
 
         Returns:
             True where the server's access review allows it.
@@ -273,6 +288,8 @@ class KubernetesApi:
             "group": version.partition("/")[0],
             "resource": plural,
         }
+        asked |= {"name": name} if name is not None else {}
+        asked |= {"subresource": subresource} if subresource is not None else {}
         review = self.request(
             "POST",
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",

@@ -76,10 +76,34 @@ def test_an_account_that_could_write_is_refused_in_shadow(watch):
     assert "patch FlinkDeployment" in str(caught.value)
 
 
+def test_rights_that_appear_while_it_watches_end_the_run(watch, fake, monkeypatch):
+    monkeypatch.setattr("dsp_gym.backends.kubernetes.access.EVERY_S", 0.05)
+    jobs = watch()
+    assert jobs.platform.must_end() is None
+    fake.accounts["me"]["flinkdeployments/status"] = ("patch",)
+    end = time.monotonic() + 10
+    while (error := jobs.platform.must_end()) is None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert "patch FlinkDeployment/status" in str(error)
+    assert [r for r in fake.requests if r.is_write] == []
+
+
 def test_one_that_is_to_act_needs_its_rights(watch):
     with pytest.raises(KubernetesError, match="may not patch, get Lease, create Lease"):
         watch(apply=True)
     assert watch(RIGHTS, apply=True).platform.unsettled() is None
+
+
+def test_rights_on_the_one_resource_are_enough_and_a_wildcard_for_its_name_is_none(watch):
+    named = {"flinkdeployments@words": ("get", "list", "watch", "patch"),
+             "leases": ("create",), "leases@dsp-gym-words": ("get", "update")}  # fmt: skip
+    assert watch(named, apply=True).platform.unsettled() is None
+    wild = {**RIGHTS, "flinkdeployments": ("get", "list", "watch"),
+            "flinkdeployments@*": ("patch",)}  # fmt: skip
+    with pytest.raises(KubernetesError, match="may not patch FlinkDeployment") as caught:
+        watch(wild, apply=True)
+    assert "'*' stands for no other name" in str(caught.value)
 
 
 @pytest.mark.parametrize(
