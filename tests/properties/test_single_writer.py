@@ -191,13 +191,15 @@ class SingleWriter(RuleBasedStateMachine):
         return self._served(lambda: self.store.get(KINDS[kind], "jobs", name))
 
     def create(self, kind: str, body: Document) -> Document:
-        return self._served(lambda: self.store.create(KINDS[kind], "jobs", body, "x", False))
+        return self._served(lambda: self.store.create(KINDS[kind], "jobs", body, "dsp-gym", False))
 
     def change(
         self, kind: str, name: str, change: Callable[[Document], Document], of_status: bool = False
     ) -> Document:
         return self._served(
-            lambda: self.store.change(KINDS[kind], "jobs", name, change, "x", of_status=of_status)
+            lambda: self.store.change(
+                KINDS[kind], "jobs", name, change, "dsp-gym", of_status=of_status
+            )
         )
 
     def patched(self, decision: Decision, patch: Document) -> Document:

@@ -247,8 +247,9 @@ class KubernetesActuator(JobActuator):
         try:
             if not self.lease.try_acquire():
                 raise Unreached(
-                    f"another instance holds the lease '{self.lease.name}'",
-                    remedy="Only one may act; this one takes over when the other ends.",
+                    self.lease.taken(),
+                    remedy="Only one may act; this one takes over when the other ends, but never "
+                    "from a lease of something else: name another one with `lease`.",
                 )
             until_s = math.inf if back else self._decided_s + self._pace.interval_s
             return self.writer.write(
