@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
+from dsp_gym.backends.base import Clock
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.connection import KubernetesBackend, connect
+from dsp_gym.config.files import parse
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.places import connected
 from dsp_gym.errors import DspGymError, FlinkError, KubernetesError
+from dsp_gym.loop.protocols import REFUSED
 from dsp_gym.metrics.window import WindowConfig
 from tests.answering import TASKS, answering, tell
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, only_spec, served_kubernetes
 from tests.flink_resources import deployment, stable
-from tests.simulating import line
+from tests.simulating import line, wanted
 
 RIGHTS = {"flinkdeployments": ("get", "list", "watch", "patch"),
           "leases": ("get", "create", "update")}  # fmt: skip
@@ -168,6 +173,36 @@ def test_an_admission_policy_of_an_earlier_release_is_named_and_nothing_is_writt
     assert fake.object("FlinkDeployment", "words") == before
     fake.admission[:] = [only_override("me")]
     assert watch(RIGHTS, apply=True).actuator is not None
+
+
+@pytest.mark.slow
+def test_a_decision_may_be_as_old_as_the_interval_of_the_run(fake, flink, tmp_path):
+    file = fake.kubeconfig(tmp_path / "config", fake.account("me", RIGHTS))
+    (tmp_path / "words.yaml").write_text(line().model_dump_json(by_alias=True))
+    where = {"kubeconfig": str(file), "namespace": "jobs", "name": "words",
+             "prometheus_url": flink.url, "rest_url": flink.url, "watch_s": 1}  # fmt: skip
+    document = {"job": str(tmp_path / "words.yaml"), "where": {"kubernetes": where},
+                "policies": ["ds2"], "interval_s": 5}  # fmt: skip
+    config, told = parse(RunConfig, document, "run.yaml"), []
+    backend = connected(
+        config, line(), "active", Clock(), lambda kind, body: told.append((kind, body))
+    )
+    actuator = backend.actuator._actuator  # which the backend counts the requests of
+    first, now_s = actuator.lease.try_acquire, [0.0]
+    actuator.writer.clock = lambda: now_s[0]
+
+    def then_freeze() -> bool:
+        held = first()
+        now_s[0] = 5.0
+        return held
+
+    actuator.lease.try_acquire = then_freeze
+    seen = backend.collector.snapshot()
+    actuator.apply(wanted(seen.parallelism + 1, seen.memory_level))
+    assert actuator.wait(10)
+    backend.close()
+    assert actuator.status()[0] == REFUSED
+    assert "older than its interval" in dict(told)["failed"]["reason"]
 
 
 def test_a_server_that_is_down_is_said(fake, watch):
