@@ -153,6 +153,14 @@ class Platform:
         """
         return None
 
+    def must_end(self) -> DspGymError | None:
+        """Why the run must end, whatever its length; None: it may go on.
+
+        Returns:
+            What has been found since the start, as an error.
+        """
+        return None
+
     def managed(self) -> str | None:
         """How a built-in autoscaler scales the job; None: it does not.
 
@@ -166,6 +174,14 @@ class Platform:
 
         Returns:
             Parallelism by vertex; None if it is off or silent.
+        """
+        return None
+
+    def written(self) -> str | None:
+        """Which decision was written to the job last, by this process or an earlier one.
+
+        Returns:
+            Its id, as in the intent; None where the platform keeps none.
         """
         return None
 

@@ -14,7 +14,7 @@ class TurnFailure(NamedTuple):
     """One thing that went wrong in a turn."""
 
     stage: str
-    """collector, clock, policy, journal, actuator, outcome or report."""
+    """collector, clock, policy, journal, actuator, outcome, report or account."""
 
     reason: str
     """A sentence for people; nothing is read out of it."""

@@ -72,6 +72,7 @@ def connected(
             followed=followed,
             on_event=on_event,
             clock=clock,
+            interval_s=config.interval_s,
         )
     from dsp_gym.backends.flink import connection as flink
 

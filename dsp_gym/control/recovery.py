@@ -76,12 +76,15 @@ class Recovery:
             self._name(place, left)
         return left
 
-    def after_connecting(self, left: Unfinished | None, seen: MetricsSnapshot) -> None:
+    def after_connecting(
+        self, left: Unfinished | None, seen: MetricsSnapshot, written: str | None = None
+    ) -> None:
         """Tell what became of a rescale that the cluster finishes by itself.
 
         Args:
             left: the rescale; None: there is none.
             seen: the job now.
+            written: id of the decision that was written to the job last, where that is known.
         """
         if left is None or (left.stopping is not None and self.mode not in ACTING):
             return
@@ -89,6 +92,8 @@ class Recovery:
         outcome = "another configuration runs"
         if runs == left.asked["to"]["parallelism"]:
             outcome = "finished"
+        elif written is not None and written == left.asked.get("id"):
+            outcome = "written, and not carried out yet"
         elif runs == left.asked["from"]["parallelism"]:
             outcome = "not begun, or undone"
         body: dict[str, object] = {"outcome": outcome, "asked_s": left.t_s, "runs": runs}

@@ -137,7 +137,13 @@ class LiveRun:
 
         Returns:
             False once the run was stopped, its job is over, or a bound is reached.
+
+        Raises:
+            DspGymError: The platform says that nothing may go on.
         """
+        if (error := self.backend.platform.must_end()) is not None:
+            self._fail(TurnFailure.of_api("account", error))
+            raise error
         return (
             not (self._hooks.stopped() or self.backend.is_over)
             and (steps is None or self.turns < steps)

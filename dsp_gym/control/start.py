@@ -198,7 +198,7 @@ def started(
         stack.callback(backend.close)
         notes.clock = backend.now_s
         seen = backend.collector.snapshot()
-        recovery.after_connecting(left, seen)
+        recovery.after_connecting(left, seen, backend.platform.written())
         max_slots = config.max_slots if elsewhere is None else None
         if elsewhere is None and max_slots is None:
             running = Configuration.of_row(seen, seen.topology).parallelism

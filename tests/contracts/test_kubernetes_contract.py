@@ -236,6 +236,24 @@ class TestWrites:
         )
         assert told["status"]["error"] == "late"
 
+    def test_an_annotation_makes_another_version_and_no_other_generation(self, server):
+        made = server.create()
+        stamp = {"metadata": {"annotations": {"dsp-gym.io/epoch": "1"}}}
+        now = server.api.merge_patch(
+            KIND, server.namespace, "words", stamp,
+            resource_version=made["metadata"]["resourceVersion"],
+        )  # fmt: skip
+        assert version(now) != version(made)
+        assert now["metadata"]["generation"] == made["metadata"]["generation"]
+        refusal(lambda: server.patch({KEY: f"{MAP}:2"}, since=made), "Conflict")
+        more = {"metadata": {"annotations": {"dsp-gym.io/holder": "me"}}}
+        told = server.api.merge_patch(
+            KIND, server.namespace, "words", more, resource_version=version(now)
+        )
+        assert told["metadata"]["annotations"] == {
+            "dsp-gym.io/epoch": "1", "dsp-gym.io/holder": "me",
+        }  # fmt: skip
+
     def test_a_dry_run_answers_what_would_be_and_keeps_nothing(self, server):
         made = server.create()
         shown = server.patch({KEY: f"{MAP}:2"}, since=made, dry_run=True)

@@ -20,14 +20,25 @@ from typing import Any
 
 import yaml
 
-from dsp_gym.backends.kubernetes.overrides import KEY
+from dsp_gym.backends.kubernetes.overrides import KEY, Override
+from dsp_gym.backends.kubernetes.stamps import OWN_ANNOTATIONS
 from tests.fakes.kubernetes_handler import Handler
 from tests.fakes.kubernetes_schema import RESOURCES, STRINGS, Resource
 from tests.fakes.kubernetes_store import Store
 
-__all__ = ["ALL", "Admission", "FakeKubernetes", "Request", "only_override", "served_kubernetes"]
+__all__ = [
+    "ALL",
+    "Admission",
+    "FakeKubernetes",
+    "Request",
+    "only_override",
+    "only_spec",
+    "served_kubernetes",
+]
 
 Document = dict[str, Any]
+
+_DENIED = "ValidatingAdmissionPolicy 'dsp-gym-overrides-only' denied request"
 
 ALL = ("get", "list", "watch", "create", "update", "patch", "delete")
 READ_ONLY = ("get", "list", "watch")
@@ -45,11 +56,12 @@ class Request:
     account: str
     code: int
     query: Mapping[str, str]
+    parts: frozenset[str] = frozenset()  # of the body of a write, such as spec
 
     @property
     def is_write(self) -> bool:
         """Whether it could change something; an access review cannot."""
-        return self.method != "GET" and not self.path.endswith("selfsubjectaccessreviews")
+        return self.method != "GET" and "/selfsubject" not in self.path
 
 
 class FakeKubernetes:
@@ -73,6 +85,7 @@ class FakeKubernetes:
         self.status_writes = 0  # before so many patches somebody else writes the status
         self.lost_answers = 0  # so many writes are made and not answered
         self.lost_requests = 0  # so many writes are neither made nor answered
+        self.incomplete = False  # whether some rules of an account are not told
         self.thawed = threading.Event()
         self.thawed.set()
         self.stopping = threading.Event()
@@ -87,13 +100,37 @@ class FakeKubernetes:
     def account(
         self, name: str, verbs: Mapping[str, Sequence[str]] | Sequence[str] = READ_ONLY
     ) -> str:
-        """An account with verbs, on resources of Flink unless others are named; its token."""
+        """An account with verbs, on resources of Flink unless others are named; its token.
+
+        A resource may name a subresource and one object: `flinkdeployments/status@words`.
+        """
         if not isinstance(verbs, Mapping):
             verbs = {"flinkdeployments": tuple(verbs), "flinksessionjobs": tuple(verbs)}
         self.accounts[name] = {resource: tuple(listed) for resource, listed in verbs.items()}
         token = f"{name}-{secrets.token_hex(8)}"
         self.tokens[token] = name
         return token
+
+    def may(self, who: str, verb: str, plural: str, sub: str | None, name: str) -> bool:
+        """Whether an account has a right."""
+        verbs: set[str] = set()
+        for granted, listed in self.accounts.get(who, {}).items():
+            resource, _, only = granted.partition("@")
+            is_meant = resource == (f"{plural}/{sub}" if sub else plural)
+            if is_meant or (who == "admin" and resource == plural):
+                verbs |= set(listed) if not only or only == name else set()
+        return verb in verbs or "*" in verbs
+
+    def rules(self, who: str) -> list[Document]:
+        """What an account may do, as the server tells it."""
+        groups = {plural: one.group for plural, one in self.resources.items()}
+        told = []
+        for granted, verbs in self.accounts.get(who, {}).items():
+            resource, _, name = granted.partition("@")
+            group = groups.get(resource.partition("/")[0], "flink.apache.org")
+            rule = {"verbs": [*verbs], "apiGroups": [group], "resources": [resource]}
+            told.append({**rule, "resourceNames": [name]} if name else rule)
+        return told
 
     def rotate(self, token: str) -> str:
         """Another token for the same account; the old one is no longer taken."""
@@ -208,7 +245,32 @@ class FakeKubernetes:
 
 
 def only_override(account: str) -> Admission:
-    """The policy that fences an account to the parallelism override."""
+    """The policy that fences an account to the parallelism override and its own annotations."""
+    of_spec = only_spec(account)
+
+    def admit(who: str, plural: str, before: Document | None, after: Document) -> str | None:
+        if who != account or before is None or not plural.startswith("flink"):
+            return None
+        metas = [dict(body["metadata"]) for body in (before, after)]
+        notes = [dict(meta.pop("annotations", None) or {}) for meta in metas]
+        for meta in metas:
+            for key in ("generation", "managedFields", "resourceVersion"):
+                meta.pop(key, None)
+        for note in notes:
+            for key in OWN_ANNOTATIONS:
+                note.pop(key, None)
+        if metas[0] != metas[1] or notes[0] != notes[1]:
+            return f"{_DENIED}: only its own annotations may change"
+        options = after["spec"].get("flinkConfiguration") or {}
+        if max(Override.of(options).values.values(), default=0) > 512:
+            return f"{_DENIED}: too many tasks"
+        return of_spec(who, plural, before, after)
+
+    return admit
+
+
+def only_spec(account: str) -> Admission:
+    """The same as an earlier release had it: it knows nothing of metadata, nor of numbers."""
 
     def admit(who: str, plural: str, before: Document | None, after: Document) -> str | None:
         if who != account or before is None or not plural.startswith("flink"):
@@ -218,10 +280,7 @@ def only_override(account: str) -> Admission:
         for configuration in others:
             configuration.pop(KEY, None)
         if specs[0] != specs[1] or others[0] != others[1]:
-            return (
-                "ValidatingAdmissionPolicy 'dsp-gym-only-override' with binding 'dsp-gym' denied "
-                f"request: only {KEY} may change"
-            )
+            return f"{_DENIED}: only {KEY} may change"
         return None
 
     return admit

@@ -20,6 +20,7 @@ __all__ = ["Handler"]
 
 Document = dict[str, Any]
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -45,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         self.query = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.where = parts.path
-        self.who = ""
+        self.who, self.parts = "", frozenset[str]()
         fake.thawed.wait()
         if fake.stopping.is_set():
             self.close_connection = True
@@ -76,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
         self.who = self.fake.tokens[token]
 
     def _answer(self, raw: bytes) -> None:
-        if self.where == _REVIEWS and self.command == "POST":
+        if self.where in (_REVIEWS, _RULES) and self.command == "POST":
             self._review(json.loads(raw))
             return
         found = re.fullmatch(
@@ -96,9 +97,17 @@ class Handler(BaseHTTPRequestHandler):
     def _review(self, review: Document) -> None:
         if self.who == "system:anonymous":
             raise Refused(403, "Forbidden", "selfsubjectaccessreviews is forbidden")
+        if self.where == _RULES:
+            rules = [] if self.fake.incomplete else self.fake.rules(self.who)
+            told = {"resourceRules": rules, "nonResourceRules": [],
+                    "incomplete": self.fake.incomplete}  # fmt: skip
+            self._send(201, {**review, "status": told})
+            return
         asked = review["spec"]["resourceAttributes"]
-        verbs = self.fake.accounts[self.who].get(asked["resource"], ())
-        allowed = asked["verb"] in verbs  # whether such a resource is defined is not asked
+        allowed = self.fake.may(  # whether such a resource is defined is not asked
+            self.who, asked["verb"], asked["resource"], asked.get("subresource"),
+            asked.get("name", ""),
+        )  # fmt: skip
         self._send(201, {**review, "status": {"allowed": allowed}})
 
     def _authorize(
@@ -108,9 +117,8 @@ class Handler(BaseHTTPRequestHandler):
         if verb == "get" and not name:
             verb = "watch" if self._is_true("watch") else "list"
         asked = resource.plural + (f"/{subresource}" if subresource else "")
-        allowed = self.fake.accounts.get(self.who, {})
-        verbs = allowed.get(asked, allowed.get(resource.plural, ()) if self.who == "admin" else ())
-        if verb not in verbs:
+        only = self.query.get("fieldSelector", "").partition("metadata.name=")[2]
+        if not self.fake.may(self.who, verb, resource.plural, subresource, name or only):
             user = self.who if ":" in self.who else f"system:serviceaccount:{namespace}:{self.who}"
             which = f' "{name}"' if name else ""
             raise Refused(
@@ -138,10 +146,11 @@ class Handler(BaseHTTPRequestHandler):
         self, resource: Resource, namespace: str, name: str, of_status: bool, raw: bytes
     ) -> None:
         fake, store = self.fake, self.fake.store
+        body = self._body(resource, raw)
+        self.parts = frozenset(body)
         if fake.lost_requests:
             fake.lost_requests -= 1
             raise _Lost
-        body = self._body(resource, raw)
         manager = self.query.get("fieldManager") or "OpenAPI-Generator"
         dry = self.query.get("dryRun") == "All"
         warnings: list[str] = []
@@ -298,7 +307,9 @@ class Handler(BaseHTTPRequestHandler):
     def _count(self, code: int) -> None:
         from tests.fakes.kubernetes_api import Request
 
-        self.fake.requests.append(Request(self.command, self.where, self.who, code, self.query))
+        self.fake.requests.append(
+            Request(self.command, self.where, self.who, code, self.query, self.parts)
+        )
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

@@ -352,9 +352,14 @@ def written(fake: FakeKubernetes) -> list[Any]:
 
 
 def patches(fake: FakeKubernetes) -> list[Any]:
-    """Those that were to change something: what is rehearsed at a start does not."""
-    return [request for request in written(fake)
-            if request.method == "PATCH" and request.query.get("dryRun") != "All"]  # fmt: skip
+    """Those that were to change a spec: what is rehearsed at a start does not, nor does a stamp."""
+    return [
+        request
+        for request in written(fake)
+        if request.method == "PATCH"
+        and request.query.get("dryRun") != "All"
+        and "spec" in request.parts
+    ]
 
 
 def annotate(fake: FakeKubernetes, annotations: dict[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -17,13 +16,11 @@ import yaml
 from yamllint import linter
 from yamllint.config import YamlLintConfig
 
-from dsp_gym.backends.kubernetes.resources import FlinkResource
 from tests.kustomizing import render
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 KUSTOMIZATIONS = ["base", "monitoring", "overlays/advise", "overlays/active"]
-KEY = "pipeline.jobvertex-parallelism-overrides"
 WRITING = {"create", "update", "patch", "delete", "deletecollection", "*"}
 
 
@@ -142,153 +139,6 @@ def test_probes_have_a_port_of_their_own_which_the_configuration_names() -> None
     (service,) = of_kind("base", "Service")
     assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"]
     assert f"{ports['probes']}/healthz" in (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
-
-
-@functools.cache
-def compiled(expression: str) -> Any:
-    """A CEL expression, parsed; it keeps nothing of what it is evaluated with."""
-    import celpy
-
-    environment = celpy.Environment()
-    return environment.program(environment.compile(expression))
-
-
-def fence_says(before: dict[str, Any], after: dict[str, Any], user: str) -> list[str]:
-    """Messages of the fence's rules that refuse a change, by evaluating its CEL."""
-    import celpy
-
-    (policy,) = of_kind("overlays/active", "ValidatingAdmissionPolicy")
-    known = {
-        name: celpy.json_to_cel(value)
-        for name, value in (
-            ("oldObject", before), ("object", after), ("request", {"userInfo": {"username": user}}),
-        )
-    }  # fmt: skip
-
-    def value(expression: str) -> Any:
-        return compiled(expression).evaluate(known)
-
-    def holds(expression: str) -> bool:
-        try:
-            return bool(value(expression))
-        except celpy.CELEvalError:
-            return False  # failurePolicy: Fail
-
-    spec = policy["spec"]
-    assert spec["failurePolicy"] == "Fail"
-    if not all(holds(condition["expression"]) for condition in spec["matchConditions"]):
-        return []
-    known["variables"] = celpy.celtypes.MapType()
-    for variable in spec["variables"]:
-        named = celpy.celtypes.StringType(variable["name"])
-        known["variables"][named] = value(variable["expression"])
-    return [rule["message"] for rule in spec["validations"] if not holds(rule["expression"])]
-
-
-ACTOR = "system:serviceaccount:dsp-gym:dsp-gym-actor"
-
-
-INNER = "jobvertex-parallelism-overrides"
-
-
-def flink(image: str = "flink:2.1", **configuration: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "q11"}, "spec": {"image": image, "job": {"parallelism": 4},
-                                                  "flinkConfiguration": configuration}}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "refused"),
-    [
-        (flink(**{KEY: "a:1"}), flink(**{KEY: "a:2"}), None),
-        (flink(), flink(**{KEY: "a:2"}), None),
-        (flink(state="rocksdb", **{KEY: "a:1"}), flink(state="rocksdb", **{KEY: "a:2"}), None),
-        (flink(**{KEY: "a:1"}), flink("flink:2.2", **{KEY: "a:2"}), "flinkConfiguration only"),
-        (flink(state="rocksdb"), flink(state="heap"), "overrides only"),
-        (flink(state="rocksdb"), flink(), "overrides only"),
-        (flink(), flink(state="heap"), "overrides only"),
-        (flink(**{KEY: "a:1"}), flink(), "may not remove an override"),
-        # one text, or a map by vertex, inside a map
-        (flink(pipeline={INNER: "a:1"}), flink(pipeline={INNER: "a:2"}), None),
-        (flink(pipeline={INNER: {"a": 1}}), flink(pipeline={INNER: {"a": 2}}), None),
-        (
-            flink(pipeline={"jars": "x", INNER: "a:1"}),
-            flink(pipeline={"jars": "x", INNER: "a:2"}),
-            None,
-        ),
-        (flink(pipeline={"jars": "x"}), flink(pipeline={"jars": "x", INNER: "a:2"}), None),
-        (
-            flink(pipeline={"jars": "x", INNER: "a:1"}),
-            flink(pipeline={"jars": "y", INNER: "a:2"}),
-            "overrides only",
-        ),
-        (
-            flink(pipeline={INNER: "a:1"}),
-            flink(pipeline={"jars": "x", INNER: "a:2"}),
-            "overrides only",
-        ),
-        (
-            flink(pipeline={"jars": "x", INNER: "a:1"}),
-            flink(pipeline={INNER: "a:2"}),
-            "overrides only",
-        ),
-        (flink(), flink(pipeline={"jars": "x"}), "overrides only"),
-        (flink(pipeline={"jars": "x"}), flink(), "overrides only"),
-        (flink(pipeline={INNER: "a:1"}), flink(pipeline={}), "may not remove an override"),
-        (flink(pipeline={INNER: "a:1"}), flink(), "may not remove an override"),
-        (flink(pipeline={INNER: "a:1"}), flink(pipeline="x"), "overrides only"),
-        # one key per vertex
-        (flink(**{f"{KEY}.a": "1"}), flink(**{f"{KEY}.a": "2", f"{KEY}.b": "3"}), None),
-        (
-            flink(**{f"{KEY}.a": "1", f"{KEY}.b": "3"}),
-            flink(**{f"{KEY}.a": "1"}),
-            "may not remove an override",
-        ),
-        (flink(pipeline={f"{INNER}.a": 1}), flink(pipeline={f"{INNER}.a": 2}), None),
-        (flink(), flink(**{f"{KEY}-not": "1"}), "overrides only"),
-        # two spellings
-        (
-            flink(pipeline={INNER: "a:1"}),
-            flink(pipeline={INNER: "a:1"}, **{KEY: "a:2"}),
-            "in two ways",
-        ),
-        (flink(**{KEY: "a:1"}), flink(pipeline={INNER: "a:1"}, **{KEY: "a:1"}), "in two ways"),
-    ],
-)
-def test_the_fence_lets_the_actor_change_one_key(before, after, refused) -> None:
-    said = fence_says(before, after, ACTOR)
-    assert (said == []) if refused is None else any(refused in message for message in said)
-    assert fence_says(before, after, "system:serviceaccount:flink:operator") == []
-
-
-@pytest.mark.parametrize(
-    "configuration",
-    [
-        {KEY: "a:1"}, {KEY: {"a": 1}}, {f"{KEY}.a": "1"}, {}, {"state": "rocksdb"},
-        {"pipeline": {INNER: "a:1", "jars": "x"}}, {"pipeline": {INNER: {"a": 1}}},
-        {"pipeline": {f"{INNER}.a": 1}},
-    ],
-)  # fmt: skip
-def test_the_fence_lets_pass_what_the_process_writes_in_every_spelling(configuration) -> None:
-    before = flink(**configuration)
-    patch = FlinkResource.parse({"kind": "FlinkDeployment", **before}).patch_for({"a": 3})
-    after = merged(before, patch)
-    assert FlinkResource.parse({"kind": "FlinkDeployment", **after}).overrides == {"a": 3}
-    assert fence_says(before, after, ACTOR) == []
-
-
-def merged(old: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    old = old if isinstance(old, dict) else {}
-    return {**old, **{key: merged(old.get(key), value) for key, value in patch.items()}}
-
-
-def test_the_fence_lets_nobody_reach_a_spec_without_configuration_by_another_way() -> None:
-    bare = {"metadata": {}, "spec": {"image": "flink:2.1"}}
-    assert fence_says(bare, {"metadata": {}, "spec": {"image": "flink:2.1", "mode": "x"}}, ACTOR)
-    added = {"metadata": {}, "spec": {"image": "flink:2.1", "flinkConfiguration": {KEY: "a:2"}}}
-    assert fence_says(bare, added, ACTOR) == []
 
 
 def alert_rules() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Two instances, one resource: whatever is late, lost or taken away, at most one applies.
+"""Two leaders, one resource: whatever is late, lost, frozen or taken away, no write is stale.
 
 Each call of an instance waits until the test delivers it, so every interleaving of calls, status
 writes of the operator, lost answers, writes that arrive late, crashes and passing time can come up.
@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import KEY
+from dsp_gym.backends.kubernetes.stamps import Stamp
 from dsp_gym.backends.kubernetes.writer import OverrideWriter
 from dsp_gym.errors import KubernetesError
 from tests.fakes.kubernetes_schema import RESOURCES
@@ -27,7 +28,7 @@ from tests.flink_resources import MAP, deployment, stable
 
 WHERE = ("FlinkDeployment", "jobs", "words")
 KINDS = {resource.kind: resource for resource in RESOURCES.values()}
-LEASE_S, TIMEOUT_S = 15.0, 5.0
+LEASE_S, TIMEOUT_S, INTERVAL_S = 15.0, 5.0, 6.0
 REASONS = {404: "NotFound", 409: "Conflict", 422: "Invalid"}
 
 Document = dict[str, Any]
@@ -43,6 +44,7 @@ class Decision:
 
     instance: str
     number: int
+    since_s: float  # when it was made
     base: int | None = None  # generation of the spec it was made for
     ended: str | None = None
 
@@ -65,7 +67,9 @@ class Instance:
         self.lease = Lease(
             self, "jobs", "words", name, LEASE_S, lambda: machine.now_s, lambda: 1e9 + machine.now_s
         )
-        self.writer = OverrideWriter(self, *WHERE, self.lease, attempts=4, sleep=lambda s: None)
+        self.writer = OverrideWriter(
+            self, *WHERE, self.lease, attempts=4, sleep=lambda s: None, clock=lambda: machine.now_s
+        )
         self.timeout_s = TIMEOUT_S
         self.call: Call | None = None
         self.decision: Decision | None = None
@@ -90,10 +94,14 @@ class Instance:
     def merge_patch(
         self, kind: str, namespace: str, name: str, body: Document, *, resource_version: str
     ) -> Document:
-        assert self.holder_seen == self.name, "written without a look at the lease"
         patch = merged(body, {"metadata": {"resourceVersion": resource_version}})
+        if "spec" not in body:
+            return self._ask("stamp", lambda: self.machine.stamped(patch))
+        assert self.holder_seen == self.name, "written without a look at the lease"
         decision = self.decision
         assert decision is not None
+        age_s = self.machine.now_s - decision.since_s
+        assert age_s < INTERVAL_S, "a decision older than its interval was sent"
         return self._ask("patch", lambda: self.machine.patched(decision, patch))
 
     def _ask(self, what: str, run: Callable[[], Document]) -> Document:
@@ -110,7 +118,7 @@ class Instance:
     # what the test does with it
 
     def decide(self, number: int) -> None:
-        self.decision = Decision(self.name, number)
+        self.decision = Decision(self.name, number, self.machine.now_s)
         self.machine.decisions.append(self.decision)
         self._blocked.clear()
         self._thread = threading.Thread(target=self._decide, args=(self.decision,))
@@ -138,7 +146,12 @@ class Instance:
                 return
             seen = self.writer.read()
             decision.base = seen.generation
-            after = self.writer.write(seen, {MAP: decision.number})
+            after = self.writer.write(
+                seen,
+                {MAP: decision.number},
+                decision=str(decision.number),
+                until_s=decision.since_s + INTERVAL_S,
+            )
             assert after.overrides[MAP] == decision.number
             decision.ended = "written"
         except KubernetesError as error:
@@ -165,6 +178,8 @@ class SingleWriter(RuleBasedStateMachine):
         self.store = Store(lambda: "2026-01-01T00:00:00Z")
         self.decisions: list[Decision] = []
         self.landed: list[tuple[Decision, int]] = []  # with the generation it made
+        self.leaders: list[tuple[int, str]] = []  # epoch and holder of every stamp, in order
+        self.stale: list[tuple[Decision, Stamp]] = []  # landed on the stamp of another
         self.late: list[Callable[[], Document]] = []
         self.create("FlinkDeployment", deployment(overrides={MAP: 1}))
         self._take_in()
@@ -176,21 +191,32 @@ class SingleWriter(RuleBasedStateMachine):
         return self._served(lambda: self.store.get(KINDS[kind], "jobs", name))
 
     def create(self, kind: str, body: Document) -> Document:
-        return self._served(lambda: self.store.create(KINDS[kind], "jobs", body, "x", False))
+        return self._served(lambda: self.store.create(KINDS[kind], "jobs", body, "dsp-gym", False))
 
     def change(
         self, kind: str, name: str, change: Callable[[Document], Document], of_status: bool = False
     ) -> Document:
         return self._served(
-            lambda: self.store.change(KINDS[kind], "jobs", name, change, "x", of_status=of_status)
+            lambda: self.store.change(
+                KINDS[kind], "jobs", name, change, "dsp-gym", of_status=of_status
+            )
         )
 
     def patched(self, decision: Decision, patch: Document) -> Document:
-        before = self.store.get(KINDS[WHERE[0]], *WHERE[1:])["metadata"]["generation"]
+        before = self.store.get(KINDS[WHERE[0]], *WHERE[1:])["metadata"]
         after = self.change(WHERE[0], WHERE[2], lambda old: merged(old, patch))
-        if after["metadata"]["generation"] != before:
+        if after["metadata"]["generation"] != before["generation"]:
             self.last = decision.number
             self.landed.append((decision, after["metadata"]["generation"]))
+            stamp = Stamp.of(before.get("annotations") or {})
+            if stamp.holder != decision.instance:
+                self.stale.append((decision, stamp))
+        return after
+
+    def stamped(self, patch: Document) -> Document:
+        after = self.change(WHERE[0], WHERE[2], lambda old: merged(old, patch))
+        stamp = Stamp.of(after["metadata"]["annotations"])
+        self.leaders.append((stamp.epoch, stamp.holder))
         return after
 
     def _served(self, run: Callable[[], Document]) -> Document:
@@ -248,6 +274,13 @@ class SingleWriter(RuleBasedStateMachine):
         if instance.call is None or "Lease" not in instance.call.what:  # one call at a time
             self._quietly(instance.lease.try_acquire)
 
+    @rule(which=NAMES)
+    def lead(self, which: int) -> None:
+        """The lease's thread: takes the lease, and stamps the resource at once."""
+        instance = self.instances[which]
+        if instance.decision is None:
+            self._quietly(lambda: instance.lease.try_acquire() and instance.writer.claim())
+
     @rule(taken_in=st.booleans())
     def somebody_else_writes(self, taken_in: bool) -> None:
         self.number += 1
@@ -298,6 +331,15 @@ class SingleWriter(RuleBasedStateMachine):
         assert len(bases) == len(set(bases)), self.landed
 
     @invariant()
+    def no_write_lands_after_another_leader_has_stamped(self) -> None:
+        assert self.stale == []
+
+    @invariant()
+    def epochs_increase(self) -> None:
+        epochs = [epoch for epoch, _ in self.leaders]
+        assert epochs == sorted(set(epochs)), self.leaders
+
+    @invariant()
     def a_write_lands_on_the_spec_it_was_decided_for(self) -> None:
         for decision, generation in self.landed:
             assert generation == decision.base + 1
@@ -319,8 +361,29 @@ class SingleWriter(RuleBasedStateMachine):
             instance.end()
 
 
+class ManySchedules(SingleWriter):
+    """The same, over 10,000 schedules."""
+
+
 SingleWriter.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
 TestSingleWriter = pytest.mark.slow(SingleWriter.TestCase)
+
+ManySchedules.TestCase.settings = settings(max_examples=10_000, stateful_step_count=50)
+TestManySchedules = pytest.mark.validate(ManySchedules.TestCase)
+
+
+def test_a_decision_that_waits_longer_than_its_interval_is_refused():
+    machine = SingleWriter()
+    try:
+        machine.begin(0)
+        machine.deliver(0, 3)
+        machine.wait(4.0)
+        machine.wait(4.0)
+        machine.keep_the_lease(0)
+        machine.deliver(0, 12)
+        assert "older than its interval" in machine.decisions[0].ended
+    finally:
+        machine.teardown()
 
 
 def test_the_machine_can_write_at_all():
@@ -354,6 +417,40 @@ def test_a_write_that_arrives_late_is_not_called_refused():
         assert machine.decisions[0].ended == "unknown"
         machine.arrive(0)
         assert [decision.number for decision, _ in machine.landed] == [2]
+    finally:
+        machine.teardown()
+
+
+def test_a_leader_frozen_between_its_look_at_the_lease_and_its_write_is_fenced():
+    machine = SingleWriter()
+    try:
+        machine.lead(0)
+        machine.begin(0)
+        while not machine.instances[0].call.what.startswith("patch"):
+            machine.deliver(0, 1)
+        machine.lead(1)  # has seen the lease
+        machine.wait(16.0)
+        machine.lead(1)
+        assert machine.leaders == [(1, "a"), (2, "b")]
+        machine.deliver(0, 12)
+        assert "'b' has taken over" in machine.decisions[0].ended
+        assert machine.landed == []
+    finally:
+        machine.teardown()
+
+
+def test_a_stamp_that_arrives_late_is_below_that_of_the_new_leader():
+    machine = SingleWriter()
+    try:
+        machine.begin(0)
+        while not machine.instances[0].call.what.startswith("stamp"):
+            machine.deliver(0, 1)
+        machine.lead(1)  # has seen the lease
+        machine.wait(16.0)
+        machine.lead(1)
+        machine.deliver(0, 12)
+        assert machine.leaders == [(1, "b")]
+        assert machine.decisions[0].ended.startswith("refused")
     finally:
         machine.teardown()
 

@@ -7,8 +7,10 @@ it does not come about: a vertex that vanishes from the override would make the 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -17,12 +19,13 @@ from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import JobActuator, Unreached, as_words, clipped
 from dsp_gym.backends.flink.submission import Submission
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.kubernetes.fence import PatchApi
 from dsp_gym.backends.kubernetes.job_arguments import levels_in, with_levels
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.lease_keeper import LeaseKeeper
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.running import LookAtTasks, RunningVertices
-from dsp_gym.backends.kubernetes.writer import OverrideWriter, PatchApi
+from dsp_gym.backends.kubernetes.writer import OverrideWriter
 from dsp_gym.errors import FlinkError, KubernetesError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
@@ -46,6 +49,9 @@ class Pace:
 
     sleep: Callable[[float], object] = time.sleep
     """Waits that many seconds."""
+
+    interval_s: float = math.inf
+    """Seconds from one decision to the next; one that is older is not written."""
 
 
 class KubernetesActuator(JobActuator):
@@ -88,6 +94,8 @@ class KubernetesActuator(JobActuator):
         self._asked_back: tuple[Configuration, str] | None = None  # a request to go back, and why
         self._going_back: str | None = None  # why, while that is under way
         self._abandon: str | None = None  # why what is under way is to be given up
+        self._decided_s = math.inf  # when what is under way was decided last, by the writer's clock
+        self._decision: str | None = None  # its id, in the journal and on the resource
         self._left = threading.Event()
         self._is_made = False
         super().__init__(
@@ -98,7 +106,18 @@ class KubernetesActuator(JobActuator):
             on_event=on_event,
         )
         self._is_made = True
-        self._keeper = LeaseKeeper(lease)
+        self.keeper = LeaseKeeper(lease, self.writer.claim)
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Ask for the guarded configuration; returns at once.
+
+        What is under way and decided again is as young as the last decision.
+        """
+        wanted = clipped(guarded, self.topology)
+        with self._lock:
+            if self._under_way is None or self._under_way == wanted:
+                self._decided_s = self.writer.clock()
+        super().apply(guarded)
 
     def roll_back(self, before: GuardedDecision, reason: str) -> None:
         """Write the numbers from before the last change; returns at once.
@@ -135,7 +154,7 @@ class KubernetesActuator(JobActuator):
             super().close()
         finally:
             timer.cancel()
-            self._keeper.close()
+            self.keeper.close()
 
     def _handle(self, wanted: Configuration) -> None:
         with self._lock:
@@ -146,6 +165,11 @@ class KubernetesActuator(JobActuator):
             super()._handle(wanted)
         finally:
             self._going_back = self._abandon = None
+
+    def _intend(self, kind: str, body: dict[str, object]) -> None:
+        """Report the request with an id, which its write leaves on the resource."""
+        self._decision = uuid.uuid4().hex[:16]
+        super()._intend(kind, {**body, "id": self._decision})
 
     def _read(self) -> RunningJob:
         try:
@@ -223,10 +247,14 @@ class KubernetesActuator(JobActuator):
         try:
             if not self.lease.try_acquire():
                 raise Unreached(
-                    f"another instance holds the lease '{self.lease.name}'",
-                    remedy="Only one may act; this one takes over when the other ends.",
+                    self.lease.taken(),
+                    remedy="Only one may act; this one takes over when the other ends, but never "
+                    "from a lease of something else: name another one with `lease`.",
                 )
-            return self.writer.write(seen, overrides, arguments, back=back)
+            until_s = math.inf if back else self._decided_s + self._pace.interval_s
+            return self.writer.write(
+                seen, overrides, arguments, back=back, decision=self._decision, until_s=until_s
+            )
         except KubernetesError as error:
             status = TIMED_OUT if error.may_have_acted else REFUSED
             if error.may_have_acted:

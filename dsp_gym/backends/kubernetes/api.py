@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.answers import refused, unanswered, unreadable
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.kubernetes.token_file import TokenFile
 from dsp_gym.backends.turns import waiting
 from dsp_gym.errors import KubernetesError, MissingExtraError
 
@@ -106,12 +107,18 @@ class KubernetesApi:
         client: the official client, with the account.
         connect_timeout_s: longest wait for a connection.
         timeout_s: longest wait for an answer, or for more of one.
+        token_file: where the token is read from; None: it does not change.
     """
 
     def __init__(
-        self, client: ApiClient, *, connect_timeout_s: float = 3.0, timeout_s: float = 10.0
+        self,
+        client: ApiClient,
+        *,
+        connect_timeout_s: float = 3.0,
+        timeout_s: float = 10.0,
+        token_file: TokenFile | None = None,
     ) -> None:
-        self._client = client
+        self._client, self._token_file = client, token_file
         self._connect_s, self._read_s = connect_timeout_s, timeout_s
         self.url = str(client.configuration.host).rstrip("/")
 
@@ -136,12 +143,14 @@ class KubernetesApi:
         host = str(settings.host)
         if host.startswith(("http://127.", "http://localhost", "https://127.")):
             settings.proxy = None  # a proxy set for the web knows nothing of this machine
-        if token_file is not None:
-            settings.refresh_api_key_hook = _TokenFile(token_file)  # type: ignore[assignment]  # a client without types
+        token = None if token_file is None else TokenFile(token_file)
+        if token is not None:
+            settings.refresh_api_key_hook = token  # type: ignore[assignment]  # a client without types
         return cls(
             client.ApiClient(settings),
             connect_timeout_s=place.connect_timeout_s,
             timeout_s=place.timeout_s,
+            token_file=token,
         )
 
     @property
@@ -260,8 +269,23 @@ class KubernetesApi:
         path = _path(kind, namespace, name)
         return self.request("PATCH", path, query, {**body, "metadata": meta}, MERGE_PATCH)
 
-    def may(self, verb: str, kind: str, namespace: str) -> bool:
+    def may(
+        self,
+        verb: str,
+        kind: str,
+        namespace: str,
+        *,
+        name: str | None = None,
+        subresource: str | None = None,
+    ) -> bool:
         """Whether this account may do something, by the server's own answer.
+
+        Args:
+            verb: such as patch.
+            kind: one of `RESOURCE_KINDS`.
+            namespace: where.
+            name: of the object; None: with every one.
+            subresource: of the kind, such as status; None: the object itself.
 
         Returns:
             True where the server's access review allows it.
@@ -273,6 +297,8 @@ class KubernetesApi:
             "group": version.partition("/")[0],
             "resource": plural,
         }
+        asked |= {"name": name} if name is not None else {}
+        asked |= {"subresource": subresource} if subresource is not None else {}
         review = self.request(
             "POST",
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
@@ -323,9 +349,22 @@ class KubernetesApi:
 
         Returns:
             The HTTP headers that name the account; none for a server that asks for no token.
+
+        Raises:
+            KubernetesError: The request writes, and the file of the token cannot be read: whose
+                token it was may no longer be known there.
         """
         headers: dict[str, str] = {}
         self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        token = self._token_file
+        if method != "GET" and token is not None and token.trouble is not None:
+            raise KubernetesError(
+                f"{method} {self.url}{path} was not sent: the token cannot be read: "
+                f"{token.trouble}",
+                file=token.file,
+                reason="Unauthorized",
+                remedy="Is the volume of the service account's token mounted?",
+            )
         return headers
 
     def close(self) -> None:
@@ -357,26 +396,6 @@ class KubernetesApi:
             return response
         except Exception as error:  # urllib3's, the client's, or the socket's
             raise unanswered(method, self.url + path, error) from error
-
-
-class _TokenFile:
-    """Signs calls with what the file says now: tokens of service accounts are rotated."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._read: tuple[int, int, int] | None = None
-
-    def __call__(self, settings: Configuration) -> None:
-        try:
-            stat = self._file.stat()
-            seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            if seen != self._read:
-                text = self._file.read_text(encoding="utf-8").strip()
-                if text:
-                    settings.api_key["BearerToken"] = f"Bearer {text}"
-                    self._read = seen
-        except (OSError, UnicodeDecodeError):
-            return  # in the middle of a rotation; the old one holds for a while
 
 
 def _signed_in(settings: Configuration, place: KubernetesPlace) -> Path | None:

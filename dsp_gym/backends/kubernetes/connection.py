@@ -5,6 +5,7 @@ Shadow mode is read-only by construction: an account that could write is refused
 
 from __future__ import annotations
 
+import math
 import socket
 import uuid
 from collections.abc import Mapping
@@ -15,15 +16,21 @@ from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.connection import is_rescaling
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.silence import refuse_silence
-from dsp_gym.backends.kubernetes.access import missing_rights, prove_read_only
-from dsp_gym.backends.kubernetes.actuator import KubernetesActuator
+from dsp_gym.backends.kubernetes.access import (
+    RightsWatch,
+    check_read_only,
+    hint,
+    missing_rights,
+    rules_of,
+)
+from dsp_gym.backends.kubernetes.actuator import KubernetesActuator, Pace
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME, KubernetesPlace
 from dsp_gym.backends.kubernetes.job_arguments import levels_in, with_levels
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.platform import Followed, ResourcePlatform
-from dsp_gym.backends.kubernetes.rehearsal import rehearse
+from dsp_gym.backends.kubernetes.rehearsal import check_policy, rehearse
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.running import RunningVertices
 from dsp_gym.backends.kubernetes.watch import Watcher
@@ -34,13 +41,10 @@ from dsp_gym.metrics.window import WindowConfig
 __all__ = [
     "Followed",
     "KubernetesBackend",
-    "check_read_only",
     "connect",
     "follow",
     "resources_at",
 ]
-
-_LEASE_RIGHTS = ("get", "create", "update")
 
 
 class KubernetesBackend(FlinkBackend):
@@ -109,23 +113,6 @@ def resources_at(api: KubernetesApi, place: KubernetesPlace) -> dict[str, FlinkR
     )
 
 
-def check_read_only(api: KubernetesApi, namespace: str) -> None:
-    """Refuse an account that could write.
-
-    Raises:
-        KubernetesError: The account could write, or the server does not say.
-    """
-    allowed = prove_read_only(api, namespace)
-    if allowed:
-        raise KubernetesError(
-            f"the account may write in namespace '{namespace}': {', '.join(allowed)}; in shadow "
-            "mode it must only read",
-            reason="Invalid",
-            remedy="Take the service account of the shadow manifests, which may get, list and "
-            "watch.",
-        )
-
-
 def follow(
     place: KubernetesPlace,
     *,
@@ -149,12 +136,13 @@ def follow(
         FlinkError: The place names no Prometheus.
     """
     api = KubernetesApi.connect(place)
+    proves = must_only_read if must_only_read is not None else not apply
     try:
         _check_rights(api, place, apply=apply)
         found = resources_at(api, place)
         only = None if every else _only(found, place)
-        if must_only_read if must_only_read is not None else not apply:
-            check_read_only(api, place.namespace)
+        if proves:
+            check_read_only(api, place.namespace, place.kind, list(found))
         if place.prometheus_url is None:
             raise FlinkError(
                 f"no Prometheus is known for {found[only] if only else place.selector}",
@@ -173,7 +161,12 @@ def follow(
     except BaseException:
         api.close()
         raise
-    return Followed(api, watcher, place.namespace, only)
+
+    def prove() -> None:
+        check_read_only(api, place.namespace, place.kind, list(watcher.resources()))
+
+    rights = RightsWatch(prove) if proves else None
+    return Followed(api, watcher, place.namespace, only, rights)
 
 
 def connect(
@@ -186,6 +179,7 @@ def connect(
     followed: Followed | None = None,
     on_event: OnEvent = ignored,
     clock: Clock | None = None,
+    interval_s: float = math.inf,
 ) -> KubernetesBackend:
     """A job of the operator as a backend.
 
@@ -198,6 +192,7 @@ def connect(
         followed: a server whose rights were checked, shared with other jobs; None: one of its own.
         on_event: receives every step of the actuator.
         clock: Unix seconds, and how it waits.
+        interval_s: how old a decision may be when it is written, s.
 
     Returns:
         The backend; close it to wait for a change under way.
@@ -242,7 +237,14 @@ def connect(
         if apply:
             lease = _lease(at.api, place, resource)
             actuator = KubernetesActuator(
-                at.api, place, resource.name, spec, job.look, lease, on_event=on_event
+                at.api,
+                place,
+                resource.name,
+                spec,
+                job.look,
+                lease,
+                pace=Pace(interval_s=interval_s),
+                on_event=on_event,
             )
     except BaseException:
         if followed is None:
@@ -255,18 +257,30 @@ def connect(
 
 def _check_rights(api: KubernetesApi, place: KubernetesPlace, *, apply: bool) -> None:
     """Refuse an account that may not do what is to be done."""
-    missing = missing_rights(api, place.kind, place.namespace)
+    missing = missing_rights(api, place.kind, place.namespace, name=place.name)
     if apply:
-        missing += missing_rights(api, place.kind, place.namespace, "patch")
+        missing += missing_rights(api, place.kind, place.namespace, "patch", name=place.name)
         where = place.lease_namespace or place.namespace
-        missing += [f"{v} Lease" for v in missing_rights(api, "Lease", where, *_LEASE_RIGHTS)]
+        lease = place.lease or (place.name and f"dsp-gym-{place.name}")
+        lacks = missing_rights(api, "Lease", where, "get", name=lease)
+        lacks += missing_rights(api, "Lease", where, "create")  # never granted by name
+        lacks += missing_rights(api, "Lease", where, "update", name=lease)
+        missing += [f"{verb} Lease" for verb in lacks]
     if missing:
         raise KubernetesError(
             f"the account may not {', '.join(missing)} {place.kind} in namespace "
             f"'{place.namespace}'",
             reason="Forbidden",
-            remedy="Bind the role of the manifests to it, or name another kubeconfig or context.",
+            remedy="Bind the role of the manifests to it, or name another kubeconfig or context."
+            + _hint(api, place.namespace),
         )
+
+
+def _hint(api: KubernetesApi, namespace: str) -> str:
+    try:
+        return hint(rules_of(api, namespace)[0])
+    except KubernetesError:
+        return ""
 
 
 def _only(found: Mapping[str, FlinkResource], place: KubernetesPlace) -> str:
@@ -294,6 +308,7 @@ def _rehearse(
         others = {name: 1 if level == 0 else 0 for name, level in levels.items()}
         arguments = with_levels(resource.job_arguments, others, spec)
     rehearse(api, resource, {i: tasks + 1 for i, tasks in runs.by_id.items()}, arguments)
+    check_policy(api, resource, next(iter(runs.by_id)))
 
 
 def _lease(api: KubernetesApi, place: KubernetesPlace, resource: FlinkResource) -> Lease:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from dsp_gym.backends.documents import Document
+from dsp_gym.backends.kubernetes.api import FIELD_MANAGER
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["Lease", "LeaseApi"]
@@ -73,6 +74,10 @@ class Lease:
         self.holder, self.duration_s = holder, duration_s
         self._clock, self._wall_clock = clock, wall_clock
         self._until_s = float("-inf")  # held until then, unless another instance took it
+        self.term = 0
+        """How often it was taken by this instance; renewing it is no other term."""
+        self._has_term = False  # whether a write that took it was answered
+        self._other = ""  # who held it when it was asked for last
         self._seen: tuple[str, float] | None = None  # version of another's lease, first seen when
         self._lock = threading.RLock()  # one renews it, another looks whether it is held
 
@@ -89,19 +94,32 @@ class Lease:
             return self._tried()
 
     def _tried(self) -> bool:
-        asked_s = self._clock()
+        asked_s, self._other = self._clock(), ""
         try:
             body = self._api.get("Lease", self.namespace, self.name)
         except KubernetesError as error:
             if error.reason != "NotFound":
                 raise
+            self._has_term = False
             return self._written(asked_s, self._new())
         spec = dict(body.get("spec") or {})
         holder = spec.get("holderIdentity") or ""
-        if holder not in ("", self.holder) and not self._is_over(body, spec):
-            self._until_s = float("-inf")
-            return False
+        if holder not in ("", self.holder):
+            foreign = _foreign(body)
+            self._other = foreign or f"another instance holds the lease '{self.name}': {holder}"
+            if foreign or not self._is_over(body, spec):
+                self._until_s = float("-inf")
+                return False
+        self._has_term = self._has_term and holder == self.holder
         return self._written(asked_s, {**body, "spec": self._spec(spec)})
+
+    def taken(self) -> str:
+        """Say who holds it instead.
+
+        Returns:
+            A sentence about the last attempt to take it that failed.
+        """
+        return self._other or f"another instance was faster to take the lease '{self.name}'"
 
     def is_held_now(self, for_s: float = 0.0) -> bool:
         """Whether this instance holds the lease, by a look at the server, and for so much longer.
@@ -140,8 +158,8 @@ class Lease:
         now_s = self._clock()
         if self._seen is None or self._seen[0] != version:
             self._seen = (version, now_s)
-        seconds = spec.get("leaseDurationSeconds") or self.duration_s
-        return bool(now_s - self._seen[1] >= float(seconds))
+        seconds = _number(spec.get("leaseDurationSeconds")) or self.duration_s
+        return now_s - self._seen[1] >= seconds
 
     def _written(self, asked_s: float, body: Document) -> bool:
         """Write the lease; whether it is held then."""
@@ -156,6 +174,8 @@ class Lease:
                 return False  # another was faster
             raise
         self._until_s = asked_s + self.duration_s
+        if not self._has_term:
+            self.term, self._has_term = self.term + 1, True
         return True
 
     def _new(self) -> Document:
@@ -169,7 +189,7 @@ class Lease:
     def _spec(self, old: Document) -> Document:
         now = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         mine = old.get("holderIdentity") == self.holder
-        turns = int(old.get("leaseTransitions") or 0)
+        turns = int(_number(old.get("leaseTransitions")))
         return {
             **old,
             "holderIdentity": self.holder,
@@ -178,3 +198,21 @@ class Lease:
             "acquireTime": old.get("acquireTime", now) if mine else now,
             "leaseTransitions": turns if mine or not old else turns + 1,
         }
+
+
+def _foreign(body: Document) -> str:
+    """Why a lease that somebody holds is none of ours: our kind has never written it."""
+    meta = body.get("metadata") or {}
+    managers = sorted({str(one.get("manager")) for one in meta.get("managedFields") or ()})
+    if not managers or FIELD_MANAGER in managers:
+        return ""
+    holder = (body.get("spec") or {}).get("holderIdentity")
+    return (
+        f"the lease '{meta.get('name')}' belongs to something else: {holder}, written by "
+        f"{', '.join(managers)}"
+    )
+
+
+def _number(value: object) -> float:
+    """A number; 0 for anything else."""
+    return float(value) if isinstance(value, int | float) and value > 0 else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.errors import KubernetesError
@@ -18,11 +19,15 @@ class LeaseKeeper:
 
     Args:
         lease: held by this instance or another.
+        began: called in the thread at the begin of each term of this instance, and again where it
+            raises a KubernetesError.
     """
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, began: Callable[[], None]) -> None:
         self.trouble: str | None = None
-        self._lease = lease
+        self.term = 0
+        """The term whose begin was told; the lease's own, once that is done."""
+        self._lease, self._began = lease, began
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"lease-{lease.name}", daemon=True)
         self._thread.start()
@@ -38,7 +43,9 @@ class LeaseKeeper:
     def _keep(self) -> None:
         while not self._closing.is_set():
             try:
-                self._lease.try_acquire()
+                if self._lease.try_acquire() and self.term != (term := self._lease.term):
+                    self._began()
+                    self.term = term
                 self.trouble = None
             except KubernetesError as error:
                 if self.trouble is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dsp_gym.backends.base import Clock, Platform
+from dsp_gym.backends.kubernetes.access import RightsWatch
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
 from dsp_gym.backends.kubernetes.events import ScalingReports, VertexChange
@@ -28,6 +29,7 @@ class Followed:
     watcher: Watcher
     namespace: str
     only: str | None  # name of the one resource that is watched; None: whatever the place names
+    rights: RightsWatch | None = None  # repeats the proof of an account that must only read
 
     def resource(self, name: str) -> FlinkResource:
         """Find a resource by its name.
@@ -47,8 +49,18 @@ class Followed:
             )
         return known[name]
 
+    def must_end(self) -> KubernetesError | None:
+        """Why nothing may go on with this account; None: it may.
+
+        Returns:
+            The rights that have appeared, as an error.
+        """
+        return None if self.rights is None else self.rights.error
+
     def close(self) -> None:
         """End the watcher and the connections."""
+        if self.rights is not None:
+            self.rights.close()
         self.watcher.close()
         self.api.close()
 
@@ -68,7 +80,7 @@ class ResourcePlatform(Platform):
     ) -> None:
         self.watcher, self.job = followed.watcher, job
         self.namespace = followed.namespace
-        self._samples, self._clock = samples, clock
+        self._followed, self._samples, self._clock = followed, samples, clock
         self._reports = ScalingReports(followed.api, socket.gethostname(), clock.now)
 
     @property
@@ -94,6 +106,14 @@ class ResourcePlatform(Platform):
         resource = self.resource
         return "the resource is not there" if resource is None else resource.reason_not_to_act()
 
+    def must_end(self) -> KubernetesError | None:
+        """Why the run must end: an account that could only read may write meanwhile.
+
+        Returns:
+            The rights that have appeared, as an error; None without any.
+        """
+        return self._followed.must_end()
+
     def managed(self) -> str | None:
         """How the operator's own autoscaler scales the job; None: it does not.
 
@@ -104,6 +124,15 @@ class ResourcePlatform(Platform):
         if resource is None or resource.builtin_autoscaler != "on":
             return None
         return f"the operator's own autoscaler scales {resource}: job.autoscaler.enabled"
+
+    def written(self) -> str | None:
+        """Which decision was written to the resource last.
+
+        Returns:
+            Its id, as in the intent; None where none was, or the resource is gone.
+        """
+        resource = self.resource
+        return None if resource is None else resource.stamp.decision
 
     def advice(self) -> Mapping[str, int] | None:
         """What the built-in autoscaler recommends.

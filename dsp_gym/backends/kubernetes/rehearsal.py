@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from dsp_gym.backends.kubernetes.resources import FlinkResource
-from dsp_gym.backends.kubernetes.writer import PatchApi
+from dsp_gym.backends.documents import Document
+from dsp_gym.backends.kubernetes.fence import PatchApi
+from dsp_gym.backends.kubernetes.resources import KILL_SWITCH, FlinkResource
+from dsp_gym.backends.kubernetes.stamps import Stamp
 from dsp_gym.errors import KubernetesError
 
-__all__ = ["rehearse"]
+__all__ = ["check_policy", "rehearse"]
 
 _ATTEMPTS = 3
+
+_TOO_MANY = 1_000_000
+"""Tasks of a vertex that no admission policy should let pass."""
 
 
 def rehearse(
@@ -30,25 +35,80 @@ def rehearse(
     Raises:
         KubernetesError: The server would refuse the write, or does not answer.
     """
+
+    def written(now: FlinkResource) -> Document:
+        patch = _stamped(now, now.patch_for(overrides))
+        if arguments is not None:
+            patch["spec"]["job"] = {"args": list(arguments)}
+        return patch
+
+    error = _refused(api, resource, written)
+    if error is not None:
+        raise KubernetesError(
+            f"{resource}: what acting writes would be refused: {error.message}",
+            reason=error.reason,
+            remedy="Let the admission policy pass it"
+            + ("." if arguments is None else ", or leave memory alone: memory_route: none."),
+        ) from error
+
+
+def check_policy(api: PatchApi, resource: FlinkResource, vertex: str) -> None:
+    """Refuse an admission policy that is older than this release, and so lets too much pass.
+
+    Dry runs try what the policy of this release forbids. Where even a foreign option passes there
+    is no policy at all, which is another matter: whoever acts with an account of a person has none.
+
+    Args:
+        api: the server.
+        resource: what would be written to.
+        vertex: Flink's id of one of its vertices.
+
+    Raises:
+        KubernetesError: The policy lets something pass, or the server does not answer.
+    """
+    probe = {"dsp-gym.io/probe": "dry-run"}
+    option: Document = {"spec": {"flinkConfiguration": probe}}
+    if _refused(api, resource, lambda now: _stamped(now, option)) is None:
+        return
+    tried: dict[str, Callable[[FlinkResource], Document]] = {
+        "a label": lambda now: {"metadata": {"labels": probe}},
+        f"the annotation {KILL_SWITCH}": lambda now: {
+            "metadata": {"annotations": {KILL_SWITCH: "dry-run"}}
+        },
+        f"{_TOO_MANY:,} tasks": lambda now: _stamped(now, now.patch_for({vertex: _TOO_MANY})),
+    }
+    passed = [what for what, patch in tried.items() if _refused(api, resource, patch) is None]
+    if passed:
+        raise KubernetesError(
+            f"{resource}: the admission policy is older than this release: it would let pass "
+            f"{', '.join(passed)}",
+            reason="Invalid",
+            remedy="Apply the one of this release: kubectl apply -k deploy/overlays/active",
+        )
+
+
+def _stamped(now: FlinkResource, patch: Document) -> Document:
+    """A patch under a stamp that the resource could bear."""
+    stamp = Stamp(max(now.stamp.epoch, 1), now.stamp.holder or "rehearsal", "rehearsal")
+    return {**patch, "metadata": {"annotations": stamp.annotations()}}
+
+
+def _refused(
+    api: PatchApi, resource: FlinkResource, patch: Callable[[FlinkResource], Document]
+) -> KubernetesError | None:
+    """The server's refusal of a patch in a dry run; None where it would take it."""
     kind, where = resource.kind, (resource.namespace, resource.name)
     for _ in range(_ATTEMPTS):
         now = FlinkResource.parse({"kind": kind, **api.get(kind, *where)})
-        patch = now.patch_for(overrides)
-        if arguments is not None:
-            patch["spec"]["job"] = {"args": list(arguments)}
         try:
             api.merge_patch(
-                kind, *where, patch, resource_version=now.resource_version, dry_run=True
+                kind, *where, patch(now), resource_version=now.resource_version, dry_run=True
             )
         except KubernetesError as error:
             if error.reason == "Conflict":  # the operator writes its status all the time
                 continue
             if error.reason not in ("Invalid", "Forbidden"):
                 raise
-            raise KubernetesError(
-                f"{resource}: what acting writes would be refused: {error.message}",
-                reason=error.reason,
-                remedy="Let the admission policy pass it"
-                + ("." if arguments is None else ", or leave memory alone: memory_route: none."),
-            ) from error
-        return
+            return error
+        return None
+    return None

@@ -13,6 +13,7 @@ from typing import Literal
 
 from dsp_gym.backends.documents import Document, Json
 from dsp_gym.backends.kubernetes.overrides import KEY, Override, OverrideForm, flattened
+from dsp_gym.backends.kubernetes.stamps import Stamp
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["KILL_SWITCH", "FlinkResource"]
@@ -89,6 +90,7 @@ class FlinkResource:
     override_trouble: str | None
     builtin_autoscaler: Literal["off", "advisor", "on"]
     kill_switch: bool
+    stamp: Stamp  # of the leader that wrote last
     error: str | None  # the operator's own words
     written: Override
 
@@ -107,6 +109,7 @@ class FlinkResource:
         runs = _last_reconciled(reconciled)
         effective = Override.of(_map(runs.get("flinkConfiguration")))
         started_ms = _number(job_status.get("startTime"))
+        annotations = _map(meta.get("annotations"))
         return cls(
             kind=str(body.get("kind") or "FlinkDeployment"),
             namespace=str(meta.get("namespace", "")),
@@ -135,7 +138,8 @@ class FlinkResource:
             override_form=override.form,
             override_trouble=override.trouble,
             builtin_autoscaler=_builtin(flat),
-            kill_switch=str(_map(meta.get("annotations")).get(KILL_SWITCH)).lower() == "true",
+            kill_switch=str(annotations.get(KILL_SWITCH)).lower() == "true",
+            stamp=Stamp.of(annotations),
             error=_optional(status.get("error")),
             written=override,
         )
@@ -190,6 +194,8 @@ class FlinkResource:
             return "it is managed by the operator's built-in autoscaler"
         if self.override_trouble is not None:
             return self.override_trouble
+        if self.stamp.trouble is not None:
+            return self.stamp.trouble
         if self.upgrade_mode == "stateless":
             return "its upgradeMode is stateless: an upgrade would lose its state"
         if self.upgrade_mode == UNKNOWN:

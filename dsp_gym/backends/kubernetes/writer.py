@@ -1,4 +1,4 @@
-"""The write: one override, under the lease, for the spec the decision was made for, or not at all.
+"""The write: one override, under lease and stamp, for the spec it was decided for, or not at all.
 
 Whatever is not certain is read again before anything is repeated. The version in the patch makes
 the server refuse what was made for another state of the resource; but the operator writes its
@@ -7,66 +7,28 @@ status all the time, so a conflict alone says nothing about the spec.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from dsp_gym.backends.documents import Document
+from dsp_gym.backends.kubernetes.fence import Fence, HeldLease, PatchApi, Refusal
 from dsp_gym.backends.kubernetes.resources import FlinkResource
+from dsp_gym.backends.kubernetes.stamps import Stamp
 from dsp_gym.errors import KubernetesError
 
-__all__ = ["HeldLease", "OverrideWriter", "PatchApi", "Refusal"]
+__all__ = ["OverrideWriter"]
 
 _WAIT_S = 0.2
 
 
-class Refusal(KubernetesError):
-    """A write that is not made, for a reason that may pass."""
-
-
-class PatchApi(Protocol):
-    """What writing needs of an API server."""
-
-    @property
-    def timeout_s(self) -> float:
-        """How long one call takes at most, s."""
-
-    def get(self, kind: str, namespace: str, name: str) -> Document:
-        """One object.
-
-        Returns:
-            The object's document.
-        """
-
-    def merge_patch(
-        self,
-        kind: str,
-        namespace: str,
-        name: str,
-        body: Document,
-        *,
-        resource_version: str,
-        dry_run: bool = False,
-    ) -> Document:
-        """Merge a patch into an object, if it still has that version.
-
-        Returns:
-            The object after the patch; a dry run's is not stored.
-        """
-
-
-class HeldLease(Protocol):
-    """What writing needs of a lease."""
-
-    def is_held_now(self, for_s: float = 0.0) -> bool:
-        """Whether it is held, and for so much longer.
-
-        Returns:
-            True where this instance holds it for `for_s` seconds more.
-        """
+def _elapsed() -> float:
+    """Seconds that go on while the machine sleeps."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +37,16 @@ class _Change:
 
     overrides: Mapping[str, int]
     arguments: Sequence[str] | None
+    decision: str | None
+    until_s: float
 
     def is_in(self, resource: FlinkResource) -> bool:
         there = {**resource.overrides, **self.overrides} == resource.overrides
         return there and (self.arguments is None or tuple(self.arguments) == resource.job_arguments)
 
-    def patch(self, resource: FlinkResource) -> Document:
+    def patch(self, resource: FlinkResource, stamp: Stamp) -> Document:
         patch = resource.patch_for(self.overrides)
+        patch["metadata"] = {"annotations": stamp.annotations()}
         if self.arguments is not None:
             patch["spec"]["job"] = {"args": list(self.arguments)}
         return patch
@@ -114,6 +79,7 @@ class OverrideWriter:
         lease: looked at right before each write.
         attempts: how often a conflict, or an answer that was lost, is met with another look.
         sleep: waits that many seconds.
+        clock: seconds that only go forward, by which a decision ages.
     """
 
     def __init__(
@@ -126,9 +92,11 @@ class OverrideWriter:
         *,
         attempts: int = 8,
         sleep: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = _elapsed,
     ) -> None:
         self._api, self._where, self._lease = api, (kind, namespace, name), lease
-        self._attempts, self._sleep = attempts, sleep
+        self._attempts, self._sleep, self.clock = attempts, sleep, clock
+        self._fence = Fence(api, self._where, lease)
         self.outcomes: Counter[str] = Counter()
         """written, conflict, lost (no answer), refused: how often each came about."""
 
@@ -143,6 +111,28 @@ class OverrideWriter:
         """
         return FlinkResource.parse({"kind": self._where[0], **self._api.get(*self._where)})
 
+    def claim(self) -> None:
+        """Stamp the resource, as a new leader does before anything else.
+
+        What may not be written to is left alone; it is stamped before the first write to it.
+
+        Raises:
+            Refusal: A later leader has stamped it, or the lease is not held.
+            KubernetesError: The server refuses, does not answer, or has a conflict every time.
+        """
+        for attempt in range(self._attempts):
+            if attempt:
+                self._pause(attempt)
+            now = self.read()
+            if now.reason_not_to_write() is not None:
+                return
+            try:
+                self._fence.entered(now)
+                return
+            except KubernetesError as error:
+                if _is_final(error) or attempt + 1 == self._attempts:
+                    raise
+
     def write(
         self,
         seen: FlinkResource,
@@ -150,6 +140,8 @@ class OverrideWriter:
         arguments: Sequence[str] | None = None,
         *,
         back: bool = False,
+        decision: str | None = None,
+        until_s: float = math.inf,
     ) -> FlinkResource:
         """Write parallelism by vertex id.
 
@@ -158,6 +150,8 @@ class OverrideWriter:
             overrides: what is asked for.
             arguments: the job's own, where they change, too.
             back: the old numbers are put back; that the job is in trouble does not stop this.
+            decision: id that is written beside them.
+            until_s: time of the clock from which on the decision is too old to be written.
 
         Returns:
             The resource as it then stands there.
@@ -167,11 +161,11 @@ class OverrideWriter:
             KubernetesError: The server refuses, or whether it wrote could not be found out
                 (`may_have_acted`).
         """
-        change = _Change(overrides, arguments)
+        change = _Change(overrides, arguments, decision, until_s)
         lost: _Lost | None = None
         for attempt in range(self._attempts):
             if attempt:
-                self._sleep(_WAIT_S * random.uniform(0.5, 1.0) * min(attempt, 10))
+                self._pause(attempt)
             try:
                 now = self.read()
             except KubernetesError as error:
@@ -185,12 +179,13 @@ class OverrideWriter:
                 return now
             try:
                 self._check(seen, now, back=back)
+                now = self._fence.entered(now)
                 return self._patched(now, change)
             except KubernetesError as error:
                 if error.may_have_acted:
                     self.outcomes["lost"] += 1
                     lost = _Lost(now.resource_version, error)
-                elif error.reason == "Conflict" and not isinstance(error, Refusal):
+                elif not _is_final(error):
                     self.outcomes["conflict"] += 1
                 else:
                     self.outcomes["refused"] += 1
@@ -217,17 +212,26 @@ class OverrideWriter:
         if reason is not None:
             raise Refusal(f"{now}: {reason}", reason="Conflict")
 
+    def _pause(self, attempt: int) -> None:
+        self._sleep(_WAIT_S * random.uniform(0.5, 1.0) * min(attempt, 10))
+
     def _patched(self, now: FlinkResource, change: _Change) -> FlinkResource:
-        """Write, right after a look at the lease."""
+        """Write, right after a look at the lease and the clock."""
         if not self._lease.is_held_now(self._api.timeout_s):
             raise Refusal(
                 f"{now}: the lease is not held, so another instance may act", reason="Conflict"
             )
-        body = self._api.merge_patch(
-            *self._where, change.patch(now), resource_version=now.resource_version
-        )
+        patch = change.patch(now, self._fence.stamp(change.decision))
+        if self.clock() >= change.until_s:
+            raise Refusal(f"{now}: the decision is older than its interval", reason="Conflict")
+        body = self._api.merge_patch(*self._where, patch, resource_version=now.resource_version)
         self.outcomes["written"] += 1
         return FlinkResource.parse({"kind": self._where[0], **body})
+
+
+def _is_final(error: KubernetesError) -> bool:
+    """Whether another look at the resource would change nothing about it."""
+    return error.reason != "Conflict" or isinstance(error, Refusal)
 
 
 def _spec(resource: FlinkResource) -> tuple[object, ...]:

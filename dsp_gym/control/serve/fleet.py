@@ -118,7 +118,8 @@ class Fleet:
             once: one decision of each, and what comes of it is not waited for.
 
         Raises:
-            DspGymError: None of the jobs that are there can be watched.
+            DspGymError: None of the jobs that are there can be watched, or the account could
+                write meanwhile.
         """
         course = _Course(steps, duration_s, once)
         self._lanes = Lanes()
@@ -126,6 +127,8 @@ class Fleet:
             self._watch(self._there(), course)
             self._wait_for_the_first()
             while not self.stop.wait(LOOK_S):
+                if (error := self.followed.must_end()) is not None:
+                    raise error
                 if course.ends and all(loop.over.is_set() for loop in self._loops.values()):
                     return
                 self.boards.trouble = self._trouble()

@@ -149,19 +149,25 @@ def at(tasks: dict[str, int]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "outcome"),
-    [(3, "finished"), (1, "not begun, or undone"), (2, "another configuration runs")],
+    ("tasks", "written", "outcome"),
+    [
+        (3, None, "finished"),
+        (1, None, "not begun, or undone"),
+        (2, None, "another configuration runs"),
+        (1, "7f", "written, and not carried out yet"),
+        (1, "6e", "not begun, or undone"),  # by another decision
+    ],
 )
-def test_what_the_cluster_finishes_by_itself_is_told(stage, tasks, outcome):
+def test_what_the_cluster_finishes_by_itself_is_told(stage, tasks, written, outcome):
     with Journal(stage.journal) as journal:
-        asked = {"event": "asked", "from": at(BEFORE), "to": at(AFTER)}
+        asked = {"event": "asked", "from": at(BEFORE), "to": at(AFTER), "id": "7f"}
         journal.append("actuation", 5.0, "line", None, asked)
         living = Living()
         recovery = recovery_of(stage, "active", journal)
         left = recovery.before_connecting(stage.journal)
         seen = living.seen()
         seen.parallelism[0, 1] = tasks
-        recovery.after_connecting(left, seen)
+        recovery.after_connecting(left, seen, written)
         assert recovery.before_connecting(stage.journal) is None
     (told,) = (e.body for e in read(stage.journal) if e.body["event"] == "recovered")
     assert told["outcome"] == outcome

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dsp_gym.backends.base import Platform
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.run import Hooks, LiveRun, Notes, Turn
 from dsp_gym.control.seat import Seat
-from dsp_gym.errors import FlinkError, StorageError
+from dsp_gym.errors import FlinkError, KubernetesError, StorageError
 from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.restriction import Restriction
 from dsp_gym.loop.decision import ScalingDecision
@@ -124,6 +125,22 @@ def test_a_policy_that_raises_keeps_the_configuration_and_is_asked_again(living,
     assert not turns[1].changes
     assert [len(asked.parallelism) for asked in living.asked] == [1, 1]
     assert living.asked[-1].parallelism[0, 1] == 2
+
+
+def test_a_run_ends_with_the_reason_when_its_platform_says_that_nothing_may_go_on(living, journal):
+    found = KubernetesError("the account may write", reason="Invalid")
+
+    class Ending(Platform):
+        def must_end(self) -> KubernetesError | None:
+            return found if living.now_s > 100 else None
+
+    living.backend.platform = Ending()
+    run = started(living, Asks(1), journal, mode="shadow")
+    with pytest.raises(KubernetesError, match="the account may write"):
+        run.run(steps=5)
+    assert run.turns == 2
+    (entry,) = [entry.body for entry in read(journal.folder) if entry.kind == "error"]
+    assert (entry["stage"], entry["api"]) == ("account", "kubernetes")
 
 
 def test_unknown_metrics_freeze_the_loop_and_it_goes_on_when_they_are_back(living, journal):

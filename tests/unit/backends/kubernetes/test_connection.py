@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
+from dsp_gym.backends.base import Clock
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.connection import KubernetesBackend, connect
+from dsp_gym.config.files import parse
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.places import connected
 from dsp_gym.errors import DspGymError, FlinkError, KubernetesError
+from dsp_gym.loop.protocols import REFUSED
 from dsp_gym.metrics.window import WindowConfig
 from tests.answering import TASKS, answering, tell
-from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
+from tests.fakes.kubernetes_api import FakeKubernetes, only_override, only_spec, served_kubernetes
 from tests.flink_resources import deployment, stable
-from tests.simulating import line
+from tests.simulating import line, wanted
 
 RIGHTS = {"flinkdeployments": ("get", "list", "watch", "patch"),
           "leases": ("get", "create", "update")}  # fmt: skip
@@ -76,10 +81,34 @@ def test_an_account_that_could_write_is_refused_in_shadow(watch):
     assert "patch FlinkDeployment" in str(caught.value)
 
 
+def test_rights_that_appear_while_it_watches_end_the_run(watch, fake, monkeypatch):
+    monkeypatch.setattr("dsp_gym.backends.kubernetes.access.EVERY_S", 0.05)
+    jobs = watch()
+    assert jobs.platform.must_end() is None
+    fake.accounts["me"]["flinkdeployments/status"] = ("patch",)
+    end = time.monotonic() + 10
+    while (error := jobs.platform.must_end()) is None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert "patch FlinkDeployment/status" in str(error)
+    assert [r for r in fake.requests if r.is_write] == []
+
+
 def test_one_that_is_to_act_needs_its_rights(watch):
     with pytest.raises(KubernetesError, match="may not patch, get Lease, create Lease"):
         watch(apply=True)
     assert watch(RIGHTS, apply=True).platform.unsettled() is None
+
+
+def test_rights_on_the_one_resource_are_enough_and_a_wildcard_for_its_name_is_none(watch):
+    named = {"flinkdeployments@words": ("get", "list", "watch", "patch"),
+             "leases": ("create",), "leases@dsp-gym-words": ("get", "update")}  # fmt: skip
+    assert watch(named, apply=True).platform.unsettled() is None
+    wild = {**RIGHTS, "flinkdeployments": ("get", "list", "watch"),
+            "flinkdeployments@*": ("patch",)}  # fmt: skip
+    with pytest.raises(KubernetesError, match="may not patch FlinkDeployment") as caught:
+        watch(wild, apply=True)
+    assert "'*' stands for no other name" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +161,48 @@ def test_acting_is_rehearsed_so_that_what_a_fence_forbids_is_said_at_the_start(f
     with pytest.raises(KubernetesError, match="what acting writes would be refused") as caught:
         watch(RIGHTS, apply=True, memory_route="job-arguments")
     assert "memory_route: none" in str(caught.value)
+
+
+def test_an_admission_policy_of_an_earlier_release_is_named_and_nothing_is_written(fake, watch):
+    before = fake.object("FlinkDeployment", "words")
+    fake.admission.append(only_spec("me"))
+    with pytest.raises(KubernetesError, match="older than this release") as caught:
+        watch(RIGHTS, apply=True)
+    for passed in ("a label", "dsp-gym.io/stop", "1,000,000 tasks", "deploy/overlays/active"):
+        assert passed in str(caught.value)
+    assert fake.object("FlinkDeployment", "words") == before
+    fake.admission[:] = [only_override("me")]
+    assert watch(RIGHTS, apply=True).actuator is not None
+
+
+@pytest.mark.slow
+def test_a_decision_may_be_as_old_as_the_interval_of_the_run(fake, flink, tmp_path):
+    file = fake.kubeconfig(tmp_path / "config", fake.account("me", RIGHTS))
+    (tmp_path / "words.yaml").write_text(line().model_dump_json(by_alias=True))
+    where = {"kubeconfig": str(file), "namespace": "jobs", "name": "words",
+             "prometheus_url": flink.url, "rest_url": flink.url, "watch_s": 1}  # fmt: skip
+    document = {"job": str(tmp_path / "words.yaml"), "where": {"kubernetes": where},
+                "policies": ["ds2"], "interval_s": 5}  # fmt: skip
+    config, told = parse(RunConfig, document, "run.yaml"), []
+    backend = connected(
+        config, line(), "active", Clock(), lambda kind, body: told.append((kind, body))
+    )
+    actuator = backend.actuator._actuator  # which the backend counts the requests of
+    first, now_s = actuator.lease.try_acquire, [0.0]
+    actuator.writer.clock = lambda: now_s[0]
+
+    def then_freeze() -> bool:
+        held = first()
+        now_s[0] = 5.0
+        return held
+
+    actuator.lease.try_acquire = then_freeze
+    seen = backend.collector.snapshot()
+    actuator.apply(wanted(seen.parallelism + 1, seen.memory_level))
+    assert actuator.wait(10)
+    backend.close()
+    assert actuator.status()[0] == REFUSED
+    assert "older than its interval" in dict(told)["failed"]["reason"]
 
 
 def test_a_server_that_is_down_is_said(fake, watch):

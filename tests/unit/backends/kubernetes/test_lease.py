@@ -157,6 +157,46 @@ def test_a_lease_taken_by_hand_is_lost(make, server):
     assert not mine.try_acquire()
 
 
+def test_a_lease_with_words_for_numbers_is_over_after_our_own_duration(make, server, clock):
+    other = make("other")
+    other.try_acquire()
+    spec = {**server.body["spec"], "leaseDurationSeconds": "long", "leaseTransitions": "many"}
+    server.keep({**server.body, "spec": spec})
+    mine = make("me")
+    assert not mine.try_acquire()
+    assert "another instance holds the lease 'words': other" in mine.taken()
+    clock.now_s = 10.0
+    assert mine.try_acquire()
+    assert server.body["spec"]["leaseTransitions"] == 1
+
+
+def test_a_term_begins_when_it_is_taken_and_not_when_it_is_renewed(make, server, clock):
+    mine, other = make("me"), make("other")
+    assert mine.term == 0
+    for _ in range(2):
+        mine.try_acquire()
+        assert mine.term == 1
+    mine.release()
+    other.try_acquire()
+    other.release()
+    mine.try_acquire()
+    assert (mine.term, other.term) == (2, 1)
+
+
+def test_a_term_begins_though_the_answer_to_its_first_write_is_lost(make, server):
+    mine, create = make("me"), server.create
+
+    def then_lose(*where):
+        create(*where)
+        raise KubernetesError("no answer", reason="Timeout", may_have_acted=True)
+
+    server.create = then_lose
+    with pytest.raises(KubernetesError):
+        mine.try_acquire()
+    assert mine.try_acquire()
+    assert mine.term == 1
+
+
 def test_the_faster_of_two_takes_a_free_lease(make, server):
     mine, other = make("me"), make("other")
     first = server.create

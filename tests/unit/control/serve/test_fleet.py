@@ -157,6 +157,23 @@ def test_every_job_with_the_labels_is_watched_and_so_are_those_that_come_and_go(
     assert not fake.writes()
 
 
+def test_an_account_that_may_write_meanwhile_ends_all_loops(
+    put, job_file, config, fake, monkeypatch
+):
+    monkeypatch.setattr("dsp_gym.backends.kubernetes.access.EVERY_S", 0.1)
+    job_file("orders")
+    put("orders")
+    with fleet(config(), serve=False, mode="shadow") as shown:
+        granting = threading.Timer(0.3, fake.accounts["shadow"].update, [{
+            "flinkdeployments@orders": ("patch",),
+        }])  # fmt: skip
+        granting.start()
+        with pytest.raises(KubernetesError, match="patch FlinkDeployment 'orders'"):
+            shown.run()
+        granting.join()
+    assert not fake.writes()
+
+
 @pytest.mark.slow
 def test_a_job_that_cannot_be_watched_is_told_and_tried_again_while_others_go_on(
     put, job_file, running

@@ -1,0 +1,147 @@
+"""The fence: a new leader stamps the resource before anything else.
+
+Between a writer's look at its lease and its write it may be frozen, for as long as it takes. The
+stamp changes the version of the resource, so that what was made for the version before it is
+refused by the server, whenever it arrives; and who finds another's stamp writes no more.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from dsp_gym.backends.documents import Document
+from dsp_gym.backends.kubernetes.resources import FlinkResource
+from dsp_gym.backends.kubernetes.stamps import Stamp
+from dsp_gym.errors import KubernetesError
+
+__all__ = ["Fence", "HeldLease", "PatchApi", "Refusal"]
+
+
+class Refusal(KubernetesError):
+    """A write that is not made, for a reason that may pass."""
+
+
+class PatchApi(Protocol):
+    """What writing needs of an API server."""
+
+    @property
+    def timeout_s(self) -> float:
+        """How long one call takes at most, s."""
+
+    def get(self, kind: str, namespace: str, name: str) -> Document:
+        """One object.
+
+        Returns:
+            The object's document.
+        """
+
+    def merge_patch(
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        body: Document,
+        *,
+        resource_version: str,
+        dry_run: bool = False,
+    ) -> Document:
+        """Merge a patch into an object, if it still has that version.
+
+        Returns:
+            The object after the patch; a dry run's is not stored.
+        """
+
+
+class HeldLease(Protocol):
+    """What writing needs of a lease."""
+
+    @property
+    def holder(self) -> str:
+        """The name of this instance; no other has it."""
+
+    @property
+    def term(self) -> int:
+        """How often this instance has taken the lease; renewing it is no other term."""
+
+    def is_held_now(self, for_s: float = 0.0) -> bool:
+        """Whether it is held, and for so much longer.
+
+        Returns:
+            True where this instance holds it for `for_s` seconds more.
+        """
+
+
+class Fence:
+    """The stamp of one instance on one resource; the lease's thread and the writer's share it.
+
+    Args:
+        api: the server.
+        where: kind, namespace and name of the resource.
+        lease: looked at right before each stamp.
+    """
+
+    def __init__(self, api: PatchApi, where: tuple[str, str, str], lease: HeldLease) -> None:
+        self._api, self._where, self._lease = api, where, lease
+        self._epoch = 0  # the greatest that this instance has asked for
+        self._asked_term = 0  # when that was
+        self._term = 0  # of the stamp that is known to stand
+        self._lock = threading.Lock()
+
+    def stamp(self, decision: str | None = None) -> Stamp:
+        """Make the stamp of a write.
+
+        Returns:
+            The stamp of this instance in this term, with the id of the decision.
+        """
+        return Stamp(self._epoch, self._lease.holder, decision)
+
+    def entered(self, now: FlinkResource) -> FlinkResource:
+        """See that the resource bears this leader's stamp.
+
+        Args:
+            now: the resource, just read.
+
+        Returns:
+            The resource under the stamp; the same one where it was stamped before.
+
+        Raises:
+            Refusal: A later leader has stamped it, or the lease is not held.
+            KubernetesError: The server refuses, or does not answer.
+        """
+        with self._lock:
+            there, term = now.stamp, self._lease.term
+            if there.trouble is not None:
+                raise Refusal(f"{now}: {there.trouble}", reason="Conflict")
+            if (there.epoch, there.holder) == (self._epoch, self._lease.holder):
+                self._term = self._asked_term
+            if self._term == term != 0:
+                if (there.epoch, there.holder) == (self._epoch, self._lease.holder):
+                    return now
+                if there.epoch >= self._epoch:
+                    raise Refusal(
+                        f"{now}: '{there.holder}' has taken over, with epoch {there.epoch} after "
+                        f"{self._epoch}",
+                        reason="Conflict",
+                    )
+            return self._stamped(now, max(there.epoch, self._epoch) + 1, term)
+
+    def _stamped(self, now: FlinkResource, epoch: int, term: int) -> FlinkResource:
+        if not self._lease.is_held_now(self._api.timeout_s):
+            raise Refusal(
+                f"{now}: the lease is not held, so another instance may act", reason="Conflict"
+            )
+        self._epoch, self._asked_term = epoch, term
+        patch: Document = {"metadata": {"annotations": self.stamp().annotations()}}
+        try:
+            body = self._api.merge_patch(*self._where, patch, resource_version=now.resource_version)
+        except KubernetesError as error:
+            if not error.may_have_acted:
+                raise
+            raise KubernetesError(  # a stamp that arrives late changes nothing of the spec
+                f"{now}: it could not be stamped: {error.message}",
+                reason=error.reason,
+                remedy=error.remedy,
+            ) from error
+        self._term = term
+        return FlinkResource.parse({"kind": self._where[0], **body})
