@@ -10,6 +10,7 @@ import typer
 from dsp_gym.cli.engines import (
     ENGINE_OPTION,
     MASTER_OPTION,
+    OVERWRITE_OPTION,
     RESUME_OPTION,
     SETTING_OPTION,
     WORKERS_OPTION,
@@ -79,6 +80,7 @@ def leaderboard(
         typer.Option(metavar="FILE", help="Write the Markdown page here too: docs/leaderboard.md."),
     ] = None,
     resume: Annotated[bool, RESUME_OPTION] = False,
+    overwrite: Annotated[bool, OVERWRITE_OPTION] = False,
     engine: Annotated[str, ENGINE_OPTION] = "local",
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,
@@ -99,6 +101,7 @@ def leaderboard(
     from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation import leaderboard as board
     from dsp_gym.evaluation.frontier.play import decisions_in
+    from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.evaluation.report import percent, write_report
     from dsp_gym.evaluation.run import decisions_of
 
@@ -113,11 +116,13 @@ def leaderboard(
             )
         name, swept = frontier
         where = out or Path("runs/frontiers") / name
+        kept = KeptResults.beside(where, resume=resume, overwrite=overwrite)
         with open_engine(
             f"dsp-gym leaderboard {name}", engine, master, setting, workers, decisions_in(swept)
         ) as opened:
-            result = frontier_board(name, swept, where, tuple(cell or ()), opened, resume)
+            result = frontier_board(name, swept, tuple(cell or ()), opened, kept)
         pages = write_board(result, where, page)
+        kept.clear()
         record = record_frontier(result, pages, uri) if track else None
         print_board(result, pages, as_json)
         _tell(record, uri, as_json)
@@ -126,15 +131,17 @@ def leaderboard(
         if given:
             raise ConfigError("needs a frontier, such as core-v2", key=option, value=given[0])
     read = _read(benchmark)
+    unfinished: KeptResults | None = None
     if read is not None:
         name, card = read
     else:
         name, config = _everyone(benchmark, tuple(policy or ()), tuned, seeds)
         decisions = decisions_of(config)
+        unfinished = KeptResults.beside(out or _folder(name), resume=resume, overwrite=overwrite)
         with open_engine(
             f"dsp-gym leaderboard {name}", engine, master, setting, workers, decisions
         ) as opened:
-            card = played(config, opened, out or _folder(name), resume)
+            card = played(config, opened, unfinished)
     folder = out or _folder(name)
     text = board.render_markdown(card, name)
     written = write_report(card, folder) | {
@@ -143,6 +150,8 @@ def leaderboard(
     }
     if page is not None:
         written["docs"] = write_atomic(page, text)
+    if unfinished is not None:
+        unfinished.clear()
     record = record_scorecard(name, card, written, uri) if track and read is None else None
     found = board.standings(card)
     if as_json:

@@ -53,6 +53,9 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the last checkpoint in the folder.")
     ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Remove the checkpoints in the folder, begin again.")
+    ] = False,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
     ] = None,
@@ -70,7 +73,8 @@ def train(
     """Train an agent per seed of an experiment, and export the best as a policy folder.
 
     Seeds are trained side by side, one per core. Ctrl-C finishes the updates under way, writes
-    checkpoints and ends; `--resume` continues.
+    checkpoints and ends; `--resume` continues. A folder with checkpoints is left alone without
+    `--resume` or `--overwrite`.
     """
     from dsp_gym.config.files import find, load_model
     from dsp_gym.evaluation.experiment import ExperimentConfig
@@ -96,6 +100,7 @@ def train(
                 experiment,
                 folder,
                 resume=resume,
+                overwrite=overwrite,
                 progress=progress,
                 tracker=tracker,
                 engine=opened,
