@@ -217,7 +217,7 @@ def export_minari(
     ]
     columns = ("dataset", "episodes", "steps", "random", "expert")
     print_table(columns, rows, right=columns[1:])
-    typer.echo(f"\nread them with MINARI_DATASETS_PATH={out}")
+    typer.echo(f"\nread them with MINARI_DATASETS_PATH={out.absolute()}")
 
 
 class _Built(Protocol):
