@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.checkpoint import checkpoint_steps, has_checkpoint
@@ -215,24 +215,28 @@ def _publish(
         out / "policy", {file.name: file.read_bytes() for file in sorted(source.iterdir())}
     )
     tracker.metrics({f"best/{key}": value for key, value in by_seed[seed].items()}, 0)
+    result = TrainingResult(config.name, policy, seed, by_seed[seed], by_seed, None, None)
+    _write_summary(out, result)  # first: the store may not answer
     tracking = config.tracking
     model = tracker.register(policy, tracking.model or config.name, tracking.alias)
-    result = TrainingResult(
-        config.name, policy, seed, by_seed[seed], by_seed, tracker.run_id, model
-    )
+    result = replace(result, run_id=tracker.run_id, model=model)
+    tracker.artifact(_write_summary(out, result))
+    return result
+
+
+def _write_summary(out: Path, result: TrainingResult) -> Path:
     summary = {
         "name": result.name,
-        "seed": seed,
+        "seed": result.seed,
         "validation": result.validation,
-        "by_seed": {str(key): value for key, value in by_seed.items()},
+        "by_seed": {str(key): value for key, value in result.by_seed.items()},
         "run_id": result.run_id,
         "model": result.model,
         "versions": versions(),
     }
-    tracker.artifact(
-        write_atomic(out / "training.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    return write_atomic(
+        out / "training.json", json.dumps(summary, indent=2, allow_nan=False) + "\n"
     )
-    return result
 
 
 def _is_finished(folder: Path, total_steps: int) -> bool:

@@ -116,14 +116,14 @@ def evaluate(
         return
     written = write_report(scorecard, folder)
     kept.clear()
-    record = record_scorecard(name, scorecard, written, uri) if track else None
     if as_json:
         typer.echo(scorecard.to_json(), nl=False)
-        return
-    print_scorecard(scorecard, wide=wide)
-    for kind, path in written.items():
-        typer.echo(f"{kind:>6}  {path}")
-    if record is not None:
+    else:
+        print_scorecard(scorecard, wide=wide)
+        for kind, path in written.items():
+            typer.echo(f"{kind:>6}  {path}")
+    record = record_scorecard(name, scorecard, written, uri) if track else None
+    if record is not None and not as_json:
         typer.echo(f"MLflow  run {record} in {uri}")
 
 

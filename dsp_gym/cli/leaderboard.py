@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ from dsp_gym.cli.tracked import record_frontier, record_scorecard
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.evaluation.leaderboard import Standing
     from dsp_gym.evaluation.scorecard import Scorecard
 
 __all__ = ["register"]
@@ -102,7 +104,7 @@ def leaderboard(
     from dsp_gym.evaluation import leaderboard as board
     from dsp_gym.evaluation.frontier.play import decisions_in
     from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.evaluation.report import percent, write_report
+    from dsp_gym.evaluation.report import write_report
     from dsp_gym.evaluation.run import decisions_of
 
     frontier = find_frontier(benchmark, tuple(policy or ()), tuple(only or ()), seeds)
@@ -123,8 +125,8 @@ def leaderboard(
             result = frontier_board(name, swept, tuple(cell or ()), opened, kept)
         pages = write_board(result, where, page)
         kept.clear()
-        record = record_frontier(result, pages, uri) if track else None
         print_board(result, pages, as_json)
+        record = record_frontier(result, pages, uri) if track else None
         _tell(record, uri, as_json)
         return
     for option, given in (("--only", only), ("--cell", cell)):
@@ -152,11 +154,18 @@ def leaderboard(
         written["docs"] = write_atomic(page, text)
     if unfinished is not None:
         unfinished.clear()
-    record = record_scorecard(name, card, written, uri) if track and read is None else None
     found = board.standings(card)
     if as_json:
         print_json({"benchmark": name, "standings": found, "files": written})
-        return
+    else:
+        _print_standings(name, found, written)
+    if track and read is None:
+        _tell(record_scorecard(name, card, written, uri), uri, as_json)
+
+
+def _print_standings(name: str, found: Sequence[Standing], written: Mapping[str, Path]) -> None:
+    from dsp_gym.evaluation.report import percent
+
     columns = ("", "policy", "cost/day", "SLO s/day", "late %", "saving %", "rescales/day")
     rows = [
         (
@@ -174,7 +183,6 @@ def leaderboard(
     typer.echo()
     for kind, path in written.items():
         typer.echo(f"{kind:>7}  {path}")
-    _tell(record, uri, as_json)
 
 
 def _tell(record: str | None, uri: str, as_json: bool) -> None:

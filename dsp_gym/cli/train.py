@@ -21,6 +21,7 @@ from dsp_gym.cli.engines import (
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
 from dsp_gym.cli.progress import long_bar
+from dsp_gym.cli.tracked import tell_missing
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -111,6 +112,7 @@ def train(
         again += f" --engine {engine}" if engine != "local" else ""
         typer.echo(f"Stopped; a checkpoint is in {folder}. Continue with: {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    tell_missing(tracker, experiment.tracking.uri)
     if as_json:
         print_json(result)
         return

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,8 @@ __all__ = [
     "fetch_run",
     "promote",
     "pull",
+    "quiet",
+    "require",
     "tag_version",
 ]
 
@@ -59,6 +62,7 @@ class MlflowTracker:
 
     def __init__(self, uri: str = DEFAULT_URI, experiment: str = "dsp-gym") -> None:
         self.run_id: str | None = None
+        self.problem: str | None = None
         self._uri = uri
         self._pending: list[object] = []
         with _mlflow_errors(uri):
@@ -302,10 +306,9 @@ def _client(uri: str) -> Any:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    try:
-        from mlflow import MlflowClient
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("registry", "recording runs and pulling policies") from error
+    require()
+    from mlflow import MlflowClient
+
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
@@ -336,17 +339,44 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-@contextmanager
-def _mlflow_errors(uri: str) -> Iterator[None]:
-    """Turns failures of the store into ours, and hides warnings that concern MLflow itself."""
+def require() -> None:
+    """Imports MLflow.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
     try:
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
+        with quiet():
+            from mlflow import MlflowClient  # noqa: F401  # imported for its absence
     except ModuleNotFoundError as error:
         raise MissingExtraError("registry", "recording runs and pulling policies") from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hides warnings that concern MLflow itself.
+
+    Yields:
+        Nothing; the filters are those of the whole process until the block ends, so that only the
+        main thread sets them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"mlflow\.")
         warnings.filterwarnings("ignore", module=r"(sqlalchemy|starlette|pydantic|alembic)\.")
+        yield
+
+
+@contextmanager
+def _mlflow_errors(uri: str) -> Iterator[None]:
+    """Turns failures of the store into ours, and hides warnings that concern MLflow itself."""
+    require()
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    with quiet():
         try:
             yield
         except (MlflowException, SQLAlchemyError) as error:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("mlflow")
 from dsp_gym.errors import RegistryError, StorageError
-from dsp_gym.trackers import Tracker
-from dsp_gym.trackers.mlflow import MlflowTracker, fetch_run, pull
+from dsp_gym.trackers import BackgroundTracker, Tracker, open_tracker
+from dsp_gym.trackers.mlflow import MlflowTracker, fetch_run, pull, quiet
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,30 @@ def test_a_run_is_read_back_as_it_was_recorded(store, tmp_path):
     assert record.metrics == {"reward": 1199.0}
     assert record.tags["kind"] == "train"
     assert (record.folder / "policy" / "policy.json").is_file()
+
+
+def test_a_server_that_takes_connections_and_never_answers_is_given_up(monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        tracker = BackgroundTracker(lambda: MlflowTracker(uri, "q11"), around=quiet, wait_s=0.5)
+        begun = time.monotonic()
+        tracker.start("first", {})
+        tracker.end()
+    assert time.monotonic() - begun < 10
+    assert tracker.problem == "the store did not answer within 0.5 s"
+
+
+def test_what_the_background_records_is_read_back(tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    tracker = open_tracker(uri, "q11")
+    tracker.start("first", {"kind": "train"})
+    tracker.metrics({"reward": 3.0}, 1)
+    (tmp_path / "card.md").write_text("# Card")
+    tracker.artifact(tmp_path / "card.md")
+    tracker.end()
+    assert tracker.problem is None
+    assert fetch_run(tracker.run_id, tmp_path / "run", uri).metrics == {"reward": 3.0}
 
 
 @pytest.mark.parametrize("address", ["models:/q11@champion", "models:/q11/1"])

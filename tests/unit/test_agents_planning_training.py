@@ -34,7 +34,7 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.sizing.prior import Prior
 from dsp_gym.sizing.service import ServiceModel, SizingConfig
-from dsp_gym.trackers import NullTracker
+from dsp_gym.trackers import BackgroundTracker, NullTracker
 from tests.simulating import line
 from tests.strategies import blank_snapshot
 
@@ -245,6 +245,22 @@ def test_of_two_trainings_in_a_folder_the_second_is_refused(tmp_path, monkeypatc
     train(an_experiment(late_prices=[3]), tmp_path)
     assert len(refused) == 1
     assert "another training writes into this folder" in refused[0]
+
+
+def test_a_store_that_fails_at_the_end_loses_no_training(tmp_path, monkeypatch):
+    with_lateness(tmp_path, monkeypatch, lambda price: 0.05 / price)
+
+    class Failing(NullTracker):
+        def register(self, folder, model, alias):
+            summary = json.loads((tmp_path / "training.json").read_text())  # written first
+            assert (summary["run_id"], summary["model"]) == (None, None)
+            raise ConnectionError("the store has gone")
+
+    tracker = BackgroundTracker(Failing)
+    result = train(an_experiment(), tmp_path, tracker=tracker)
+    assert tracker.problem == "ConnectionError: the store has gone"
+    assert (result.policy / POLICY).is_file()
+    assert json.loads((tmp_path / "training.json").read_text())["seed"] == result.seed
 
 
 def test_on_another_machine_a_seed_comes_back_after_every_price(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +20,7 @@ from dsp_gym.engine import LocalEngine
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.kept import KeptResults
 from dsp_gym.evaluation.run import decisions_of, evaluate
+from dsp_gym.trackers import BackgroundTracker
 
 DOCUMENT = {
     "policies": ["ds2", "justin-paper", {"policy": "static", "guardrails": "deployed"}],
@@ -127,6 +129,27 @@ def test_a_report_that_cannot_be_written_loses_nothing(tmp_path, monkeypatch):
     played = Until()
     assert evaluate(CONFIG, observer=played, kept=kept).to_json() == evaluate(CONFIG).to_json()
     assert played.played == []
+
+
+def test_a_store_that_never_answers_neither_blocks_nor_loses_an_evaluation(tmp_path, monkeypatch):
+    answers = threading.Event()
+
+    def silent():
+        assert (tmp_path / "out" / "scorecard.json").is_file()  # written first, tracked after
+        answers.wait()
+        raise RuntimeError
+
+    tracker = BackgroundTracker(silent, wait_s=0.2)
+    monkeypatch.setattr("dsp_gym.trackers.open_tracker", lambda *_: tracker)
+    arguments = [one for one in command(tmp_path, tmp_path / "out") if one != "--no-track"]
+    try:
+        done = CliRunner().invoke(app, [*arguments, "--seeds", "1", "--uri", "http://store"])
+    finally:
+        answers.set()
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["cells"]
+    said = " ".join(done.stderr.split())
+    assert "not recorded in http://store, or not whole: the store did not answer" in said
 
 
 def test_sigterm_says_what_is_kept(tmp_path, monkeypatch):
