@@ -31,7 +31,8 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  dsp-gym policy pull models:/q11@champion --out policies/q11\n\n"
         "  dsp-gym policy pull models:/q11@champion --out policies/q11 --replace\n\n"
-        "  dsp-gym policy pull models:/q11/3 --uri sqlite:////srv/mlflow.db"
+        "  dsp-gym policy pull models:/q11/3 --uri sqlite:////srv/mlflow.db\n\n"
+        "  dsp-gym policy pull models:/q11/3@sha256:DIGEST --out policies/q11   or nothing"
     )(pull)
     group.command(epilog="Examples:\n\n  dsp-gym policy promote models:/q11/3 --alias champion")(
         promote
@@ -47,6 +48,8 @@ def show(
     """Show a trained policy: network, jobs, seeds, versions, figures."""
     import tempfile
 
+    from dsp_gym.policies.pins import digest_of
+
     # By name: the library stands below the agents.
     folder_module: Any = importlib.import_module("agents.folder")
     with tempfile.TemporaryDirectory() as aside:
@@ -54,17 +57,24 @@ def show(
         if _is_registered(policy):
             folder = _pull(policy, Path(aside) / "policy", uri)
         document, _ = folder_module.read_any(folder)
+        digest = digest_of(folder)
         card = folder / folder_module.CARD
         text = card.read_text(encoding="utf-8") if card.is_file() else ""
     if as_json:
-        print_json(document.model_dump(mode="json", by_alias=True))
+        print_json({**document.model_dump(mode="json", by_alias=True), "digest": digest})
         return
-    print_table(["", ""], folder_module.describe(document).items())
+    print_table(["", ""], [*folder_module.describe(document).items(), ("digest", digest)])
     typer.echo(f"\n{text}" if text else "")
 
 
 def pull(
-    address: Annotated[str, typer.Argument(help="models:/NAME@ALIAS or models:/NAME/VERSION.")],
+    address: Annotated[
+        str,
+        typer.Argument(
+            help="models:/NAME@ALIAS or models:/NAME/VERSION; with @sha256:DIGEST behind it, no "
+            "other content is taken."
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder to create. Default: policies/NAME."),
@@ -75,13 +85,15 @@ def pull(
     uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Fetch a policy folder from MLflow's model registry."""
+    """Fetch a policy folder from MLflow's model registry, and print its digest."""
+    from dsp_gym.policies.pins import digest_of
+
     name = address.removeprefix("models:/").partition("@")[0].partition("/")[0]
     folder = _pull(address, out or Path("policies") / name, uri, replace=replace)
     if as_json:
-        print_json({"address": address, "policy": folder})
+        print_json({"address": address, "policy": folder, "digest": digest_of(folder)})
     else:
-        typer.echo(f"{address} is in {folder}")
+        typer.echo(f"{address} is in {folder}\npinned  {folder}@{digest_of(folder)}")
 
 
 def _is_registered(policy: str) -> bool:

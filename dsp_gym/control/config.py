@@ -113,6 +113,11 @@ class RunConfig(ConfigModel):
         description="on Kubernetes: true = off and shadow also run with an account that could "
         "write; otherwise it must be proven that it can only read",
     )
+    pinned: bool = Field(
+        False,
+        description="true = a trained policy from a folder must be named with its digest, "
+        "FOLDER@sha256:..., which is checked before it decides",
+    )
     stop_file: Path | None = Field(
         None,
         description="while this file exists nothing is enacted; on Kubernetes the annotation "

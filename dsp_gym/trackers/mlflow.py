@@ -16,13 +16,14 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
+from dsp_gym.policies.pins import digest_of, refuse_other_digest, split_pin
 from dsp_gym.policies.registry import POLICY_FILE
 from dsp_gym.trackers.base import flatten
 
@@ -38,6 +39,9 @@ __all__ = [
 ]
 
 DEFAULT_URI = "sqlite:///mlflow.db"
+
+DIGEST = "dsp_gym.digest"
+"""Tag of a model's version: the digest of the policy folder that was registered."""
 
 _BATCH = 1000
 """MLflow takes at most so many metrics in one call; single calls are 30 times slower."""
@@ -119,7 +123,9 @@ class MlflowTracker:
                 self._client.get_registered_model(model)
             except MlflowException:
                 self._client.create_registered_model(model)
-            version = self._client.create_model_version(model, source, run_id=self._run).version
+            version = self._client.create_model_version(
+                model, source, run_id=self._run, tags={DIGEST: digest_of(folder)}
+            ).version
             if alias is None:
                 return f"models:/{model}/{version}"
             self._client.set_registered_model_alias(model, alias, version)
@@ -149,7 +155,8 @@ def pull(address: str, into: Path, uri: str = DEFAULT_URI, *, replace: bool = Fa
     """Fetches a registered policy folder.
 
     Args:
-        address: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``.
+        address: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``; a digest may follow,
+            ``@sha256:...``.
         into: The folder to make; it must not exist, or be empty.
         uri: The registry.
         replace: A policy folder may be there; once the other is fetched, it goes.
@@ -159,9 +166,12 @@ def pull(address: str, into: Path, uri: str = DEFAULT_URI, *, replace: bool = Fa
 
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
+        PolicyError: What was fetched has another digest than the address asks for, or than was
+            registered; nothing is put in place.
         StorageError: Something is there that may not be replaced.
     """
-    match = _parsed(address)
+    named, digest = split_pin(address)
+    match = _parsed(named)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         is_policy = (into / POLICY_FILE).is_file()
         if not (replace and is_policy):
@@ -174,8 +184,14 @@ def pull(address: str, into: Path, uri: str = DEFAULT_URI, *, replace: bool = Fa
     _refuse_missing_store(uri)
     with _mlflow_errors(uri):
         client = _client(uri)
-        source = _version(client, match["name"], match["alias"], match["version"]).source
-    _download(str(source), into, uri)
+        found = _version(client, match["name"], match["alias"], match["version"])
+
+    def check(folder: Path) -> None:
+        for wanted in (digest, found.tags.get(DIGEST)):  # of earlier releases there is no tag
+            if wanted is not None:
+                refuse_other_digest(folder, wanted, address)
+
+    _download(str(found.source), into, uri, check)
     return into
 
 
@@ -242,7 +258,8 @@ def _parsed(address: str) -> re.Match[str]:
         raise RegistryError(
             "is not an address in the registry",
             value=address,
-            remedy="Write models:/NAME@ALIAS or models:/NAME/VERSION.",
+            remedy="Write models:/NAME@ALIAS or models:/NAME/VERSION, and @sha256:DIGEST behind it "
+            "where no other content may be fetched.",
         )
     return match
 
@@ -276,8 +293,10 @@ def _version(client: Any, name: str, alias: str | None, version: str | None) -> 
         raise RegistryError(message, remedy=remedy) from error
 
 
-def _download(source: str, into: Path, uri: str) -> None:
-    """Copies artifacts aside, then puts them in place whole."""
+def _download(
+    source: str, into: Path, uri: str, check: Callable[[Path], None] = lambda folder: None
+) -> None:
+    """Copies artifacts aside, checks them, then puts them in place whole."""
     import mlflow.artifacts
 
     try:
@@ -292,9 +311,11 @@ def _download(source: str, into: Path, uri: str) -> None:
             )
         found = aside / "download"
         inner = found / Path(source).name
+        whole = inner if inner.is_dir() else found
+        check(whole)
         if into.is_dir():
             into.rename(aside / "replaced")
-        (inner if inner.is_dir() else found).rename(into)
+        whole.rename(into)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

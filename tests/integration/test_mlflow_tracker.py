@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("mlflow")
-from dsp_gym.errors import RegistryError, StorageError
+from dsp_gym.errors import PolicyError, RegistryError, StorageError
+from dsp_gym.policies.pins import digest_of
 from dsp_gym.trackers import BackgroundTracker, Tracker, open_tracker
 from dsp_gym.trackers.mlflow import MlflowTracker, fetch_run, pull, quiet
 
@@ -76,6 +77,24 @@ def test_what_the_background_records_is_read_back(tmp_path):
 def test_a_registered_policy_is_pulled_by_alias_and_by_version(store, tmp_path, address):
     folder = pull(address, tmp_path / "pulled", store[0])
     assert [file.name for file in folder.iterdir()] == ["policy.json"]
+
+
+def test_another_content_than_was_pinned_or_registered_is_not_put_in_place(store, tmp_path):
+    uri, run_id, root = store
+    digest = digest_of(root / "policy")
+    pulled = pull(f"models:/q11/1@{digest}", tmp_path / "pulled", uri)
+    assert digest_of(pulled) == digest
+    with pytest.raises(PolicyError, match="not the one that was pinned"):
+        pull(f"models:/q11@champion@sha256:{'0' * 64}", tmp_path / "other", uri)
+    (kept,) = (root / "mlartifacts").rglob(f"{run_id}/**/policy.json")
+    content = kept.read_text()
+    kept.write_text(content + " ")  # somebody writes into the store
+    try:
+        with pytest.raises(PolicyError, match="not the one that was pinned"):
+            pull("models:/q11/1", tmp_path / "other", uri)
+    finally:
+        kept.write_text(content)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pulled"]
 
 
 def test_a_policy_is_replaced_only_where_that_is_said_and_nothing_else_ever(store, tmp_path):
