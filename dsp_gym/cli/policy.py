@@ -1,4 +1,4 @@
-"""`dsp-gym policy show`, `dsp-gym policy pull` and `dsp-gym policy promote`."""
+"""`dsp-gym policy show`, `pull`, `sign` and `promote`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 def register(app: typer.Typer) -> None:
     """Adds the command group."""
     group = typer.Typer(
-        help="Inspect a trained policy; fetch or promote one in the model registry.",
+        help="Inspect or sign a trained policy; fetch or promote one in the model registry.",
         no_args_is_help=True,
     )
     group.command(
@@ -34,6 +34,13 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym policy pull models:/q11/3 --uri sqlite:////srv/mlflow.db\n\n"
         "  dsp-gym policy pull models:/q11/3@sha256:DIGEST --out policies/q11   or nothing"
     )(pull)
+    group.command(
+        epilog="Examples:\n\n"
+        "  openssl genpkey -algorithm ed25519 -out private.pem\n\n"
+        "  openssl pkey -in private.pem -pubout -out public.pem\n\n"
+        "  dsp-gym policy sign runs/q11/policy --key private.pem\n\n"
+        "  dsp-gym policy pull models:/q11/3 --signed-by public.pem"
+    )(sign)
     group.command(epilog="Examples:\n\n  dsp-gym policy promote models:/q11/3 --alias champion")(
         promote
     )
@@ -82,6 +89,12 @@ def pull(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the policy in that folder.")
     ] = False,
+    signed_by: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Public ed25519 key (PEM); without its signature nothing is taken."
+        ),
+    ] = None,
     uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
@@ -89,7 +102,9 @@ def pull(
     from dsp_gym.policies.pins import digest_of
 
     name = address.removeprefix("models:/").partition("@")[0].partition("/")[0]
-    folder = _pull(address, out or Path("policies") / name, uri, replace=replace)
+    folder = _pull(
+        address, out or Path("policies") / name, uri, replace=replace, signed_by=signed_by
+    )
     if as_json:
         print_json({"address": address, "policy": folder, "digest": digest_of(folder)})
     else:
@@ -100,10 +115,28 @@ def _is_registered(policy: str) -> bool:
     return policy.startswith("models:/")
 
 
-def _pull(address: str, into: Path, uri: str, *, replace: bool = False) -> Path:
+def sign(
+    policy: Annotated[Path, typer.Argument(help="A policy folder.", metavar="FOLDER")],
+    key: Annotated[
+        Path, typer.Option(metavar="FILE", help="Private ed25519 key, PEM without a password.")
+    ],
+) -> None:
+    """Sign a trained policy; its digest stays the same."""
+    from dsp_gym.errors import PolicyError
+    from dsp_gym.policies.registry import POLICY_FILE
+    from dsp_gym.policies.signatures import sign as write_signature
+
+    if not (policy / POLICY_FILE).is_file():
+        raise PolicyError("is no folder of a trained policy", file=policy)
+    typer.echo(f"signed  {write_signature(policy, key)}")
+
+
+def _pull(
+    address: str, into: Path, uri: str, *, replace: bool = False, signed_by: Path | None = None
+) -> Path:
     from dsp_gym.trackers.mlflow import pull as fetch
 
-    return fetch(address, into, uri, replace=replace)
+    return fetch(address, into, uri, replace=replace, signed_by=signed_by)
 
 
 def promote(

@@ -31,7 +31,8 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.pins import split_pin
-from dsp_gym.policies.registry import is_pinned, make
+from dsp_gym.policies.registry import folder_of, is_pinned, make, resolve
+from dsp_gym.policies.signatures import refuse_unsigned
 from dsp_gym.records.journal import Journal
 from dsp_gym.records.rescales import unfinished
 
@@ -281,9 +282,9 @@ def named_seats(config: RunConfig) -> list[tuple[str, SeatConfig]]:
 
     Raises:
         ConfigError: One has no digest where the run asks for them.
+        PolicyError: One has no signature where the run asks for them.
     """
-    if config.pinned:
-        _refuse_unpinned(config)
+    _refuse_unproven(config)
     found = []
     for seat in config.seats:
         policy = seat.policy
@@ -301,11 +302,11 @@ def _policy(seat: SeatConfig) -> Policy | None:
     return None if seat.policy == INCUMBENT else make(seat.policy)
 
 
-def _refuse_unpinned(config: RunConfig) -> None:
-    """Every trained policy from a folder is named with its digest."""
+def _refuse_unproven(config: RunConfig) -> None:
+    """Every trained policy from a folder has the digest and the signature that are asked for."""
     asked = [seat.policy for seat in config.seats if seat.policy != INCUMBENT]
     for policy in asked if config.fallback is None else [*asked, config.fallback]:
-        if not is_pinned(policy):
+        if config.pinned and not is_pinned(policy):
             raise ConfigError(
                 "is a trained policy without a digest, and pinned: true asks for one",
                 key="policy",
@@ -313,6 +314,9 @@ def _refuse_unpinned(config: RunConfig) -> None:
                 remedy="Name it as FOLDER@sha256:..., with the digest that dsp-gym policy show "
                 "prints.",
             )
+        folder = None if config.signed_by is None else folder_of(resolve(policy)[1])
+        if folder is not None and config.signed_by is not None:
+            refuse_unsigned(folder, config.signed_by)
 
 
 def guardrails_of(config: RunConfig, seat: SeatConfig) -> str | GuardrailsConfig | None:
