@@ -38,8 +38,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 quickstart: $(STAMP)  ## Train a small agent and compare it with DS2, Justin and Flink's autoscaler on a job it never saw.
-	$(BIN)/dsp-gym train $(EXPERIMENT)
-	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --policy runs/$(basename $(notdir $(EXPERIMENT)))/policy
+	$(BIN)/dsp-gym train $(EXPERIMENT) --overwrite
+	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --overwrite --policy runs/$(basename $(notdir $(EXPERIMENT)))/policy
 
 check: $(STAMP)  ## Format, lint, types, import layers, small tests: no torch, Spark, Flink (a minute).
 	$(BIN)/ruff format --check .
@@ -102,20 +102,20 @@ frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goe
 validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate
 	-$(BIN)/dsp-gym reproduce  # ends with 1 where a bar is missed; docs/reproduction.md says which
-	$(BIN)/dsp-gym train configs/experiments/q11.yaml
+	$(BIN)/dsp-gym train configs/experiments/q11.yaml --overwrite
 	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --runs runs/q11 \
 		--other-jobs nexmark-q1 nexmark-q2 nexmark-q3 nexmark-q5 nexmark-q8 --out docs/figures/q11.json > /dev/null
 	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --policy learned-q11 \
 		--out docs/figures/q11-shipped.json > /dev/null
 	$(BIN)/dsp-gym evaluate configs/experiments/q11.yaml --policy learned-q11 \
-		--out runs/evaluations/q11
-	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml
+		--out runs/evaluations/q11 --overwrite
+	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml --overwrite
 	$(BIN)/dsp-gym evaluate configs/experiments/q11-worldcup.yaml \
-		--policy runs/q11-worldcup/policy --out runs/evaluations/q11-worldcup
+		--policy runs/q11-worldcup/policy --out runs/evaluations/q11-worldcup --overwrite
 	for name in q11-justin q11-late; do \
 		$(BIN)/dsp-gym rollout $$name && $(BIN)/dsp-gym dataset build $$name || exit; \
 	done
-	$(BIN)/dsp-gym train configs/experiments/q11-cloned.yaml
+	$(BIN)/dsp-gym train configs/experiments/q11-cloned.yaml --overwrite
 	$(BIN)/python -m agents.studies.dataset_claim cloning q11-cloned --out docs/figures/q11-cloned.json > /dev/null
 	$(BIN)/python -m agents.studies.dataset_claim offline q11-offline --out docs/figures/q11-offline.json > /dev/null
 	$(BIN)/dsp-gym bench env --json > docs/figures/bench.json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.checkpoint import checkpoint_steps, has_checkpoint
@@ -22,8 +22,9 @@ from agents.seeds import (
 )
 from agents.stages import TrainingInterrupted
 from dsp_gym.config.files import write_atomic
+from dsp_gym.config.lock import only_writer
 from dsp_gym.engine import HERE, Engine
-from dsp_gym.errors import ConfigError
+from dsp_gym.errors import ConfigError, StorageError
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.trackers import NullTracker, Tracker
 
@@ -64,6 +65,7 @@ def train(
     out: Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     progress: SeedProgress | None = None,
     tracker: Tracker | None = None,
     base_dir: str | Path | None = None,
@@ -75,6 +77,7 @@ def train(
         config: The experiment.
         out: Folder of checkpoints, of one policy per seed, and of the best as `policy/`.
         resume: Go on from the checkpoints in `out`.
+        overwrite: Remove the checkpoints in `out` and begin again.
         progress: Hears the progress.
         tracker: Records the run.
         base_dir: Folder that relative trace paths start from.
@@ -85,6 +88,9 @@ def train(
         the registered model.
 
     Raises:
+        ConfigError: There is nothing to resume, or both `resume` and `overwrite` are given.
+        StorageError: The folder holds what was learned, and neither `resume` nor `overwrite` says
+            what to do with it; or another training writes into it.
         TrainingInterrupted: Ctrl-C; a checkpoint has been written.
     """
     for needed in ("train", "validation"):
@@ -93,23 +99,57 @@ def train(
                 f"training needs a {needed} split", key="loads", remedy=f"Add loads.{needed}."
             )
     tracker, progress = tracker or NullTracker(), progress or SeedProgress()
-    if resume and not any(
-        has_checkpoint(out / f"seed-{seed}" / "checkpoint") for seed in config.agent.seeds
-    ):
+    if resume and overwrite:
+        raise ConfigError(
+            "--resume continues what --overwrite removes", file=out, remedy="Give one of them."
+        )
+    if resume and not _learned(config, out):
         raise ConfigError(
             "there is no checkpoint to resume from",
             file=out,
             remedy="Leave --resume out, or name the folder of the training with --out.",
         )
-    tracker.start(config.name, {"kind": "train", **_hash_tags(config, base_dir)})
-    try:
-        result = _train(config, out, resume, progress, tracker, base_dir, engine)
-    except BaseException as error:
-        stopped = isinstance(error, TrainingInterrupted | KeyboardInterrupt)
-        tracker.end("KILLED" if stopped else "FAILED")
-        raise
-    tracker.end()
+    taken = StorageError(
+        "another training writes into this folder",
+        file=out,
+        remedy="Wait for it, or train into another folder: --out FOLDER",
+    )
+    with only_writer(out, taken):
+        if not resume:
+            _make_room(config, out, overwrite)
+        tracker.start(config.name, {"kind": "train", **_hash_tags(config, base_dir)})
+        try:
+            result = _train(config, out, resume, progress, tracker, base_dir, engine)
+        except BaseException as error:
+            stopped = isinstance(error, TrainingInterrupted | KeyboardInterrupt)
+            tracker.end("KILLED" if stopped else "FAILED")
+            raise
+        tracker.end()
     return result
+
+
+def _learned(config: ExperimentConfig, out: Path) -> dict[int, int]:
+    """Steps that the checkpoints of a folder have learned from, by seed."""
+    folders = {seed: out / f"seed-{seed}" / CHECKPOINT for seed in config.agent.seeds}
+    return {
+        seed: checkpoint_steps(folder) for seed, folder in folders.items() if has_checkpoint(folder)
+    }
+
+
+def _make_room(config: ExperimentConfig, out: Path, overwrite: bool) -> None:
+    """Removes checkpoints if asked to; otherwise there must be none."""
+    learned = {} if overwrite else _learned(config, out)
+    if learned:
+        total = config.agent.total_steps
+        found = (f"seed {seed} at {steps:,} of {total:,}" for seed, steps in learned.items())
+        raise StorageError(
+            f"there is a training already: {', '.join(found)}",
+            file=out,
+            remedy="Continue it with --resume, remove it with --overwrite, or train into another "
+            "folder: --out FOLDER",
+        )
+    for seed in config.agent.seeds:
+        shutil.rmtree(out / f"seed-{seed}" / CHECKPOINT, ignore_errors=True)
 
 
 def _train(
@@ -132,8 +172,6 @@ def _train(
         if resume and _is_finished(folder, config.agent.total_steps):
             figures[seed] = read_any(folder / "policy")[0].validation
             continue
-        if not resume:
-            shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
         progress.begin(seed, index, len(seeds))
         cells.append(SeedCell(config, seed, folder, base_dir))
 
@@ -177,24 +215,28 @@ def _publish(
         out / "policy", {file.name: file.read_bytes() for file in sorted(source.iterdir())}
     )
     tracker.metrics({f"best/{key}": value for key, value in by_seed[seed].items()}, 0)
+    result = TrainingResult(config.name, policy, seed, by_seed[seed], by_seed, None, None)
+    _write_summary(out, result)  # first: the store may not answer
     tracking = config.tracking
     model = tracker.register(policy, tracking.model or config.name, tracking.alias)
-    result = TrainingResult(
-        config.name, policy, seed, by_seed[seed], by_seed, tracker.run_id, model
-    )
+    result = replace(result, run_id=tracker.run_id, model=model)
+    tracker.artifact(_write_summary(out, result))
+    return result
+
+
+def _write_summary(out: Path, result: TrainingResult) -> Path:
     summary = {
         "name": result.name,
-        "seed": seed,
+        "seed": result.seed,
         "validation": result.validation,
-        "by_seed": {str(key): value for key, value in by_seed.items()},
+        "by_seed": {str(key): value for key, value in result.by_seed.items()},
         "run_id": result.run_id,
         "model": result.model,
         "versions": versions(),
     }
-    tracker.artifact(
-        write_atomic(out / "training.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    return write_atomic(
+        out / "training.json", json.dumps(summary, indent=2, allow_nan=False) + "\n"
     )
-    return result
 
 
 def _is_finished(folder: Path, total_steps: int) -> bool:

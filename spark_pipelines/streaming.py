@@ -13,7 +13,6 @@ build of the sources takes it in.
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,8 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsp_gym.errors import DatasetError, StorageError
+from dsp_gym.config.lock import only_writer
+from dsp_gym.errors import DatasetError
 from dsp_gym.records.base import MANIFEST
 from dsp_gym.records.hashes import file_sha256
 from spark_pipelines.build import Built, Observer, build
@@ -198,20 +198,8 @@ def _fingerprint(shown: Path) -> str:
 @contextmanager
 def _locked(state: Path) -> Iterator[None]:
     """One follower at a time."""
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-        lock = (state / ".lock").open("ab")
-    except OSError as error:
-        raise StorageError(
-            f"cannot be written: {error.strerror or error}",
-            file=state,
-            remedy="Choose a folder that can be written to: --out FOLDER",
-        ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DatasetError(
-                "is followed already", file=state.parent, remedy="End the other command first."
-            ) from None
+    taken = DatasetError(
+        "is followed already", file=state.parent, remedy="End the other command first."
+    )
+    with only_writer(state, taken):
         yield

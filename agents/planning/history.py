@@ -114,7 +114,7 @@ def _runs(dataset: Dataset, job: str, jobs: Topology) -> Iterator[MetricsSnapsho
     """The snapshots of a job, run by run."""
     import pyarrow
 
-    batches = list(dataset.table("snapshots", columns=_COLUMNS))
+    batches = list(dataset.table("snapshots", columns=_COLUMNS, lenient=True))
     if not batches:
         return
     table = pyarrow.Table.from_batches(batches)

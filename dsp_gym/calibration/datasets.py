@@ -68,12 +68,18 @@ class Tables(Protocol):
         """Its jobs."""
 
     def table(
-        self, name: str, split: str | None = None, columns: Sequence[str] | None = None
+        self,
+        name: str,
+        split: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        lenient: bool = False,
     ) -> Iterator[Any]:
         """The rows of a table as Arrow batches.
 
-        Yields:
+        Returns:
             Arrow record batches of the columns asked for (None: all), of one split (None: of all).
+            A column that no file has is refused, or null if `lenient`.
         """
 
 
@@ -158,7 +164,7 @@ def measured_dataset(
 def _by_run(dataset: Tables, spec: JobSpec, window_s: float) -> Iterator[tuple[str, list[_Window]]]:
     """Whole windows of every run of the job, in order of time."""
     rows: dict[tuple[str, str], dict[float, dict[str, TransitionRow]]] = {}
-    for batch in dataset.table("windows", columns=("job", *TRANSITION_COLUMNS)):
+    for batch in dataset.table("windows", columns=("job", *TRANSITION_COLUMNS), lenient=True):
         for row in batch.to_pylist():
             if row["job"] == spec.job and row["seconds"] >= window_s - SAMPLE_S:
                 at = rows.setdefault((row["source"], row["run"]), {})
@@ -251,7 +257,7 @@ def _rescale(dataset: Tables, spec: JobSpec) -> RescaleTimes:
     nothing = RescaleTimes(None, 0, None, 0, None, 0)
     if not any("rescales" in partition.tables for partition in dataset.manifest.partitions):
         return nothing
-    rows = dataset.table("rescales", columns=("job", "cause", "downtime_s"))
+    rows = dataset.table("rescales", columns=("job", "cause", "downtime_s"), lenient=True)
     down = [
         row["downtime_s"]
         for batch in rows

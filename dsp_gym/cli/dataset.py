@@ -13,6 +13,7 @@ import typer
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.dataset_follow import register_follow
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.tracked import tell_missing
 from dsp_gym.errors import DatasetError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def build(
         )
         raise typer.Exit(_INTERRUPTED) from None
     record = None if tracker is None else _record(tracker, wanted.name, built)
+    tell_missing(tracker, wanted.tracking.uri)
     summary = _summary(built) | ({} if record is None else {"mlflow_run": record})
     if as_json:
         print_json(summary)
@@ -217,7 +219,7 @@ def export_minari(
     ]
     columns = ("dataset", "episodes", "steps", "random", "expert")
     print_table(columns, rows, right=columns[1:])
-    typer.echo(f"\nread them with MINARI_DATASETS_PATH={out}")
+    typer.echo(f"\nread them with MINARI_DATASETS_PATH={out.absolute()}")
 
 
 class _Built(Protocol):
@@ -315,7 +317,7 @@ def _record(tracker: Tracker, name: str, built: _Built) -> str | None:
         status = "FINISHED"
     finally:
         tracker.end(status)
-    return tracker.run_id
+    return None if tracker.problem is not None else tracker.run_id
 
 
 def _summary(built: _Built) -> dict[str, Any]:

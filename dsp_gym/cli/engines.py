@@ -18,6 +18,7 @@ __all__ = [
     "ENGINES",
     "ENGINE_OPTION",
     "MASTER_OPTION",
+    "OVERWRITE_OPTION",
     "RESUME_OPTION",
     "SETTING_OPTION",
     "WORKERS_OPTION",
@@ -41,6 +42,9 @@ WORKERS_OPTION = typer.Option(
     help="Processes of the local engine. Default: as many as pay, at most one per core.",
 )
 RESUME_OPTION = typer.Option("--resume", help="Continue an interrupted run: play what is missing.")
+OVERWRITE_OPTION = typer.Option(
+    "--overwrite", help="Remove the results of an interrupted run, and begin again."
+)
 SETTING_OPTION = typer.Option(
     "--setting", metavar="KEY=VALUE", help="A setting of Spark, such as spark.executor.cores=4."
 )

@@ -1,11 +1,16 @@
 """What happens to an error on the command line: one screen on stderr, and an exit code.
 
-2: something the user can put right. 130: interrupted. 1: a fault of ours.
+2: something the user can put right. 130: interrupted, by Ctrl-C or SIGTERM. 1: a fault of ours.
 """
 
 from __future__ import annotations
 
 import errno
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import typer
@@ -14,7 +19,7 @@ from typer.core import TyperGroup
 from dsp_gym.errors import DspGymError, MissingExtraError, StorageError
 from dsp_gym.redaction import redacted
 
-__all__ = ["INTERRUPTED", "Commands", "as_user_error"]
+__all__ = ["INTERRUPTED", "Commands", "as_user_error", "terminated_as_interrupted"]
 
 USER_ERROR, OWN_FAULT, INTERRUPTED = 2, 1, 130
 
@@ -60,7 +65,8 @@ class Commands(TyperGroup):
             The command's own result.
         """
         try:
-            return super().invoke(ctx)
+            with terminated_as_interrupted():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             typer.echo("Interrupted; finished results are kept.", err=True)
             raise typer.Exit(INTERRUPTED) from None
@@ -77,6 +83,26 @@ class Commands(TyperGroup):
                 err=True,
             )
             raise typer.Exit(OWN_FAULT) from None
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """A service manager's SIGTERM ends a command as Ctrl-C does, with what it has kept."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler):  # a shell's background job ignores Ctrl-C
+            raise KeyboardInterrupt
+        handler(signal.SIGINT, frame)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may handle signals
+        return
+    before = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def as_user_error(error: Exception) -> DspGymError | None:

@@ -10,6 +10,7 @@ import typer
 from dsp_gym.cli.engines import (
     ENGINE_OPTION,
     MASTER_OPTION,
+    OVERWRITE_OPTION,
     RESUME_OPTION,
     SETTING_OPTION,
     WORKERS_OPTION,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dsp_gym.engine import Engine
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.experiment import ExperimentConfig
+    from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.evaluation.scorecard import Scorecard
 
 __all__ = [
@@ -72,6 +74,7 @@ def evaluate(
         typer.Option(metavar="DIR", help="Folder of the results. Default: runs/evaluations/NAME."),
     ] = None,
     resume: Annotated[bool, RESUME_OPTION] = False,
+    overwrite: Annotated[bool, OVERWRITE_OPTION] = False,
     engine: Annotated[str, ENGINE_OPTION] = "local",
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,
@@ -91,6 +94,7 @@ def evaluate(
     Every policy meets the same loads, seeds and faults. Prints a scorecard, best policy first, and
     writes it as JSON, CSV (every run) and one HTML page.
     """
+    from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.evaluation.report import write_report
     from dsp_gym.evaluation.run import decisions_of
 
@@ -99,50 +103,47 @@ def evaluate(
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
     decisions = decisions_of(benchmark)
+    folder = out or (None if as_json else Path("runs/evaluations") / name)
+    kept = None
+    if folder is not None:
+        kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
     with open_engine(
         f"dsp-gym evaluate {name}", engine, master, setting, workers, decisions
     ) as opened:
-        folder = out or (None if as_json else Path("runs/evaluations") / name)
-        scorecard = played(benchmark, opened, folder, resume)
-    if as_json and out is None:
+        scorecard = played(benchmark, opened, kept)
+    if folder is None or kept is None:
         typer.echo(scorecard.to_json(), nl=False)
         return
-    written = write_report(scorecard, out or Path("runs/evaluations") / name)
-    record = record_scorecard(name, scorecard, written, uri) if track else None
+    written = write_report(scorecard, folder)
+    kept.clear()
     if as_json:
         typer.echo(scorecard.to_json(), nl=False)
-        return
-    print_scorecard(scorecard, wide=wide)
-    for kind, path in written.items():
-        typer.echo(f"{kind:>6}  {path}")
-    if record is not None:
+    else:
+        print_scorecard(scorecard, wide=wide)
+        for kind, path in written.items():
+            typer.echo(f"{kind:>6}  {path}")
+    record = record_scorecard(name, scorecard, written, uri) if track else None
+    if record is not None and not as_json:
         typer.echo(f"MLflow  run {record} in {uri}")
 
 
-def played(
-    benchmark: BenchmarkConfig, engine: Engine, folder: Path | None, resume: bool
-) -> Scorecard:
-    """Runs a benchmark with a progress bar, keeping finished runs until the end.
+def played(benchmark: BenchmarkConfig, engine: Engine, kept: KeptResults | None) -> Scorecard:
+    """Runs a benchmark with a progress bar.
 
     Args:
         benchmark: What to run.
         engine: Where.
-        folder: Of the results; those of an interrupted run are kept in `unfinished` below it.
-            None: nothing is kept.
-        resume: Take the kept results of an interrupted run; else they are removed.
+        kept: Keeps finished runs, and gives those of an interrupted evaluation. None: nothing is
+            kept.
 
     Returns:
         The scorecard, the same on every engine.
     """
-    from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.evaluation.run import evaluate as run
 
-    kept = None if folder is None else KeptResults(folder / "unfinished")
-    if kept is not None and not resume:
-        kept.clear()
     try:
         with cells_bar("runs") as told:
-            card = run(benchmark, engine=engine, told=told, kept=kept)
+            return run(benchmark, engine=engine, told=told, kept=kept)
     except KeyboardInterrupt:
         if kept is not None and len(kept):
             typer.echo(
@@ -151,9 +152,6 @@ def played(
                 err=True,
             )
         raise
-    if kept is not None:
-        kept.clear()
-    return card
 
 
 def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, BenchmarkConfig]:

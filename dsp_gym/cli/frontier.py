@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.frontier.board import FrontierBoard
     from dsp_gym.evaluation.frontier.config import FrontierConfig, Shifts
     from dsp_gym.evaluation.frontier.play import CellRuns
+    from dsp_gym.evaluation.kept import KeptResults
 
 SHIFTS = "shifts"
 """Name of the runs under shifts, beside those of the cells."""
@@ -101,20 +102,18 @@ def _entry(policy: str) -> dict[str, object]:
 def frontier_board(
     name: str,
     config: FrontierConfig,
-    folder: Path,
     cells: tuple[str, ...],
     engine: Engine,
-    resume: bool,
+    everything: KeptResults,
 ) -> FrontierBoard:
     """Plays the cells of a frontier, each with a progress bar, and estimates it.
 
     Args:
         name: Of the frontier.
         config: The frontier.
-        folder: Of the results; those of an interrupted run are kept in `unfinished` below it.
         cells: Names of the cells to play; none: all.
         engine: Where.
-        resume: Take the kept results of an interrupted run; else they are removed.
+        everything: Keeps finished runs, and gives those of an interrupted leaderboard.
 
     Returns:
         The board; cells whose recorded loads are not there are left out with the reason.
@@ -133,9 +132,6 @@ def frontier_board(
             raise ConfigError(
                 f"there is no cell '{wanted}'", key="--cell", remedy=did_you_mean(wanted, offered)
             )
-    everything = KeptResults(folder / "unfinished")
-    if not resume:
-        everything.clear()
     played: list[CellRuns] = []
     left_out: dict[str, str] = {}
     for cell in known.values():
@@ -162,9 +158,7 @@ def frontier_board(
         shifted = _shifts(config, config.shifts, everything.folder, engine)
     if not played and not shifted:
         raise ConfigError("every cell is left out", key="loads.recorded")
-    board = board_of(name, config, played, left_out, versions(()), shifted)
-    everything.clear()
-    return board
+    return board_of(name, config, played, left_out, versions(()), shifted)
 
 
 def _shifts(config: FrontierConfig, shifts: Shifts, folder: Path, engine: Engine) -> list[CellRuns]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from dsp_gym.cli.engines import (
     ENGINE_OPTION,
     MASTER_OPTION,
+    OVERWRITE_OPTION,
     RESUME_OPTION,
     SETTING_OPTION,
     WORKERS_OPTION,
@@ -21,6 +23,7 @@ from dsp_gym.cli.tracked import record_frontier, record_scorecard
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.evaluation.leaderboard import Standing
     from dsp_gym.evaluation.scorecard import Scorecard
 
 __all__ = ["register"]
@@ -79,6 +82,7 @@ def leaderboard(
         typer.Option(metavar="FILE", help="Write the Markdown page here too: docs/leaderboard.md."),
     ] = None,
     resume: Annotated[bool, RESUME_OPTION] = False,
+    overwrite: Annotated[bool, OVERWRITE_OPTION] = False,
     engine: Annotated[str, ENGINE_OPTION] = "local",
     master: Annotated[str | None, MASTER_OPTION] = None,
     setting: Annotated[list[str] | None, SETTING_OPTION] = None,
@@ -99,7 +103,8 @@ def leaderboard(
     from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation import leaderboard as board
     from dsp_gym.evaluation.frontier.play import decisions_in
-    from dsp_gym.evaluation.report import percent, write_report
+    from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.evaluation.report import write_report
     from dsp_gym.evaluation.run import decisions_of
 
     frontier = find_frontier(benchmark, tuple(policy or ()), tuple(only or ()), seeds)
@@ -113,28 +118,32 @@ def leaderboard(
             )
         name, swept = frontier
         where = out or Path("runs/frontiers") / name
+        kept = KeptResults.beside(where, resume=resume, overwrite=overwrite)
         with open_engine(
             f"dsp-gym leaderboard {name}", engine, master, setting, workers, decisions_in(swept)
         ) as opened:
-            result = frontier_board(name, swept, where, tuple(cell or ()), opened, resume)
+            result = frontier_board(name, swept, tuple(cell or ()), opened, kept)
         pages = write_board(result, where, page)
-        record = record_frontier(result, pages, uri) if track else None
+        kept.clear()
         print_board(result, pages, as_json)
+        record = record_frontier(result, pages, uri) if track else None
         _tell(record, uri, as_json)
         return
     for option, given in (("--only", only), ("--cell", cell)):
         if given:
             raise ConfigError("needs a frontier, such as core-v2", key=option, value=given[0])
     read = _read(benchmark)
+    unfinished: KeptResults | None = None
     if read is not None:
         name, card = read
     else:
         name, config = _everyone(benchmark, tuple(policy or ()), tuned, seeds)
         decisions = decisions_of(config)
+        unfinished = KeptResults.beside(out or _folder(name), resume=resume, overwrite=overwrite)
         with open_engine(
             f"dsp-gym leaderboard {name}", engine, master, setting, workers, decisions
         ) as opened:
-            card = played(config, opened, out or _folder(name), resume)
+            card = played(config, opened, unfinished)
     folder = out or _folder(name)
     text = board.render_markdown(card, name)
     written = write_report(card, folder) | {
@@ -143,11 +152,20 @@ def leaderboard(
     }
     if page is not None:
         written["docs"] = write_atomic(page, text)
-    record = record_scorecard(name, card, written, uri) if track and read is None else None
+    if unfinished is not None:
+        unfinished.clear()
     found = board.standings(card)
     if as_json:
         print_json({"benchmark": name, "standings": found, "files": written})
-        return
+    else:
+        _print_standings(name, found, written)
+    if track and read is None:
+        _tell(record_scorecard(name, card, written, uri), uri, as_json)
+
+
+def _print_standings(name: str, found: Sequence[Standing], written: Mapping[str, Path]) -> None:
+    from dsp_gym.evaluation.report import percent
+
     columns = ("", "policy", "cost/day", "SLO s/day", "late %", "saving %", "rescales/day")
     rows = [
         (
@@ -165,7 +183,6 @@ def leaderboard(
     typer.echo()
     for kind, path in written.items():
         typer.echo(f"{kind:>7}  {path}")
-    _tell(record, uri, as_json)
 
 
 def _tell(record: str | None, uri: str, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`dsp-gym policy show`, `dsp-gym policy pull` and `dsp-gym policy promote`."""
+"""`dsp-gym policy show`, `pull`, `sign` and `promote`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 def register(app: typer.Typer) -> None:
     """Adds the command group."""
     group = typer.Typer(
-        help="Inspect a trained policy; fetch or promote one in the model registry.",
+        help="Inspect or sign a trained policy; fetch or promote one in the model registry.",
         no_args_is_help=True,
     )
     group.command(
@@ -31,8 +31,16 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  dsp-gym policy pull models:/q11@champion --out policies/q11\n\n"
         "  dsp-gym policy pull models:/q11@champion --out policies/q11 --replace\n\n"
-        "  dsp-gym policy pull models:/q11/3 --uri sqlite:////srv/mlflow.db"
+        "  dsp-gym policy pull models:/q11/3 --uri sqlite:////srv/mlflow.db\n\n"
+        "  dsp-gym policy pull models:/q11/3@sha256:DIGEST --out policies/q11   or nothing"
     )(pull)
+    group.command(
+        epilog="Examples:\n\n"
+        "  openssl genpkey -algorithm ed25519 -out private.pem\n\n"
+        "  openssl pkey -in private.pem -pubout -out public.pem\n\n"
+        "  dsp-gym policy sign runs/q11/policy --key private.pem\n\n"
+        "  dsp-gym policy pull models:/q11/3 --signed-by public.pem"
+    )(sign)
     group.command(epilog="Examples:\n\n  dsp-gym policy promote models:/q11/3 --alias champion")(
         promote
     )
@@ -47,6 +55,8 @@ def show(
     """Show a trained policy: network, jobs, seeds, versions, figures."""
     import tempfile
 
+    from dsp_gym.policies.pins import digest_of
+
     # By name: the library stands below the agents.
     folder_module: Any = importlib.import_module("agents.folder")
     with tempfile.TemporaryDirectory() as aside:
@@ -54,17 +64,24 @@ def show(
         if _is_registered(policy):
             folder = _pull(policy, Path(aside) / "policy", uri)
         document, _ = folder_module.read_any(folder)
+        digest = digest_of(folder)
         card = folder / folder_module.CARD
         text = card.read_text(encoding="utf-8") if card.is_file() else ""
     if as_json:
-        print_json(document.model_dump(mode="json", by_alias=True))
+        print_json({**document.model_dump(mode="json", by_alias=True), "digest": digest})
         return
-    print_table(["", ""], folder_module.describe(document).items())
+    print_table(["", ""], [*folder_module.describe(document).items(), ("digest", digest)])
     typer.echo(f"\n{text}" if text else "")
 
 
 def pull(
-    address: Annotated[str, typer.Argument(help="models:/NAME@ALIAS or models:/NAME/VERSION.")],
+    address: Annotated[
+        str,
+        typer.Argument(
+            help="models:/NAME@ALIAS or models:/NAME/VERSION; with @sha256:DIGEST behind it, no "
+            "other content is taken."
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder to create. Default: policies/NAME."),
@@ -72,26 +89,54 @@ def pull(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the policy in that folder.")
     ] = False,
+    signed_by: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Public ed25519 key (PEM); without its signature nothing is taken."
+        ),
+    ] = None,
     uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Fetch a policy folder from MLflow's model registry."""
+    """Fetch a policy folder from MLflow's model registry, and print its digest."""
+    from dsp_gym.policies.pins import digest_of
+
     name = address.removeprefix("models:/").partition("@")[0].partition("/")[0]
-    folder = _pull(address, out or Path("policies") / name, uri, replace=replace)
+    folder = _pull(
+        address, out or Path("policies") / name, uri, replace=replace, signed_by=signed_by
+    )
     if as_json:
-        print_json({"address": address, "policy": folder})
+        print_json({"address": address, "policy": folder, "digest": digest_of(folder)})
     else:
-        typer.echo(f"{address} is in {folder}")
+        typer.echo(f"{address} is in {folder}\npinned  {folder}@{digest_of(folder)}")
 
 
 def _is_registered(policy: str) -> bool:
     return policy.startswith("models:/")
 
 
-def _pull(address: str, into: Path, uri: str, *, replace: bool = False) -> Path:
+def sign(
+    policy: Annotated[Path, typer.Argument(help="A policy folder.", metavar="FOLDER")],
+    key: Annotated[
+        Path, typer.Option(metavar="FILE", help="Private ed25519 key, PEM without a password.")
+    ],
+) -> None:
+    """Sign a trained policy; its digest stays the same."""
+    from dsp_gym.errors import PolicyError
+    from dsp_gym.policies.registry import POLICY_FILE
+    from dsp_gym.policies.signatures import sign as write_signature
+
+    if not (policy / POLICY_FILE).is_file():
+        raise PolicyError("is no folder of a trained policy", file=policy)
+    typer.echo(f"signed  {write_signature(policy, key)}")
+
+
+def _pull(
+    address: str, into: Path, uri: str, *, replace: bool = False, signed_by: Path | None = None
+) -> Path:
     from dsp_gym.trackers.mlflow import pull as fetch
 
-    return fetch(address, into, uri, replace=replace)
+    return fetch(address, into, uri, replace=replace, signed_by=signed_by)
 
 
 def promote(

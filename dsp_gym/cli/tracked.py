@@ -7,11 +7,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 if TYPE_CHECKING:
     from dsp_gym.evaluation.frontier.board import FrontierBoard
     from dsp_gym.evaluation.scorecard import Scorecard
+    from dsp_gym.trackers import Tracker
 
-__all__ = ["frontier_figures", "is_policy_folder", "record_frontier", "record_scorecard"]
+__all__ = [
+    "frontier_figures",
+    "is_policy_folder",
+    "record_frontier",
+    "record_scorecard",
+    "tell_missing",
+]
 
 
 def record_scorecard(
@@ -26,7 +35,7 @@ def record_scorecard(
         uri: The MLflow store.
 
     Returns:
-        The run's id; None where MLflow is not installed.
+        The run's id; None where MLflow is not installed or does not answer.
     """
     figures = {
         f"{row.job}/{row.policy}/{metric}": estimate.value
@@ -52,7 +61,7 @@ def record_frontier(board: FrontierBoard, written: Mapping[str, Path], uri: str)
         uri: The MLflow store.
 
     Returns:
-        The run's id; None where MLflow is not installed.
+        The run's id; None where MLflow is not installed or does not answer.
     """
     folders = {}
     for entry in board.config.policies:
@@ -64,6 +73,21 @@ def record_frontier(board: FrontierBoard, written: Mapping[str, Path], uri: str)
     document = board.config.model_dump(mode="json", by_alias=True)
     figures = frontier_figures(board)
     return _record("frontiers", board.name, tags, document, figures, (written, folders), uri)
+
+
+def tell_missing(tracker: Tracker | None, uri: str | None) -> None:
+    """Says on stderr why a record is missing or incomplete; the results are written all the same.
+
+    Args:
+        tracker: Of the run, ended; None: nothing was to be recorded.
+        uri: The store.
+    """
+    if tracker is not None and tracker.problem is not None:
+        typer.echo(
+            f"The run is not recorded in {uri}, or not whole: {tracker.problem}. "
+            "Its results are written.",
+            err=True,
+        )
 
 
 def frontier_figures(board: FrontierBoard) -> dict[str, float]:
@@ -133,4 +157,5 @@ def _record(
         status = "FINISHED"
     finally:
         tracker.end(status)
-    return tracker.run_id
+    tell_missing(tracker, uri)
+    return None if tracker.problem is not None else tracker.run_id

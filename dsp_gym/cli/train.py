@@ -21,6 +21,7 @@ from dsp_gym.cli.engines import (
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
 from dsp_gym.cli.progress import long_bar
+from dsp_gym.cli.tracked import tell_missing
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -53,6 +54,9 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the last checkpoint in the folder.")
     ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Remove the checkpoints in the folder, begin again.")
+    ] = False,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
     ] = None,
@@ -70,7 +74,8 @@ def train(
     """Train an agent per seed of an experiment, and export the best as a policy folder.
 
     Seeds are trained side by side, one per core. Ctrl-C finishes the updates under way, writes
-    checkpoints and ends; `--resume` continues.
+    checkpoints and ends; `--resume` continues. A folder with checkpoints is left alone without
+    `--resume` or `--overwrite`.
     """
     from dsp_gym.config.files import find, load_model
     from dsp_gym.evaluation.experiment import ExperimentConfig
@@ -96,6 +101,7 @@ def train(
                 experiment,
                 folder,
                 resume=resume,
+                overwrite=overwrite,
                 progress=progress,
                 tracker=tracker,
                 engine=opened,
@@ -106,6 +112,7 @@ def train(
         again += f" --engine {engine}" if engine != "local" else ""
         typer.echo(f"Stopped; a checkpoint is in {folder}. Continue with: {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    tell_missing(tracker, experiment.tracking.uri)
     if as_json:
         print_json(result)
         return

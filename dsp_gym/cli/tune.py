@@ -20,6 +20,7 @@ from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.evaluate import DEFAULT_STORE, read_config
 from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, counted, print_json, print_table
 from dsp_gym.cli.progress import long_bar
+from dsp_gym.cli.tracked import tell_missing
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
@@ -151,6 +152,7 @@ def tune(
     finally:
         if tracker is not None:
             tracker.end(status)
+        tell_missing(tracker, uri)
     if as_json:
         print_json(
             {

@@ -30,7 +30,9 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.policies.registry import make
+from dsp_gym.policies.pins import split_pin
+from dsp_gym.policies.registry import folder_of, is_pinned, make, resolve
+from dsp_gym.policies.signatures import refuse_unsigned
 from dsp_gym.records.journal import Journal
 from dsp_gym.records.rescales import unfinished
 
@@ -277,13 +279,20 @@ def named_seats(config: RunConfig) -> list[tuple[str, SeatConfig]]:
 
     Returns:
         Name and configuration of each, in order.
+
+    Raises:
+        ConfigError: One has no digest where the run asks for them.
+        PolicyError: One has no signature where the run asks for them.
     """
+    _refuse_unproven(config)
     found = []
     for seat in config.seats:
         policy = seat.policy
-        named = policy.policy if isinstance(policy, PolicyConfig) else Path(policy).stem
-        if not isinstance(policy, PolicyConfig) and Path(policy).is_dir():
-            named = Path(policy).resolve().name
+        if isinstance(policy, PolicyConfig):
+            named = policy.policy
+        else:
+            path = Path(split_pin(policy)[0])
+            named = path.resolve().name if path.is_dir() else path.stem
         found.append((seat.name or named, seat))
     return found
 
@@ -291,6 +300,23 @@ def named_seats(config: RunConfig) -> list[tuple[str, SeatConfig]]:
 def _policy(seat: SeatConfig) -> Policy | None:
     """The policy; None for the incumbent, which needs the place to be made."""
     return None if seat.policy == INCUMBENT else make(seat.policy)
+
+
+def _refuse_unproven(config: RunConfig) -> None:
+    """Every trained policy from a folder has the digest and the signature that are asked for."""
+    asked = [seat.policy for seat in config.seats if seat.policy != INCUMBENT]
+    for policy in asked if config.fallback is None else [*asked, config.fallback]:
+        if config.pinned and not is_pinned(policy):
+            raise ConfigError(
+                "is a trained policy without a digest, and pinned: true asks for one",
+                key="policy",
+                value=policy if isinstance(policy, str) else policy.params["path"],
+                remedy="Name it as FOLDER@sha256:..., with the digest that dsp-gym policy show "
+                "prints.",
+            )
+        folder = None if config.signed_by is None else folder_of(resolve(policy)[1])
+        if folder is not None and config.signed_by is not None:
+            refuse_unsigned(folder, config.signed_by)
 
 
 def guardrails_of(config: RunConfig, seat: SeatConfig) -> str | GuardrailsConfig | None:

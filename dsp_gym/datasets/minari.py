@@ -7,11 +7,13 @@ moves, and Justin's Algorithm 1.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import re
+import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from gymnasium.envs.registration import EnvSpec
 from dsp_gym import __version__
 from dsp_gym.arrays import Floats32
 from dsp_gym.config import files
+from dsp_gym.config.lock import only_writer
 from dsp_gym.datasets.encoding import Encoding
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.datasets.transitions import Transitions
@@ -57,6 +60,11 @@ EPISODES = 32
 
 SPLIT: SplitName = "test"
 """Loads of the environment to evaluate in."""
+
+ASIDE = ".export"
+"""Folder of datasets that are being written; Minari lists no hidden ones."""
+
+MINARI_FOLDER = "MINARI_DATASETS_PATH"
 
 CODE = "https://pypi.org/project/dsp-gym/"
 
@@ -99,35 +107,56 @@ def export_minari(
         What was written, one for each job and policy.
 
     Raises:
-        DatasetError: The dataset holds no transitions, or one of such a name exists.
+        DatasetError: The dataset holds no transitions, one of such a name exists, or another export
+            writes into the folder.
         MissingExtraError: Minari is not installed.
     """
     minari = _minari()
     dataset = Dataset.open(folder)
-    encoding, seen = dataset.encoding, dataset.transitions(split)
-    made = []
-    with _datasets_in(Path(root)):
-        for job in np.unique(seen.job).tolist():
-            env = _environment(dataset, encoding, job, experiment)
-            scores = None if env is None else reference_scores(env)
-            for policy in np.unique(seen.policy[seen.job == job]).tolist():
-                rows = np.flatnonzero((seen.job == job) & (seen.policy == policy))
-                name = f"{_part(namespace)}/{_part(job)}/{_part(policy)}-v{version}"
-                _refuse_existing(minari, name, Path(root), replace)
-                vertices = len(dataset.specs[job].vertices)
-                episodes = list(_episodes(seen.take(rows), encoding, vertices))
-                written = _write(minari, name, episodes, vertices, env, scores, policy, dataset)
-                made.append(_export(name, Path(root), written, scores))
-    return made
-
-
-def _export(
-    name: str, root: Path, written: MinariDataset, scores: tuple[float, float] | None
-) -> MinariExport:
-    random, expert = scores or (None, None)
-    return MinariExport(
-        name, root / name, written.total_episodes, written.total_steps, random, expert
+    seen = dataset.transitions(split)
+    names = {
+        (job, policy): f"{_part(namespace)}/{_part(job)}/{_part(policy)}-v{version}"
+        for job in np.unique(seen.job).tolist()
+        for policy in np.unique(seen.policy[seen.job == job]).tolist()
+    }
+    where = Path(root)
+    if not replace:
+        _refuse_existing(names.values(), where)
+    taken = DatasetError(
+        "another export writes into this folder", file=where, remedy="Wait for it, or give --out."
     )
+    with only_writer(where, taken), _aside(where) as aside:
+        written = _written(minari, dataset, seen, names, experiment)
+        for one in written:
+            _put_in_place(aside, where, one.id)
+    return [dataclasses.replace(one, path=where / one.id) for one in written]
+
+
+def _written(
+    minari: ModuleType,
+    dataset: Dataset,
+    seen: Transitions,
+    names: Mapping[tuple[str, str], str],
+    experiment: str | None,
+) -> list[MinariExport]:
+    """Writes each job and policy into Minari's folder, under its name."""
+    encoding, made = dataset.encoding, []
+    for job in dict.fromkeys(job for job, _ in names):
+        env = _environment(dataset, encoding, job, experiment)
+        scores = None if env is None else reference_scores(env)
+        vertices = len(dataset.specs[job].vertices)
+        for policy in (policy for one, policy in names if one == job):
+            rows = np.flatnonzero((seen.job == job) & (seen.policy == policy))
+            episodes = list(_episodes(seen.take(rows), encoding, vertices))
+            name = names[job, policy]
+            found = _write(minari, name, episodes, vertices, env, scores, policy, dataset)
+            random, expert = scores or (None, None)
+            made.append(
+                MinariExport(
+                    name, Path(name), found.total_episodes, found.total_steps, random, expert
+                )
+            )
+    return made
 
 
 def reference_scores(env: EnvSpec, episodes: int = EPISODES) -> tuple[float, float]:
@@ -306,18 +335,48 @@ def _refuse_other(chosen: ExperimentConfig, encoding: Encoding, folder: Path) ->
     )
 
 
-def _refuse_existing(minari: ModuleType, name: str, root: Path, replace: bool) -> None:
-    if not (root / name).exists():
-        return
-    if not replace:
-        raise DatasetError(
-            f"there is a Minari dataset '{name}' already",
-            file=root,
-            remedy="Raise the version, or say that it may be replaced.",
-        )
-    import shutil
+def _refuse_existing(names: Iterable[str], root: Path) -> None:
+    for name in names:
+        if (root / name).exists():
+            raise DatasetError(
+                f"there is a Minari dataset '{name}' already",
+                file=root,
+                remedy="Raise the version with --version, or replace it with --replace.",
+            )
 
-    shutil.rmtree(root / name)
+
+@contextmanager
+def _aside(root: Path) -> Iterator[Path]:
+    """Lets Minari write into a hidden folder of the root, which is gone when the block ends.
+
+    Minari finds its folder through the environment only. A relative one it resolves twice.
+    """
+    aside = (root / ASIDE).absolute()
+    shutil.rmtree(aside, ignore_errors=True)  # of an export that was killed
+    aside.mkdir()
+    before = os.environ.get(MINARI_FOLDER)
+    os.environ[MINARI_FOLDER] = str(aside)
+    try:
+        yield aside
+    finally:
+        if before is None:
+            del os.environ[MINARI_FOLDER]
+        else:
+            os.environ[MINARI_FOLDER] = before
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _put_in_place(aside: Path, root: Path, name: str) -> None:
+    """Moves a whole dataset below the root, with the marks of its namespaces."""
+    target = root / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for parent in Path(name).parents:
+        for mark in (aside / parent).glob("*.json"):
+            if not (root / parent / mark.name).exists():
+                shutil.copyfile(mark, root / parent / mark.name)
+    if target.exists():
+        target.rename((aside / name).with_suffix(".replaced"))
+    (aside / name).rename(target)
 
 
 def _part(name: str) -> str:
@@ -330,17 +389,3 @@ def _minari() -> ModuleType:
         return importlib.import_module("minari")
     except ModuleNotFoundError:
         raise MissingExtraError("offline", "exporting for Minari") from None
-
-
-@contextmanager
-def _datasets_in(root: Path) -> Iterator[None]:
-    """Minari finds its folder through the environment only."""
-    before = os.environ.get("MINARI_DATASETS_PATH")
-    os.environ["MINARI_DATASETS_PATH"] = str(root)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["MINARI_DATASETS_PATH"]
-        else:
-            os.environ["MINARI_DATASETS_PATH"] = before

@@ -9,6 +9,7 @@ dataset.transitions("train").observation  # (steps, features)
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,8 +26,14 @@ from dsp_gym.job.spec import JobSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    from dsp_gym.datasets.manifest import PartitionRecord
 
 __all__ = ["Dataset"]
+
+PARTITIONED = ("job", "day")
+"""Columns that stand in the manifest, not in the files."""
 
 
 @dataclass(frozen=True)
@@ -76,46 +83,74 @@ class Dataset:
         return parse(Encoding, found, self.folder / "manifest.json")
 
     def table(
-        self, name: str, split: str | None = None, columns: Sequence[str] | None = None
+        self,
+        name: str,
+        split: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        lenient: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a table, partition by partition; `job` and `day` are columns.
 
         Args:
             name: windows, rescales, snapshots, transitions or quarantine.
             split: train, validation or test; None: all rows.
-            columns: which ones; one that a file was written without is null. None: all.
+            columns: which ones; one that some files were written without is null there. None: all.
+            lenient: a column that no file has is null, too: that of a later release.
 
         Returns:
             Record batches of at most one file each.
+
+        Raises:
+            DatasetError: There is no such table, or none of its files has such a column.
+            StorageError: A file cannot be read.
         """
-        arrow, parquet = pyarrow("reading a dataset")
         self._refuse_unknown(name)
+        if columns is not None and not lenient:
+            self._refuse_unknown_columns(name, columns)
+        return self._batches(name, split, columns)
+
+    def _batches(
+        self, name: str, split: str | None, columns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        arrow, _ = pyarrow("reading a dataset")
+        for partition, file in self._files(name):
+            with self._opened(file) as opened:
+                have = opened.schema_arrow.names
+                wanted = None if columns is None else [c for c in have if c in columns]
+                if wanted is not None and split is not None and "split" in have:
+                    wanted = [*dict.fromkeys([*wanted, "split"])]
+                rows = opened.read(columns=wanted)
+            if split is not None and "split" in rows.column_names:
+                rows = rows.filter(arrow.compute.equal(rows["split"], split))
+            named = {"job": partition.job, "day": partition.day}
+            for column, value in named.items():
+                rows = rows.append_column(column, arrow.array([value] * len(rows), "string"))
+            if columns is not None:
+                for column in columns:
+                    if column not in rows.column_names:
+                        rows = rows.append_column(column, arrow.nulls(len(rows)))
+                rows = rows.select(list(columns))
+            yield from rows.to_batches()
+
+    def _files(self, name: str) -> Iterator[tuple[PartitionRecord, str]]:
+        """The files of a table with their partitions."""
         for partition in self.manifest.partitions:
             for file in partition.tables[name].files if name in partition.tables else ():
-                try:
-                    with parquet.ParquetFile(self.folder / file) as opened:
-                        have = opened.schema_arrow.names
-                        wanted = None if columns is None else [c for c in have if c in columns]
-                        if wanted is not None and split is not None and "split" in have:
-                            wanted = [*dict.fromkeys([*wanted, "split"])]
-                        rows = opened.read(columns=wanted)
-                except (OSError, ValueError, arrow.ArrowException) as error:
-                    raise StorageError(
-                        f"cannot be read: {str(error).splitlines()[0][:200]}",
-                        file=self.folder / file,
-                        remedy="Build the dataset again.",
-                    ) from None
-                if split is not None and "split" in rows.column_names:
-                    rows = rows.filter(arrow.compute.equal(rows["split"], split))
-                named = {"job": partition.job, "day": partition.day}
-                for column, value in named.items():
-                    rows = rows.append_column(column, arrow.array([value] * len(rows), "string"))
-                if columns is not None:
-                    for column in columns:
-                        if column not in rows.column_names:
-                            rows = rows.append_column(column, arrow.nulls(len(rows)))
-                    rows = rows.select(list(columns))
-                yield from rows.to_batches()
+                yield partition, file
+
+    @contextmanager
+    def _opened(self, file: str) -> Iterator[ParquetFile]:
+        arrow, parquet = pyarrow("reading a dataset")
+        try:
+            with parquet.ParquetFile(self.folder / file) as opened:
+                yield opened
+        except (OSError, ValueError, arrow.ArrowException) as error:
+            raise StorageError(
+                f"cannot be read: {str(error).splitlines()[0][:200]}",
+                file=self.folder / file,
+                remedy="Build the dataset again.",
+            ) from None
 
     def transitions(self, split: str | None = None) -> Transitions:
         """The transitions of a split; None: all.
@@ -127,7 +162,7 @@ class Dataset:
             DatasetError: The split holds no transitions.
         """
         arrow, _ = pyarrow("reading a dataset")
-        batches = list(self.table("transitions", split, COLUMNS))
+        batches = list(self.table("transitions", split, COLUMNS, lenient=True))
         rows = arrow.Table.from_batches(batches) if batches else None
         if rows is None or not len(rows):
             have = ", ".join(self.manifest.splits.get("transitions", {})) or "none at all"
@@ -168,4 +203,22 @@ class Dataset:
         if table not in known:
             raise DatasetError(
                 f"it has no table '{table}'", file=self.folder, remedy=did_you_mean(table, known)
+            )
+
+    def _refuse_unknown_columns(self, table: str, columns: Sequence[str]) -> None:
+        """Every column stands in at least one file, where there are files."""
+        known: dict[str, None] = {}
+        missing = [column for column in columns if column not in PARTITIONED]
+        for _, file in self._files(table):
+            with self._opened(file) as opened:
+                known |= dict.fromkeys(opened.schema_arrow.names)
+            missing = [column for column in missing if column not in known]
+            if not missing:
+                return
+        if known and missing:
+            raise DatasetError(
+                f"its table '{table}' has no column '{missing[0]}'",
+                file=self.folder,
+                key="columns",
+                remedy=did_you_mean(missing[0], [*known, *PARTITIONED]),
             )

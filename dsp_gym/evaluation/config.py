@@ -14,6 +14,7 @@ from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.spec import Prices
 from dsp_gym.loads.splits import LoadSet
 from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.pins import split_pin
 from dsp_gym.simulation.options import SimulationOptions
 
 __all__ = ["BOUND", "BenchmarkConfig", "Entrant", "RunSettings"]
@@ -58,7 +59,7 @@ def _label(policy: str) -> str:
     >>> _label("ds2"), _label("configs/policies/ds2-justin.yaml"), _label("runs/q11/policy")
     ('ds2', 'ds2-justin', 'q11')
     """
-    path = Path(policy)
+    path = Path(split_pin(policy)[0])
     if path.suffix in {".yaml", ".yml"}:
         return path.stem
     return path.parent.name if path.name == "policy" and path.parent.name else path.name

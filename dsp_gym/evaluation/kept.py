@@ -19,7 +19,7 @@ from pydantic import Field
 
 from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.errors import DspGymError
+from dsp_gym.errors import ConfigError, DspGymError, StorageError
 from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, ScorecardCell
 from dsp_gym.evaluation.share import Share, ShareResult, versions
 from dsp_gym.policies.foresight import Possible
@@ -52,8 +52,43 @@ class KeptResults:
     folder: Path
 
     def __len__(self) -> int:
-        """Runs whose results are there."""
-        return sum(int(file.stem.rpartition("-")[2]) for file in self.folder.glob("*-*-*.json"))
+        """Runs whose results are there, in the folder and below it."""
+        return sum(int(file.stem.rpartition("-")[2]) for file in self.folder.rglob("*-*-*.json"))
+
+    @classmethod
+    def beside(cls, folder: Path, *, resume: bool, overwrite: bool) -> KeptResults:
+        """The results that an interrupted run kept beside where its report will stand.
+
+        Args:
+            folder: Of the report.
+            resume: Take them.
+            overwrite: Remove them.
+
+        Returns:
+            Results to continue with; none unless `resume`.
+
+        Raises:
+            ConfigError: Both are asked for.
+            StorageError: There are results, and neither is asked for.
+        """
+        kept = cls(folder / "unfinished")
+        if resume and overwrite:
+            raise ConfigError(
+                "--resume continues what --overwrite removes",
+                file=kept.folder,
+                remedy="Give one of them.",
+            )
+        if resume:
+            return kept
+        if len(kept) and not overwrite:
+            raise StorageError(
+                f"an interrupted run kept {len(kept)} results",
+                file=kept.folder,
+                remedy="Continue it with --resume, remove them with --overwrite, or choose another "
+                "folder: --out FOLDER",
+            )
+        kept.clear()
+        return kept
 
     def clear(self) -> None:
         """Remove all results."""

@@ -15,6 +15,7 @@ from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import SHIPPED, PolicyConfig
+from dsp_gym.policies.pins import refuse_other_digest, split_pin
 
 __all__ = [
     "GROUP",
@@ -22,6 +23,7 @@ __all__ = [
     "folder_of",
     "installed",
     "is_installed",
+    "is_pinned",
     "is_trained",
     "load_class",
     "make",
@@ -64,33 +66,46 @@ def make(policy: str | Path | PolicyConfig) -> Policy:
 def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
     """Find what a name, file, folder or configuration of a policy means.
 
-    A trained policy is given to the installed policy that reads its folder.
+    A trained policy is given to the installed policy that reads its folder. Where it is named with
+    a digest, FOLDER@sha256:..., the folder must have that digest.
 
     Returns:
-        Name, configuration, and where the configuration stands, for errors.
+        Name, configuration without a pin, and where the configuration stands, for errors.
+
+    Raises:
+        ConfigError: No policy has that name.
+        PolicyError: The folder has another digest.
     """
+    name, config, where = _found(policy)
+    return name, _as_trained(config), where
+
+
+def _found(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
+    """The same with the configuration as it is written."""
     if isinstance(policy, PolicyConfig):
-        return policy.policy, _as_trained(policy), f"parameters of policy '{policy.policy}'"
-    path = Path(policy)
+        return policy.policy, policy, f"parameters of policy '{policy.policy}'"
+    text, digest = split_pin(str(policy))
+    path = Path(text)
+    if digest is not None:
+        refuse_other_digest(path, digest, str(policy))
     if (path / POLICY_FILE).is_file():
         config = PolicyConfig(policy=_reader_of(path), params={"path": str(path)})
         return path.resolve().name, config, str(path)
-    text = str(policy)
     if text in _INSTALLED and text not in files.names("policies"):
         return text, PolicyConfig(policy=text), f"parameters of policy '{text}'"
     try:
-        found = files.find("policies", policy)
+        found = files.find("policies", text)
     except ConfigError as error:
         known = [*_INSTALLED, *files.names("policies")]
         raise ConfigError(
             f"there is no policy '{policy}'", file=error.file, remedy=did_you_mean(text, known)
         ) from None
-    config = files.load_model(PolicyConfig, "policies", found)
-    return found.stem, _as_trained(config), f"{found}: params"
+    return found.stem, files.load_model(PolicyConfig, "policies", found), f"{found}: params"
 
 
 def _as_trained(config: PolicyConfig) -> PolicyConfig:
     """A trained policy with the installed policy that reads it; any other as it is."""
+    config = _unpinned(config)
     if config.policy != TRAINED:
         return config
     if config.params.get("path") is None:
@@ -99,6 +114,30 @@ def _as_trained(config: PolicyConfig) -> PolicyConfig:
         return best.model_copy(update={"params": best.params | given})
     folder = folder_of(config)
     return config if folder is None else config.model_copy(update={"policy": _reader_of(folder)})
+
+
+def _unpinned(config: PolicyConfig) -> PolicyConfig:
+    """A policy without the digest of its folder, which must be the folder's."""
+    named = config.params.get("path")
+    path, digest = split_pin(named) if isinstance(named, str) else (None, None)
+    if path is None or digest is None:
+        return config
+    refuse_other_digest(Path(path), digest, path)
+    return config.model_copy(update={"params": {**config.params, "path": path}})
+
+
+def is_pinned(policy: str | Path | PolicyConfig) -> bool:
+    """Whether its name says all about a policy: a digest, or one that travels with a package.
+
+    Returns:
+        False for a trained policy from a folder that is named without its digest.
+    """
+    if not isinstance(policy, PolicyConfig) and split_pin(str(policy))[1] is not None:
+        return True
+    config = _found(policy)[1]
+    named = config.params.get("path")
+    has_digest = isinstance(named, str) and split_pin(named)[1] is not None
+    return has_digest or folder_of(config) is None
 
 
 def _shipped_best() -> Path:
@@ -130,8 +169,11 @@ def folder_of(policy: PolicyConfig) -> Path | None:
     Returns:
         The folder that its parameters name; None for one that is not trained, or is shipped.
     """
-    path = policy.params.get("path")
-    return Path(path) if isinstance(path, str) and (Path(path) / POLICY_FILE).is_file() else None
+    named = policy.params.get("path")
+    if not isinstance(named, str):
+        return None
+    path = Path(split_pin(named)[0])
+    return path if (path / POLICY_FILE).is_file() else None
 
 
 def is_trained(policy: PolicyConfig) -> bool:

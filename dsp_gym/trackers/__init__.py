@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dsp_gym.trackers.background import BackgroundTracker
 from dsp_gym.trackers.base import NullTracker, Tracker, flatten
 
-__all__ = ["NullTracker", "Tracker", "flatten", "open_tracker"]
+__all__ = ["BackgroundTracker", "NullTracker", "Tracker", "flatten", "open_tracker"]
 
 
 def open_tracker(uri: str | None, experiment: str) -> Tracker:
     """Opens the tracker of a store.
 
     Returns:
-        The tracker; the one that records nothing if `uri` is None.
+        The tracker, which records beside the work and waits for the store no longer than a minute;
+        the one that records nothing if `uri` is None.
 
     Raises:
         MissingExtraError: MLflow is not installed.
-        RegistryError: The store cannot be opened.
     """
     if uri is None:
         return NullTracker()
-    from dsp_gym.trackers.mlflow import MlflowTracker
+    from dsp_gym.trackers.mlflow import MlflowTracker, quiet, require
 
-    return MlflowTracker(uri, experiment)
+    require()
+    return BackgroundTracker(lambda: MlflowTracker(uri, experiment), around=quiet)

@@ -14,6 +14,7 @@ class Tracker(Protocol):
     """One run: parameters, metrics over steps, files, and the policy it made."""
 
     run_id: str | None
+    problem: str | None  # why the record is missing or incomplete
 
     def start(self, name: str, tags: Mapping[str, str]) -> None:
         """Begins the run."""
@@ -42,6 +43,7 @@ class NullTracker:
     """Records nothing."""
 
     run_id: str | None = None
+    problem: str | None = None
 
     def start(self, name: str, tags: Mapping[str, str]) -> None:
         pass

@@ -13,16 +13,19 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
+from dsp_gym.policies.pins import digest_of, refuse_other_digest, split_pin
 from dsp_gym.policies.registry import POLICY_FILE
+from dsp_gym.policies.signatures import refuse_unsigned
 from dsp_gym.redaction import redacted
 from dsp_gym.trackers.base import flatten
 
@@ -32,10 +35,15 @@ __all__ = [
     "fetch_run",
     "promote",
     "pull",
+    "quiet",
+    "require",
     "tag_version",
 ]
 
 DEFAULT_URI = "sqlite:///mlflow.db"
+
+DIGEST = "dsp_gym.digest"
+"""Tag of a model's version: the digest of the policy folder that was registered."""
 
 _BATCH = 1000
 """MLflow takes at most so many metrics in one call; single calls are 30 times slower."""
@@ -60,6 +68,7 @@ class MlflowTracker:
 
     def __init__(self, uri: str = DEFAULT_URI, experiment: str = "dsp-gym") -> None:
         self.run_id: str | None = None
+        self.problem: str | None = None
         self._uri = uri
         self._pending: list[object] = []
         with _mlflow_errors(uri):
@@ -118,7 +127,9 @@ class MlflowTracker:
                 self._client.get_registered_model(model)
             except MlflowException:
                 self._client.create_registered_model(model)
-            version = self._client.create_model_version(model, source, run_id=self._run).version
+            version = self._client.create_model_version(
+                model, source, run_id=self._run, tags={DIGEST: digest_of(folder)}
+            ).version
             if alias is None:
                 return f"models:/{model}/{version}"
             self._client.set_registered_model_alias(model, alias, version)
@@ -144,23 +155,35 @@ class MlflowTracker:
         self._pending = []
 
 
-def pull(address: str, into: Path, uri: str = DEFAULT_URI, *, replace: bool = False) -> Path:
+def pull(
+    address: str,
+    into: Path,
+    uri: str = DEFAULT_URI,
+    *,
+    replace: bool = False,
+    signed_by: Path | None = None,
+) -> Path:
     """Fetches a registered policy folder.
 
     Args:
-        address: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``.
+        address: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``; a digest may follow,
+            ``@sha256:...``.
         into: The folder to make; it must not exist, or be empty.
         uri: The registry.
         replace: A policy folder may be there; once the other is fetched, it goes.
+        signed_by: File with a public ed25519 key, whose signature it must carry; None: any.
 
     Returns:
         The folder.
 
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
+        PolicyError: What was fetched has another digest than the address asks for, or than was
+            registered, or lacks the signature; nothing is put in place.
         StorageError: Something is there that may not be replaced.
     """
-    match = _parsed(address)
+    named, digest = split_pin(address)
+    match = _parsed(named)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         is_policy = (into / POLICY_FILE).is_file()
         if not (replace and is_policy):
@@ -173,8 +196,16 @@ def pull(address: str, into: Path, uri: str = DEFAULT_URI, *, replace: bool = Fa
     _refuse_missing_store(uri)
     with _mlflow_errors(uri):
         client = _client(uri)
-        source = _version(client, match["name"], match["alias"], match["version"]).source
-    _download(str(source), into, uri)
+        found = _version(client, match["name"], match["alias"], match["version"])
+
+    def check(folder: Path) -> None:
+        for wanted in (digest, found.tags.get(DIGEST)):  # of earlier releases there is no tag
+            if wanted is not None:
+                refuse_other_digest(folder, wanted, address)
+        if signed_by is not None:
+            refuse_unsigned(folder, signed_by)
+
+    _download(str(found.source), into, uri, check)
     return into
 
 
@@ -242,7 +273,8 @@ def _parsed(address: str) -> re.Match[str]:
         raise RegistryError(
             "is not an address in the registry",
             value=address,
-            remedy="Write models:/NAME@ALIAS or models:/NAME/VERSION.",
+            remedy="Write models:/NAME@ALIAS or models:/NAME/VERSION, and @sha256:DIGEST behind it "
+            "where no other content may be fetched.",
         )
     return match
 
@@ -276,8 +308,10 @@ def _version(client: Any, name: str, alias: str | None, version: str | None) -> 
         raise RegistryError(message, remedy=remedy) from error
 
 
-def _download(source: str, into: Path, uri: str) -> None:
-    """Copies artifacts aside, then puts them in place whole."""
+def _download(
+    source: str, into: Path, uri: str, check: Callable[[Path], None] = lambda folder: None
+) -> None:
+    """Copies artifacts aside, checks them, then puts them in place whole."""
     import mlflow.artifacts
 
     try:
@@ -292,9 +326,11 @@ def _download(source: str, into: Path, uri: str) -> None:
             )
         found = aside / "download"
         inner = found / Path(source).name
+        whole = inner if inner.is_dir() else found
+        check(whole)
         if into.is_dir():
             into.rename(aside / "replaced")
-        (inner if inner.is_dir() else found).rename(into)
+        whole.rename(into)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -306,10 +342,9 @@ def _client(uri: str) -> Any:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    try:
-        from mlflow import MlflowClient
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("registry", "recording runs and pulling policies") from error
+    require()
+    from mlflow import MlflowClient
+
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
@@ -340,17 +375,44 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-@contextmanager
-def _mlflow_errors(uri: str) -> Iterator[None]:
-    """Turns failures of the store into ours, and hides warnings that concern MLflow itself."""
+def require() -> None:
+    """Imports MLflow.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
     try:
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
+        with quiet():
+            from mlflow import MlflowClient  # noqa: F401  # imported for its absence
     except ModuleNotFoundError as error:
         raise MissingExtraError("registry", "recording runs and pulling policies") from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hides warnings that concern MLflow itself.
+
+    Yields:
+        Nothing; the filters are those of the whole process until the block ends, so that only the
+        main thread sets them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"mlflow\.")
         warnings.filterwarnings("ignore", module=r"(sqlalchemy|starlette|pydantic|alembic)\.")
+        yield
+
+
+@contextmanager
+def _mlflow_errors(uri: str) -> Iterator[None]:
+    """Turns failures of the store into ours, and hides warnings that concern MLflow itself."""
+    require()
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    with quiet():
         try:
             yield
         except (MlflowException, SQLAlchemyError) as error:

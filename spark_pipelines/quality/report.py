@@ -216,7 +216,7 @@ def _grouped(
 ) -> dict[tuple[str, str], dict[str, Floats]]:
     """Columns of a table as arrays, by two of its text columns; null is NaN."""
     arrow, _ = pyarrow("reading a dataset")
-    batches = list(dataset.table(name, columns=(*keys, *columns)))
+    batches = list(dataset.table(name, columns=(*keys, *columns), lenient=True))
     if not batches:
         return {}
     rows = arrow.Table.from_batches(batches)

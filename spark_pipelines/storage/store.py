@@ -12,7 +12,6 @@ what a killed one left.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -20,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dsp_gym.config.files import write_atomic
+from dsp_gym.config.lock import only_writer
 from dsp_gym.datasets.files import sync_folder
 from dsp_gym.datasets.manifest import CURRENT, REVISIONS, DatasetManifest, current_revision
-from dsp_gym.errors import DatasetError, StorageError
+from dsp_gym.errors import DatasetError
 
 __all__ = ["Store"]
 
@@ -51,24 +51,12 @@ class Store:
             DatasetError: Another build is at work.
             StorageError: The folder cannot be written to.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("ab")
-        except OSError as error:
-            raise StorageError(
-                f"cannot be written: {error.strerror or error}",
-                file=self.folder,
-                remedy="Choose a folder that can be written to: --out FOLDER",
-            ) from None
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise DatasetError(
-                    "another build of this dataset is at work",
-                    file=self.folder,
-                    remedy="Wait for it, or build into another folder: --out FOLDER",
-                ) from None
+        taken = DatasetError(
+            "another build of this dataset is at work",
+            file=self.folder,
+            remedy="Wait for it, or build into another folder: --out FOLDER",
+        )
+        with only_writer(self.folder, taken):
             yield
 
     def current(self) -> DatasetManifest | None:

@@ -166,6 +166,9 @@ def test_a_frontier_is_the_same_after_an_interruption(tmp_path, monkeypatch):
     stopped = CliRunner().invoke(app, ["leaderboard", "small.yaml"])
     assert stopped.exit_code != 0
     assert "1 cells and 0 runs of unseen-jobs-seen-loads are kept" in stopped.stderr
+    refused = CliRunner().invoke(app, ["leaderboard", "small.yaml"])
+    assert refused.exit_code == 2
+    assert "an interrupted run kept 20 results" in refused.stderr
     found_there = []
 
     def counted(benchmark, *arguments, kept, **others):

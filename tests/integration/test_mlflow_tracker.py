@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("mlflow")
-from dsp_gym.errors import RegistryError, StorageError
-from dsp_gym.trackers import Tracker
-from dsp_gym.trackers.mlflow import MlflowTracker, fetch_run, pull
+from dsp_gym.errors import PolicyError, RegistryError, StorageError
+from dsp_gym.policies.pins import digest_of
+from dsp_gym.trackers import BackgroundTracker, Tracker, open_tracker
+from dsp_gym.trackers.mlflow import MlflowTracker, fetch_run, pull, quiet
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +49,64 @@ def test_a_run_is_read_back_as_it_was_recorded(store, tmp_path):
     assert (record.folder / "policy" / "policy.json").is_file()
 
 
+def test_a_server_that_takes_connections_and_never_answers_is_given_up(monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        tracker = BackgroundTracker(lambda: MlflowTracker(uri, "q11"), around=quiet, wait_s=0.5)
+        begun = time.monotonic()
+        tracker.start("first", {})
+        tracker.end()
+    assert time.monotonic() - begun < 10
+    assert tracker.problem == "the store did not answer within 0.5 s"
+
+
+def test_what_the_background_records_is_read_back(tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    tracker = open_tracker(uri, "q11")
+    tracker.start("first", {"kind": "train"})
+    tracker.metrics({"reward": 3.0}, 1)
+    (tmp_path / "card.md").write_text("# Card")
+    tracker.artifact(tmp_path / "card.md")
+    tracker.end()
+    assert tracker.problem is None
+    assert fetch_run(tracker.run_id, tmp_path / "run", uri).metrics == {"reward": 3.0}
+
+
 @pytest.mark.parametrize("address", ["models:/q11@champion", "models:/q11/1"])
 def test_a_registered_policy_is_pulled_by_alias_and_by_version(store, tmp_path, address):
     folder = pull(address, tmp_path / "pulled", store[0])
     assert [file.name for file in folder.iterdir()] == ["policy.json"]
+
+
+def test_another_content_than_was_pinned_or_registered_is_not_put_in_place(store, tmp_path):
+    uri, run_id, root = store
+    digest = digest_of(root / "policy")
+    pulled = pull(f"models:/q11/1@{digest}", tmp_path / "pulled", uri)
+    assert digest_of(pulled) == digest
+    with pytest.raises(PolicyError, match="not the one that was pinned"):
+        pull(f"models:/q11@champion@sha256:{'0' * 64}", tmp_path / "other", uri)
+    (kept,) = (root / "mlartifacts").rglob(f"{run_id}/**/policy.json")
+    content = kept.read_text()
+    kept.write_text(content + " ")  # somebody writes into the store
+    try:
+        with pytest.raises(PolicyError, match="not the one that was pinned"):
+            pull("models:/q11/1", tmp_path / "other", uri)
+    finally:
+        kept.write_text(content)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pulled"]
+
+
+def test_an_unsigned_policy_is_not_put_in_place_where_a_signature_is_demanded(store, tmp_path):
+    key = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    text = key.Ed25519PrivateKey.generate().public_key()
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    public = tmp_path / "public.pem"
+    public.write_bytes(text.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    with pytest.raises(PolicyError, match="is not signed"):
+        pull("models:/q11/1", tmp_path / "pulled", store[0], signed_by=public)
+    assert [path.name for path in tmp_path.iterdir()] == ["public.pem"]
 
 
 def test_a_policy_is_replaced_only_where_that_is_said_and_nothing_else_ever(store, tmp_path):

@@ -258,6 +258,7 @@ def test_the_component_adds_the_registrys_image_before_the_process() -> None:
     operations = yaml.safe_load(patch["patch"])
     (init,) = operations[0]["value"]
     assert init["args"][:2] == ["policy", "pull"]
+    assert re.fullmatch(r"models:/\w+/\d+@sha256:[0-9a-f]{64}", init["args"][2])  # no alias
     from typer.main import get_command
 
     from dsp_gym.cli import app
@@ -267,6 +268,22 @@ def test_the_component_adds_the_registrys_image_before_the_process() -> None:
     given = {a.partition("=")[0] for a in init["args"] if a.startswith("--")}
     assert given <= options
     assert "--replace" in given  # a pod that restarts finds the policy it fetched before
+
+
+def test_the_component_may_reach_the_registry_it_asks() -> None:
+    component = DEPLOY / "components" / "policy-from-registry"
+    document = yaml.safe_load((component / "kustomization.yaml").read_text(encoding="utf-8"))
+    (resource,) = document["resources"]
+    policy = yaml.safe_load((component / resource).read_text(encoding="utf-8"))
+    operations = yaml.safe_load(document["patches"][0]["patch"])
+    (uri,) = (a for a in operations[0]["value"][0]["args"] if a.startswith("--uri="))
+    host, _, port = uri.removeprefix("--uri=http://").partition(":")
+    (rule,) = policy["spec"]["egress"]
+    (to,) = rule["to"]
+    namespace = to["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+    assert (host.partition(".")[2], int(port)) == (namespace, rule["ports"][0]["port"])
+    (base,) = of_kind("base", "NetworkPolicy")
+    assert policy["spec"]["podSelector"] == base["spec"]["podSelector"]
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from agents.stages import TrainingInterrupted
 from agents.training import train
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
-from dsp_gym.errors import ConfigError, PolicyError
+from dsp_gym.errors import ConfigError, PolicyError, StorageError
 from dsp_gym.evaluation.carried import carried
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.loop.topology import Topology
@@ -34,7 +34,7 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.sizing.prior import Prior
 from dsp_gym.sizing.service import ServiceModel, SizingConfig
-from dsp_gym.trackers import NullTracker
+from dsp_gym.trackers import BackgroundTracker, NullTracker
 from tests.simulating import line
 from tests.strategies import blank_snapshot
 
@@ -208,6 +208,59 @@ def test_resuming_a_training_that_is_done_plays_nothing(trained_whole, monkeypat
     monkeypatch.setattr(PlanningLearner, "__init__", None)  # nobody learns
     train(an_experiment(seeds=[0, 1], params={"prior": "none"}), out, resume=True)
     assert (out / "policy" / POLICY).read_bytes() == before
+
+
+def test_a_folder_with_a_training_is_left_alone_unless_told(trained_whole, monkeypatch):
+    out, _ = trained_whole
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    monkeypatch.setattr(PlanningLearner, "__init__", None)  # nobody learns
+    experiment = an_experiment(seeds=[0, 1], params={"prior": "none"})
+    with pytest.raises(StorageError, match=r"seed 0 at 2 of 2.*--resume.*--overwrite"):
+        train(experiment, out)
+    with pytest.raises(ConfigError, match="Give one of them"):
+        train(experiment, out, resume=True, overwrite=True)
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
+
+
+def test_an_overwritten_training_begins_again(tmp_path, monkeypatch):
+    _, played = with_lateness(tmp_path, monkeypatch, lambda price: 0.05 / price)
+    for times in (1, 2):
+        train(an_experiment(), tmp_path, overwrite=True)
+        assert played == times * [2, 4]
+    other = an_experiment(late_prices=[3])  # which the checkpoint could not continue
+    train(other, tmp_path, overwrite=True)
+    assert played[-1] == 3
+
+
+def test_of_two_trainings_in_a_folder_the_second_is_refused(tmp_path, monkeypatch):
+    refused = []
+
+    def play(self, price):
+        with pytest.raises(StorageError) as error:
+            train(an_experiment(), tmp_path, overwrite=True)
+        refused.append(str(error.value))
+        return {"return": 0.0, "cost_per_h": price, "slo_share": 0.0, "rescales_per_h": 0.0}
+
+    monkeypatch.setattr(PlanningLearner, "_played", play)
+    train(an_experiment(late_prices=[3]), tmp_path)
+    assert len(refused) == 1
+    assert "another training writes into this folder" in refused[0]
+
+
+def test_a_store_that_fails_at_the_end_loses_no_training(tmp_path, monkeypatch):
+    with_lateness(tmp_path, monkeypatch, lambda price: 0.05 / price)
+
+    class Failing(NullTracker):
+        def register(self, folder, model, alias):
+            summary = json.loads((tmp_path / "training.json").read_text())  # written first
+            assert (summary["run_id"], summary["model"]) == (None, None)
+            raise ConnectionError("the store has gone")
+
+    tracker = BackgroundTracker(Failing)
+    result = train(an_experiment(), tmp_path, tracker=tracker)
+    assert tracker.problem == "ConnectionError: the store has gone"
+    assert (result.policy / POLICY).is_file()
+    assert json.loads((tmp_path / "training.json").read_text())["seed"] == result.seed
 
 
 def test_on_another_machine_a_seed_comes_back_after_every_price(tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ def windows(t_s, rate, growth, *, run="r", tasks=4, seconds=120.0, held=0.0, bus
 def a_dataset(rows, rescales=(), clock="run"):
     tables = {"windows": rows, "rescales": list(rescales)}
 
-    def table(name, split=None, columns=None):
+    def table(name, split=None, columns=None, *, lenient=False):
         yield from pa.Table.from_pylist(
             [{c: row.get(c) for c in columns} for row in tables[name]]
         ).to_batches()

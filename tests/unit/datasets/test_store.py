@@ -67,6 +67,27 @@ def test_what_was_published_is_what_is_read(tmp_path) -> None:
     assert set(rows["job"].to_pylist()) == {"q"}
 
 
+def test_a_column_that_no_file_has_is_refused(tmp_path) -> None:
+    publish(tmp_path, 1)
+    dataset = Dataset.open(tmp_path)
+    with pytest.raises(DatasetError, match=r"'windows' has no column 'dai'.*Did you mean 'day'"):
+        dataset.table("windows", columns=["x", "dai"])  # before any row is asked for
+    with pytest.raises(DatasetError, match="no table 'window'"):
+        dataset.table("window")
+    new = pa.Table.from_batches(dataset.table("windows", columns=["x", "new"], lenient=True))
+    assert new["new"].null_count == new.num_rows == 1000 * PARTITIONS
+
+
+def test_a_column_that_some_files_were_written_without_is_null_there(tmp_path) -> None:
+    publish(tmp_path, 1)
+    file = next(tmp_path.rglob("day=2026-03-05/*.parquet"))
+    write_parquet(file, pa.table({"x": [1] * 1000, "later": ["y"] * 1000}))
+    batches = list(Dataset.open(tmp_path).table("windows", columns=["job", "day", "later"]))
+    known = [batch for batch in batches if batch["later"].null_count == 0]
+    assert {day for batch in known for day in batch["day"].to_pylist()} == {"2026-03-05"}
+    assert sum(map(len, batches)) == 1000 * PARTITIONS
+
+
 def test_partitions_that_are_kept_are_not_copied(tmp_path) -> None:
     publish(tmp_path, 1)
     file = next((tmp_path / "revisions" / "1").rglob("day=2026-03-02/*.parquet"))

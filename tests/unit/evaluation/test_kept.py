@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +20,7 @@ from dsp_gym.engine import LocalEngine
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.kept import KeptResults
 from dsp_gym.evaluation.run import decisions_of, evaluate
+from dsp_gym.trackers import BackgroundTracker
 
 DOCUMENT = {
     "policies": ["ds2", "justin-paper", {"policy": "static", "guardrails": "deployed"}],
@@ -84,6 +89,81 @@ def test_the_command_says_how_to_continue_and_leaves_no_rest(tmp_path, monkeypat
     assert done.exit_code == 0, done.output
     assert done.stdout == evaluate(CONFIG).to_json()
     assert not kept.folder.exists()
+
+
+def command(folder, out):
+    """The line that plays the benchmark."""
+    file = folder / "small.yaml"
+    file.write_text(json.dumps(DOCUMENT))
+    return ["evaluate", str(file), "--out", str(out), "--no-track", "--json"]
+
+
+def test_kept_results_are_neither_removed_nor_taken_unasked(kept, tmp_path):
+    arguments = command(tmp_path, tmp_path)
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2
+    assert "an interrupted run kept 4 results" in refused.stderr
+    assert "--resume" in refused.stderr
+    assert "--overwrite" in refused.stderr
+    both = CliRunner().invoke(app, [*arguments, "--resume", "--overwrite"])
+    assert both.exit_code == 2
+    assert "Give one of them" in both.stderr
+    assert len(kept) == 4
+    assert len(KeptResults(tmp_path)) == 4  # those of a cell below the folder count, too
+    KeptResults.beside(tmp_path, resume=False, overwrite=True)
+    assert len(kept) == 0
+
+
+def test_a_report_that_cannot_be_written_loses_nothing(tmp_path, monkeypatch):
+    arguments = command(tmp_path, tmp_path / "out")
+    kept = KeptResults(tmp_path / "out" / "unfinished")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "scorecard.json")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dsp_gym.evaluation.report.write_report", full)
+        failed = CliRunner().invoke(app, arguments)
+    assert failed.exit_code == 2
+    assert len(kept) == 8
+    played = Until()
+    assert evaluate(CONFIG, observer=played, kept=kept).to_json() == evaluate(CONFIG).to_json()
+    assert played.played == []
+
+
+def test_a_store_that_never_answers_neither_blocks_nor_loses_an_evaluation(tmp_path, monkeypatch):
+    answers = threading.Event()
+
+    def silent():
+        assert (tmp_path / "out" / "scorecard.json").is_file()  # written first, tracked after
+        answers.wait()
+        raise RuntimeError
+
+    tracker = BackgroundTracker(silent, wait_s=0.2)
+    monkeypatch.setattr("dsp_gym.trackers.open_tracker", lambda *_: tracker)
+    arguments = [one for one in command(tmp_path, tmp_path / "out") if one != "--no-track"]
+    try:
+        done = CliRunner().invoke(app, [*arguments, "--seeds", "1", "--uri", "http://store"])
+    finally:
+        answers.set()
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["cells"]
+    said = " ".join(done.stderr.split())
+    assert "not recorded in http://store, or not whole: the store did not answer" in said
+
+
+def test_sigterm_says_what_is_kept(tmp_path, monkeypatch):
+    class Terminating(Interrupting):
+        def __call__(self, label, *_):
+            if label == self.label:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("dsp_gym.cli.evaluate.cells_bar", lambda _what: Terminating())
+    stopped = CliRunner().invoke(app, command(tmp_path, tmp_path / "out"))
+    assert stopped.exit_code == 130
+    assert "the results of 4 runs are kept" in " ".join(stopped.output.split())
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.slow

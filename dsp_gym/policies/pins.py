@@ -1,0 +1,87 @@
+"""Pins: a trained policy named with the digest of its folder, `runs/q11/policy@sha256:...`.
+
+A digest covers every file of the folder by name and content, so that whoever can write the folder
+or move an alias of the registry cannot change which policy decides.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dsp_gym.errors import PolicyError
+from dsp_gym.records.hashes import document_sha256, file_sha256
+
+__all__ = ["SIGNATURE", "digest_of", "refuse_other_digest", "split_pin"]
+
+SIGNATURE = "policy.sig"
+"""File of a folder's signature, see `dsp_gym.policies.signatures`."""
+
+_MARK = "@sha256:"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def digest_of(folder: Path) -> str:
+    """Digest of a policy's folder; hidden files and its signature do not count.
+
+    Returns:
+        `sha256:` and 64 hexadecimal digits.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    files = {
+        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
+    }
+    hashes = {
+        name: file_sha256(path)
+        for name, path in files.items()
+        if name != SIGNATURE and not any(part.startswith(".") for part in Path(name).parts)
+    }
+    return f"sha256:{document_sha256(hashes)}"
+
+
+def split_pin(named: str) -> tuple[str, str | None]:
+    """Takes the name of a policy and its digest apart.
+
+    Returns:
+        The name without a pin, and the digest; None without a pin.
+
+    Raises:
+        PolicyError: What follows the name is no digest.
+
+    >>> split_pin("ds2")
+    ('ds2', None)
+    """
+    name, mark, digits = named.partition(_MARK)
+    if not mark:
+        return named, None
+    if not _DIGEST.fullmatch(f"sha256:{digits}"):
+        raise PolicyError(
+            "its digest is not one",
+            value=named,
+            remedy="Write sha256: and 64 hexadecimal digits, as dsp-gym policy show prints them.",
+        )
+    return name, f"sha256:{digits}"
+
+
+def refuse_other_digest(folder: Path, digest: str, named: str) -> None:
+    """Refuses a folder that is not the one that was pinned.
+
+    Raises:
+        PolicyError: Its content is another, or is not there.
+    """
+    if not folder.is_dir():
+        raise PolicyError(
+            "only the folder of a trained policy has a digest",
+            value=named,
+            remedy="Name the folder before @sha256:, or leave the digest out.",
+        )
+    found = digest_of(folder)
+    if found != digest:
+        raise PolicyError(
+            f"the policy is not the one that was pinned: its digest is {found}",
+            file=folder,
+            value=named,
+            remedy="Find out who changed it. If it is the one you want, name its own digest.",
+        )
