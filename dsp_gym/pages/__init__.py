@@ -16,12 +16,15 @@ from __future__ import annotations
 
 from dsp_gym.pages.charts import Curve, Mark, Panel, ScatterPoint, choice, curves, scatter
 from dsp_gym.pages.figures import COLOURS, GREY, INK, figure, svg
+from dsp_gym.pages.numbers import number, signed, span
 from dsp_gym.pages.page import (
     Emphasis,
     Html,
+    Judgement,
     code,
     details,
     heading,
+    judged,
     lead,
     note,
     page,
@@ -36,6 +39,7 @@ __all__ = [
     "INK",
     "Emphasis",
     "Html",
+    "Judgement",
     "Curve",
     "Mark",
     "Panel",
@@ -46,12 +50,16 @@ __all__ = [
     "details",
     "figure",
     "heading",
+    "judged",
     "lead",
     "note",
+    "number",
     "page",
     "scatter",
     "section",
     "shaded",
+    "signed",
+    "span",
     "svg",
     "table",
 ]

@@ -1,0 +1,53 @@
+"""The reports as a reader meets them: in a real Chromium, narrow and wide, light and dark."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsp_gym.evaluation.counterfactual.report import write_page
+from tests.browser import BROWSER, Browser
+from tests.unit.evaluation.counterfactual.cards import GOOD, card
+
+pytestmark = [BROWSER, pytest.mark.slow]
+
+CONTRASTS = """(() => {
+  const light = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map((c) => c / 255)
+      .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+  };
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  return [...document.querySelectorAll('p, td, th, .unit, .key, [class^=is-]')].map((one) => {
+    const ink = light(getComputedStyle(one).color);
+    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  });
+})()"""
+"""Contrast of every text with the paper: WCAG's AA asks for 4.5."""
+
+
+@pytest.fixture(scope="module")
+def tab():
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def scorecard(tmp_path_factory):
+    return write_page(card({"ds2": GOOD, "ours": {}}), tmp_path_factory.mktemp("card") / "a.html")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400, 2560])
+@pytest.mark.parametrize("name", ["scorecard"])
+def test_a_report_fits_every_width_in_both_schemes(tab, request, name, width, scheme, tmp_path):
+    tab.page.set_viewport_size({"width": width, "height": 900})
+    tab.page.emulate_media(color_scheme=scheme)
+    tab.open(request.getfixturevalue(name).as_uri())
+    tab.wait_for("canvas")
+    assert tab.run("document.documentElement.scrollWidth") <= width
+    assert tab.run("[...document.querySelectorAll('canvas')].every(c => c.width > 200)")
+    contrasts = tab.run(CONTRASTS)
+    assert len(contrasts) > 20
+    assert min(contrasts) >= 4.5
+    assert tab.page.screenshot(path=tmp_path / "page.png", full_page=True)
+    assert tab.errors == []
