@@ -85,8 +85,9 @@ golden: $(STAMP)  ## Rewrite the recorded trajectories; review the diff.
 	$(BIN)/python -m pytest tests/golden --rewrite-golden
 	git diff --stat -- tests/golden
 
-bench: $(STAMP)  ## Measure the speed of the environment, alone and with learning.
+bench: $(STAMP)  ## Measure the speed of the environment, alone and with learning, and of decisions over HTTP.
 	$(BIN)/dsp-gym bench env
+	$(BIN)/dsp-gym bench serve
 
 reproduce: $(STAMP)  ## Recompute the published numbers the model is held to.
 	$(BIN)/dsp-gym reproduce

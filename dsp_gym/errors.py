@@ -16,7 +16,8 @@
     ├── RegistryError          a model registry has no such name, or cannot be reached
     └── StorageError           a file or folder cannot be written or read
 
-Each one says what was wrong, where, its value, what would be right, and the next step. The command
+Each one says what was wrong, where, its value, what would be right, and the next step, and no
+credentials: those of URLs are hidden when the error is made. The command
 line prints the message and ends with exit code 2; library users catch `DspGymError`.
 """
 
@@ -26,6 +27,8 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
+
+from dsp_gym.redaction import redacted
 
 __all__ = [
     "Api",
@@ -97,12 +100,13 @@ class DspGymError(Exception):
         value: object = None,
         remedy: str | None = None,
     ) -> None:
+        message = redacted(message)
         super().__init__(message)
         self.message = message
         self.file = None if file is None else str(file)
         self.key = key
         self.value = value
-        self.remedy = remedy
+        self.remedy = None if remedy is None else redacted(remedy)
 
     def __str__(self) -> str:
         where = [] if self.file is None else [self.file]
@@ -266,5 +270,5 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 
 def _shortened(value: object, limit: int = 120) -> str:
-    text = repr(value)
+    text = redacted(repr(value))  # before it is cut: half a URL is not known for one
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

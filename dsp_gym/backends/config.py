@@ -25,6 +25,11 @@ class PlaceConfig(ConfigModel):
     prometheus_url: str | None = Field(
         None, description="a Prometheus that scrapes it; none: that of the local cluster"
     )
+    prometheus_account: Path | None = Field(
+        None,
+        description="file with the account that Prometheus asks for, `user:password` or a bearer "
+        "token; none: that of the URL, or of the file that NETRC names",
+    )
     metrics: Literal["prometheus", "rest"] = Field(
         "prometheus",
         description="where samples come from; rest needs no Prometheus, but sees nothing of the "

@@ -14,6 +14,7 @@ from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.studies.bench.environment import MeasuredRate
+    from dsp_gym.studies.bench.shadow import Figure
 
 _EPILOG = """
 Examples:
@@ -30,6 +31,8 @@ Examples:
 
   dsp-gym bench shadow --json       shadow mode: time per decision, memory, threads, start
 
+  dsp-gym bench serve               decisions over HTTP: answers per second, slow clients, memory
+
   dsp-gym bench growth --quick      time over jobs, vertices and days, with slopes
 
   dsp-gym bench spark --json        the data pipeline, 20 million raw rows
@@ -43,6 +46,7 @@ def register(app: typer.Typer) -> None:
     group.command("policies", epilog=_EPILOG)(policies)
     group.command("start", epilog=_EPILOG)(start)
     group.command("shadow", epilog=_EPILOG)(shadow)
+    group.command("serve", epilog=_EPILOG)(serve)
     group.command("growth", epilog=_EPILOG)(growth)
     group.command("spark", epilog=_EPILOG)(spark)
     app.add_typer(group, name="bench", epilog=_EPILOG)
@@ -112,9 +116,26 @@ def shadow(
     from dsp_gym.studies.bench.machine import machine
     from dsp_gym.studies.bench.shadow import JOBS, bench_shadow
 
-    figures = bench_shadow(decisions, starts, replayed_h, jobs or JOBS)
+    _show_figures(bench_shadow(decisions, starts, replayed_h, jobs or JOBS), machine(), as_json)
+
+
+def serve(
+    answers: Annotated[int, typer.Option(help="Answers to time, per policy.", min=100)] = 10_000,
+    leak: Annotated[
+        int, typer.Option(help="Answers between two looks at memory; 0: none.", min=0)
+    ] = 50_000,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Measure decisions over HTTP: answers per second, slow clients, growth of memory."""
+    from dsp_gym.studies.bench.machine import machine
+    from dsp_gym.studies.bench.serve import bench_serve
+
+    _show_figures(bench_serve(answers, leak), machine(), as_json)
+
+
+def _show_figures(figures: Sequence[Figure], machine: Mapping[str, object], as_json: bool) -> None:
     if as_json:
-        print_json({"machine": machine(), "figures": [asdict(figure) for figure in figures]})
+        print_json({"machine": machine, "figures": [asdict(figure) for figure in figures]})
         return
     print_table(
         ["what", "value", "unit", "bar"],
@@ -122,7 +143,7 @@ def shadow(
             [f.name, f"{f.value:,.3g}", f.unit, None if f.bar is None else f"{f.bar:g}"]
             for f in figures
         ],
-        title=" · ".join(f"{name} {value}" for name, value in machine().items()),
+        title=" · ".join(f"{name} {value}" for name, value in machine.items()),
         right=("value", "bar"),
     )
 

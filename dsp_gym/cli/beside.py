@@ -77,6 +77,8 @@ def settings_of(
     policies: list[str] | None = None,
     acting: str | None = None,
     port: int | None = None,
+    *,
+    public: bool = False,
 ) -> RunConfig:
     """The configuration with what the command line changes, checked as a whole.
 
@@ -96,8 +98,10 @@ def settings_of(
         data = {**data, **{k: v for k, v in changes.items() if v is not None}}
         if mode is not None and mode != "canary":
             data.pop("canary", None)
-        if port is not None and isinstance(data.get("serve", {}), dict):
-            data["serve"] = {**data.get("serve", {}), "port": port}
+        served = {} if port is None else {"port": port, "probe_port": None}
+        served |= {"public": True} if public else {}
+        if served and isinstance(data.get("serve", {}), dict):
+            data["serve"] = {**data.get("serve", {}), **served}
     return parse(RunConfig, data, file)
 
 
@@ -182,7 +186,11 @@ def _drive_all(course: Course, folder: Path, printer: Printer, stop: threading.E
 
 
 def _page(server: StatusServer | None) -> str:
-    return "" if server is None else f"; page at {server.url}"
+    if server is None:
+        return ""
+    closed = not (server.config.public or server.has_tokens)
+    hint = "; it shows data with --public, or with serve.token_file" if closed else ""
+    return f"{hint}; probes at {server.probe_url}; page at {server.url}"
 
 
 def _what(mode: Mode, acting: str, policies: list[str]) -> str:

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from dsp_gym.errors import DspGymError, MissingExtraError, StorageError
+from dsp_gym.redaction import redacted
 
 __all__ = ["INTERRUPTED", "Commands", "as_user_error"]
 
@@ -71,7 +72,7 @@ class Commands(TyperGroup):
                 typer.echo(f"{type(known).__name__}: {known}", err=True)
                 raise typer.Exit(USER_ERROR) from None
             typer.echo(
-                f"{type(error).__name__}: {error}\n"
+                f"{redacted(f'{type(error).__name__}: {error}')}\n"
                 "This is a bug in dsp-gym. Run the same command with --debug for the traceback.",
                 err=True,
             )

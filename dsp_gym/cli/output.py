@@ -11,6 +11,8 @@ from typing import Any
 
 import typer
 
+from dsp_gym.redaction import redacted
+
 __all__ = ["JSON_OPTION", "TRACK_OPTION", "counted", "plain", "print_json", "print_table"]
 
 JSON_OPTION = typer.Option("--json", help="Print JSON instead of a table.")
@@ -24,8 +26,8 @@ _PIPED_WIDTH = 160
 
 
 def print_json(value: object) -> None:
-    """Prints one JSON document; numbers that are not finite become null, as on the wire."""
-    typer.echo(json.dumps(plain(value), indent=2, allow_nan=False))
+    """Print one JSON document; numbers that are not finite become null, credentials are hidden."""
+    typer.echo(redacted(json.dumps(plain(value), indent=2, allow_nan=False)))
 
 
 def plain(value: object) -> Any:

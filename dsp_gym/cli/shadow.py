@@ -25,7 +25,7 @@ Examples:
 
   dsp-gym shadow shadow-wordcount --replay recordings/flink-wordcount
 
-  dsp-gym shadow shadow-wordcount --simulated flash-crowd --speed 60 --port 8466
+  dsp-gym shadow shadow-wordcount --simulated flash-crowd --speed 60 --port 8466 --public
 
   dsp-gym shadow my-job.yaml --mode active --acting ds2 --apply
 """
@@ -101,8 +101,18 @@ def shadow(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Port of the server; 0: any free one."),
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of the server; probes are at the one after it; 0: any free ones.",
+        ),
     ] = None,
+    public: Annotated[
+        bool,
+        typer.Option(
+            "--public", help="Let everybody who reaches the port read status and metrics."
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
     ] = False,
@@ -115,7 +125,7 @@ def shadow(
     """
     from dsp_gym.control.start import permitted
 
-    settings = settings_of(config, mode, policy, acting, port)
+    settings = settings_of(config, mode, policy, acting, port, public=public)
     elsewhere = _elsewhere(settings, replay, run, simulated, speed, once, duration)
     steps, duration_s = ends(steps, duration, once=once)
     drive(
@@ -128,7 +138,9 @@ def shadow(
             duration_s,
             as_json=as_json,
             once=once,
-            serve=serve if serve is not None else port is not None or not (once or elsewhere),
+            serve=serve
+            if serve is not None
+            else port is not None or public or not (once or elsewhere),
         )
     )
 

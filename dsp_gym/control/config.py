@@ -19,21 +19,46 @@ __all__ = ["RunConfig", "ServeConfig"]
 
 
 class ServeConfig(ConfigModel):
-    """What the process serves over HTTP: health, metrics, status, the page, decisions."""
+    """What the process serves over HTTP: metrics, status, the page, decisions; and probes."""
 
     host: str = Field(
         "127.0.0.1", min_length=1, description="address to listen on; 0.0.0.0: every interface"
     )
     port: int = Field(8466, ge=0, le=65535, description="port to listen on; 0: any that is free")
+    probe_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="port of /healthz and /readyz; none: the one after `port`; 0: any that is free",
+    )
+    hosts: tuple[str, ...] = Field(
+        (),
+        description="names by which clients address it, such as dsp-gym.dsp-gym.svc; localhost and "
+        "addresses always hold, requests for another name are refused",
+    )
     token_file: Path | None = Field(
         None,
-        description="file with the token that POST /v1/decide asks for; none: it is not offered",
+        description="file with the tokens of the clients, one a line, before it the client's name "
+        "if it has one; everything but the page asks for one; none: no decisions are offered",
+    )
+    public: bool = Field(
+        False, description="true = metrics and status are for everybody who reaches the port"
     )
     max_body_kib: int = Field(
         256, ge=1, le=16384, description="largest body it reads, KiB; 16 vertices take about 20"
     )
+    history_mib: float = Field(
+        64.0,
+        gt=0,
+        le=65536,
+        description="most that the histories of the jobs in requests take, MiB; a job more is "
+        "refused, unless one has been silent for a day",
+    )
     timeout_s: float = Field(
-        5.0, gt=0, le=60, description="longest wait for a request to arrive, and for a decision, s"
+        5.0,
+        gt=0,
+        le=60,
+        description="longest wait for a whole request to arrive, and for a decision, s",
     )
 
 

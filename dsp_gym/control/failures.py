@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dsp_gym.errors import Api, ApiError, ApiReason, DspGymError
+from dsp_gym.redaction import redacted
 
 __all__ = ["TurnFailure", "words"]
 
@@ -58,9 +59,11 @@ def words(error: Exception) -> str:
     """An error in words: one of ours says everything, of another the type matters.
 
     Returns:
-        A sentence.
+        A sentence without credentials.
     """
-    return str(error) if isinstance(error, DspGymError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, DspGymError):
+        return str(error)
+    return redacted(f"{type(error).__name__}: {error}")
 
 
 def _kind(error: Exception) -> ApiReason:

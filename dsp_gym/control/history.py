@@ -19,7 +19,8 @@ class RequestHistory:
     def __init__(self, first: MetricsSnapshot, order: str) -> None:
         self._vertices = first.job(0).vertices
         self._order = order
-        self._t_s = float("-inf")
+        self.t_s = float("-inf")
+        """Of the last snapshot."""
 
     def take(self, snapshot: MetricsSnapshot) -> None:
         """Take in the next snapshot of the job.
@@ -35,8 +36,8 @@ class RequestHistory:
                 remedy="A changed graph is another job: give it another 'job' key.",
             )
         t_s = float(snapshot.t_s[0])
-        if t_s <= self._t_s:
+        if t_s <= self.t_s:
             raise MetricsError(
-                f"t_s {t_s:g} of job '{key}' does not follow {self._t_s:g}", remedy=self._order
+                f"t_s {t_s:g} of job '{key}' does not follow {self.t_s:g}", remedy=self._order
             )
-        self._t_s = t_s
+        self.t_s = t_s

@@ -16,6 +16,7 @@ from dsp_gym.backends.base import INTENTS, OnEvent
 from dsp_gym.errors import StorageError
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.records.journal import EntryKind, Journal
+from dsp_gym.redaction import redacted_values
 
 __all__ = ["Notes", "listener", "outcome_to_json"]
 
@@ -104,11 +105,14 @@ class Notes:
     def step(self, event: str, body: Mapping[str, object], policy: str | None = None) -> int | None:
         """Write one step of an actuator; kept in memory while the disk takes nothing.
 
+        Credentials in its words are hidden.
+
         Returns:
             The number of its entry; None where it was not written yet.
         """
         with self._lock:
-            t_s, told = self.clock(), {"event": event, **body}
+            hidden = {key: redacted_values(value) for key, value in body.items()}
+            t_s, told = self.clock(), {"event": event, **hidden}
             number = self("actuation", told, t_s, policy)
             if number is None and self.is_kept:
                 self._kept.append((t_s, policy, told))
@@ -116,6 +120,8 @@ class Notes:
 
     def intent(self, event: str, body: Mapping[str, object], policy: str | None = None) -> None:
         """Write what is about to be asked of a job; it is on disk when this returns.
+
+        Word for word: a job that was stopped is started again with the arguments that stand here.
 
         Raises:
             StorageError: It is not, so nothing may be asked.

@@ -26,6 +26,7 @@ from dsp_gym.loop.protocols import Confident, Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn
+from dsp_gym.redaction import redacted
 
 __all__ = ["Cause", "Failure", "Judgement", "Replacement", "Seat", "kept"]
 
@@ -95,6 +96,8 @@ class Seat:
             running configuration is kept.
         timeout_s: longest wait for a decision; None: no limit, and no thread but the caller's.
         workers: threads in which the policy is asked; None: those of the process.
+        tells_range: whether a judgement says what range the guardrails leave; otherwise it is what
+            they allowed.
     """
 
     def __init__(
@@ -106,7 +109,9 @@ class Seat:
         replacement: ShadowPolicy | None = None,
         timeout_s: float | None = None,
         workers: Workers | None = None,
+        tells_range: bool = True,
     ) -> None:
+        self._tells_range = tells_range
         self.policy, self.chain = policy, chain
         self._confident = policy if isinstance(policy, Confident) else None
         self._alone = None if chain is None else each_alone(chain)
@@ -163,7 +168,9 @@ class Seat:
 
         try:
             guarded = guarded_turn(snapshot, decision, self.chain)
-            lower, upper = allowed_range(self.chain, snapshot, guarded, self._alone)
+            lower = upper = guarded.parallelism
+            if self._tells_range:
+                lower, upper = allowed_range(self.chain, snapshot, guarded, self._alone)
         except Exception as error:  # guardrails name policies, too
             reason = _guardrails_failed(error)
             failures.append(Failure("guardrails", reason, None))
@@ -219,7 +226,8 @@ class Seat:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            cause, reason = "raised", f"the policy failed: {type(error).__name__}: {error}"
+            said = redacted(f"{type(error).__name__}: {error}")
+            cause, reason = "raised", f"the policy failed: {said}"
         return self._replaced(snapshot, cause, reason)
 
     def _asked(self, snapshot: MetricsSnapshot) -> ScalingDecision:
@@ -244,7 +252,8 @@ class Seat:
             try:
                 decision = self._replacement.decided(snapshot)
             except Exception as error:
-                reason = f"{reason}; its fallback failed, too: {type(error).__name__}: {error}"
+                why = redacted(f"{type(error).__name__}: {error}")
+                reason = f"{reason}; its fallback failed, too: {why}"
             else:
                 name = self._replacement.name
                 if _fault(decision, snapshot) is None:
@@ -275,7 +284,7 @@ def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
             return f"its {name} is {type(values).__name__}, expected an array"
         if values.shape != shape:
             return f"its {name} has shape {values.shape}, expected {shape}"
-        if not np.issubdtype(values.dtype, np.integer):
+        if values.dtype.kind not in "iu":
             return f"its {name} is of type {values.dtype}, expected whole numbers"
         found.append(values)
     tables, row = snapshot.topology.tables, snapshot.topology.row
@@ -301,4 +310,4 @@ def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
 
 
 def _guardrails_failed(error: Exception) -> str:
-    return f"the guardrails failed: {type(error).__name__}: {error}"
+    return redacted(f"the guardrails failed: {type(error).__name__}: {error}")

@@ -40,6 +40,7 @@ __all__ = [
     "SnapshotDocument",
     "decision_from_json",
     "decision_to_json",
+    "highest_parallelism",
     "json_schema",
     "snapshot_from_json",
     "snapshot_to_json",
@@ -248,7 +249,7 @@ def _skeleton(message: SnapshotDocument, where: str) -> JobSpec:
 
 def _check_bounds(message: SnapshotDocument, vertex: VertexDocument) -> None:
     """The running configuration must lie within the job's bounds: policies look it up in tables."""
-    highest = _highest(message, vertex)
+    highest = highest_parallelism(vertex, message.max_parallelism_per_vertex)
     if vertex.parallelism > highest:
         raise SchemaError(
             f"vertex '{vertex.name}' runs {vertex.parallelism} subtasks, the highest is {highest}",
@@ -264,10 +265,18 @@ def _check_bounds(message: SnapshotDocument, vertex: VertexDocument) -> None:
         )
 
 
-def _highest(message: SnapshotDocument, vertex: VertexDocument) -> int:
+def highest_parallelism(vertex: VertexDocument | Vertex, quota: int) -> int:
+    """The most subtasks a vertex may run.
+
+    Args:
+        vertex: of a document or of a job file.
+        quota: of the job, for the vertices that a policy scales.
+
+    Returns:
+        Number of subtasks.
+    """
     fixed = vertex.kind == "source" or not vertex.scalable
-    quota = vertex.max_parallelism if fixed else message.max_parallelism_per_vertex
-    return min(vertex.max_parallelism, quota)
+    return min(vertex.max_parallelism, vertex.max_parallelism if fixed else quota)
 
 
 def _skeleton_vertex(message: SnapshotDocument, vertex: VertexDocument) -> Vertex:
@@ -280,7 +289,7 @@ def _skeleton_vertex(message: SnapshotDocument, vertex: VertexDocument) -> Verte
         state=State(keys=1.0, value_bytes=1.0) if vertex.stateful else None,
         max_parallelism=vertex.max_parallelism,
         partitions=vertex.partitions,
-        parallelism=min(start, _highest(message, vertex)),
+        parallelism=min(start, highest_parallelism(vertex, message.max_parallelism_per_vertex)),
         scalable=vertex.scalable,
     )
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
 from dsp_gym.policies.registry import POLICY_FILE
+from dsp_gym.redaction import redacted
 from dsp_gym.trackers.base import flatten
 
 __all__ = [
@@ -72,14 +73,16 @@ class MlflowTracker:
 
     def start(self, name: str, tags: Mapping[str, str]) -> None:
         with _mlflow_errors(self._uri):
-            run = self._client.create_run(self._experiment, run_name=name, tags=dict(tags))
+            hidden = {key: redacted(value) for key, value in tags.items()}
+            run = self._client.create_run(self._experiment, run_name=name, tags=hidden)
         self.run_id = run.info.run_id
 
     def params(self, values: Mapping[str, object]) -> None:
         from mlflow.entities import Param
 
         params = [
-            Param(key, _as_text(value)[:_PARAM_LENGTH]) for key, value in flatten(values).items()
+            Param(key, redacted(_as_text(value))[:_PARAM_LENGTH])
+            for key, value in flatten(values).items()
         ]
         for start in range(0, len(params), _PARAMS_BATCH):
             with _mlflow_errors(self._uri):
@@ -187,7 +190,8 @@ def tag_version(address: str, tags: Mapping[str, str], uri: str = DEFAULT_URI) -
         client = _client(uri)
         found = _version(client, match["name"], match["alias"], match["version"])
         for key, value in tags.items():
-            client.set_model_version_tag(match["name"], found.version, key, value[:5000])
+            hidden = redacted(value)[:5000]
+            client.set_model_version_tag(match["name"], found.version, key, hidden)
 
 
 def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:

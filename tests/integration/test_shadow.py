@@ -72,7 +72,7 @@ def document(cluster, job_file, tmp_path) -> dict[str, Any]:
         "interval_s": 5,
         "window": {"window_s": 10, "stabilization_s": 0},
         "journal": str(tmp_path / "journal"),
-        "serve": {"port": 0},
+        "serve": {"port": 0, "public": True},
     }
 
 
@@ -136,8 +136,8 @@ def test_prometheus_gone_flink_in_trouble_and_another_job_id_are_told_and_outliv
             try:
                 until(shown.run, has(shown, "Ready", "False"), turns=2)  # one look may still stand
                 assert "Prometheus" in condition(shown, "DataFresh")["message"]
-                assert ask(f"{url}/readyz").status == 503
-                assert ask(f"{url}/healthz").status == 200
+                assert ask(f"{shown.server.probe_url}/readyz").status == 503
+                assert ask(f"{shown.server.probe_url}/healthz").status == 200
                 assert "dsp_gym_recommended" not in ask(f"{url}/metrics").text
             finally:
                 cluster.start_prometheus()

@@ -88,7 +88,7 @@ def config(cluster, fake, job_file, tmp_path) -> Callable[..., RunConfig]:
             "interval_s": 5,
             "window": {"window_s": 10, "stabilization_s": 0},
             "journal": str(tmp_path / "journal"),
-            "serve": {"port": 0},
+            "serve": {"port": 0, "public": True},
             **given,
         }  # fmt: skip
         return at_once(parse(RunConfig, document, "shadow.yaml"))
@@ -102,7 +102,7 @@ def test_in_shadow_nothing_is_written_whatever_the_server_does(config, fake):
         fake.freeze()
         until(shown.run, has(shown, "Ready", "False"))
         assert "API server" in condition(shown, "Ready")["message"]
-        assert ask(f"{shown.server.url}/healthz").status == 200
+        assert ask(f"{shown.server.probe_url}/healthz").status == 200
         fake.thaw()
         until(shown.run, has(shown, "Ready", "True"))
         fake.kill()

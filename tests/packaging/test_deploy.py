@@ -131,6 +131,19 @@ def test_liveness_asks_only_the_process_itself() -> None:
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
+def test_probes_have_a_port_of_their_own_which_the_configuration_names() -> None:
+    (container,) = pod("base")["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["port"] == "probes"
+    (config,) = (r for r in of_kind("base", "ConfigMap") if r["metadata"]["name"] == "dsp-gym")
+    serve = yaml.safe_load(config["data"]["shadow.yaml"])["serve"]
+    assert (serve["port"], serve["probe_port"]) == (ports["http"], ports["probes"])
+    (service,) = of_kind("base", "Service")
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"]
+    assert f"{ports['probes']}/healthz" in (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+
+
 @functools.cache
 def compiled(expression: str) -> Any:
     """A CEL expression, parsed; it keeps nothing of what it is evaluated with."""

@@ -147,7 +147,7 @@ def test_the_process_starts_from_what_was_compiled_and_says_so(image) -> None:
     ) as process:
         try:
             assert process.stdout is not None
-            url = process.stdout.readline().split("page at ")[1].strip()
+            url = process.stdout.readline().split("probes at ")[1].split(";")[0]
             while ask(f"{url}/readyz").status != 200:
                 assert time.monotonic() - begun < 60
                 time.sleep(0.02)

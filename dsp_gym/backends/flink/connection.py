@@ -152,7 +152,13 @@ def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) ->
         )
     from dsp_gym.backends.flink.prometheus import PrometheusSamples
 
-    return PrometheusSamples(place.prometheus_url, job, spec, timeout_s=place.config.timeout_s)
+    return PrometheusSamples(
+        place.prometheus_url,
+        job,
+        spec,
+        timeout_s=place.config.timeout_s,
+        account=place.config.prometheus_account,
+    )
 
 
 def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> Actuator:

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
@@ -48,13 +49,21 @@ class PrometheusSamples:
         job: The job.
         spec: Its job file.
         timeout_s: Longest wait for an answer.
+        account: File with the account; None: that of the address, or of the environment.
     """
 
-    def __init__(self, url: str, job: RealJob, spec: JobSpec, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        job: RealJob,
+        spec: JobSpec,
+        timeout_s: float = 5.0,
+        account: Path | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
         self.job = job
         self._vertices = tuple(vertex.name for vertex in spec.vertices)
-        self._api = PrometheusApi(self.url, timeout_s)
+        self._api = PrometheusApi(self.url, timeout_s, account)
         self._timeout_s = timeout_s
         self._numbers: dict[str, int] = {}  # of TaskManagers
 

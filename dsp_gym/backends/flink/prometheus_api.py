@@ -6,10 +6,12 @@ matplotlib along wherever they are installed; `requests` alone is what it would 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.documents import Document
 from dsp_gym.backends.turns import waiting
+from dsp_gym.config.private import private_text
 from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -37,19 +39,31 @@ class PrometheusApi:
     Args:
         url: its address.
         timeout_s: longest wait for an answer, s.
+        account: file with `user:password` or a bearer token; None: as above.
 
     Raises:
+        ConfigError: The file cannot be read, or every user can read it.
         MissingExtraError: requests is not installed.
     """
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    def __init__(self, url: str, timeout_s: float, account: Path | None = None) -> None:
         try:
             from requests import Session
         except ImportError as error:
             raise MissingExtraError("flink", "reading metrics from Prometheus") from error
         self.session = Session()
+        if account is not None:
+            self._log_in(private_text(account, "prometheus_account"))
         self._asked = f"{url}/api/v1/query"
         self._timeout_s = min(_CONNECT_S, timeout_s), timeout_s
+
+    def _log_in(self, account: str) -> None:
+        user, colon, password = account.partition(":")
+        if colon:
+            self.session.auth = (user, password)
+        else:
+            self.session.headers["Authorization"] = f"Bearer {account}"
+            self.session.trust_env = False  # an account of ~/.netrc would take its place
 
     def query(self, expression: str, at_s: float) -> list[Document]:
         """Evaluate an expression at one moment.

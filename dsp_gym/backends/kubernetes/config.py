@@ -51,6 +51,11 @@ class KubernetesPlace(ConfigModel):
     prometheus_url: str | None = Field(
         None, description="a Prometheus that scrapes the TaskManagers"
     )
+    prometheus_account: Path | None = Field(
+        None,
+        description="file with the account that Prometheus asks for, `user:password` or a bearer "
+        "token; none: that of the URL, or of the file that NETRC names",
+    )
     rest_url: str | None = Field(
         None,
         description="Flink's REST interface; none: only the resource and metrics are read; {name} "

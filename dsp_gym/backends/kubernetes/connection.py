@@ -222,7 +222,13 @@ def connect(
             clock=clock.now,
         )
         assert place.prometheus_url is not None  # `follow` has seen to it
-        samples = KubernetesSamples(place.prometheus_url, job, spec, timeout_s=place.timeout_s)
+        samples = KubernetesSamples(
+            place.prometheus_url,
+            job,
+            spec,
+            timeout_s=place.timeout_s,
+            account=place.prometheus_account,
+        )
         job.tasks = samples
         now_s = clock.now()
         seen = samples.samples(now_s - window.window_s, now_s)  # fails if Prometheus is down

@@ -11,23 +11,26 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dsp_gym.backends.base import Clock
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME
 from dsp_gym.backends.kubernetes.connection import Followed, follow
 from dsp_gym.backends.turns import computing, waiting
 from dsp_gym.control.config import RunConfig
+from dsp_gym.control.failures import words
 from dsp_gym.control.modes import ACTING, Mode
 from dsp_gym.control.places import must_only_read
 from dsp_gym.control.run import Hooks, LiveRun, Turn
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.lanes import Lanes
-from dsp_gym.control.serve.server import StatusServer, read_token
 from dsp_gym.control.serve.session import served, starting
 from dsp_gym.control.serve.status import StatusBoard
+from dsp_gym.control.serve.tokens import read_tokens
 from dsp_gym.control.start import acting_name, started
-from dsp_gym.errors import DspGymError
+
+if TYPE_CHECKING:
+    from dsp_gym.control.serve.server import StatusServer
 
 __all__ = ["Fleet", "fleet", "of_resource"]
 
@@ -293,7 +296,7 @@ class _Loop:
             self._tell(error)
 
     def _tell(self, error: Exception) -> None:
-        said = str(error) if isinstance(error, DspGymError) else f"{type(error).__name__}: {error}"
+        said = words(error)
         known = self.fleet.boards.troubles().get(self.job)
         self.fleet.boards.fail(self.job, self.fleet.namespace, said)
         if known is None or known.reason != said:
@@ -321,7 +324,7 @@ def fleet(
         DspGymError: The server is out of reach, the account lacks rights or has too many, no
             resource is there, or the configuration is wrong whatever the job.
     """
-    token = read_token(config.serve) if serve else None
+    tokens = read_tokens(config.serve.token_file) if serve else None
     acting = acting_name(config)
     place = config.where.kubernetes
     assert place is not None
@@ -343,5 +346,5 @@ def fleet(
             stop=stop or threading.Event(),
         )
         if serve:
-            made.server = stack.enter_context(served(config, made.boards, acting, token))
+            made.server = stack.enter_context(served(config, made.boards, acting, tokens))
         yield made

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from dsp_gym.loop.wire import DECISION_SCHEMA, SNAPSHOT_SCHEMA, Document, json_schema
 
 __all__ = ["openapi"]
@@ -12,13 +10,16 @@ _TEXT = {"text/plain": {"schema": {"type": "string"}}}
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 
 
-def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> Document:
+def openapi(
+    max_body_kib: int, timeout_s: float, policies: list[str], *, public: bool = False
+) -> Document:
     """OpenAPI 3.1.
 
     Args:
         max_body_kib: largest body that is read, KiB.
         timeout_s: longest wait for a request to arrive, and for a decision, s.
         policies: names that may be asked for a decision.
+        public: whether everybody may read.
 
     Returns:
         The document, JSON-able.
@@ -29,19 +30,11 @@ def openapi(max_body_kib: int, timeout_s: float, policies: list[str]) -> Documen
             "title": "dsp-gym shadow",
             "version": "1",
             "description": "Status of a shadowed Flink job, and scaling decisions for any "
-            "controller. The path holds the version; a released version does not change.",
+            "controller. The path holds the version; a released version does not change. Probes "
+            "(/healthz, /readyz) have a port of their own.",
         },
+        "security": [] if public else [{"token": []}],
         "paths": {
-            "/healthz": _get(
-                "Every loop decides in its interval; nothing outside the process matters",
-                _TEXT,
-                {"503": "A loop has begun no decision in its interval"},
-            ),
-            "/readyz": _get(
-                "The last decision saw a job",
-                _TEXT,
-                {"503": "The server is not ready: no snapshot of a job yet, or the last failed"},
-            ),
             "/metrics": _get("Prometheus metrics", _TEXT),
             "/v1/jobs": _get(
                 "dsp-gym/jobs/1: every job that is watched, or should be",
@@ -90,11 +83,17 @@ def _status() -> Document:
     return found
 
 
-def _get(about: str, content: Document, others: Mapping[str, str] | None = None) -> Document:
-    responses = {"200": {"description": about, "content": content}}
-    for code, description in (others or {}).items():
-        responses[code] = {"description": description, "content": _TEXT}
-    return {"get": {"summary": about, "responses": responses}}
+def _get(about: str, content: Document) -> Document:
+    return {
+        "get": {
+            "summary": about,
+            "responses": {
+                "200": {"description": about, "content": content},
+                "401": {"description": "The token is missing or wrong", "content": _ERROR},
+                "403": {"description": "No token is configured, nor public", "content": _ERROR},
+            },
+        }
+    }
 
 
 def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> Document:
@@ -103,10 +102,12 @@ def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> Documen
         "401": "The token is missing or wrong",
         "403": "No token is configured, so no decisions are given",
         "404": "There is no such policy",
-        "408": f"The body did not arrive within {timeout_s:g} s",
+        "408": f"The request did not arrive within {timeout_s:g} s",
         "411": "The length of the body is not given",
         "413": f"The body is larger than {max_body_kib} KiB",
-        "429": "Too many decisions are asked for at once",
+        "421": "The server has another name: serve.hosts",
+        "429": "Too many decisions are asked for at once, or on one job",
+        "503": "There is no room for the history of another job: serve.history_mib",
     }
     return {
         "summary": "The guarded decision on one snapshot",

@@ -1,95 +1,66 @@
-"""What live loops serve over HTTP: health, metrics, status, a page, and decisions on request.
+"""What live loops serve over HTTP: metrics, status, a page, decisions on request; and probes.
 
-Plain `http.server` with bounds: on the time a request may take to arrive, on its size, on how many
-are served at once. It reads what the loops last said and never asks Flink, Prometheus or an API
-server anything, so that liveness depends on this process alone.
+Probes have a port and a thread of their own, so that no client of the other one, however slow or
+many, keeps kubelet waiting. Nothing here asks Flink, Prometheus or an API server anything: it reads
+what the loops last said, so that liveness depends on this process alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import hmac
 import json
-import socket
-import threading
-import time
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from dsp_gym.control.config import ServeConfig
 from dsp_gym.control.serve.boards import Boards
-from dsp_gym.control.serve.decide import Decisions
+from dsp_gym.control.serve.decide import BusyError, Decisions, FullError
 from dsp_gym.control.serve.exporter import Exporter
+from dsp_gym.control.serve.listener import Answer, Head, Listener, Reply, room_for
 from dsp_gym.control.serve.openapi import openapi
+from dsp_gym.control.serve.threads import Threads
+from dsp_gym.control.serve.tokens import Tokens, is_addressed
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.loop.wire import Document
+from dsp_gym.redaction import redacted
 
-__all__ = ["StatusServer", "read_token"]
+__all__ = ["StatusServer"]
 
-ALIVE, LATE = b"alive\n", b"a loop has begun no decision in its interval\n"
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
-Request = socket.socket | tuple[bytes, socket.socket]
-Address = object
+MOST_OPEN, MOST_PROBES = 2048, 64
+"""Connections at once, file descriptors permitting."""
 
-MOST_AT_ONCE = 32
-"""Requests served at once; the next ones are closed."""
+MOST_ASKED = 128
+"""Decisions that are asked for at once; the next ones are turned away."""
 
-MOST_DECISIONS_AT_ONCE = 4
+DECIDERS = 4
+"""Decisions under way at once; as long as none waits for its policy there is only one."""
+
+READERS = 2
 
 GRACE_S = 120.0
 """A loop that has begun no decision for its interval and so long counts as dead: every call it
 makes has a shorter time limit."""
 
-POLL_S = 0.1
-"""How often the server looks whether it is to end, s."""
+PAGE_HEADERS = (
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "connect-src 'self'; img-src data:",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+)
 
-SHORTEST_TOKEN = 16
-
-LINGER_S, MOST_LINGERED = 1.0, 2**24
-"""How long, and how much, is still read of a request that was refused, s and bytes."""
-
-PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline'; connect-src 'self'; img-src data:",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
-
-
-def read_token(config: ServeConfig) -> str | None:
-    """The token that POST /v1/decide asks for; None: decisions are not offered.
-
-    Returns:
-        The token without white space around it; None where no file is configured.
-
-    Raises:
-        ConfigError: The file cannot be read, or holds no usable token.
-    """
-    if config.token_file is None:
-        return None
-    try:
-        token = config.token_file.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"cannot be read: {error}",
-            file=config.token_file,
-            key="serve.token_file",
-            remedy="Write the token into that file, in ASCII.",
-        ) from None
-    if len(token) < SHORTEST_TOKEN:
-        raise ConfigError(
-            f"holds a token of {len(token)} characters, expected {SHORTEST_TOKEN} or more",
-            file=config.token_file,
-            remedy="Make one: openssl rand -hex 32",
-        )
-    return token
+DECIDE, PAGE = "/v1/decide", "/"
+OPEN = frozenset({PAGE})
+"""What needs no token: the page holds no data of its own."""
 
 
 class StatusServer:
@@ -100,10 +71,11 @@ class StatusServer:
         boards: the loops' status.
         exporter: their metrics.
         decisions: answers POST /v1/decide; None: it is not offered.
-        token: the bearer token a client must send for a decision; None: no decisions.
+        tokens: of the clients; None: no decisions, and whether anybody may read is the
+            configuration's `public`.
 
     Raises:
-        ConfigError: The address cannot be listened on.
+        ConfigError: An address cannot be listened on.
     """
 
     def __init__(
@@ -112,36 +84,33 @@ class StatusServer:
         boards: Boards,
         exporter: Exporter | None,
         decisions: Decisions | None = None,
-        token: str | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         self.config, self.boards, self.exporter = config, boards, exporter
-        self.decisions, self._token = decisions, token
-        self.at_once = threading.BoundedSemaphore(MOST_DECISIONS_AT_ONCE)
+        self.decisions, self._tokens = decisions, tokens
+        self._asked = 0  # decisions under way or waiting; of the listener's thread alone
+        self._deciders = Threads(DECIDERS, "dsp-gym decide")
+        self._readers = Threads(READERS, "dsp-gym read")
+        self._listeners: list[Listener] = []
         try:
-            self._http = _BoundedServer((config.host, config.port), self)
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            raise ConfigError(
-                f"{config.host}:{config.port} cannot be listened on: {error.strerror or error}",
-                key="serve.port" if taken else "serve.host",
-                remedy="Choose another port: --port 0 takes any that is free."
-                if taken
-                else "Give an address of this machine.",
-            ) from None
-        self._thread = threading.Thread(
-            target=self._http.serve_forever,
-            kwargs={"poll_interval": POLL_S},
-            name="dsp-gym http",
-            daemon=True,
-        )
-        self._thread.start()
+            self._http = self._listening(config.port, "port", _Pages(self), MOST_OPEN, "http")
+            beside = self._http.address[1] + 1 if config.port else 0
+            probe_port = beside if config.probe_port is None else config.probe_port
+            probes = _Probes(self)
+            self._probes = self._listening(probe_port, "probe_port", probes, MOST_PROBES, "probes")
+        except ConfigError:
+            self.close()
+            raise
 
     @property
     def url(self) -> str:
         """Where it listens."""
-        host, port = self._http.server_address[:2]
-        name = host.decode() if isinstance(host, bytes) else str(host)
-        return f"http://{f'[{name}]' if ':' in name else name}:{port}"
+        return _url(self._http)
+
+    @property
+    def probe_url(self) -> str:
+        """Where it answers probes."""
+        return _url(self._probes)
 
     @cached_property
     def page(self) -> bytes:
@@ -152,229 +121,255 @@ class StatusServer:
     def interface(self) -> Document:
         """The OpenAPI document."""
         names = [] if self.decisions is None else self.decisions.policies
-        return openapi(self.config.max_body_kib, self.config.timeout_s, names)
+        return openapi(
+            self.config.max_body_kib, self.config.timeout_s, names, public=self.config.public
+        )
 
     @property
     def is_alive(self) -> bool:
         """Whether every loop has begun a decision lately."""
         return self.boards.is_alive(GRACE_S)
 
-    def permits(self, authorization: str | None) -> bool:
-        """Whether a request shows the token.
+    def client(self, head: Head) -> str | None:
+        """Who asks.
 
         Returns:
-            True for `Bearer` and the configured token, compared in constant time.
+            Name of the client whose token the request shows; None where it shows none.
         """
-        if self._token is None or authorization is None:
-            return False
-        scheme, _, shown = authorization.partition(" ")
-        given = shown.strip().encode("utf-8", "replace")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given, self._token.encode())
+        if self._tokens is None:
+            return None
+        return self._tokens.client(head.headers.get("authorization"))
 
     @property
-    def offers_decisions(self) -> bool:
-        """Whether clients can ask for decisions."""
-        return self.decisions is not None and self._token is not None
+    def has_tokens(self) -> bool:
+        """Whether clients can be told from strangers."""
+        return self._tokens is not None
 
     def close(self) -> None:
         """Stop listening; requests under way are cut off."""
-        self._http.shutdown()
-        self._http.server_close()
-        self._http.cut_off()
-        self._thread.join()
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for threads in (self._deciders, self._readers):
+            threads.close()
         if self.decisions is not None:
             self.decisions.close()
 
-
-class _BoundedServer(ThreadingHTTPServer):
-    """A thread per request, up to a bound."""
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
-    def __init__(self, address: tuple[str, int], owner: StatusServer) -> None:
-        self.owner = owner
-        self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
-        self._open: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        super().__init__(address, _Handler)
-
-    def cut_off(self) -> None:
-        """End every connection that is open."""
-        with self._lock:
-            for one in self._open:
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-
-    def process_request(self, request: Request, client_address: Address) -> None:
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
+    def decide(self, head: Head, body: bytes, reply: Reply) -> None:
+        """Answer a request for a decision when there is one; called by the listener's thread."""
+        if self._asked >= MOST_ASKED:
+            said = f"{self._asked} decisions are asked for at once, which is the most"
+            reply(_error(HTTPStatus.TOO_MANY_REQUESTS, said))
             return
-        super().process_request(request, client_address)
+        self._asked += 1
 
-    def process_request_thread(self, request: Request, client_address: Address) -> None:
-        assert isinstance(request, socket.socket)  # a datagram server would pass a tuple
-        with self._lock:
-            self._open.add(request)
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._lock:
-                self._open.discard(request)
-            self._room.release()
+        def answered(answer: Answer) -> None:
+            self._asked -= 1
+            reply(answer)
 
-    def handle_error(self, request: Request, client_address: Address) -> None:
-        """Connections that break, and traffic that is not HTTP, are closed without a word."""
+        def work() -> None:
+            answer = _tried(lambda: self._decided(head, body))
+            self._http.call(lambda: answered(answer))
 
+        self._deciders.do(work)
 
-class _Refused(Exception):
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    def read(self, made: Callable[[], Answer], reply: Reply) -> None:
+        """Answer a request by what takes a moment, in a thread that keeps no other waiting."""
+        self._readers.do(lambda: reply(_tried(made)))
 
+    def _look(self) -> None:
+        self._deciders.look()
+        self._readers.look()
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _BoundedServer
-    protocol_version = "HTTP/1.1"
-    server_version = "dsp-gym"
-    sys_version = ""
-
-    def setup(self) -> None:
-        super().setup()
-        self.connection.settimeout(self.server.owner.config.timeout_s)
-
-    def do_GET(self) -> None:
-        owner, path = self.server.owner, urlsplit(self.path).path
-        if path == "/healthz":
-            alive = owner.is_alive
-            self._send(
-                _ok(alive),
-                TEXT,
-                b"alive\n" if alive else b"a loop has begun no decision in its interval\n",
-            )
-        elif path == "/readyz":
-            ready, said = owner.boards.readiness()
-            self._send(_ok(ready), TEXT, f"{said}\n".encode())
-        elif path == "/metrics" and owner.exporter is not None:
-            self._send(HTTPStatus.OK, EXPOSITION, owner.exporter.text())
-        elif path == "/v1/jobs":
-            self._json(HTTPStatus.OK, owner.boards.document())
-        elif path == "/v1/status":
-            self._status(parse_qs(urlsplit(self.path).query).get("job", [None])[0])
-        elif path == "/v1/openapi.json":
-            self._json(HTTPStatus.OK, owner.interface)
-        elif path == "/":
-            self._send(HTTPStatus.OK, HTML, owner.page, PAGE_HEADERS)
-        else:
-            self._error(HTTPStatus.NOT_FOUND, f"there is nothing at {path}")
-
-    do_HEAD = do_GET
-
-    def do_POST(self) -> None:
-        parts = urlsplit(self.path)
-        self.close_connection = True  # what of the body was not read is of no use
-        if parts.path != "/v1/decide":
-            self._error(HTTPStatus.NOT_FOUND, f"there is nothing at {parts.path}")
-            self._linger()
-            return
-        try:
-            self._json(HTTPStatus.OK, self._decided(parse_qs(parts.query)))
-        except _Refused as refused:
-            self._error(refused.status, str(refused))
-            self._linger()
-        except ConfigError as error:
-            self._error(HTTPStatus.NOT_FOUND, str(error))
-        except DspGymError as error:
-            self._error(HTTPStatus.BAD_REQUEST, str(error))
-
-    def log_message(self, format: str, *args: object) -> None:
-        """The journal is the log."""
-
-    def _status(self, job: str | None) -> None:
-        try:
-            self._json(HTTPStatus.OK, self.server.owner.boards.of(job).document())
-        except ConfigError as error:
-            code = HTTPStatus.BAD_REQUEST if job is None else HTTPStatus.NOT_FOUND
-            self._error(code, str(error))
-
-    def _decided(self, query: dict[str, list[str]]) -> Document:
-        owner = self.server.owner
-        if owner.decisions is None or not owner.offers_decisions:
-            raise _Refused(HTTPStatus.FORBIDDEN, "no token is configured: serve.token_file")
-        if not owner.permits(self.headers.get("Authorization")):
-            raise _Refused(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
-        body = self._body(owner.config.max_body_kib * 1024)
+    def _decided(self, head: Head, body: bytes) -> Answer:
+        assert self.decisions is not None  # `_Pages` has seen to it
         try:
             document = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise _Refused(HTTPStatus.BAD_REQUEST, f"is not valid JSON: {error}") from None
-        if not owner.at_once.acquire(blocking=False):
-            raise _Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many decisions are asked for at once")
+            return _error(HTTPStatus.BAD_REQUEST, f"is not valid JSON: {error}")
+        policy = _parameter(head.query, "policy")
+        return _json(self.decisions.answer(document, policy, self.client(head) or ""))
+
+    def _listening(
+        self, port: int, key: str, site: _Pages | _Probes, most: int, name: str
+    ) -> Listener:
+        host = self.config.host
         try:
-            return owner.decisions.answer(document, query.get("policy", [None])[0])
-        finally:
-            owner.at_once.release()
+            made = Listener(
+                host,
+                port,
+                site,
+                self.config.timeout_s,
+                room_for(most),
+                f"dsp-gym {name}",
+                self._look,
+            )
+        except (OSError, OverflowError) as error:
+            taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            said = error.strerror if isinstance(error, OSError) else None
+            raise ConfigError(
+                f"{host}:{port} cannot be listened on: {said or error}",
+                key=f"serve.{key}" if taken else "serve.host",
+                remedy="Choose another port: --port 0 takes any that is free."
+                if taken
+                else "Give an address of this machine.",
+            ) from None
+        self._listeners.append(made)
+        return made
 
-    def _body(self, most: int) -> bytes:
-        """The body; it may take as long as the time limit in all, however slowly it comes."""
-        length = self.headers.get("Content-Length", "")
-        if not length.isascii() or not length.isdigit():
-            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
-        left = int(length)
-        if left > most:
-            said = f"the body has {left} bytes, {most} are the most"
-            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
-        end_s = time.monotonic() + self.server.owner.config.timeout_s
-        parts = []
+
+class _Probes:
+    """What kubelet asks: is the process alive, and is it ready."""
+
+    def __init__(self, owner: StatusServer) -> None:
+        self._owner = owner
+
+    def refusal(self, head: Head) -> Answer | None:
+        """Why a request is not answered."""
+        allowed = ("GET", "HEAD") if head.path in ("/healthz", "/readyz") else ()
+        return _refusal(head, allowed, self._owner.config.hosts)
+
+    def answer(self, head: Head, body: bytes, reply: Reply) -> None:
+        """Say at once whether it is so."""
+        if head.path == "/healthz":
+            holds = self._owner.is_alive
+            said = "alive" if holds else "a loop has begun no decision in its interval"
+        else:
+            holds, said = self._owner.boards.readiness()
+        status = HTTPStatus.OK if holds else HTTPStatus.SERVICE_UNAVAILABLE
+        reply(Answer(status, TEXT, f"{redacted(said)}\n".encode()))
+
+    def error(self, status: HTTPStatus, message: str) -> Answer:
+        """An answer that names an error."""
+        return _error(status, message)
+
+
+class _Pages:
+    """Everything else: each path with the methods it takes, and who may ask."""
+
+    def __init__(self, owner: StatusServer) -> None:
+        self._owner = owner
+        self._made: dict[str, Callable[[Head], Answer]] = {
+            "/v1/jobs": lambda head: _json(owner.boards.document()),
+            "/v1/status": self._status,
+            "/v1/openapi.json": lambda head: _json(owner.interface),
+            PAGE: lambda head: Answer(HTTPStatus.OK, HTML, owner.page, PAGE_HEADERS),
+        }
+        exporter = owner.exporter
+        if exporter is not None:
+            self._made["/metrics"] = lambda head: Answer(
+                HTTPStatus.OK, EXPOSITION, _hidden(exporter.text())
+            )
+
+    def refusal(self, head: Head) -> Answer | None:
+        """Why a request is not answered."""
+        owner = self._owner
+        allowed = ("GET", "HEAD") if head.path in self._made else ()
+        found = _refusal(head, ("POST",) if head.path == DECIDE else allowed, owner.config.hosts)
+        if found is not None or head.path in OPEN:
+            return found
+        if head.path != DECIDE and owner.config.public:
+            return None
+        if not owner.has_tokens:
+            return _error(HTTPStatus.FORBIDDEN, _no_token(head.path))
+        if owner.client(head) is None:
+            return _error(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
+        return self._of_body(head) if head.path == DECIDE else None
+
+    def answer(self, head: Head, body: bytes, reply: Reply) -> None:
+        """Have it answered by another thread."""
+        if head.path == DECIDE:
+            self._owner.decide(head, body, reply)
+        else:
+            self._owner.read(lambda: self._made[head.path](head), reply)
+
+    def error(self, status: HTTPStatus, message: str) -> Answer:
+        """An answer that names an error."""
+        return _error(status, message)
+
+    def _of_body(self, head: Head) -> Answer | None:
+        length = head.headers.get("content-length")
+        if length is None or head.is_unmeasured:
+            return _error(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
+        most = self._owner.config.max_body_kib * 1024
+        if int(length) > most:
+            said = f"the body has {length} bytes, {most} are the most"
+            return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+        return None
+
+    def _status(self, head: Head) -> Answer:
+        job = _parameter(head.query, "job")
         try:
-            while left > 0 and time.monotonic() < end_s:
-                part = self.rfile.read1(left)
-                if not part:
-                    break
-                parts.append(part)
-                left -= len(part)
-        except TimeoutError:
-            pass
-        if left > 0:
-            raise _Refused(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time")
-        return b"".join(parts)
-
-    def _linger(self) -> None:
-        """Reads on for a moment: closing on what was not read would take the answer along."""
-        with contextlib.suppress(OSError):
-            self.wfile.flush()
-            self.connection.shutdown(socket.SHUT_WR)
-            self.connection.settimeout(LINGER_S)
-            end_s, left = time.monotonic() + LINGER_S, MOST_LINGERED
-            while left > 0 and time.monotonic() < end_s and (part := self.rfile.read1(65_536)):
-                left -= len(part)
-
-    def _error(self, status: HTTPStatus, message: str) -> None:
-        self._json(status, {"error": message})
-
-    def _json(self, status: HTTPStatus, value: object) -> None:
-        self._send(status, JSON, json.dumps(_plain(value), allow_nan=False).encode())
-
-    def _send(
-        self, status: HTTPStatus, kind: str, body: bytes, headers: dict[str, str] | None = None
-    ) -> None:
-        self.send_response(status)
-        if status == HTTPStatus.UNAUTHORIZED:
-            self.send_header("WWW-Authenticate", "Bearer")
-        for name, value in {"Cache-Control": "no-store", **(headers or {})}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+            board = self._owner.boards.of(job)
+        except ConfigError as error:
+            code = HTTPStatus.BAD_REQUEST if job is None else HTTPStatus.NOT_FOUND
+            return _error(code, str(error))
+        return _json(board.document())
 
 
-def _ok(holds: bool) -> HTTPStatus:
-    return HTTPStatus.OK if holds else HTTPStatus.SERVICE_UNAVAILABLE
+def _refusal(head: Head, allowed: tuple[str, ...], hosts: tuple[str, ...]) -> Answer | None:
+    """What is wrong with a request whoever asks."""
+    host = head.headers.get("host")
+    if not is_addressed(host, hosts):
+        said = f"this server is not called {host!r}; names of it belong into serve.hosts"
+        return _error(HTTPStatus.MISDIRECTED_REQUEST, said)
+    if not allowed:
+        return _error(HTTPStatus.NOT_FOUND, f"there is nothing at {head.path}")
+    if head.method not in allowed:
+        said = f"{head.path} takes {' and '.join(allowed)}"
+        found = _error(HTTPStatus.METHOD_NOT_ALLOWED, said)
+        return found._replace(headers=(("Allow", ", ".join(allowed)),))
+    if head.method != "POST" and head.has_body:
+        return _error(HTTPStatus.BAD_REQUEST, f"a {head.method} has no body here")
+    return None
+
+
+@lru_cache(maxsize=256)
+def _parameter(query: str, name: str) -> str | None:
+    found = parse_qs(query).get(name)
+    return None if found is None else found[0]
+
+
+def _no_token(path: str) -> str:
+    if path == DECIDE:
+        return "no token is configured: serve.token_file"
+    return "no token is configured: give serve.token_file, or let anybody read with --public"
+
+
+def _tried(made: Callable[[], Answer]) -> Answer:
+    """The answer, or the one that names what went wrong; never raises."""
+    try:
+        return made()
+    except BusyError as error:
+        return _error(HTTPStatus.TOO_MANY_REQUESTS, str(error))
+    except FullError as error:
+        return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+    except ConfigError as error:
+        return _error(HTTPStatus.NOT_FOUND, str(error))
+    except DspGymError as error:
+        return _error(HTTPStatus.BAD_REQUEST, str(error))
+    except Exception as error:
+        said = f"a fault of dsp-gym: {type(error).__name__}: {error}"
+        return _error(HTTPStatus.INTERNAL_SERVER_ERROR, said)
+
+
+def _error(status: HTTPStatus, message: str) -> Answer:
+    found = _json({"error": message}, status)
+    if status == HTTPStatus.UNAUTHORIZED:
+        return found._replace(headers=(("WWW-Authenticate", "Bearer"),))
+    return found
+
+
+def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_plain(value), allow_nan=False)
+    return Answer(status, JSON, redacted(text).encode())
+
+
+def _hidden(text: bytes) -> bytes:
+    return redacted(text.decode()).encode()
 
 
 def _plain(value: object) -> object:
@@ -384,3 +379,8 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _url(listener: Listener) -> str:
+    host, port = listener.address
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

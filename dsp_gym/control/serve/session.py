@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Clock
 from dsp_gym.control.config import RunConfig
@@ -19,13 +20,16 @@ from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.memory import give_back
-from dsp_gym.control.serve.server import MOST_DECISIONS_AT_ONCE, StatusServer, read_token
 from dsp_gym.control.serve.status import StatusBoard
+from dsp_gym.control.serve.tokens import Tokens, read_tokens
 from dsp_gym.control.start import guardrails_of, named_seats, started
 from dsp_gym.control.worker import Workers
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.policies.registry import make
+
+if TYPE_CHECKING:
+    from dsp_gym.control.serve.server import StatusServer
 
 __all__ = ["Session", "served", "session", "starting"]
 
@@ -67,7 +71,7 @@ def session(
         The session, with its journal and server open until the block ends.
     """
     hooks = hooks or Hooks()
-    token = read_token(config.serve) if serve else None
+    tokens = read_tokens(config.serve.token_file) if serve else None
     shown: list[Session] = []
 
     with ExitStack() as stack:
@@ -97,7 +101,7 @@ def session(
         )
         board, server = StatusBoard(run), None
         if serve:
-            server = stack.enter_context(served(config, Boards(board), run.acting, token))
+            server = stack.enter_context(served(config, Boards(board), run.acting, tokens))
         shown.append(Session(run, board, server))
         yield shown[0]
 
@@ -131,7 +135,7 @@ def starting() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def served(
-    config: RunConfig, boards: Boards, acting: str, token: str | None
+    config: RunConfig, boards: Boards, acting: str, tokens: Tokens | None
 ) -> Iterator[StatusServer]:
     """Everything over HTTP, for as long as the block lasts.
 
@@ -139,22 +143,34 @@ def served(
         config: address and limits, and the policy that decides on request.
         boards: the loops' status.
         acting: the policy that decides where none is named.
-        token: the bearer token a client must send for a decision.
+        tokens: of the clients.
 
     Yields:
         The server, listening; it is closed when the block ends.
+
+    Raises:
+        MissingExtraError: What serves over HTTP is not installed.
     """
-    decisions = Decisions(_makers(config), acting, config.seed)
-    server = StatusServer(config.serve, boards, Exporter(boards), decisions, token)
+    # A loop that is not served needs no asyncio, nor h11.
+    from dsp_gym.control.serve.server import DECIDERS, StatusServer
+
+    workers = Workers(2 * DECIDERS)  # a request must not take a thread from a loop
+    decisions = Decisions(
+        _makers(config, workers),
+        acting,
+        config.seed,
+        most_bytes=int(config.serve.history_mib * 2**20),
+        shared=(workers,),
+    )
+    server = StatusServer(config.serve, boards, Exporter(boards), decisions, tokens)
     try:
         yield server
     finally:
         server.close()
 
 
-def _makers(config: RunConfig) -> dict[str, Callable[[], Seat]]:
+def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Seat]]:
     """Seats for decisions on request: copies, so that the loop's own history stays its own."""
-    workers = Workers(2 * MOST_DECISIONS_AT_ONCE)  # a request must not take a thread from a loop
 
     def maker(name: str, seat: SeatConfig) -> Callable[[], Seat]:
         def made() -> Seat:
@@ -167,6 +183,7 @@ def _makers(config: RunConfig) -> dict[str, Callable[[], Seat]]:
                 replacement=own,
                 timeout_s=min(config.decide_timeout_s, config.serve.timeout_s),
                 workers=workers,
+                tells_range=False,
             )
 
         return made

@@ -122,7 +122,17 @@ def running(file: Path, arguments: list[str], out: Path, before: str = "") -> It
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     code = f"{before}\nfrom dsp_gym.cli import main\nmain()"
-    line = [sys.executable, "-c", code, "shadow", str(file), "--port", str(port), *arguments]
+    line = [
+        sys.executable,
+        "-c",
+        code,
+        "shadow",
+        str(file),
+        "--port",
+        str(port),
+        "--public",
+        *arguments,
+    ]
     with out.open("wb") as stream:
         process = subprocess.Popen(line, stdout=stream, stderr=subprocess.DEVNULL)
         try:
@@ -164,7 +174,8 @@ def beside(
             "prometheus_url": url,
         }
         where = {"where": {"kubernetes": place}, "interval_s": interval_s}
-        file.write_text(json.dumps({**document, **where, "journal": str(folder / f"at-{jobs}")}))
+        kept = {"journal": str(folder / f"at-{jobs}")}
+        file.write_text(json.dumps({**document, **where, **kept}))
         begun = time.perf_counter()
         before = _AT_EXIT.format(heavy=HEAVY, file=str(told))
         with running(file, ["--json"], out, before) as shadow:

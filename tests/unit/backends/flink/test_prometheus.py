@@ -8,12 +8,14 @@ import time
 
 import numpy as np
 import pytest
+from requests import Request
 
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
+from dsp_gym.backends.flink.prometheus_api import PrometheusApi
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.source import SampleSource
-from dsp_gym.errors import FlinkError
+from dsp_gym.errors import ConfigError, FlinkError
 from tests.answering import answering, tell
 from tests.simulating import line
 
@@ -197,3 +199,19 @@ def test_many_series_are_read_in_no_time(server, source):
         for subtask in range(64)
     ]
     assert len(source.samples(0, 200)) == 3 * 64 * 24
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [("me:s3:cret\n", "Basic bWU6czM6Y3JldA=="), ("0123456789abcdef", "Bearer 0123456789abcdef")],
+)
+def test_the_account_comes_from_a_file_that_others_cannot_read(tmp_path, text, sent):
+    file = tmp_path / "account"
+    file.write_text(text)
+    file.chmod(0o600)
+    api = PrometheusApi("http://prometheus:9090", 1.0, file)
+    asked = api.session.prepare_request(Request("POST", "http://prometheus:9090/api/v1/query"))
+    assert asked.headers["Authorization"] == sent
+    file.chmod(0o604)
+    with pytest.raises(ConfigError, match="mode is 604"):
+        PrometheusApi("http://prometheus:9090", 1.0, file)

@@ -15,7 +15,6 @@ import pytest
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.places import Elsewhere
-from dsp_gym.control.serve import server
 from dsp_gym.control.serve.session import Session, session
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -58,6 +57,7 @@ def has(shown: Session, name: str, status: str) -> Callable[[], bool]:
 def config(tmp_path, **given) -> RunConfig:
     token = tmp_path / "token"
     token.write_text(TOKEN + "\n")
+    token.chmod(0o600)
     document = {
         "job": "flink-wordcount",
         "policies": [
@@ -70,7 +70,12 @@ def config(tmp_path, **given) -> RunConfig:
         "interval_s": 30,
         "window": {"window_s": 30, "stabilization_s": 20},
         "journal": str(tmp_path / "journal"),
-        "serve": {"port": 0, "token_file": str(token), "timeout_s": given.pop("timeout_s", 5.0)},
+        "serve": {
+            "port": 0,
+            "token_file": str(token),
+            "public": True,
+            "timeout_s": given.pop("timeout_s", 5.0),
+        },
         **given,
     }
     return parse(RunConfig, document, "shadow.yaml")
@@ -93,8 +98,3 @@ def serving(tmp_path) -> Iterator[Callable[..., Session]]:
         )
     # A session gives up its own freeze; the next would look through all that pytest has imported.
     gc.freeze()
-
-
-@pytest.fixture(autouse=True)
-def _servers_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "POLL_S", 0.01)

@@ -70,7 +70,7 @@ def config(fake, flinks, tmp_path) -> Callable[..., RunConfig]:
         document = {
             "job": str(tmp_path / "{name}.yaml"), "where": {"kubernetes": where},
             "policies": ["ds2", "incumbent"], "guardrails": None, "interval_s": 5,
-            "journal": str(tmp_path / "journal"), "serve": {"port": 0}, **given,
+            "journal": str(tmp_path / "journal"), "serve": {"port": 0, "public": True}, **given,
         }  # fmt: skip
         return parse(RunConfig, document, "shadow.yaml")
 
@@ -128,8 +128,8 @@ def test_every_job_with_the_labels_is_watched_and_so_are_those_that_come_and_go(
     shown = running()
     until(decided(shown, "orders", "views"))
     url = shown.server.url
-    assert ask(f"{url}/healthz").status == 200
-    assert ask(f"{url}/readyz").status == 200
+    assert ask(f"{shown.server.probe_url}/healthz").status == 200
+    assert ask(f"{shown.server.probe_url}/readyz").status == 200
     assert ask(f"{url}/v1/status?job=views").json["job"] == "views"
     current = ask(f"{url}/v1/status?job=orders").json["vertices"][1]["current"]
     assert current["parallelism"] == TASKS["map"]
@@ -169,7 +169,7 @@ def test_a_job_that_cannot_be_watched_is_told_and_tried_again_while_others_go_on
     until(lambda: "views" in jobs(shown))
     assert not jobs(shown)["views"]["watched"]
     assert "views.yaml" in jobs(shown)["views"]["held"]
-    assert ask(f"{shown.server.url}/readyz").text.startswith("1 of 2 jobs are seen")
+    assert ask(f"{shown.server.probe_url}/readyz").text.startswith("1 of 2 jobs are seen")
     metrics = ask(f"{shown.server.url}/metrics").text
     assert 'dsp_gym_condition{condition="Ready",job="views",namespace="jobs"} 0.0' in metrics
     assert 'dsp_gym_held_total{job="views",namespace="jobs",reason="start"} 1.0' in metrics

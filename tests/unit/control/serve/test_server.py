@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from agents.learned import LearnedPolicy
-from dsp_gym.control.config import ServeConfig
 from dsp_gym.control.serve import server as serving_module
-from dsp_gym.control.serve.server import read_token
 from dsp_gym.control.serve.status import StatusBoard
+from dsp_gym.control.serve.tokens import read_tokens
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.loop.wire import decision_from_json, snapshot_from_json, snapshot_to_json
 from tests.unit.control.serve.conftest import TOKEN, ask, session_of
+from tests.unit.control.serve.malformed import MALFORMED
 
 SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -39,21 +39,21 @@ def decide(session, document, query="", headers=SHOWN):
 
 def test_liveness_is_the_loops_and_readiness_the_jobs(serving, monkeypatch):
     session = serving()
-    url = session.server.url
-    assert ask(f"{url}/healthz").status == 200
-    assert ask(f"{url}/readyz").status == 503
+    probes = session.server.probe_url
+    assert ask(f"{probes}/healthz").status == 200
+    assert ask(f"{probes}/readyz").status == 503
     session.run.turn()
-    assert ask(f"{url}/readyz").status == 200
+    assert ask(f"{probes}/readyz").status == 200
 
     def refuses():
         raise FlinkError("http://prometheus: Prometheus did not answer within 5 s")
 
     monkeypatch.setattr(session.run.backend.collector, "snapshot", refuses)
     session.run.turn()
-    ready = ask(f"{url}/readyz")
+    ready = ask(f"{probes}/readyz")
     assert ready.status == 503
     assert "did not answer" in ready.text
-    assert ask(f"{url}/healthz").status == 200
+    assert ask(f"{probes}/healthz").status == 200
 
 
 def test_a_loop_that_stands_still_is_not_alive(serving):
@@ -63,11 +63,11 @@ def test_a_loop_that_stands_still_is_not_alive(serving):
     session.server.boards.put(session.run.notes.job, board)
     board.decided(session.run.turn())
     now_s[0] += 30 + serving_module.GRACE_S - 1
-    assert ask(f"{session.server.url}/healthz").status == 200
+    assert ask(f"{session.server.probe_url}/healthz").status == 200
     now_s[0] += 2
-    assert ask(f"{session.server.url}/healthz").status == 503
+    assert ask(f"{session.server.probe_url}/healthz").status == 503
     board.decided(session.run.turn())
-    assert ask(f"{session.server.url}/healthz").status == 200
+    assert ask(f"{session.server.probe_url}/healthz").status == 200
 
 
 def test_the_status_is_json_and_the_page_is_closed_to_other_origins(serving):
@@ -82,7 +82,7 @@ def test_the_status_is_json_and_the_page_is_closed_to_other_origins(serving):
     assert ask(f"{session.server.url}/elsewhere").status == 404
     head = ask(f"{session.server.url}/v1/status", method="HEAD")
     assert (head.status, head.text) == (200, "")
-    assert ask(f"{session.server.url}/v1/status", b"{}", SHOWN, method="DELETE").status == 501
+    assert ask(f"{session.server.url}/v1/status", b"{}", SHOWN, method="DELETE").status == 405
 
 
 def test_decisions_are_those_of_the_policy_on_the_same_history(serving):
@@ -166,7 +166,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(serving):
     session = serving(timeout_s=0.3)
     parts = urlsplit(session.server.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as link:
-        head = f"POST /v1/decide HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+        head = f"POST /v1/decide HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
         link.sendall(f"{head}Content-Length: 50\r\n\r\n{{".encode())
         begun = time.monotonic()
         answer = http.client.HTTPResponse(link)
@@ -182,7 +182,7 @@ def test_a_request_that_says_nothing_is_closed(serving):
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as link:
         link.sendall(b"GET /v1/sta")
         assert link.recv(100) == b""
-    assert ask(f"{session.server.url}/healthz").status == 200
+    assert ask(f"{session.server.probe_url}/healthz").status == 200
 
 
 def test_a_body_without_a_length_is_refused(serving):
@@ -233,12 +233,11 @@ def test_the_interface_describes_itself(serving):
     document = ask(f"{session.server.url}/v1/openapi.json").json
     assert document["openapi"].startswith("3.1")
     assert set(document["paths"]) == {
-        "/healthz", "/readyz", "/metrics", "/v1/jobs", "/v1/status", "/v1/openapi.json",
-        "/v1/decide",
+        "/metrics", "/v1/jobs", "/v1/status", "/v1/openapi.json", "/v1/decide",
     }  # fmt: skip
     for path, methods in document["paths"].items():
         if "get" in methods:
-            assert ask(f"{session.server.url}{path}").status in (200, 503)
+            assert ask(f"{session.server.url}{path}").status == 200
     references = [part for part in str(document).split("'") if part.startswith("#/")]
     assert references
     for reference in references:
@@ -261,16 +260,122 @@ def test_a_token_file_that_is_no_use_is_a_message(tmp_path, text, says):
     file = tmp_path / "token"
     if text is not None:
         file.write_text(text)
+        file.chmod(0o600)
     with pytest.raises(ConfigError, match=says):
-        read_token(ServeConfig(token_file=file))
+        read_tokens(file)
 
 
 def test_closing_it_ends_its_thread_and_frees_the_port(tmp_path):
     parts = None
     with session_of(tmp_path) as session:
         parts = urlsplit(session.server.url)
-        ask(f"{session.server.url}/healthz")
+        ask(f"{session.server.probe_url}/healthz")
     names = [thread.name for thread in threading.enumerate()]
-    assert "dsp-gym http" not in names
+    assert not [name for name in names if name in ("dsp-gym http", "dsp-gym probes")]
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((parts.hostname, parts.port), timeout=1)
+
+
+def test_malformed_requests_are_the_clients_fault_and_it_goes_on(serving):
+    session = serving()
+    parts = urlsplit(session.server.url)
+    statuses = {}
+    for name, request in MALFORMED.items():
+        with socket.create_connection((parts.hostname, parts.port), timeout=10) as link:
+            link.sendall(request)
+            answer = http.client.HTTPResponse(link)
+            answer.begin()
+            statuses[name] = answer.status
+            answer.close()
+    assert len(statuses) == 31
+    assert {name: status for name, status in statuses.items() if not 400 <= status < 500} == {}
+    assert decide(session, snapshots(session, 1)[0]).status == 200
+
+
+def test_without_public_reading_asks_for_the_token_and_the_page_does_not(serving, tmp_path):
+    token = tmp_path / "token"  # written by `config`
+    session = serving(serve={"port": 0, "token_file": str(token)})
+    url = session.server.url
+    for path in ("metrics", "v1/jobs", "v1/status", "v1/openapi.json"):
+        assert ask(f"{url}/{path}").status == 401
+        assert ask(f"{url}/{path}", headers={"Authorization": "Bearer " + "x" * 32}).status == 401
+        assert ask(f"{url}/{path}", headers=SHOWN).status == 200
+    assert ask(f"{url}/").status == 200
+    assert ask(f"{session.server.probe_url}/healthz").status == 200
+
+
+def test_with_neither_token_nor_public_nothing_is_shown(serving):
+    session = serving(serve={"port": 0})
+    answer = ask(f"{session.server.url}/v1/status")
+    assert answer.status == 403
+    assert "--public" in answer.json["error"]
+
+
+def test_only_our_names_are_answered_to(serving):
+    session = serving(serve={"port": 0, "public": True, "hosts": ["dsp-gym.dsp-gym.svc"]})
+    url = f"{session.server.url}/v1/status"
+    for host in ("127.0.0.1", "[::1]:80", "localhost:8466", "DSP-gym.dsp-gym.svc:8080"):
+        assert ask(url, headers={"Host": host}).status == 200
+    for host in ("evil.example", "dsp-gym.dsp-gym.svc.evil.example", "localhost.evil.example"):
+        assert ask(url, headers={"Host": host}).status == 421
+
+
+def test_slow_clients_keep_neither_probes_nor_decisions_waiting(serving):
+    session = serving()
+    document, later = snapshots(session, 2)
+    assert decide(session, document).status == 200
+    parts = urlsplit(session.server.url)
+    links = []
+    try:
+        for number in range(240):
+            links.append(socket.create_connection((parts.hostname, parts.port), timeout=10))
+            links[-1].sendall(b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n"[: 6 + number % 40])
+        begun = time.monotonic()
+        assert ask(f"{session.server.probe_url}/healthz").status == 200
+        assert time.monotonic() - begun < 1
+        assert decide(session, later).status == 200
+    finally:
+        for link in links:
+            link.close()
+
+
+def test_a_token_that_everybody_can_read_is_refused(tmp_path):
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o644)
+    with pytest.raises(ConfigError, match=r"mode is 644.*chmod 600"):
+        read_tokens(file)
+    file.chmod(0o640)  # as a volume of a Secret has it
+    assert read_tokens(file).client(f"Bearer {TOKEN}") == "client 1"
+
+
+def test_clients_with_tokens_of_their_own_have_names(tmp_path):
+    file = tmp_path / "token"
+    file.write_text(f"operator {TOKEN}\n\n{'b' * 16}\n")
+    file.chmod(0o600)
+    tokens = read_tokens(file)
+    assert tokens.client(f"Bearer {TOKEN}") == "operator"
+    assert tokens.client(f"Bearer {'b' * 16}") == "client 2"
+    assert tokens.client(f"Bearer {'c' * 16}") is None
+    file.write_text(f"operator {TOKEN}\nother {TOKEN}\n")
+    with pytest.raises(ConfigError, match="the same token"):
+        read_tokens(file)
+
+
+def test_a_secret_in_an_address_is_seen_nowhere(serving, monkeypatch):
+    session = serving()
+
+    def refuses():
+        raise RuntimeError("no answer from http://user:pa$$word@prometheus:9090/api?token=s3cr3t")
+
+    monkeypatch.setattr(session.run.backend.collector, "snapshot", refuses)
+    session.run.turn()
+    url, probes = session.server.url, session.server.probe_url
+    told = [ask(f"{url}/{path}").text for path in ("v1/status", "v1/jobs", "metrics")]
+    told += [ask(f"{probes}/readyz").text]
+    told += [file.read_text() for file in session.run.notes._journal.folder.glob("*.jsonl")]
+    assert "***@prometheus:9090" in told[0]
+    assert "***@prometheus:9090" in told[-1]
+    for text in told:
+        assert "word" not in text.replace("wordcount", "")
+        assert "s3cr3t" not in text

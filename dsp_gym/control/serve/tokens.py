@@ -1,0 +1,115 @@
+"""Who may ask: bearer tokens from a file, and the names by which this server may be addressed."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from dsp_gym.config.private import private_text
+from dsp_gym.errors import ConfigError
+
+__all__ = ["SHORTEST", "Tokens", "is_addressed", "read_tokens"]
+
+SHORTEST = 16
+"""Characters of a token."""
+
+
+class Tokens:
+    """The tokens of the clients.
+
+    Args:
+        of: token by the name of its client.
+    """
+
+    def __init__(self, of: Mapping[str, str]) -> None:
+        self._of = [(name, token.encode()) for name, token in of.items()]
+
+    def client(self, authorization: str | None) -> str | None:
+        """Whose token a request shows.
+
+        Args:
+            authorization: the header; None: there was none.
+
+        Returns:
+            Name of the client, compared in constant time; None for no token of theirs.
+        """
+        if authorization is None:
+            return None
+        scheme, _, shown = authorization.partition(" ")
+        given = shown.strip().encode("utf-8", "replace")
+        found = [name for name, token in self._of if hmac.compare_digest(given, token)]
+        return found[0] if found and scheme.lower() == "bearer" else None
+
+
+def read_tokens(file: Path | None) -> Tokens | None:
+    """The tokens that a file holds: one a line, before it the name of its client if it has one.
+
+    Args:
+        file: only its owner, and a group, may read it; None: there is none.
+
+    Returns:
+        The tokens; None where no file is configured.
+
+    Raises:
+        ConfigError: The file cannot be read, is open to everybody, or holds no usable token.
+    """
+    if file is None:
+        return None
+    return Tokens(_parsed(file, private_text(file, "serve.token_file")))
+
+
+def _parsed(file: Path, text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    for words in lines or [[""]]:
+        name, token = words[0] if len(words) > 1 else f"client {len(found) + 1}", words[-1]
+        if len(words) > 2 or name in found:
+            raise ConfigError(
+                f"line {len(found) + 1} is no new client and its token",
+                file=file,
+                remedy="One token a line, before it the client's name and a blank.",
+            )
+        if len(token) < SHORTEST:
+            raise ConfigError(
+                f"holds a token of {len(token)} characters, expected {SHORTEST} or more",
+                file=file,
+                remedy="Make one: openssl rand -hex 32",
+            )
+        found[name] = token
+    if len(set(found.values())) < len(found):
+        raise ConfigError("two clients have the same token", file=file, remedy="Give each its own.")
+    return found
+
+
+@lru_cache(maxsize=256)
+def is_addressed(host: str | None, names: tuple[str, ...]) -> bool:
+    """Whether a request is meant for this server: a page of somebody else's may not reach it.
+
+    A browser names the site in `Host`. A name that was made to point here is no name of ours; an
+    address cannot be made to.
+
+    Args:
+        host: the header.
+        names: by which this server may be addressed, beside its addresses and localhost.
+
+    Returns:
+        True for an address, for localhost, and for one of the names.
+    """
+    if host is None:
+        return False
+    name = host.strip().lower()
+    name, _, port = name.rpartition(":") if _has_port(name) else (name, "", "")
+    if port and not port.isdigit():
+        return False
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return name.rstrip(".") in {"localhost", *(one.lower() for one in names)}
+    return True
+
+
+def _has_port(host: str) -> bool:
+    return ":" in host and not host.endswith("]")

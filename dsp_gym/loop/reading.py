@@ -1,0 +1,180 @@
+"""Snapshots of one job, one after the other, as a client sends them.
+
+Graph, bounds and prices of a job are in every `dsp-gym/snapshot/1`, and hardly ever change. They
+are checked and compiled when they differ from those of the snapshot before; otherwise only metrics
+and running configuration are read. What is refused, and in which words, is the same either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from types import NoneType
+from typing import TypeGuard
+
+import numpy as np
+
+from dsp_gym.arrays import Floats
+from dsp_gym.loop.documents import JOB_METRICS, VERTEX_METRICS
+from dsp_gym.loop.snapshot import (
+    JOB_FLOATS,
+    VERTEX_FLOATS,
+    MetricsSnapshot,
+    Status,
+    unknown_snapshot,
+)
+from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.wire import highest_parallelism, snapshot_from_json
+
+__all__ = ["SnapshotReader"]
+
+_MOVING = frozenset({"t_s", "status", "metrics", "vertices"})
+_MOVING_OF_VERTEX = frozenset({"parallelism", "memory_level", "metrics"})
+_STATUSES = frozenset(Status.__members__)
+_PLAIN = frozenset({float, int, NoneType})
+
+_LATEST_S = 1e15
+"""Times beyond are looked at closely; up to there whole numbers are exact."""
+
+_T_S = JOB_FLOATS.index("t_s")
+_JOB_ROWS = [JOB_FLOATS.index(name) for name in JOB_METRICS]
+_VERTEX_ROWS = [VERTEX_FLOATS.index(name) for name in VERTEX_METRICS]
+
+Json = Mapping[str, object]
+Object = dict[str, object]
+Fixed = tuple[Object, list[Object]]
+
+
+class Names:
+    """Names of metrics, and what takes all of them from an object."""
+
+    def __init__(self, listed: Sequence[str]) -> None:
+        self.listed, self.known = tuple(listed), frozenset(listed)
+        self.all_of = itemgetter(*listed)
+
+
+_OF_JOB, _OF_VERTEX = Names(JOB_METRICS), Names(VERTEX_METRICS)
+
+
+class SnapshotReader:
+    """Reads the snapshots of one job.
+
+    Args:
+        where: their origin, for errors.
+    """
+
+    def __init__(self, where: str = "snapshot") -> None:
+        self._where = where
+        self._fixed: Fixed | None = None
+        self._topology: Topology | None = None
+        self._order: list[int] = []  # place in the document of each column
+        self._bounds: list[tuple[int, int]] = []  # most tasks and highest level of each
+
+    def read(self, document: Json) -> MetricsSnapshot:
+        """The next snapshot of the job.
+
+        Args:
+            document: a `dsp-gym/snapshot/1`.
+
+        Returns:
+            A snapshot of one row; its topology is that of the snapshot before where nothing that is
+            fixed has changed.
+
+        Raises:
+            SchemaError: The document is none, or contradicts itself.
+        """
+        found = self._quickly(document)
+        if found is not None:
+            return found
+        snapshot = snapshot_from_json([document], self._where)
+        self._remember(document, snapshot)
+        return snapshot
+
+    def _quickly(self, document: Json) -> MetricsSnapshot | None:
+        """The snapshot where only plain numbers have changed; None: it needs a closer look."""
+        vertices = _vertices(document)
+        if self._topology is None or vertices is None or _fixed(document, vertices) != self._fixed:
+            return None
+        of_job = _numbers([document.get("metrics")], _OF_JOB)
+        metrics = [vertex.get("metrics") for vertex in vertices]
+        of_vertices = _numbers(metrics, _OF_VERTEX)
+        running = [(v.get("parallelism"), v.get("memory_level", -1)) for v in vertices]
+        t_s, status = document.get("t_s"), document.get("status")
+        if of_job is None or of_vertices is None or not self._can_run(running):
+            return None
+        if not _is_time(t_s) or not isinstance(status, str) or status not in _STATUSES:
+            return None
+        seen = unknown_snapshot(self._topology)
+        arrays = seen.arrays
+        arrays.job[_T_S, 0], arrays.status[0] = t_s, Status[status]
+        arrays.job[_JOB_ROWS, 0] = of_job[0]
+        arrays.vertex[_VERTEX_ROWS, 0] = of_vertices[self._order].T
+        tasks = np.array(running, np.int64)[self._order]
+        arrays.parallelism[0], arrays.memory_level[0] = tasks.T
+        return seen
+
+    def _can_run(self, running: list[tuple[object, object]]) -> bool:
+        """Whether every vertex runs what it may: plain whole numbers within its bounds."""
+        return all(
+            type(tasks) is int
+            and type(level) is int
+            and 1 <= tasks <= most
+            and -1 <= level <= highest
+            for (tasks, level), (most, highest) in zip(running, self._bounds, strict=True)
+        )
+
+    def _remember(self, document: Json, snapshot: MetricsSnapshot) -> None:
+        """Keep what is fixed of a document that was found good."""
+        self._topology, vertices = None, _vertices(document)
+        if vertices is None:  # no list, as a caller in this process may have it
+            return
+        topology = snapshot.topology
+        spec, names = topology.spec(0), topology.names(0)
+        of_name = {vertex.name: vertex for vertex in spec.vertices}
+        listed = [str(vertex["name"]) for vertex in vertices]
+        quota, highest = spec.max_parallelism_per_vertex, spec.memory.levels - 1
+        self._order = [listed.index(name) for name in names]
+        self._bounds = [(highest_parallelism(of_name[name], quota), highest) for name in listed]
+        self._topology, self._fixed = topology, _fixed(document, vertices)
+
+
+def _is_time(t_s: object) -> TypeGuard[float]:
+    return type(t_s) in (float, int) and isinstance(t_s, float | int) and abs(t_s) < _LATEST_S
+
+
+def _vertices(document: Json) -> list[Object] | None:
+    """The vertices as a list of objects; None where they are none."""
+    found = document.get("vertices") if type(document) is dict else None
+    if not isinstance(found, list) or not all(type(vertex) is dict for vertex in found):
+        return None
+    return found
+
+
+def _fixed(document: Json, vertices: list[Object]) -> Fixed:
+    """What stays as it is from one snapshot to the next."""
+    of_job = {key: value for key, value in document.items() if key not in _MOVING}
+    kept = []
+    for vertex in vertices:
+        fixed = {key: value for key, value in vertex.items() if key not in _MOVING_OF_VERTEX}
+        if not fixed.get("start_parallelism"):  # the running parallelism stands in for it
+            fixed["start_parallelism"] = vertex.get("parallelism")
+        kept.append(fixed)
+    return of_job, kept
+
+
+def _numbers(found: Sequence[object], names: Names) -> Floats | None:
+    """Metrics of several objects, (objects, names); None where one is no plain finite number."""
+    rows: list[Sequence[object]] = []
+    for one in found:
+        if type(one) is not dict or not one.keys() <= names.known:
+            return None
+        whole = len(one) == len(names.known)
+        rows.append(names.all_of(one) if whole else [one.get(name) for name in names.listed])
+    if not all(_PLAIN.issuperset(map(type, row)) for row in rows):
+        return None
+    try:
+        values: Floats = np.array(rows, np.float64)
+    except OverflowError:
+        return None
+    unknown = sum(row.count(None) for row in rows)
+    return values if int(np.count_nonzero(np.isfinite(values))) + unknown == values.size else None

@@ -1,0 +1,165 @@
+"""Histories of clients' jobs: bounded in bytes, and none in use is given up."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+import pytest
+
+from baselines.static import Static
+from dsp_gym.control.seat import Seat
+from dsp_gym.control.serve.decide import AHEAD_S, SILENT_S, BusyError, Decisions, FullError
+from dsp_gym.control.serve.sizes import size_of
+from dsp_gym.errors import DspGymError, MetricsError
+from dsp_gym.guardrails.chain import build_for
+from dsp_gym.policies.registry import make
+from tests.properties.test_snapshot_reader import document
+
+NOW_S = 1_000_000.0
+
+
+class Clocks:
+    """Unix seconds, and monotonic ones."""
+
+    def __init__(self) -> None:
+        self.now_s = NOW_S
+        self.passed_s = 0.0
+
+
+@pytest.fixture
+def clocks() -> Clocks:
+    return Clocks()
+
+
+def seat() -> Seat:
+    policy = make("ds2")
+    return Seat(policy, build_for(policy, "deployed"), tells_range=False)
+
+
+def decisions(clocks: Clocks, most_bytes: int = 2**24, **seats: Any) -> Decisions:
+    return Decisions(
+        {"ds2": seat, **seats},
+        "ds2",
+        most_bytes=most_bytes,
+        now=lambda: clocks.now_s,
+        clock=lambda: clocks.passed_s,
+    )
+
+
+def snapshot(t_s: float, job: str = "orders") -> dict[str, Any]:
+    return {**document(), "job": job, "t_s": t_s}
+
+
+def test_a_time_in_the_future_is_refused_and_not_remembered(clocks):
+    served = decisions(clocks)
+    for job in ("orders", "fresh"):
+        if job == "orders":
+            served.answer(snapshot(NOW_S - 60))
+        with pytest.raises(MetricsError, match="ahead of this machine's clock"):
+            served.answer(snapshot(NOW_S + AHEAD_S + 1, job))
+        assert served.answer(snapshot(NOW_S, job))["t_s"] == NOW_S
+    assert served.answer(snapshot(NOW_S + AHEAD_S))["job"] == "orders"
+
+
+def test_a_replay_is_refused_however_many_jobs_there_are(clocks):
+    served = decisions(clocks, static=lambda: Seat(make("static")))
+    for number in range(70):
+        served.answer(snapshot(NOW_S, f"job-{number}"), "static")
+    for number in (0, 50, 69):
+        with pytest.raises(MetricsError, match="does not follow"):
+            served.answer(snapshot(NOW_S, f"job-{number}"), "static")
+
+
+def test_clients_do_not_share_a_history(clocks):
+    served = decisions(clocks)
+    served.answer(snapshot(NOW_S), client="operator")
+    served.answer(snapshot(NOW_S), client="another")
+    with pytest.raises(MetricsError, match="does not follow"):
+        served.answer(snapshot(NOW_S), client="operator")
+
+
+def test_where_there_is_no_room_a_new_job_is_refused_and_the_others_go_on(clocks):
+    served = decisions(clocks, most_bytes=2**20)
+    jobs: list[str] = []
+
+    def filled() -> None:
+        for number in range(1000):
+            served.answer(snapshot(NOW_S - 60, f"job-{number}"))
+            jobs.append(f"job-{number}")
+
+    with pytest.raises(FullError, match=r"no room for job 'job-\d+'.*serve\.history_mib"):
+        filled()
+    assert 2 < len(jobs) < 1000
+    assert served.held_bytes <= 2**20
+    for job in jobs:
+        served.answer(snapshot(NOW_S, job))
+    clocks.passed_s += SILENT_S + 1
+    clocks.now_s += SILENT_S + 1
+    for job in jobs[1:]:
+        served.answer(snapshot(clocks.now_s, job))
+    served.answer(snapshot(clocks.now_s, "new"))  # in place of the first, silent for a day
+    with pytest.raises(FullError):
+        served.answer(snapshot(clocks.now_s, "newer"))
+
+
+def test_what_was_given_up_cannot_be_replayed(clocks):
+    served = decisions(clocks, most_bytes=1)  # one at a time
+    served.answer(snapshot(NOW_S))
+    clocks.passed_s += SILENT_S + 1
+    clocks.now_s += SILENT_S + 1
+    served.answer(snapshot(clocks.now_s, "new"))
+    clocks.passed_s += SILENT_S + 1
+    with pytest.raises(MetricsError, match="given up"):
+        served.answer(snapshot(NOW_S))
+
+
+def test_a_document_that_is_refused_leaves_no_history(clocks):
+    served = decisions(clocks)
+    with pytest.raises(DspGymError):
+        served.answer({**snapshot(NOW_S), "status": "DANCING"})
+    assert served.held_bytes == 0
+
+
+def test_a_job_whose_decision_hangs_keeps_no_other_waiting(clocks, monkeypatch):
+    monkeypatch.setattr("dsp_gym.control.serve.decide.WAIT_S", 0.05)
+    hangs, let_go = threading.Event(), threading.Event()
+
+    class Hanging(Static):
+        def decide(self, snapshot):
+            hangs.set()
+            let_go.wait(10)
+            return super().decide(snapshot)
+
+    served = decisions(clocks, hanging=lambda: Seat(Hanging()))
+    first = threading.Thread(target=served.answer, args=(snapshot(NOW_S - 60), "hanging"))
+    first.start()
+    assert hangs.wait(10)
+    try:
+        with pytest.raises(BusyError, match="under way"):
+            served.answer(snapshot(NOW_S), "hanging")
+        assert served.answer(snapshot(NOW_S))["job"] == "orders"
+    finally:
+        let_go.set()
+        first.join()
+    assert served.answer(snapshot(NOW_S), "hanging")["job"] == "orders"
+
+
+def test_a_thousand_decisions_of_a_job_hold_no_more_than_its_first(clocks):
+    served = decisions(clocks)
+    one = snapshot(0.0)
+    held = []
+    for number in range(513):
+        served.answer({**one, "t_s": 60.0 * number})
+        held.append(served.held_bytes)
+    assert held[-1] < 1.2 * held[63]
+
+
+def test_the_size_of_an_object_is_that_of_all_it_holds() -> None:
+    assert size_of([bytes(10_000), bytes(5_000)]) > 15_000
+    shared = [bytes(10_000)]
+    assert size_of([shared, bytes(5_000)], (shared,)) < 10_000
+    twice = bytes(10_000)
+    assert size_of([twice, twice]) < 12_000
+    assert size_of(copy) < 1_000  # a module belongs to all
