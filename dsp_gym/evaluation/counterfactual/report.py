@@ -89,11 +89,12 @@ def error_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, str, str,
         Rows of (figure, model, observed, error).
     """
     error = evaluated.error
-    late = f"{_percent(error.slo)} of the time"
+    lag, late, cost = error.lag_s, error.slo_share, error.cost_per_h
+    off = f"{_percent(error.slo)} of the time"
     found = [
-        ("backlog, seconds of arrivals", *map(number, error.lag_s), _percent(error.lag)),
-        ("late share of the time", *map(_percent, error.slo_share), late),
-        ("cost per hour", *map(number, error.cost_per_h), _percent(error.cost)),
+        ("backlog, seconds of arrivals", number(lag[0]), number(lag[1]), _percent(error.lag)),
+        ("late share of the time", _percent(late[0]), _percent(late[1]), off),
+        ("cost per hour", number(cost[0]), number(cost[1]), _percent(error.cost)),
     ]
     if error.slo_range is not None:
         low, high = map(_percent, error.slo_range)
