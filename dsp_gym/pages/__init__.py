@@ -28,10 +28,12 @@ from dsp_gym.pages.page import (
     lead,
     note,
     page,
+    page_style,
     section,
     shaded,
     table,
 )
+from dsp_gym.pages.scripts import chart_script
 
 __all__ = [
     "COLOURS",
@@ -44,6 +46,7 @@ __all__ = [
     "Mark",
     "Panel",
     "ScatterPoint",
+    "chart_script",
     "choice",
     "code",
     "curves",
@@ -55,6 +58,7 @@ __all__ = [
     "note",
     "number",
     "page",
+    "page_style",
     "scatter",
     "section",
     "shaded",

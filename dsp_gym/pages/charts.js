@@ -94,7 +94,7 @@
   const front = (panel) => [...panel.lines].reverse();
 
   function curves(box, chart) {
-    const hidden = new Set(chart.hidden), plots = [], sync = uPlot.sync(Symbol());
+    const hidden = box.hiddenLines ||= new Set(chart.hidden), plots = [], sync = uPlot.sync(Symbol());
     let zooming = false;
     const several = Object.keys(chart.colours).length > 1;
     if (several) {
@@ -252,7 +252,7 @@
   const drawn = new Map();
   function draw(box) {
     const data = box.querySelector("script");
-    if (!box.clientWidth) return; // folded away: drawn when it is opened
+    if (!box.clientWidth || !data.textContent) return; // folded away, or empty so far: drawn later
     [...box.children].forEach((child) => { if (child !== data) child.remove(); });
     const chart = JSON.parse(data.textContent);
     drawn.set(box, (chart.points ? scatter : curves)(box, chart));
@@ -271,6 +271,7 @@
       show();
     });
     document.querySelectorAll(".chart").forEach((box) => resized.observe(box));
+    addEventListener("redraw", (event) => draw(event.target)); // its numbers are others now
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
     addEventListener("beforeprint", () => scheme("light"));
     addEventListener("afterprint", () => scheme(""));

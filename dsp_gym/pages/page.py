@@ -24,6 +24,7 @@ __all__ = [
     "lead",
     "note",
     "page",
+    "page_style",
     "section",
     "shaded",
     "table",
@@ -60,6 +61,15 @@ def page(title: str, *parts: str) -> str:
         of_charts, source = chart_script()
         style, script = of_charts + style, f"\n<script>{source}</script>"
     return _PAGE.format(title=html.escape(title), style=style, script=script, body=body)
+
+
+def page_style() -> str:
+    """The style of every page, for one that is put together elsewhere.
+
+    Returns:
+        CSS; its colours are custom properties of the root.
+    """
+    return _STYLE
 
 
 def section(title: str, *parts: str) -> Html:

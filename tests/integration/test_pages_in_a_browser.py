@@ -5,24 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dsp_gym.evaluation.counterfactual.report import write_page
-from tests.browser import BROWSER, Browser
+from tests.browser import BROWSER, CONTRASTS, Browser
 from tests.unit.evaluation.counterfactual.cards import GOOD, card
 
 pytestmark = [BROWSER, pytest.mark.slow]
-
-CONTRASTS = """(() => {
-  const light = (colour) => {
-    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map((c) => c / 255)
-      .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
-  };
-  const paper = light(getComputedStyle(document.body).backgroundColor);
-  return [...document.querySelectorAll('p, td, th, .unit, .key, [class^=is-]')].map((one) => {
-    const ink = light(getComputedStyle(one).color);
-    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
-  });
-})()"""
-"""Contrast of every text with the paper: WCAG's AA asks for 4.5."""
 
 
 @pytest.fixture(scope="module")
