@@ -229,6 +229,7 @@ th:first-child, td:first-child { text-align: left; }
        background: color-mix(in srgb, var(--line-1) calc(var(--heat) * 45%), transparent); }
 .is-good { color: var(--is-good); } .is-wait { color: var(--is-wait); }
 .is-bad { color: var(--is-bad); }
+.bars { font-family: monospace; white-space: pre; letter-spacing: -.05em; }
 tr.best td { font-weight: 600; }
 tr.mine td { background: var(--mine); }
 .prose th, .prose td { white-space: normal; text-align: left; }
