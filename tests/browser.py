@@ -9,7 +9,7 @@ from types import TracebackType
 import pytest
 from playwright.sync_api import ConsoleMessage, Error, sync_playwright
 
-__all__ = ["BROWSER", "Browser", "executable"]
+__all__ = ["BROWSER", "CONTRASTS", "Browser", "executable"]
 
 WAIT_MS = 60_000
 
@@ -24,6 +24,21 @@ BROWSER = pytest.mark.skipif(
     executable() is None and "CI" not in os.environ, reason="no Chromium on the PATH"
 )
 """For tests that need a browser. In CI a missing one is a failure."""
+
+
+CONTRASTS = """(() => {
+  const light = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map((c) => c / 255)
+      .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+  };
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  return [...document.querySelectorAll('p, td, th, .unit, .key, [class^=is-]')].map((one) => {
+    const ink = light(getComputedStyle(one).color);
+    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  });
+})()"""
+"""Contrast of every text with the paper: WCAG's AA asks for 4.5."""
 
 
 class Browser:

@@ -26,8 +26,10 @@ from dsp_gym.pages import (
     heading,
     lead,
     note,
+    number,
     page,
     section,
+    signed,
     table,
 )
 
@@ -83,18 +85,6 @@ class RankedTable:
     rows: tuple[tuple[str, ...], ...]
     policies: tuple[str, ...]  # of the rows
     best: str | None  # the cheapest that is late no longer than allowed; none: all are
-
-
-def number(value: float) -> str:
-    """A number for people: three digits that matter, thousands in full.
-
-    Returns:
-        Digits, with commas between thousands; no unit.
-
-    >>> number(0.012345), number(12.345), number(123456.7)
-    ('0.0123', '12.3', '123,457')
-    """
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def percent(share: float) -> str:
@@ -243,16 +233,12 @@ def _relative(row: ScorecardRow, metric: str) -> str:
     found = row.relative.get(metric)
     if found is None:
         return "–"
-    return _between(found, lambda share: _signed(100 * share)) + " %"
+    return _between(found, lambda share: signed(100 * share)) + " %"
 
 
 def _absolute(row: ScorecardRow, metric: str) -> str:
     found = row.differences.get(metric)
-    return "–" if found is None else _between(found, _signed)
-
-
-def _signed(value: float) -> str:
-    return f"+{number(value)}" if value > 0 else number(value)
+    return "–" if found is None else _between(found, signed)
 
 
 def _between(found: Difference, shown: Callable[[float], str]) -> str:

@@ -16,19 +16,24 @@ from __future__ import annotations
 
 from dsp_gym.pages.charts import Curve, Mark, Panel, ScatterPoint, choice, curves, scatter
 from dsp_gym.pages.figures import COLOURS, GREY, INK, figure, svg
+from dsp_gym.pages.numbers import number, signed, span
 from dsp_gym.pages.page import (
     Emphasis,
     Html,
+    Judgement,
     code,
     details,
     heading,
+    judged,
     lead,
     note,
     page,
+    page_style,
     section,
     shaded,
     table,
 )
+from dsp_gym.pages.scripts import chart_script
 
 __all__ = [
     "COLOURS",
@@ -36,22 +41,29 @@ __all__ = [
     "INK",
     "Emphasis",
     "Html",
+    "Judgement",
     "Curve",
     "Mark",
     "Panel",
     "ScatterPoint",
+    "chart_script",
     "choice",
     "code",
     "curves",
     "details",
     "figure",
     "heading",
+    "judged",
     "lead",
     "note",
+    "number",
     "page",
+    "page_style",
     "scatter",
     "section",
     "shaded",
+    "signed",
+    "span",
     "svg",
     "table",
 ]

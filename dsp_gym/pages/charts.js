@@ -90,14 +90,17 @@
     ctx.restore();
   }
 
+  // What is drawn last lies in front: the line that is named first.
+  const front = (panel) => [...panel.lines].reverse();
+
   function curves(box, chart) {
-    const hidden = new Set(chart.hidden), plots = [], sync = uPlot.sync(Symbol());
+    const hidden = box.hiddenLines ||= new Set(chart.hidden), plots = [], sync = uPlot.sync(Symbol());
     let zooming = false;
     const several = Object.keys(chart.colours).length > 1;
     if (several) {
       legend(box, chart, hidden, () => {
         for (const { plot, panel } of plots) {
-          panel.lines.forEach((line, i) => plot.setSeries(i + 1, { show: !hidden.has(line.name) }));
+          front(panel).forEach((line, i) => plot.setSeries(i + 1, { show: !hidden.has(line.name) }));
         }
       });
     }
@@ -121,7 +124,7 @@
         cursor: { sync: { key: sync.key }, drag: { x: true, y: false }, points: { size: 6 } },
         scales: { x: { time: chart.time === "date" }, y: { range: (_, low, high) => range(panel, low, high) } },
         axes: axes(chart),
-        series: [{}, ...panel.lines.map((line) => ({
+        series: [{}, ...front(panel).map((line) => ({
           label: line.name, show: !hidden.has(line.name), stroke: colour(chart.colours[line.name]),
           width: line.style === "dashed" ? 1.25 : 1.75,
           dash: line.style === "dashed" ? [6, 4] : undefined,
@@ -141,7 +144,7 @@
           }],
         },
       };
-      const plot = new uPlot(options, [chart.x, ...panel.lines.map((line) => line.values)], room);
+      const plot = new uPlot(options, [chart.x, ...front(panel).map((line) => line.values)], room);
       sync.sub(plot);
       plots.push({ plot, panel });
     });
@@ -249,7 +252,7 @@
   const drawn = new Map();
   function draw(box) {
     const data = box.querySelector("script");
-    if (!box.clientWidth) return; // folded away: drawn when it is opened
+    if (!box.clientWidth || !data.textContent) return; // folded away, or empty so far: drawn later
     [...box.children].forEach((child) => { if (child !== data) child.remove(); });
     const chart = JSON.parse(data.textContent);
     drawn.set(box, (chart.points ? scatter : curves)(box, chart));
@@ -268,6 +271,7 @@
       show();
     });
     document.querySelectorAll(".chart").forEach((box) => resized.observe(box));
+    addEventListener("redraw", (event) => draw(event.target)); // its numbers are others now
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
     addEventListener("beforeprint", () => scheme("light"));
     addEventListener("afterprint", () => scheme(""));

@@ -35,7 +35,7 @@ class Panel:
     """Curves over one axis of values."""
 
     title: str
-    lines: Sequence[Curve]
+    lines: Sequence[Curve]  # the first one lies in front
     unit: str = ""
     bound: float | None = None  # values up to here are good, such as the SLO's latency
     height: int = 160  # pixels

@@ -16,12 +16,15 @@ from dsp_gym.pages.scripts import chart_script
 __all__ = [
     "Emphasis",
     "Html",
+    "Judgement",
     "code",
     "details",
     "heading",
+    "judged",
     "lead",
     "note",
     "page",
+    "page_style",
     "section",
     "shaded",
     "table",
@@ -29,6 +32,12 @@ __all__ = [
 
 Emphasis = Literal["best", "mine", "best mine"]
 """How a row of a table stands out: the winner is bold, the reader's own has a ground of its own."""
+
+
+Judgement = Literal["good", "wait", "bad"]
+"""How a condition stands: it holds, is not decided yet, or speaks against."""
+
+_MARKS: Mapping[Judgement, str] = MappingProxyType({"good": "✓", "wait": "…", "bad": "✗"})
 
 
 class Html(str):
@@ -52,6 +61,15 @@ def page(title: str, *parts: str) -> str:
         of_charts, source = chart_script()
         style, script = of_charts + style, f"\n<script>{source}</script>"
     return _PAGE.format(title=html.escape(title), style=style, script=script, body=body)
+
+
+def page_style() -> str:
+    """The style of every page, for one that is put together elsewhere.
+
+    Returns:
+        CSS; its colours are custom properties of the root.
+    """
+    return _STYLE
 
 
 def section(title: str, *parts: str) -> Html:
@@ -83,6 +101,19 @@ def shaded(text: str, heat: float) -> Html:
         Markup: a `<span>`.
     """
     return Html(f'<span class="heat" style="--heat:{heat:.2f}">{html.escape(text)}</span>')
+
+
+def judged(text: str, how: Judgement) -> Html:
+    """Text with a mark and a colour that say how a condition stands.
+
+    Args:
+        text: Of the cell.
+        how: It holds ("good"), more has to be seen ("wait"), or it speaks against ("bad").
+
+    Returns:
+        Markup: a `<span>`.
+    """
+    return Html(f'<span class="is-{how}">{_MARKS[how]} {html.escape(text)}</span>')
 
 
 def details(summary: str, *parts: str) -> Html:
@@ -172,11 +203,13 @@ _STYLE = """
 :root { color-scheme: light dark;
   --paper: #fff; --ink: #1f2430; --quiet: #5b6270; --faint: #e3e6ea; --sunk: #f5f6f8;
   --grey: #8a919c; --accent: #2f62a0; --good: rgba(46, 125, 50, .08); --mine: #fff6dc;
+  --is-good: #1b6e2e; --is-wait: #7a5200; --is-bad: #b3261e;
   --line-0: #2f62a0; --line-1: #c04a32; --line-2: #3b7f49; --line-3: #7d57b5;
   --line-4: #93701c; --line-5: #1f7f86; --line-6: #a2477a; --line-7: #59606d; }
 @media (prefers-color-scheme: dark) { :root:not([data-scheme=light]) {
   --paper: #14171c; --ink: #e4e7ec; --quiet: #a3abb8; --faint: #2c323b; --sunk: #1d2127;
   --grey: #7d8592; --accent: #7fb0ea; --good: rgba(120, 200, 130, .10); --mine: #2e2a18;
+  --is-good: #7cc48b; --is-wait: #e6b450; --is-bad: #ff9a8f;
   --line-0: #6ea6e8; --line-1: #f08a70; --line-2: #7cc48b; --line-3: #b79ae8;
   --line-4: #d9b450; --line-5: #5cc3ca; --line-6: #e58cbb; --line-7: #a3abb8; } }
 * { box-sizing: border-box; }
@@ -194,6 +227,9 @@ th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid var
 th:first-child, td:first-child { text-align: left; }
 .heat { display: block; margin: -.25rem -.75rem; padding: .25rem .75rem;
        background: color-mix(in srgb, var(--line-1) calc(var(--heat) * 45%), transparent); }
+.is-good { color: var(--is-good); } .is-wait { color: var(--is-wait); }
+.is-bad { color: var(--is-bad); }
+.bars { font-family: monospace; white-space: pre; letter-spacing: -.05em; }
 tr.best td { font-weight: 600; }
 tr.mine td { background: var(--mine); }
 .prose th, .prose td { white-space: normal; text-align: left; }

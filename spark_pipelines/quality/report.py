@@ -6,23 +6,48 @@ Everything is read from the manifest and the tables that were written, kept part
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.config.files import write_atomic
+from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.datasets.files import pyarrow
 from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.datasets.reader import Dataset
-from dsp_gym.errors import MissingExtraError
-from dsp_gym.pages import COLOURS, Html, figure, note, page, section, svg, table
+from dsp_gym.pages import (
+    Curve,
+    Html,
+    Panel,
+    curves,
+    lead,
+    note,
+    number,
+    page,
+    section,
+    shaded,
+    table,
+)
+from spark_pipelines.config import DatasetConfig
+from spark_pipelines.quality.coverage import coverage_of, splits_apart
+from spark_pipelines.quality.distributions import actions_of, features_of, shared_rows
+from spark_pipelines.quality.parts import (
+    action_parts,
+    coverage_parts,
+    feature_parts,
+    headline,
+    split_parts,
+)
+from spark_pipelines.splits import reach_s
 
 __all__ = ["quality_of", "report_html", "write_report"]
 
 Document = dict[str, Any]
+
+SPLIT = ("windows", "transitions")
+"""Tables whose rows belong to splits."""
 
 _QUANTILES = (0.05, 0.5, 0.95)
 _WINDOW_COLUMNS = (
@@ -38,7 +63,7 @@ _WINDOW_COLUMNS = (
 
 
 def write_report(revision: Path, manifest: DatasetManifest) -> None:
-    """Writes both files into a revision's folder; the page has no figures without Matplotlib."""
+    """Writes both files into a revision's folder."""
     dataset = Dataset(revision, manifest)
     found = quality_of(dataset)
     text = json.dumps(found, indent=1, sort_keys=True, allow_nan=False) + "\n"
@@ -74,12 +99,15 @@ def quality_of(dataset: Dataset) -> Document:
         ],
         "notes": [f"{s.name}: {note}" for s in manifest.sources for note in s.notes],
     }
+    found["coverage"] = coverage_of(dataset)
+    found["leaks"] = _leaks(dataset, [name for name in SPLIT if name in tables])
     if "windows" in tables:
         found["windows"] = _windows(dataset)
     if "rescales" in tables:
         found["rescales"] = _rescales(dataset)
     if "transitions" in tables:
         found["transitions"] = _transitions(dataset)
+        found["features"], found["actions"] = features_of(dataset), actions_of(dataset)
     return found
 
 
@@ -90,72 +118,74 @@ def report_html(dataset: Dataset, found: Document) -> str:
         A whole HTML document that loads nothing from elsewhere.
     """
     manifest = dataset.manifest
-    days = sorted({p.day for p in manifest.partitions})
-    jobs = sorted({p.job for p in manifest.partitions})
     parts: list[str] = [
-        f"Revision {manifest.revision}: {', '.join(jobs)}; {len(days)} days from {days[0]} to "
-        f"{days[-1]}. Content {manifest.content_sha256[:16]}.",
+        lead(headline(found)),
+        f"Revision {manifest.revision}, content {manifest.content_sha256[:16]}.",
         *(note(text) for text in found["notes"]),
-        section("Rows", *_rows_section(found)),
-        section("Sources", _sources_table(manifest)),
     ]
-    if "windows" in found:
-        rows = [
-            (
-                w["job"],
-                w["vertex"],
-                f"{w['rows']:,}",
-                *(_spread(w["values"].get(c)) for c in _WINDOW_COLUMNS),
-            )
-            for w in found["windows"]
-        ]
-        parts.append(
-            section(
-                "Windows",
-                "Median of each column, with its 5 % and 95 % quantiles in brackets; a dash where "
-                "nothing is known.",
-                table(("job", "vertex", "windows", *_WINDOW_COLUMNS), rows),
-                *_drawn(lambda: _busy_figure(dataset)),
-            )
-        )
-    if "rescales" in found:
-        rows = [
-            (r["job"], r["cause"], f"{r['count']:,}", _spread(r["downtime_s"]))
-            for r in found["rescales"]
-        ]
-        parts.append(
-            section("Outages", table(("job", "cause", "outages", "downtime, s"), rows))
-            if rows
-            else section("Outages", "There was none.")
-        )
+    if found["coverage"] is not None:
+        parts.append(section("Coverage", *coverage_parts(found["coverage"])))
+    parts.append(section("Splits, and leaks looked for", *split_parts(found)))
     if "transitions" in found:
-        rows = [
-            (t["job"], t["policy"], f"{t['rows']:,}", f"{t['runs']:,}", _spread(t["reward"]))
-            for t in found["transitions"]
-        ]
-        parts.append(
-            section("Decisions", table(("job", "policy", "steps", "runs", "reward"), rows))
-        )
+        parts.append(section("Actions", *action_parts(found["actions"])))
+        parts.append(section("Features", *feature_parts(found["features"])))
+        parts.append(section("Decisions", _decisions_table(found["transitions"])))
+    if "windows" in found:
+        parts.append(section("Windows", *_windows_parts(dataset, found["windows"])))
+    if "rescales" in found:
+        parts.append(section("Outages", _outages_table(found["rescales"])))
+    parts.append(section("Rows", *_rows_section(found)))
+    parts.append(section("Sources", _sources_table(manifest)))
     return page(f"Data quality: {manifest.name}", *parts)
+
+
+def _decisions_table(found: list[Document]) -> Html:
+    rows = [
+        (t["job"], t["policy"], f"{t['rows']:,}", f"{t['runs']:,}", _spread(t["reward"]))
+        for t in found
+    ]
+    return table(("job", "policy", "steps", "runs", "reward"), rows)
+
+
+def _outages_table(found: list[Document]) -> str:
+    rows = [(r["job"], r["cause"], f"{r['count']:,}", _spread(r["downtime_s"])) for r in found]
+    if not rows:
+        return "There was none."
+    return table(("job", "cause", "outages", "downtime, s"), rows)
+
+
+def _windows_parts(dataset: Dataset, found: list[Document]) -> Iterator[str]:
+    yield (
+        "Median of each column, with its 5 % and 95 % quantiles in brackets; a dash where nothing "
+        "is known."
+    )
+    rows = [
+        (
+            w["job"],
+            w["vertex"],
+            f"{w['rows']:,}",
+            *(_spread(w["values"].get(c)) for c in _WINDOW_COLUMNS),
+        )
+        for w in found
+    ]
+    yield table(("job", "vertex", "windows", *_WINDOW_COLUMNS), rows)
+    yield from _busy_curves(dataset)
 
 
 def _rows_section(found: Document) -> Iterator[str]:
     accounting: Mapping[str, int] = found["accounting"]
     total = accounting.get("rows", 0) or accounting.get("decisions", 0)
     rows = [
-        (name, f"{count:,}", f"{count / total:.2%}" if total else "–")
+        (name, f"{count:,}", f"{number(100 * count / total)} %" if total else "–")
         for name, count in accounting.items()
     ]
+    yield "What became of every raw row and decision."
     yield table(("outcome", "rows", "share"), rows)
-    written = [
-        (name, f"{t['rows']:,}", ", ".join(f"{s} {n:,}" for s, n in t["splits"].items()) or "–")
-        for name, t in found["tables"].items()
-    ]
-    yield table(("table", "rows", "by split"), written)
-    yield from _drawn(lambda: _days_figure(found))
     quarantined = {k.partition(":")[2]: n for k, n in accounting.items() if "quarantined:" in k}
     if quarantined:
-        yield from _drawn(lambda: _checks_figure(quarantined))
+        most = max(1, *quarantined.values())
+        shown = [(check, shaded(f"{n:,}", n / most)) for check, n in quarantined.items()]
+        yield table(("check", "rows in quarantine"), shown)
 
 
 def _sources_table(manifest: DatasetManifest) -> Html:
@@ -234,67 +264,36 @@ def _quantiles(values: Floats) -> list[float] | None:
     return [float(q) for q in np.quantile(known, _QUANTILES)] if len(known) else None
 
 
+def _leaks(dataset: Dataset, tables: list[str]) -> Document:
+    """What is looked for: rows of two splits that know of each other."""
+    config = parse(DatasetConfig, dataset.manifest.config, dataset.folder / "manifest.json")
+    found: Document = {
+        "reach_s": reach_s(config),
+        "by": config.splits.by,
+        "apart": {name: splits_apart(dataset, name) for name in tables},
+    }
+    if "transitions" in tables:
+        found["shared"] = shared_rows(dataset)
+    return found
+
+
 def _spread(quantiles: list[float] | None) -> str:
     if quantiles is None:
         return "–"
     low, middle, high = quantiles
-    return f"{middle:.4g} ({low:.3g} to {high:.3g})"
+    return f"{number(middle)} ({number(low)} to {number(high)})"
 
 
-def _drawn(draw: Callable[[], Html]) -> Iterator[Html]:
-    """A figure, where Matplotlib is installed."""
-    try:
-        yield draw()
-    except MissingExtraError as error:
-        yield note(f"No figure: {error}")
-
-
-def _days_figure(found: Document) -> Html:
-    days = sorted({p["day"] for p in found["partitions"]})
-    with figure(8.0, 2.6, salt="days", extra="train", purpose="drawing the report") as drawn:
-        axes = drawn.subplots()
-        for number, name in enumerate(found["tables"]):
-            rows = [
-                sum(p["rows"].get(name, 0) for p in found["partitions"] if p["day"] == day)
-                for day in days
-            ]
-            colour = COLOURS[number % len(COLOURS)]
-            axes.plot(range(len(days)), rows, marker="o", ms=3, label=name, color=colour)
-        step = max(1, len(days) // 8)
-        axes.set_xticks(range(0, len(days), step), days[::step])
-        axes.set_yscale("symlog")
-        axes.set_ylabel("rows")
-        axes.legend()
-        return svg(drawn, "rows of each table by day")
-
-
-def _checks_figure(quarantined: Mapping[str, int]) -> Html:
-    with figure(
-        8.0,
-        0.8 + 0.3 * len(quarantined),
-        salt="checks",
-        extra="train",
-        purpose="drawing the report",
-    ) as drawn:
-        axes = drawn.subplots()
-        axes.barh(list(quarantined), list(quarantined.values()), color=COLOURS[1])
-        axes.set_xlabel("rows in quarantine")
-        return svg(drawn, "rows in quarantine by check")
-
-
-def _busy_figure(dataset: Dataset) -> Html:
+def _busy_curves(dataset: Dataset) -> Iterator[Html]:
+    """The share of windows in which each vertex was less busy than a value."""
     groups = _grouped(dataset, "windows", ("job", "vertex"), ("busy_ms_per_s",))
-    with figure(8.0, 2.8, salt="busy", extra="train", purpose="drawing the report") as drawn:
-        axes = drawn.subplots()
-        for number, ((job, vertex), columns) in enumerate(groups.items()):
-            busy = columns["busy_ms_per_s"]
-            busy = busy[np.isfinite(busy)]
-            if len(busy) and number < len(COLOURS):
-                share = np.arange(1, len(busy) + 1) / len(busy)
-                axes.plot(np.sort(busy), share, color=COLOURS[number], label=f"{job} {vertex}")
-        axes.set_xlim(0, 1000)
-        axes.set_xlabel("busy, ms/s")
-        axes.set_ylabel("share of windows below")
-        if axes.lines:
-            axes.legend()
-        return svg(drawn, "how busy each vertex was: share of windows below a value")
+    grid, lines = np.linspace(0, 1000, 101), []
+    for (job, vertex), columns in groups.items():
+        busy = np.sort(columns["busy_ms_per_s"][np.isfinite(columns["busy_ms_per_s"])])
+        if len(busy):
+            share = 100 * np.searchsorted(busy, grid, side="right") / len(busy)
+            lines.append(Curve(f"{job} {vertex}", share.tolist()))
+    if lines:
+        said = "How busy each vertex was: share of windows below a value of busy ms/s."
+        panel = Panel("Windows less busy than", lines, "% of windows, over busy ms/s", height=240)
+        yield curves(said, grid.tolist(), [panel], time="number")

@@ -52,7 +52,7 @@ def test_json_and_page(journal, tmp_path):
     assert {name: verdict["word"] for name, verdict in document["verdicts"].items()} == {
         "ds2": "reject"
     }
-    assert "<svg" in page.read_text(encoding="utf-8")
+    assert '<div class="chart"' in page.read_text(encoding="utf-8")
 
 
 def test_the_verdict_is_written_on_a_version_and_only_a_person_moves_the_alias(journal, tmp_path):

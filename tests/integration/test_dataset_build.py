@@ -131,7 +131,12 @@ def test_a_recording_shows_windows_and_the_decisions_nobody_wrote(spark, tmp_pat
     assert set(learned.policy.tolist()) == {"observed"}
     page = next((tmp_path / "out").rglob("quality.html")).read_text()
     assert "line" in page
-    assert "<svg" in page
+    assert '<div class="chart"' in page  # how busy vertices were
+    assert "no run stands in two splits" in page
+    quality = json.loads(next((tmp_path / "out").rglob("quality.json")).read_text())
+    assert quality["leaks"]["reach_s"] == reach_s
+    assert quality["leaks"]["apart"]["windows"] == {"runs_in_several": 0, "apart_s": None}
+    assert quality["coverage"]["gap_count"] == 0
 
 
 def test_rows_that_fail_are_kept_apart_with_their_reason(spark, tmp_path):

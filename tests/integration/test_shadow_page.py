@@ -8,7 +8,7 @@ import pytest
 
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.errors import FlinkError
-from tests.browser import BROWSER, Browser
+from tests.browser import BROWSER, CONTRASTS, Browser
 from tests.unit.control.serve.conftest import session_of
 
 pytestmark = [pytest.mark.slow, BROWSER]
@@ -16,6 +16,26 @@ pytestmark = [pytest.mark.slow, BROWSER]
 ROWS = """[...document.querySelectorAll('#vertices tbody tr')].map(r => ({
   vertex: r.dataset.vertex, policy: r.dataset.policy,
   cells: [...r.cells].map(c => c.textContent)}))"""
+
+
+GRAPH = """[...document.querySelectorAll('#graph g')].map(g => ({
+  name: g.dataset.vertex, x: Number(g.getAttribute('transform').match(/[\\d.]+/)[0]),
+  heat: g.querySelector('rect').style.getPropertyValue('--heat'),
+  tasks: g.querySelector('.tasks').textContent, changes: g.classList.contains('changes')}))"""
+
+
+FIGURES = """[...document.querySelectorAll('#figures div')].map(d =>
+  [d.children[0].textContent, d.children[1].textContent])"""
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """Half an hour of which the second half is a crowd that asks for more tasks."""
+    with session_of(tmp_path_factory.mktemp("watched")) as session:
+        session.run.run(steps=40)
+        while not session.run.turn().changes:
+            pass
+        yield session
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +63,14 @@ def test_every_vertex_shows_now_recommended_bounds_and_reason(browser, tmp_path)
                 assert cells[4] == (f"{allowed} @{level}" if level >= 0 else allowed)
                 if name != "incumbent":
                     assert cells[5] == f"{policy['lower']}–{policy['upper']}"
-                assert cells[7] == f"{policy['reason']}: {policy['sentence']}"
+                assert cells[7] == policy["reason"]
+        for name, policy in document["policies"].items():
+            row = f"document.querySelector('#policies tr[data-policy={name}]')"
+            assert browser.run(f"{row}.cells[5].textContent") == policy["reason"]
+        wish = browser.run("document.getElementById('wish').textContent")
+        assert wish.startswith("ds2 ")
+        reasons = {v["policies"]["ds2"]["sentence"] for v in document["vertices"]}
+        assert wish.split(": ", 1)[1] in reasons
         assert browser.run("document.title").startswith("flink-wordcount")
         states = browser.run("[...document.querySelectorAll('#conditions li')].map(c => "
                              "[c.dataset.condition, c.dataset.status])")  # fmt: skip
@@ -131,6 +158,42 @@ def test_of_several_jobs_one_is_shown_and_the_others_are_a_click_away(browser, t
         browser.wait_for("#job:text-is('orders')")
         # A browser logs every 404, and a job that is not watched has no status.
         assert all("404" in error for error in browser.errors)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_graph_and_the_curves_fit_every_width(browser, watched, scheme, tmp_path):
+    browser.page.emulate_media(color_scheme=scheme)
+    for width in (390, 1400, 2560):
+        browser.page.set_viewport_size({"width": width, "height": 900})
+        browser.open(watched.server.url)
+        browser.wait_for("#curves canvas")
+        browser.wait_for("#figures div")
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert min(browser.run(CONTRASTS)) >= 4.5
+        assert browser.run("document.querySelectorAll('#curves canvas').length") == 5
+        assert browser.page.screenshot(path=tmp_path / f"{width}.png", full_page=True)
+        assert browser.errors == []
+
+
+def test_the_graph_shows_busyness_and_what_is_recommended(browser, watched):
+    browser.page.set_viewport_size({"width": 1400, "height": 900})
+    browser.open(watched.server.url)
+    browser.wait_for("#figures div")
+    document, history = watched.board.document(), watched.board.curves()
+    drawn = browser.run(GRAPH)
+    assert [one["name"] for one in drawn] == ["source", "flatmap", "count"]
+    assert [one["x"] for one in drawn] == sorted({one["x"] for one in drawn})  # a layer each
+    for one, vertex in zip(drawn, document["vertices"], strict=True):
+        assert float(one["heat"]) == pytest.approx(vertex["busy_ms_per_s"] / 1000, abs=0.005)
+        target, now = vertex["policies"]["ds2"]["target"], vertex["current"]["parallelism"]
+        assert one["tasks"].startswith(f"{now} → {target} " if target != now else f"{now} ")
+        assert one["changes"] == (target != now)
+    assert any(one["changes"] for one in drawn)
+    assert browser.run("document.querySelectorAll('#graph .edge').length") == 2
+    figures = dict(browser.run(FIGURES))
+    spent = float(figures["cost today"].split(" since")[0])
+    assert spent == pytest.approx(history["today"]["running"], rel=0.005)
+    assert "SLO 2 s" in figures["latency p95"]
 
 
 def test_nothing_is_fetched_from_elsewhere(browser, tmp_path):

@@ -40,7 +40,13 @@ def openapi(
                 "dsp-gym/jobs/1: every job that is watched, or should be",
                 {"application/json": {"schema": {"type": "object"}}},
             ),
-            "/v1/status": _status(),
+            "/v1/status": _of_job(
+                "dsp-gym/status/1: per vertex the running configuration and every policy's "
+                "target, with its reason"
+            ),
+            "/v1/history": _of_job(
+                "dsp-gym/history/1: the last decisions as curves, and what today has cost"
+            ),
             "/v1/openapi.json": _get(
                 "This document", {"application/json": {"schema": {"type": "object"}}}
             ),
@@ -61,12 +67,8 @@ def openapi(
     }
 
 
-def _status() -> Document:
-    found = _get(
-        "dsp-gym/status/1: per vertex the running configuration and every policy's target, with "
-        "its reason",
-        {"application/json": {"schema": {"type": "object"}}},
-    )
+def _of_job(about: str) -> Document:
+    found = _get(about, {"application/json": {"schema": {"type": "object"}}})
     found["get"]["responses"] |= {
         "400": {"description": "Several jobs are watched, and none is named", "content": _ERROR},
         "404": {"description": "No job of that name is watched", "content": _ERROR},

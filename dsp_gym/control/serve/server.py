@@ -12,15 +12,16 @@ import json
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 from http import HTTPStatus
-from importlib.resources import files
 from urllib.parse import parse_qs
 
 from dsp_gym.control.config import ServeConfig
+from dsp_gym.control.serve.assets import PAGE_HEADERS, Asset, assets
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import BusyError, Decisions, FullError
 from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.listener import Answer, Head, Listener, Reply, room_for
 from dsp_gym.control.serve.openapi import openapi
+from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.threads import Threads
 from dsp_gym.control.serve.tokens import Tokens, is_addressed
 from dsp_gym.errors import ConfigError, DspGymError
@@ -31,7 +32,6 @@ __all__ = ["StatusServer"]
 
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
-HTML = "text/html; charset=utf-8"
 
 MOST_OPEN, MOST_PROBES = 2048, 64
 """Connections at once, file descriptors permitting."""
@@ -48,19 +48,7 @@ GRACE_S = 120.0
 """A loop that has begun no decision for its interval and so long counts as dead: every call it
 makes has a shorter time limit."""
 
-PAGE_HEADERS = (
-    (
-        "Content-Security-Policy",
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-        "connect-src 'self'; img-src data:",
-    ),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "no-referrer"),
-)
-
-DECIDE, PAGE = "/v1/decide", "/"
-OPEN = frozenset({PAGE})
-"""What needs no token: the page holds no data of its own."""
+DECIDE = "/v1/decide"
 
 
 class StatusServer:
@@ -111,11 +99,6 @@ class StatusServer:
     def probe_url(self) -> str:
         """Where it answers probes."""
         return _url(self._probes)
-
-    @cached_property
-    def page(self) -> bytes:
-        """The live page."""
-        return files("dsp_gym.control.serve").joinpath("page", "index.html").read_bytes()
 
     @cached_property
     def interface(self) -> Document:
@@ -251,10 +234,11 @@ class _Pages:
         self._owner = owner
         self._made: dict[str, Callable[[Head], Answer]] = {
             "/v1/jobs": lambda head: _json(owner.boards.document()),
-            "/v1/status": self._status,
+            "/v1/status": lambda head: self._of_job(head, StatusBoard.document),
+            "/v1/history": lambda head: self._of_job(head, StatusBoard.curves),
             "/v1/openapi.json": lambda head: _json(owner.interface),
-            PAGE: lambda head: Answer(HTTPStatus.OK, HTML, owner.page, PAGE_HEADERS),
         }
+        self._made |= {path: _file(asset) for path, asset in assets().items()}
         exporter = owner.exporter
         if exporter is not None:
             self._made["/metrics"] = lambda head: Answer(
@@ -266,7 +250,7 @@ class _Pages:
         owner = self._owner
         allowed = ("GET", "HEAD") if head.path in self._made else ()
         found = _refusal(head, ("POST",) if head.path == DECIDE else allowed, owner.config.hosts)
-        if found is not None or head.path in OPEN:
+        if found is not None or head.path in assets():  # which hold no data
             return found
         if head.path != DECIDE and owner.config.public:
             return None
@@ -297,14 +281,18 @@ class _Pages:
             return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
         return None
 
-    def _status(self, head: Head) -> Answer:
+    def _of_job(self, head: Head, made: Callable[[StatusBoard], Document]) -> Answer:
         job = _parameter(head.query, "job")
         try:
             board = self._owner.boards.of(job)
         except ConfigError as error:
             code = HTTPStatus.BAD_REQUEST if job is None else HTTPStatus.NOT_FOUND
             return _error(code, str(error))
-        return _json(board.document())
+        return _json(made(board))
+
+
+def _file(asset: Asset) -> Callable[[Head], Answer]:
+    return lambda head: Answer(HTTPStatus.OK, asset.kind, asset.content, PAGE_HEADERS)
 
 
 def _refusal(head: Head, allowed: tuple[str, ...], hosts: tuple[str, ...]) -> Answer | None:

@@ -14,6 +14,7 @@ from dsp_gym.control.run import LiveRun, Turn
 from dsp_gym.control.seat import Judgement
 from dsp_gym.control.serve.conditions import FULL, Conditions
 from dsp_gym.control.serve.counts import Counts
+from dsp_gym.control.serve.history import StatusHistory
 from dsp_gym.control.serve.versions import version_of
 from dsp_gym.job.cost import requested
 from dsp_gym.job.validity import validity_of
@@ -54,6 +55,7 @@ class StatusBoard:
         self.lock = threading.Lock()
         self.conditions = Conditions(0.0)
         self.versions = {seat.name: version_of(seat.policy) for seat in run.seats}
+        self._history = StatusHistory(run.interval_s)
         self._decisions: deque[Document] = deque(maxlen=KEPT)
         self._document: Document | None = None  # of the last decision, once it was asked for
 
@@ -87,6 +89,15 @@ class StatusBoard:
                 self._document = self._made(self.turn)
             return self._document
 
+    def curves(self) -> Document:
+        """The last decisions as curves, and what today has cost.
+
+        Returns:
+            A `dsp-gym/history/1` document, JSON-able.
+        """
+        with self.lock:
+            return self._history.document(self.run.notes.job, self.run.acting)
+
     def decided(self, turn: Turn) -> None:
         """Take in a decision."""
         with self.lock:
@@ -96,6 +107,7 @@ class StatusBoard:
                 self.run, turn, self.run.backend.platform.managed(), self.data_age_s
             )
             self.counts.add(turn)
+            self._history.add(turn)
             self._decisions.append(_decision(turn))
             self._document = None
 
@@ -191,10 +203,17 @@ def _vertices(turn: Turn, seen: MetricsSnapshot) -> list[Document]:
                 "parallelism": int(seen.parallelism[0, v]),
                 "memory_level": int(seen.memory_level[0, v]),
             },
+            "inputs": [edge.from_ for edge in seen.topology.spec(0).vertex(name).inputs],
+            "busy_ms_per_s": _finite(seen.busy_ms_per_s[0, v]),
+            "records_in_per_s": _finite(seen.records_in_per_s[0, v]),
             "policies": {one.policy: _wanted(seen, one, v) for one in turn.judgements},
         }
         for v, name in enumerate(seen.topology.names(0))
     ]
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _wanted(seen: MetricsSnapshot, one: Judgement, v: int) -> Document:

@@ -9,6 +9,7 @@ error that may not cancel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,6 +48,14 @@ class Trust(ConfigModel):
         0.02, gt=0, le=1, description="largest error of the late share of the time"
     )
     cost: float = Field(0.15, gt=0, le=10, description="largest error of the cost, relative")
+
+
+POSSIBLE: Mapping[str, tuple[float, float]] = {
+    "slo_share": (0.0, 1.0),
+    "saving": (-math.inf, 1.0),
+    "later": (-1.0, 1.0),
+}
+"""Bounds of the figures; the others are no less than 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +262,9 @@ def claim_of(
         }
         others = [_compared(*pair) for pair in ends]
         figures = {
-            name: _estimated(values, off.get(name, 0.0), [other[name] for other in others])
+            name: _possible(
+                name, _estimated(values, off.get(name, 0.0), [other[name] for other in others])
+            )
             for name, values in told.items()
         }
     same, near = decision_agreement(course, decided)
@@ -293,6 +304,12 @@ def _estimated(values: Floats, off: float, ends: Sequence[Floats] = ()) -> Estim
     mean = float(np.mean(values))
     spans = [_span(values, off), *(_span(other, off) for other in ends)]
     return Estimated(mean, min(low for low, _ in spans), max(high for _, high in spans))
+
+
+def _possible(name: str, found: Estimated) -> Estimated:
+    """The figure with its interval inside its bounds: nobody rescales -19 times a day."""
+    least, most = POSSIBLE.get(name, (0.0, math.inf))
+    return Estimated(found.value, max(least, found.low), min(most, found.high))
 
 
 def _span(values: Floats, off: float) -> tuple[float, float]:

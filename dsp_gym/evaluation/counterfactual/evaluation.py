@@ -59,8 +59,9 @@ class Line:
     """The job over time for the plots: observed, and predicted for each policy."""
 
     t_s: tuple[float, ...]
-    observed: dict[str, tuple[float, ...]]  # cost/h, lag, subtasks
-    predicted: dict[str, dict[str, tuple[float, ...]]]  # policy -> the same, mean over seeds
+    observed: dict[str, tuple[float, ...]]  # cost/h, lag, latency, subtasks, load
+    predicted: dict[str, dict[str, tuple[float, ...]]]  # policy -> the same but for the load, mean
+    slo_latency_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ def evaluate_journal(
             for one in claims
             if one.policy != INCUMBENT
         },
-        line=_line(course, parts, predicted),
+        line=_line(course, parts, predicted, float(spec.slo.latency_s)),
         notes=tuple(notes),
     )
 
@@ -246,7 +247,10 @@ def _with_regret(claims: Sequence[Claim]) -> tuple[Claim, ...]:
 
 
 def _line(
-    course: ObservedRun, parts: Sequence[slice], predicted: dict[str, list[Predicted]]
+    course: ObservedRun,
+    parts: Sequence[slice],
+    predicted: dict[str, list[Predicted]],
+    slo_latency_s: float,
 ) -> Line:
     rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
     step = max(1, len(rows) // 600)  # no more points than a plot can show
@@ -258,19 +262,28 @@ def _line(
             [(3600 * p.outcome["cost"] / p.outcome["seconds"]).mean(axis=1) for p in several]
         )
         lag = np.concatenate([p.outcome["pending_s"].mean(axis=1) for p in several])
+        latency = np.concatenate([p.outcome["latency_p95_s"].mean(axis=1) for p in several])
         tasks = np.concatenate([p.parallelism.sum(axis=2).mean(axis=1) for p in several])
         found[name] = {
             key: tuple(values[::step].tolist())
-            for key, values in (("cost_per_h", cost), ("lag_s", lag), ("subtasks", tasks))
+            for key, values in (
+                ("cost_per_h", cost),
+                ("lag_s", lag),
+                ("latency_p95_s", latency),
+                ("subtasks", tasks),
+            )
         }
     return Line(
         t_s=tuple((course.t_s[shown] - course.t_s[0]).tolist()),
         observed={
             "cost_per_h": tuple((3600 * course.outcome["cost"][shown] / seconds).tolist()),
             "lag_s": tuple(course.outcome["pending_s"][shown].tolist()),
+            "latency_p95_s": tuple(course.outcome["latency_p95_s"][shown].tolist()),
+            "load_per_s": tuple((course.outcome["arrived"][shown] / seconds).tolist()),
             "subtasks": tuple(course.parallelism[shown].sum(axis=1).astype(float).tolist()),
         },
         predicted=found,
+        slo_latency_s=slo_latency_s,
     )
 
 

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from dsp_gym.config.files import write_atomic
+from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.evaluation.counterfactual.claims import Claim, Estimated
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualEvaluation
-from dsp_gym.pages import COLOURS, INK, Html, figure, note, page, section, svg, table
+from dsp_gym.evaluation.counterfactual.headline import headline, monthly_saving, ranked
+from dsp_gym.evaluation.counterfactual.verdict import Verdict, watched_text
+from dsp_gym.pages import (
+    Curve,
+    Html,
+    Judgement,
+    Panel,
+    curves,
+    details,
+    judged,
+    lead,
+    note,
+    number,
+    page,
+    section,
+    span,
+    table,
+)
 
 __all__ = ["CLAIM_COLUMNS", "claim_rows", "error_rows", "verdict_rows", "write_page"]
 
@@ -26,11 +46,16 @@ CLAIM_COLUMNS = (
     "trips",
 )
 
-_SHOWN = {
-    "subtasks": "subtasks",
-    "cost_per_h": "cost per hour",
-    "lag_s": "backlog, seconds of arrivals",
+OBSERVED, REPLAYED = "incumbent, observed", "incumbent, by the model"
+
+_PANELS: Mapping[str, tuple[str, str, Literal["line", "step"]]] = {
+    "subtasks": ("Tasks", "subtasks", "step"),
+    "cost_per_h": ("Cost", "per hour", "step"),
+    "latency_p95_s": ("Latency, 95th percentile", "s", "line"),
+    "lag_s": ("Backlog", "s of arrivals", "line"),
 }
+
+_HOW: Mapping[str, Judgement] = {"promote": "good", "keep watching": "wait", "reject": "bad"}
 
 
 def claim_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, ...]]:
@@ -42,16 +67,16 @@ def claim_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, ...]]:
     return [
         (
             one.policy,
-            _change(one.figures.get("saving"), -100.0, 1),
-            _change(one.figures.get("later"), 100.0, 2),
-            _shown(one, "cost_per_h", "{:.3g}"),
-            _shown(one, "slo_share", "{:.2%}"),
-            _shown(one, "lag_s", "{:.3g}"),
-            _shown(one, "rescales_per_day", "{:.3g}"),
+            _change(one.figures.get("saving"), -100.0),
+            _change(one.figures.get("later"), 100.0),
+            _shown(one, "cost_per_h"),
+            _shown(one, "slo_share", 100.0, " %"),
+            _shown(one, "lag_s"),
+            _shown(one, "rescales_per_day"),
             _share(one.agreement),
             _share(one.near),
-            "–" if one.regret_per_h is None else f"{one.regret_per_h:.3g}",
-            str(sum(one.trips.values())),
+            "–" if one.regret_per_h is None else number(one.regret_per_h),
+            f"{sum(one.trips.values()):,}",
         )
         for one in evaluated.claims
     ]
@@ -64,20 +89,18 @@ def error_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, str, str,
         Rows of (figure, model, observed, error).
     """
     error = evaluated.error
-    rows = (
-        ("backlog, seconds of arrivals", error.lag_s, "{:.3g}", f"{error.lag:.1%}"),
-        ("late share of the time", error.slo_share, "{:.2%}", f"{error.slo:.2%} of the time"),
-        ("cost per hour", error.cost_per_h, "{:.3g}", f"{error.cost:.1%}"),
-    )
+    lag, late, cost = error.lag_s, error.slo_share, error.cost_per_h
+    off = f"{_percent(error.slo)} of the time"
     found = [
-        (name, words.format(said), words.format(seen), off)
-        for name, (said, seen), words, off in rows
+        ("backlog, seconds of arrivals", number(lag[0]), number(lag[1]), _percent(error.lag)),
+        ("late share of the time", _percent(late[0]), _percent(late[1]), off),
+        ("cost per hour", number(cost[0]), number(cost[1]), _percent(error.cost)),
     ]
     if error.slo_range is not None:
-        low, high = error.slo_range
-        left = f"{error.slo_unexplained:.2%} of the time beyond it"
-        span = f"{low:.2%} to {high:.2%}"
-        found.append(("late, over the capacity's interval", span, found[1][2], left))
+        low, high = map(_percent, error.slo_range)
+        left = f"{_percent(error.slo_unexplained)} of the time beyond it"
+        name = "late, over the capacity's interval"
+        found.append((name, f"{low} to {high}", found[1][2], left))
     return found
 
 
@@ -99,92 +122,127 @@ def verdict_rows(evaluated: CounterfactualEvaluation, policy: str) -> list[tuple
 
 
 def write_page(evaluated: CounterfactualEvaluation, file: Path) -> Path:
-    """Writes the page, whole or not at all; plots need Matplotlib.
+    """Writes the page, whole or not at all.
 
     Returns:
         The file.
     """
-    watched = (
-        f"{evaluated.days:.2f} days, {evaluated.decisions} decisions, {evaluated.coverage:.1%} of "
-        f"the decision slots covered, {evaluated.held} slots without a snapshot or an answer."
+    title = f"{evaluated.job}: what policies would have done"
+    return write_atomic(file, page(title, *_parts(evaluated)))
+
+
+def _parts(evaluated: CounterfactualEvaluation) -> Iterator[str]:
+    yield lead(headline(evaluated))
+    yield (
+        f"Watched for {watched_text(evaluated.days)}: {evaluated.decisions:,} decisions, "
+        f"{_percent(evaluated.coverage)} of the decision slots, {evaluated.held:,} slots without a "
+        "snapshot or an answer."
     )
-    parts: list[str] = [watched]
-    parts += [
-        section(
-            f"{policy}: {verdict.word}",
-            table(("", "", "why"), verdict_rows(evaluated, policy), prose=True),
-        )
-        for policy, verdict in evaluated.verdicts.items()
-    ]
-    claims: list[str] = [
+    yield section("Verdicts", *_verdicts(evaluated))
+    yield section(
+        "Over time",
+        "In front the incumbent, as observed; behind it the model, replayed with the deployed "
+        "configurations and with each policy in charge. Green: within the SLO.",
+        _over_time(evaluated),
+    )
+    yield section("What each policy would have done", *_claims(evaluated))
+    yield section(
+        "The model's error on the observed run",
+        "The same model, replayed with the configurations that were deployed.",
+        table(("", "model", "observed", "error"), error_rows(evaluated)),
+    )
+    if evaluated.notes:
+        yield section("Notes", table((), [(text,) for text in evaluated.notes], prose=True))
+
+
+def _verdicts(evaluated: CounterfactualEvaluation) -> Iterator[str]:
+    policies = [one.policy for one in ranked(evaluated)]
+    if not policies:
+        yield "No policy but the incumbent was watched."
+        return
+    of = {policy: evaluated.verdicts[policy] for policy in policies}
+    criteria = of[policies[0]].reasons
+    rows: list[tuple[str, ...]] = [("needed", "", *(reason.needed for reason in criteria))]
+    rows += [(policy, *_judged(verdict)) for policy, verdict in of.items()]
+    yield "✓ holds, … more has to be seen, ✗ speaks against the policy."
+    yield table(
+        ("policy", "verdict", *(reason.subject for reason in criteria)), rows, emphasis={1: "best"}
+    )
+    for policy, verdict in of.items():
+        texts = table(("", "", "why"), verdict_rows(evaluated, policy), prose=True)
+        yield details(f"{policy}: {verdict.word}, in words", texts)
+
+
+def _judged(verdict: Verdict) -> Iterator[Html]:
+    """The row of a verdict: its word, and every criterion."""
+    yield judged(verdict.word, _HOW[verdict.word])
+    for reason in verdict.reasons:
+        how: Judgement = "bad" if reason.speaks_against else "wait"
+        yield judged(reason.found, "good" if reason.holds else how)
+
+
+def _claims(evaluated: CounterfactualEvaluation) -> Iterator[str]:
+    yield (
         "The calibrated model of the job starts from the observed state and runs forward under "
         "the observed load with the policy in charge. In brackets: 95 % intervals, which cover "
-        "the spread over the model's seeds and the model's own error.",
-        table(CLAIM_COLUMNS, claim_rows(evaluated)),
-    ]
-    if not any(one.figures for one in evaluated.claims):
-        claims.append(note("No claims: the model's error on the observed run is too large."))
-    parts.append(section("What each policy would have done", *claims))
-    parts.append(
-        section(
-            "The model's error on the observed run",
-            "The same model, replayed with the configurations that were deployed.",
-            table(("", "model", "observed", "error"), error_rows(evaluated)),
-        )
+        "the spread over the model's seeds and the model's own error. A month has 730 hours."
     )
-    parts.append(section("Over time", *_plots(evaluated)))
+    if not any(one.figures for one in evaluated.claims):
+        yield note("No claims: the model's error on the observed run is too large.")
+    rows = [(row[0], _month(evaluated, row[0]), *row[1:]) for row in claim_rows(evaluated)]
+    yield table((CLAIM_COLUMNS[0], "saves a month", *CLAIM_COLUMNS[1:]), rows)
     trips = [
-        (one.policy, name, str(count))
+        (one.policy, name, f"{count:,}")
         for one in evaluated.claims
         for name, count in one.trips.items()
     ]
     if trips:
-        parts.append(section("Guardrails", table(("policy", "guardrail", "decisions"), trips)))
-    parts += [note(text) for text in evaluated.notes]
-    return write_atomic(file, page(f"{evaluated.job}: what policies would have done", *parts))
+        yield details("Guardrails", table(("policy", "guardrail", "trips"), trips))
 
 
-def _plots(evaluated: CounterfactualEvaluation) -> list[Html]:
-    drawn = []
-    hours = [t / 3600 for t in evaluated.line.t_s]
-    for key, label in _SHOWN.items():
-        with figure(9.0, 2.6, salt=f"scorecard-{key}", extra="plan", purpose="the plots") as shown:
-            axes = shown.subplots()
-            axes.plot(
-                hours, evaluated.line.observed[key], color=INK, label="observed", linewidth=1.6
-            )
-            for colour, (name, series) in zip(
-                COLOURS * 4, evaluated.line.predicted.items(), strict=False
-            ):
-                axes.plot(
-                    hours,
-                    series[key],
-                    color=colour,
-                    linewidth=1.0,
-                    label="model, replayed" if name == "incumbent" else name,
-                )
-            axes.set_xlabel("hours")
-            axes.set_ylabel(label)
-            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-            drawn.append(svg(shown, f"{label} over time: observed, and under each policy"))
-    return drawn
+def _month(evaluated: CounterfactualEvaluation, policy: str) -> str:
+    saved = None if policy == INCUMBENT else monthly_saving(evaluated, policy)
+    return "–" if saved is None else span(saved.value, saved.low, saved.high)
 
 
-def _shown(one: Claim, name: str, words: str) -> str:
+def _over_time(evaluated: CounterfactualEvaluation) -> Html:
+    line = evaluated.line
+    kept = set(list(evaluated.verdicts)[:1] + [one.policy for one in ranked(evaluated)][:2])
+    panels = [Panel("Load", [Curve(OBSERVED, line.observed["load_per_s"])], "records/s")]
+    for key, (title, unit, style) in _PANELS.items():
+        curves_of = [
+            Curve(REPLAYED if name == INCUMBENT else name, series[key], style)
+            for name, series in line.predicted.items()
+        ]
+        bound = line.slo_latency_s if key == "latency_p95_s" else None
+        panels.append(
+            Panel(title, [Curve(OBSERVED, line.observed[key], style), *curves_of], unit, bound)
+        )
+    hidden = [REPLAYED, *(name for name in evaluated.verdicts if name not in kept)]
+    said = (
+        f"{evaluated.job}: load, tasks, cost, latency and backlog, observed and under each policy."
+    )
+    return curves(said, line.t_s, panels, hidden=hidden)
+
+
+def _shown(one: Claim, name: str, factor: float = 1.0, unit: str = "") -> str:
     found: Estimated | None = one.figures.get(name)
     if found is None:
         return "–"
-    return f"{words.format(found.value)} [{words.format(found.low)}, {words.format(found.high)}]"
+    return f"{span(factor * found.value, factor * found.low, factor * found.high)}{unit}"
 
 
-def _change(found: Estimated | None, factor: float, digits: int) -> str:
+def _change(found: Estimated | None, factor: float) -> str:
     """A figure against the incumbent's, with its sign and interval."""
     if found is None:
         return "–"
     low, high = sorted((factor * found.low, factor * found.high))
-    value = factor * found.value + 0.0  # no negative zero
-    return f"{value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+    return span(factor * found.value, low, high, sign=True)
 
 
 def _share(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.0%}"
+
+
+def _percent(share: float) -> str:
+    return f"{number(100 * share)} %"

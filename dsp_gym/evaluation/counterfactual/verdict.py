@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from dsp_gym.control.gate import GateConfig
 from dsp_gym.evaluation.counterfactual.claims import Claim, ModelError, Trust
 from dsp_gym.evaluation.counterfactual.course import ObservedRun
+from dsp_gym.pages import number, signed
 
-__all__ = ["Reason", "Verdict", "judge", "lateness_text", "saving_text"]
+__all__ = [
+    "DAYS",
+    "UNCLAIMED",
+    "Reason",
+    "Verdict",
+    "judge",
+    "lateness_text",
+    "saving_text",
+    "watched_text",
+]
 
 Word = Literal["promote", "keep watching", "reject"]
+
+DAYS = "days observed"
+
+UNCLAIMED = "no claim"
 
 NO_CLAIM = "no claim: the model's error on the observed run is too large"
 
@@ -24,6 +39,8 @@ class Reason:
     holds: bool
     speaks_against: bool  # the evidence is bad, not only too thin
     text: str
+    found: str = ""  # in a few characters, as a cell of a table
+    needed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +70,8 @@ def judge(
         The recommendation, with one reason per condition.
     """
     reasons = [
-        _at_least("days observed", course.days, gate.min_days, "{:.2f} days"),
-        _at_least("coverage", course.coverage, gate.min_coverage, "{:.1%} of the decision slots"),
+        _days(course, gate),
+        _coverage(course, gate),
         _guard(course, found, gate),
         _failures(found, gate),
         _model(error, trust),
@@ -67,10 +84,21 @@ def judge(
     return Verdict("reject" if against else "keep watching", tuple(reasons))
 
 
-def _at_least(subject: str, value: float, bound: float, words: str) -> Reason:
-    holds = value >= bound
-    text = f"{words.format(value)}, at least {words.format(bound)} needed"
-    return Reason(subject, holds, False, text)
+def _days(course: ObservedRun, gate: GateConfig) -> Reason:
+    text = f"{course.days:.2f} days, at least {gate.min_days:.2f} days needed"
+    seen, needed = watched_text(course.days), watched_text(gate.min_days)
+    # "2 of 7 days", but "5 hours of 7 days".
+    found = seen.split()[0] if seen.split()[-1].startswith(needed.split()[-1][:3]) else seen
+    holds = course.days >= gate.min_days
+    return Reason(DAYS, holds, False, text, f"{found} of {needed}", f"≥ {needed}")
+
+
+def _coverage(course: ObservedRun, gate: GateConfig) -> Reason:
+    held, bound = course.coverage, gate.min_coverage
+    text = f"{held:.1%} of the decision slots, at least {bound:.1%} of the decision slots needed"
+    # Not rounded up: 94.96 % are not the 95 % needed.
+    found = f"{number(math.floor(1000 * held) / 10)} %"
+    return Reason("coverage", held >= bound, False, text, found, f"≥ {number(100 * bound)} %")
 
 
 def _guard(course: ObservedRun, found: Claim, gate: GateConfig) -> Reason:
@@ -83,6 +111,8 @@ def _guard(course: ObservedRun, found: Claim, gate: GateConfig) -> Reason:
         holds,
         not holds and course.days >= gate.min_days,
         text if most is None else f"{text}; most often {most}",
+        f"{number(per_day)} a day",
+        f"≤ {number(gate.max_guard_trips_per_day)} a day",
     )
 
 
@@ -93,7 +123,14 @@ def _failures(found: Claim, gate: GateConfig) -> Reason:
     text = (
         f"{failed} of {found.asked} decisions failed, at most {gate.max_failure_share:.2%} allowed"
     )
-    return Reason("failures", holds, not holds, text)
+    return Reason(
+        "failures",
+        holds,
+        not holds,
+        text,
+        f"{failed:,} of {found.asked:,}",
+        f"≤ {number(100 * gate.max_failure_share)} %",
+    )
 
 
 def _model(error: ModelError, trust: Trust) -> Reason:
@@ -105,16 +142,17 @@ def _model(error: ModelError, trust: Trust) -> Reason:
     if error.slo_range is not None and not wrong:
         low, high = error.slo_range
         text += (
-            f"; within the error of its capacity it is late {100 * low:.3g} to "
+            f"; within the error of its capacity it is late {number(100 * low)} to "
             f"{_points(high)} of the time, {_points(error.slo_share[1])} were observed"
         )
-    return Reason("model", not wrong, False, text)
+    found = "beyond its bounds" if wrong else "trusted"
+    return Reason("model", not wrong, False, text, found, "errors within bounds")
 
 
 def _saving(found: Claim, gate: GateConfig) -> Reason:
-    s = found.figures.get("saving")
+    s, needed = found.figures.get("saving"), f"≥ {number(100 * gate.min_saving)} %"
     if s is None:
-        return Reason("saving", False, False, NO_CLAIM)
+        return Reason("saving", False, False, NO_CLAIM, UNCLAIMED, needed)
     holds = s.low >= gate.min_saving
     bound = (
         f"a saving of at least {100 * gate.min_saving:g} % needed"
@@ -122,19 +160,35 @@ def _saving(found: Claim, gate: GateConfig) -> Reason:
         else f"at most {-100 * gate.min_saving:g} % more allowed"
     )
     text = f"{saving_text(s.value)} [{_signed(-s.high)} to {_signed(-s.low)} % in cost], {bound}"
-    return Reason("saving", holds, s.high < gate.min_saving, text)
+    shown = f"{_range(number(100 * s.low), number(100 * s.high))} %"
+    return Reason("saving", holds, s.high < gate.min_saving, text, shown, needed)
 
 
 def _slo(found: Claim, gate: GateConfig) -> Reason:
-    s = found.figures.get("later")
+    s, needed = found.figures.get("later"), f"≤ +{_points(gate.max_later)}"
     if s is None:
-        return Reason("SLO", False, False, NO_CLAIM)
+        return Reason("SLO", False, False, NO_CLAIM, UNCLAIMED, needed)
     holds = s.high <= gate.max_later
     text = (
         f"{lateness_text(s.value)} [{_signed(s.low)} to {_signed(s.high)} points], "
         f"at most {_points(gate.max_later)} more allowed"
     )
-    return Reason("SLO", holds, s.low > gate.max_later, text)
+    shown = f"{_range(_signed(s.low), _signed(s.high))} points"
+    return Reason("SLO", holds, s.low > gate.max_later, text, shown, needed)
+
+
+def watched_text(days: float) -> str:
+    """How long a job was watched; rounded down, so that 6.98 days are not 7.
+
+    Returns:
+        Days, or hours where they are less than one.
+
+    >>> watched_text(2.04), watched_text(6.98), watched_text(1.0), watched_text(0.0833)
+    ('2 days', '6.9 days', '1 day', '1.9 hours')
+    """
+    value, unit = (days, "day") if days >= 1 else (24 * days, "hour")
+    shown = number(math.floor(10 * value + 1e-6) / 10)
+    return f"{shown} {unit}{'' if shown == '1' else 's'}"
 
 
 def saving_text(share: float) -> str:
@@ -147,8 +201,8 @@ def saving_text(share: float) -> str:
     ('saves 12.3 %', 'costs 118 % more')
     """
     if share < 0:
-        return f"costs {-100 * share:.3g} % more"
-    return f"saves {100 * share:.3g} %"
+        return f"costs {number(-100 * share)} % more"
+    return f"saves {number(100 * share)} %"
 
 
 def lateness_text(share: float) -> str:
@@ -165,12 +219,16 @@ def lateness_text(share: float) -> str:
     return f"late {_points(abs(share))} {'less' if share < 0 else 'more'} than the incumbent"
 
 
+def _range(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
 def _points(share: float) -> str:
     """Percentage points of the time."""
-    shown = f"{100 * share:.3g}"
+    shown = number(100 * share)
     return f"{shown} point" if shown == "1" else f"{shown} points"
 
 
 def _signed(share: float) -> str:
     """Per cent or percentage points, with the sign; no negative zero."""
-    return f"{100 * share + 0.0:+.3g}"
+    return signed(100 * share)

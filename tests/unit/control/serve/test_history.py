@@ -1,0 +1,96 @@
+"""The curves of the last decisions, and what a day has cost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dsp_gym.control.serve import history as module
+from dsp_gym.control.serve.history import QUANTITIES, StatusHistory
+from tests.unit.control.serve.conftest import ask
+
+
+@pytest.fixture
+def turns(serving):
+    """Decisions 30 s apart, from ten minutes before midnight on."""
+    session = serving()
+    made = [session.run.turn() for _ in range(40)]
+    return [replace(turn, t_s=86_400 - 600 + 30.0 * k) for k, turn in enumerate(made)]
+
+
+def test_curves_are_as_long_as_the_history_and_say_what_ran_and_was_wanted(turns):
+    found = StatusHistory(30.0)
+    for turn in turns:
+        found.add(turn)
+    document = json.loads(json.dumps(found.document("words", "ds2"), allow_nan=False))
+    assert set(document["curves"]) == set(QUANTITIES)
+    assert {len(values) for values in document["curves"].values()} == {len(turns)}
+    last, seen = {k: v[-1] for k, v in document["curves"].items()}, turns[-1].snapshot
+    assert last["t_s"] == turns[-1].t_s
+    assert last["running_tasks"] == seen.parallelism[0].sum()
+    assert last["recommended_tasks"] == turns[-1].guarded.parallelism[0].sum()
+    assert last["load_per_s"] > 0
+    assert document["slo_latency_s"] == 2.0
+    assert len(document["changes"]) >= 1
+
+
+def test_a_day_begins_at_midnight_and_gaps_cost_nothing_known(turns):
+    found = StatusHistory(30.0)
+    for turn in turns[:15]:
+        found.add(turn)
+    price = found.document("words", "ds2")["curves"]["running_cost_per_h"][0]
+    today = found.document("words", "ds2")["today"]
+    assert today["since_s"] == turns[0].t_s
+    assert today["running"] == pytest.approx(14 * 30 / 3600 * price)
+    for turn in turns[15:21]:
+        found.add(turn)
+    assert found.document("words", "ds2")["today"]["since_s"] == 86_400
+    assert found.document("words", "ds2")["today"]["running"] == 0
+    before = found.document("words", "ds2")["today"]["running"]
+    found.add(replace(turns[21], t_s=86_400 + 3 * 30 + 1.0))  # a gap
+    assert found.document("words", "ds2")["today"]["running"] == before
+
+
+def test_of_a_long_run_the_last_decisions_are_kept(turns, monkeypatch):
+    monkeypatch.setattr(module, "KEPT", 10)
+    found = StatusHistory(30.0)
+    for turn in [*turns, replace(turns[-1], t_s=turns[-1].t_s + 30, snapshot=None, guarded=None)]:
+        found.add(turn)
+    document = found.document("words", "ds2")
+    assert document["decisions_made"] == 41
+    assert document["curves"]["t_s"] == [turn.t_s for turn in turns[31:]] + [turns[-1].t_s + 30]
+    assert document["curves"]["running_tasks"][-1] is None
+    assert all(one["t_s"] >= turns[31].t_s for one in document["changes"])
+
+
+def test_curves_and_files_of_the_page_are_served_under_a_strict_policy(serving):
+    session = serving()
+    url = session.server.url
+    empty = ask(f"{url}/v1/history").json
+    assert (empty["curves"]["t_s"], empty["today"]) == ([], None)
+    session.run.run(steps=2)
+    assert ask(f"{url}/v1/history").json == session.board.curves()
+    assert ask(f"{url}/v1/history?job=none").status == 404
+    page = ask(f"{url}/")
+    assert "<style" not in page.text
+    assert "unsafe" not in page.headers["Content-Security-Policy"]
+    for path, kind in (
+        ("live.js", "text/javascript"),
+        ("charts.js", "text/javascript"),
+        ("live.css", "text/css"),
+    ):
+        file = ask(f"{url}/page/{path}")
+        assert file.status == 200
+        assert file.headers["Content-Type"].startswith(kind)
+        assert file.headers["X-Content-Type-Options"] == "nosniff"
+        assert f"page/{path}" in page.text
+    assert ask(f"{url}/page/other.js").status == 404
+
+
+def test_the_page_needs_no_token_but_its_curves_do(serving, tmp_path):
+    token = tmp_path / "token"
+    session = serving(serve={"port": 0, "token_file": str(token)})
+    assert ask(f"{session.server.url}/page/live.js").status == 200
+    assert ask(f"{session.server.url}/v1/history").status == 401
