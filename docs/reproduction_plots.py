@@ -100,7 +100,7 @@ def ds2_figure_6(_data: Path) -> Figure:
         axis.axhline(least, color=GREY, ls=":", label="least that sustains the rate")
         axis.set(title=vertex, xlabel="seconds")
     panels[0].set_ylabel("tasks")
-    panels[0].legend(frameon=False)
+    _legend(figure, panels[0])
     return figure
 
 
@@ -126,11 +126,10 @@ def ds2_figure_7(_data: Path) -> Figure:
     ]
     _steps(top, capacity, end, PURPLE, "capacity of the configuration")
     top.set(ylabel="M sentences/s", ylim=(0, None))
-    top.legend(frameon=False)
     for colour, vertex in zip((RED, BLUE), ("flatmap", "count"), strict=True):
         _steps(bottom, [(t, c[vertex][0]) for t, c in run.path], end, colour, vertex)
     bottom.set(xlabel="seconds", ylabel="tasks", ylim=(0, None))
-    bottom.legend(frameon=False)
+    _legend(figure, top, bottom)
     return figure
 
 
@@ -150,7 +149,7 @@ def justin_figure_4(_data: Path) -> Figure:
         axis.set(title=workload, xlabel="tasks")
         if workload == "read":
             axis.set_ylabel("thousand records/s")
-            axis.legend(frameon=False, fontsize=7)
+            _legend(figure, axis)
     return figure
 
 
@@ -183,7 +182,7 @@ def justin_figure_5(_data: Path) -> Figure:
             panels[row, column].set_ylim(bottom=0)
     for row, label in enumerate(("capacity, M events/s", "CPU cores", "memory, GiB")):
         panels[row, 0].set_ylabel(label)
-    panels[1, 0].legend(frameon=False, fontsize=7)
+    _legend(figure, panels[1, 0])
     return figure
 
 
@@ -213,7 +212,7 @@ def streambed_table_3(_data: Path) -> Figure:
     places = [c * (len(SLOT_GIB) + 1) + i for c in range(len(TABLES)) for i in range(len(SLOT_GIB))]
     axis.set_xticks(places, [f"{gib:g}" for gib in SLOT_GIB] * len(TABLES))
     axis.set(yscale="log", ylim=(30, 3e4), ylabel="slots", xlabel="GB per slot")
-    axis.legend(frameon=False, fontsize=7, loc="center right")
+    _legend(figure, axis)
     return figure
 
 
@@ -241,7 +240,7 @@ def streambed_table_4(_data: Path) -> Figure:
         axis.set(title=f"{query}: {model['form']}", xlabel="slots", ylim=(0, None))
         if query == "q1":
             axis.set_ylabel("M events/s")
-            axis.legend(frameon=False, fontsize=7)
+            _legend(figure, axis)
     return figure
 
 
@@ -280,9 +279,18 @@ def demeter_cars(data: Path) -> Figure:
         slots = [(t / 3600, float(count)) for t, count in simulate(setup, data, SEED).slots]
         _steps(axis, slots, 18, BLUE, "simulated")
         axis.set(ylabel=f"slots, {name}", ylim=(0, 26))
-    panels[1].legend(frameon=False, fontsize=7, loc="lower right")
+    _legend(figure, panels[1])
     panels[2].set_xlabel("hours")
     return figure
+
+
+def _legend(figure: Figure, *axes: Axes) -> None:
+    """One legend below the panels, so that it hides neither bar nor curve."""
+    found = [axis.get_legend_handles_labels() for axis in axes]
+    handles, labels = ([one for pair in found for one in pair[k]] for k in (0, 1))
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=7
+    )
 
 
 def _steps(

@@ -38,6 +38,8 @@ def figures(compared: Sequence[Compared]) -> Html:
     ) as drawn:
         for axis, (title, points, log) in zip(drawn.subplots(1, 4), panels, strict=True):
             _draw(axis, title, points, log)
+        handles, labels = drawn.axes[0].get_legend_handles_labels()
+        drawn.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
         return svg(drawn, "predicted over seen: rate, busyness, hit rate, read latency")
 
 
@@ -66,5 +68,4 @@ def _draw(axis: Axes, title: str, points: Points, log: bool) -> None:
     for in_fit, colour, label in ((True, _FITTED, "fitted"), (False, _HELD_OUT, "held out")):
         some = [point for point in points if point[2] == in_fit]
         axis.scatter([p[0] for p in some], [p[1] for p in some], s=18, color=colour, label=label)
-    axis.legend(frameon=False)
     axis.grid(visible=True)

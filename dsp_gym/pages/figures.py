@@ -85,4 +85,4 @@ def svg(drawn: Figure, description: str) -> Html:
     text = stream.getvalue()
     label = html.escape(description, quote=True)
     text = text[text.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
-    return Html(f'<div class="wide">{text}</div>')
+    return Html(f'<div class="wide drawn">{text}</div>')

@@ -221,6 +221,7 @@ h1, h2, h3 { line-height: 1.2; }
 h2 { margin-top: 2.5rem; border-top: 1px solid var(--faint); padding-top: 1.5rem; }
 .lead { font-size: 1.25em; margin: .5rem 0 1.5rem; }
 .wide { overflow-x: auto; margin: 1rem 0; }
+.drawn svg { background: #fff; } /* its ink is dark whatever the scheme */
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid var(--faint);
          white-space: nowrap; }

@@ -31,7 +31,9 @@ def test_two_figures_of_a_page_share_no_id():
 def test_a_figure_is_an_element_that_describes_itself_and_keeps_its_text():
     text = drawn(description='more "than" <that>')
     assert isinstance(text, Html)
-    assert text.startswith('<div class="wide"><svg role="img" aria-label="more &quot;than&quot; ')
+    assert text.startswith(
+        '<div class="wide drawn"><svg role="img" aria-label="more &quot;than&quot; '
+    )
     assert text.endswith("</svg>\n</div>")
     assert re.search(r"<text [^>]*>words</text>", text)
 
