@@ -87,8 +87,8 @@ the best tuned rule and 100 % at `{KNOWN}`, which knows the load; in brackets 95
 {table([*head, f"of the best tuned rule, {at}", f"gap closed, {at}"], rows)}
 
 `learned` ships with the package, with [two others](docs/concepts/agents.md#what-ships). Benchmark
-`{name}`, {seeds} of each load, fingerprint {found["fingerprint"]}: `make frontier` runs it anew, which
-takes hours. [Recorded loads, seen jobs and each job by itself](docs/core-v2.md);
+`{name}`, {seeds} of each load, fingerprint {found["fingerprint"]}: `make frontier` runs it
+anew, which takes hours. [Recorded loads, seen jobs and each job by itself](docs/core-v2.md);
 [the agent of one job, learning from data, and speed](docs/results.md)."""
 
 
