@@ -106,7 +106,9 @@ def _gaps(parts: list[tuple[str, Floats, Ints]], step_s: float) -> list[tuple[fl
 def _runs(dataset: Dataset, table: str) -> Iterator[tuple[str, str, str, Floats, Ints]]:
     """Job, day, run, times and splits of the rows of a run in a file; a split of -1 is none."""
     splits = ("train", "validation", "test")
-    for batch in dataset.table(table, columns=("job", "day", "source", "run", "t_s", "split")):
+    for batch in dataset.table(
+        table, columns=("job", "day", "source", "run", "t_s", "split"), lenient=True
+    ):
         if not len(batch):
             continue
         run = batch.column("run").cast("string").dictionary_encode()

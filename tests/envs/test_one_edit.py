@@ -49,7 +49,15 @@ layout = batch.encoder.layout
 first, _ = env.reset(seed=0)
 hold = np.zeros(env.action_space.shape, np.int64)
 for _ in range(3):
-    env.step(hold)
+    up, *_ = env.step(hold)
+snapshot = batch.snapshot
+vertex = up[layout.vertex].reshape(layout.vertices, FV)
+lookups = [
+    vertex[:, list(VERTEX_FEATURES).index("lookups")].tolist(),
+    np.nan_to_num(
+        np.log10(1 + snapshot.cache_hits_total[0] + snapshot.cache_misses_total[0])
+    ).clip(-10, 10).tolist(),
+]
 move = hold.copy()
 move[2 * batch.topology.names(0).index("session")] = 5
 seen, reward, _, _, info = env.step(move)
@@ -57,17 +65,11 @@ many = gymnasium.make_vec("dsp_gym/Nexmark-Q11-v1", num_envs=2)
 many.reset(seed=0)
 *_, infos = many.step(np.stack([hold, hold]))
 snapshot = batch.snapshot
-vertex = seen[layout.vertex].reshape(layout.vertices, FV)
 terms, weights = info["reward_terms"], batch.config.reward
 print(json.dumps({
     "size": [env.observation_space.shape[0], len(seen), many.observation_space.shape[1]],
     "names": [list(VERTEX_FEATURES), list(JOB_FEATURES)],
-    "lookups": [
-        vertex[:, list(VERTEX_FEATURES).index("lookups")].tolist(),
-        np.nan_to_num(
-            np.log10(1 + snapshot.cache_hits_total[0] + snapshot.cache_misses_total[0])
-        ).clip(-10, 10).tolist(),
-    ],
+    "lookups": lookups,
     "heap": [
         float(seen[layout.job][list(JOB_FEATURES).index("heap_share")]),
         float(snapshot.tm_heap_used_mib[0] / snapshot.tm_heap_max_mib[0]),

@@ -89,6 +89,10 @@ def serve(jobs: int, tasks: dict[str, int]) -> None:
                 series = world.series(query["query"], float(query["time"]))
                 self._send(_framed(series))
                 return
+            if parts.path.endswith("/selfsubjectrulesreviews"):
+                rule = {"verbs": READS, "apiGroups": ["*"], "resources": ["*"]}
+                self._answer({"status": {"resourceRules": [rule], "incomplete": False}})
+                return
             asked = json.loads(body)["spec"]["resourceAttributes"]
             self._answer({"status": {"allowed": asked["verb"] in READS}})
 

@@ -68,7 +68,12 @@ class MadeDataset:
         )
 
     def table(
-        self, name: str, split: str | None = None, columns: Sequence[str] | None = None
+        self,
+        name: str,
+        split: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        lenient: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         for part in self.rows[name]:
             size = len(part["day"])
