@@ -58,6 +58,10 @@ lookups = [
         np.log10(1 + snapshot.cache_hits_total[0] + snapshot.cache_misses_total[0])
     ).clip(-10, 10).tolist(),
 ]
+heap = [
+    float(up[layout.job][list(JOB_FEATURES).index("heap_share")]),
+    float(snapshot.tm_heap_used_mib[0] / snapshot.tm_heap_max_mib[0]),
+]
 move = hold.copy()
 move[2 * batch.topology.names(0).index("session")] = 5
 seen, reward, _, _, info = env.step(move)
@@ -70,10 +74,7 @@ print(json.dumps({
     "size": [env.observation_space.shape[0], len(seen), many.observation_space.shape[1]],
     "names": [list(VERTEX_FEATURES), list(JOB_FEATURES)],
     "lookups": lookups,
-    "heap": [
-        float(seen[layout.job][list(JOB_FEATURES).index("heap_share")]),
-        float(snapshot.tm_heap_used_mib[0] / snapshot.tm_heap_max_mib[0]),
-    ],
+    "heap": heap,
     "terms": [list(terms), sorted(infos["reward_terms"]), list(TERMS)],
     "down": [terms["down"], info["down_s"] / 60],
     "reward": [reward, -sum(getattr(weights, name) * value for name, value in terms.items())],
