@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -33,6 +34,17 @@ def flip(file: Path, position: int, bit: int) -> None:
     content = bytearray(file.read_bytes())
     content[position] ^= 1 << bit
     file.write_bytes(content)
+
+
+def test_files_of_killed_writes_are_listed(tmp_path):
+    filled(tmp_path)
+    left = tmp_path / f".{MEMORY}.k3_x9yza"  # as release 0.1.0 named them
+    left.touch(0o600)
+    os.utime(left, (0, 0))
+    code, said = journal("check", tmp_path)
+    assert code == 0
+    assert left.name in said.replace("\n", "")
+    assert left.exists()  # nothing is written
 
 
 def journal(*arguments: object) -> tuple[int, str]:
