@@ -36,12 +36,13 @@ PURPOSES: dict[str, str] = {
     "flink": "a local Flink, recordings of it, metrics from Prometheus",
     "kubernetes": "jobs of the Flink Kubernetes Operator",
     "offline": "datasets for offline learning (Minari)",
-    "plan": "StreamBed's planner, calibration, fits",
+    "plan": "planning agents, StreamBed's planner, calibration, fits",
     "registry": "record runs and keep policies (MLflow)",
     "shadow": "shadow mode beside a job, without recordings (what the image installs)",
     "spark": "datasets, rollouts and evaluations on Spark",
     "train": "train agents, draw reports",
     "tune": "search the parameters of policies and agents (dsp-gym tune)",
+    "video": "watch environments: pictures, films, a window",
 }
 """What each extra is for."""
 

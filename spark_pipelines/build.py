@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from dsp_gym.config.files import write_atomic
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.datasets.content import read_files
 from dsp_gym.datasets.encoding import Encoding
 from dsp_gym.datasets.manifest import (
@@ -318,7 +319,7 @@ def _read_counts(building: Path) -> dict[Partition, dict[str, int]]:
     file = building / _COUNTS
     if not file.exists():
         return {}
-    return {(job, day): found for job, day, found in json.loads(file.read_text(encoding="utf-8"))}
+    return {(job, day): found for job, day, found in parse_json(file.read_text(encoding="utf-8"))}
 
 
 def _judge(

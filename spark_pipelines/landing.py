@@ -10,7 +10,6 @@ nothing. The dataset is a function of what is shown, and so is each of its build
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ from pydantic import Field
 
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import DatasetError
 from dsp_gym.records.manifest import RecordingManifest
 from spark_pipelines.days import day_of, is_unix
@@ -93,7 +93,14 @@ class Landing:
         self.folder, self.sources, self.late_s = folder, sources, late_s
         self._batches: dict[int, LandedBatch] = {}
         for file in (folder / "batches").glob("*.json"):
-            found = LandedBatch.model_validate_json(file.read_text(encoding="utf-8"))
+            try:
+                found = LandedBatch.model_validate_json(file.read_bytes())
+            except ValueError as error:
+                raise DatasetError(
+                    f"is no batch that was landed: {str(error).splitlines()[0]}",
+                    file=file,
+                    remedy="Restore the file, or land everything again into another folder.",
+                ) from None
             self._batches[found.batch] = found
 
     @property
@@ -242,7 +249,7 @@ def _ends(segment: Path) -> tuple[int | None, int | None]:
 
 def _number(line: bytes | None) -> int | None:
     try:
-        return int(json.loads(line or b"")["seq"])
+        return int(parse_json(line or b"")["seq"])
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -29,6 +29,7 @@ __all__ = [
     "Episode",
     "Episodes",
     "INTENTS",
+    "Office",
     "OnEvent",
     "Platform",
     "SelfContained",
@@ -131,11 +132,40 @@ class Actuator(Protocol):
         """Wait until nothing is under way; the jobs are left running."""
 
 
+class Office(Protocol):
+    """The right to act on a job, which processes hold one after another."""
+
+    memory: str | None
+    """What the holder leaves to its successor; it is handed over with the office."""
+
+    @property
+    def holder(self) -> str:
+        """The name of this process; no other has it."""
+
+    @property
+    def term(self) -> int:
+        """How often this process has taken the office."""
+
+    @property
+    def inherited(self) -> str | None:
+        """What the holder before left when this process took the office; None: nothing."""
+
+    def standby(self) -> str | None:
+        """Why this process does not act, without asking anybody; None: it holds the office.
+
+        Returns:
+            A sentence that names the holder, where that is known.
+        """
+
+
 class Platform:
     """What the surroundings of a job say about acting on it; a plain cluster says nothing."""
 
     namespace: str = ""
     """Where the job stands, on platforms that have namespaces."""
+
+    office: Office | None = None
+    """The right to act, where several processes may; None: there is but this one."""
 
     def stopped(self) -> str | None:
         """Why acting on the job is stopped altogether; None: it is not.

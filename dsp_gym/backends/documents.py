@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dsp_gym.config.strict_json import MISFITS, Json
 
-__all__ = ["Document", "Json"]
-
-Json = Any
-"""Any JSON value, parsed."""
+__all__ = ["MISFITS", "Document", "Json"]
 
 Document = dict[str, Json]
 """A JSON object, parsed."""

@@ -26,7 +26,8 @@ class CalibrationConfig(ConfigModel):
     )
     recordings: tuple[str, ...] = Field(
         (),
-        description="folders of recordings, or of runs.csv and samples.csv.gz; "
+        description="folders of recordings, or names of shipped ones, or folders of runs.csv and "
+        "samples.csv.gz; "
         "${DSP_GYM_DATA} stands for the folder of measured data (unset: ../shared/data)",
     )
     datasets: tuple[str, ...] = Field(

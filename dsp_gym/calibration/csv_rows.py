@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from dsp_gym.config.text import decoded
 from dsp_gym.errors import ConfigError
 
 __all__ = ["read_rows"]
@@ -21,11 +23,11 @@ def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         ConfigError: The file cannot be read, or has no such column.
     """
     try:
-        with file.open(encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            header = reader.fieldnames or ()
-            rows = [{key: value or "" for key, value in row.items() if key} for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = decoded(file.read_bytes(), file)
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        header = reader.fieldnames or ()
+        rows = [{key: value or "" for key, value in row.items() if key} for row in reader]
+    except (OSError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(
             f"cannot be read: {why}", file=file, remedy="Name a CSV table with a header."

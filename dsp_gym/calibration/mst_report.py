@@ -11,7 +11,7 @@ from dsp_gym.calibration.mst_tables import MstRun
 from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.placement import place, with_slot_memory
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.pages import note, page, section, table
+from dsp_gym.pages import Html, ScatterPoint, against, note, page, section, table
 
 __all__ = ["MstReport", "MstRow", "report_of"]
 
@@ -112,13 +112,31 @@ class MstReport:
             *(note(text) for text in self.warnings),
             *(note(text) for text in (self.fitted.sentences() if self.fitted else ())),
             table((), facts),
-            section("Cells of the fit", table(columns, cells)),
+            section("Cells of the fit", self._drawn(), table(columns, cells)),
             section(
                 "Forms tried",
                 "Mean error on slot counts left out of the fit.",
                 table(("form", "error"), forms),
             ),
             section("Fitted numbers", table(("number", "value"), numbers)),
+        )
+
+    def _drawn(self) -> Html:
+        """Predicted against measured throughput."""
+        groups = []
+        for name, single in (("placed on slots", False), ("one task each", True)):
+            rows = [row for row in self.rows if row.single_task == single]
+            if rows:
+                texts = tuple(f"{row.slots} slots of {row.slot_memory_mib:g} MiB" for row in rows)
+                seen, predicted = zip(
+                    *((row.measured_per_s, row.predicted_per_s) for row in rows), strict=True
+                )
+                groups.append(ScatterPoint(name, seen, predicted, texts))
+        return against(
+            "predicted against measured throughput, records/s",
+            groups,
+            x_label="measured, records/s",
+            y_label="predicted, records/s",
         )
 
 

@@ -1,71 +1,60 @@
-"""The report's figures as SVG text: predicted against seen, fitted and held-out runs apart."""
+"""The report's charts: predicted against seen, fitted and held-out runs apart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dsp_gym.calibration.errors import Compared
-from dsp_gym.pages import COLOURS, GREY, INK, Html, figure, svg
+from dsp_gym.pages import Html, ScatterPoint, against, heading
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+__all__ = ["charts"]
 
-__all__ = ["figures"]
-
-_FITTED, _HELD_OUT = GREY, COLOURS[0]
-Points = list[tuple[float, float, bool]]
+Pair = tuple[str, float, float]
+"""What is compared, in words, what was seen of it, and what was predicted."""
 
 
-def figures(compared: Sequence[Compared]) -> Html:
-    """Plots rate, busyness, hit rate and read latency, predicted over measured.
+def charts(compared: Sequence[Compared]) -> list[Html]:
+    """Draws rate, busyness, hit rate and read latency, predicted over seen.
 
     Returns:
-        One `<svg>`.
+        A heading and a chart for each quantity that was measured.
     """
-    panels: list[tuple[str, Points, bool]] = [
-        (
-            "rate, records/s",
-            [(c.seen.rate_per_s, c.predicted.rate_per_s, c.in_fit) for c in compared],
-            True,
-        ),
-        ("busy", _points(compared, "busy"), False),
-        ("hit rate", _points(compared, "hit"), False),
-        ("read latency, us", _points(compared, "read_us"), True),
+    quantities: list[tuple[str, str, Callable[[Compared], Iterator[Pair]]]] = [
+        ("Sustained rate", "records/s", _rate),
+        ("Busy, share of the time", "share", lambda one: _vertices(one, "busy")),
+        ("Hit rate of the cache", "share", lambda one: _vertices(one, "hit")),
+        ("Latency of reads", "us", lambda one: _vertices(one, "read_us")),
     ]
-    with figure(
-        13.0, 3.5, salt="calibration", extra="plan", purpose="drawing the calibration's report"
-    ) as drawn:
-        for axis, (title, points, log) in zip(drawn.subplots(1, 4), panels, strict=True):
-            _draw(axis, title, points, log)
-        handles, labels = drawn.axes[0].get_legend_handles_labels()
-        drawn.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-        return svg(drawn, "predicted over seen: rate, busyness, hit rate, read latency")
-
-
-def _points(compared: Sequence[Compared], quantity: str) -> Points:
-    found = []
-    for c in compared:
-        said: Mapping[str, float] = getattr(c.predicted, quantity)
-        found += [
-            (value, said[v], c.in_fit)
-            for v, value in getattr(c.seen, quantity).items()
-            if v in said
+    found: list[Html] = []
+    for title, unit, pairs in quantities:
+        groups = [
+            _group(name, [pair for one in compared if one.in_fit == in_fit for pair in pairs(one)])
+            for name, in_fit in (("fitted", True), ("held out", False))
         ]
+        if any(group.x for group in groups):
+            found += [
+                heading(title),
+                against(
+                    f"{title}: predicted against seen, {unit}",
+                    [group for group in groups if group.x],
+                    x_label=f"seen, {unit}",
+                    y_label=f"predicted, {unit}",
+                ),
+            ]
     return found
 
 
-def _draw(axis: Axes, title: str, points: Points, log: bool) -> None:
-    axis.set_title(title, loc="left")
-    axis.set_xlabel("seen")
-    if not points:
-        return
-    if log:
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-    ends = [bound(value for point in points for value in point[:2]) for bound in (min, max)]
-    axis.plot(ends, ends, color=INK, lw=0.8)
-    for in_fit, colour, label in ((True, _FITTED, "fitted"), (False, _HELD_OUT, "held out")):
-        some = [point for point in points if point[2] == in_fit]
-        axis.scatter([p[0] for p in some], [p[1] for p in some], s=18, color=colour, label=label)
-    axis.grid(visible=True)
+def _rate(one: Compared) -> Iterator[Pair]:
+    yield one.seen.run, one.seen.rate_per_s, one.predicted.rate_per_s
+
+
+def _vertices(one: Compared, quantity: str) -> Iterator[Pair]:
+    """A quantity of each vertex that has it."""
+    said: Mapping[str, float] = getattr(one.predicted, quantity)
+    seen: Mapping[str, float] = getattr(one.seen, quantity)
+    return ((f"{one.seen.run}, {v}", value, said[v]) for v, value in seen.items() if v in said)
+
+
+def _group(name: str, pairs: Sequence[Pair]) -> ScatterPoint:
+    texts, x, y = zip(*pairs, strict=True) if pairs else ((), (), ())
+    return ScatterPoint(name, x, y, tuple(f"{name}, {text}" for text in texts))

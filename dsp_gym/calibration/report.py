@@ -14,10 +14,11 @@ from dsp_gym.calibration.config import CalibrationConfig
 from dsp_gym.calibration.errors import Compared, Errors
 from dsp_gym.calibration.fit import Fit, Fitted
 from dsp_gym.calibration.noise import Noise
+from dsp_gym.calibration.plots import charts
 from dsp_gym.calibration.rescale import RescaleTimes
 from dsp_gym.calibration.skew import Skew
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.pages import code, details, note, page, section, table
+from dsp_gym.pages import code, details, lead, note, number, page, section, table
 
 __all__ = ["SCHEMA", "CalibrationReport"]
 
@@ -150,12 +151,7 @@ class CalibrationReport:
 
         Returns:
             HTML of one page without outside references.
-
-        Raises:
-            MissingExtraError: Matplotlib, which draws the figures, is not installed.
         """
-        from dsp_gym.calibration import plots
-
         errors = [
             _error_row(self.left_out or "left out", self.left_out_errors),
             _error_row("fitted", self.fitted_errors),
@@ -163,11 +159,11 @@ class CalibrationReport:
         parts = [row for c in self.compared for row in _part_rows(c)]
         return page(
             f"Calibration of {self.spec.job}",
-            self.headline[0].upper() + self.headline[1:] + ".",
+            lead(self.headline[0].upper() + self.headline[1:] + "."),
             self._lead(),
             *(note(one.sentence) for one in self.problems),
             *(note(one.sentence) for one in self.advice),
-            section("Errors", table(_ERROR_COLUMNS, errors), plots.figures(self.compared)),
+            section("Errors", table(_ERROR_COLUMNS, errors), *charts(self.compared)),
             section(
                 "Fitted numbers",
                 table(_PARAMETER_COLUMNS, [_parameter_row(p) for p in self.fit.parameters]),
@@ -222,8 +218,8 @@ def _plain(value: object) -> object:
         return [_plain(item) for item in value]
     if isinstance(value, (bool, str, int)) or value is None:
         return value
-    number = float(cast(SupportsFloat, value))
-    return number if math.isfinite(number) else None
+    found = float(cast(SupportsFloat, value))
+    return found if math.isfinite(found) else None
 
 
 def _text(value: object) -> str:
@@ -232,7 +228,7 @@ def _text(value: object) -> str:
     if isinstance(value, tuple):
         return " / ".join(_text(item) for item in value)
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return number(value)
     return str(value)
 
 

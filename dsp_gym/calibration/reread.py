@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from dsp_gym.calibration.parameters import Parameter, with_parameters
 from dsp_gym.calibration.rescale import RescaleTimes, with_rescale
+from dsp_gym.config.strict_json import MISFITS, parse_json
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.evidence import Evidence, FitError
@@ -34,14 +34,24 @@ def calibrated(job: str, reports: Path) -> JobSpec:
         A copy of the job file's job with the fitted values in it.
 
     Raises:
-        ConfigError: The folder has no report of the job.
+        ConfigError: The folder has no report of the job, or one that cannot be read.
     """
     file = reports / f"calibrate-{job}.json"
     if not file.exists():
         raise ConfigError(
             "is missing", file=file, remedy=f"Write it: dsp-gym calibrate {job} --json > {file}"
         )
-    report = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        return _reread(job, parse_json(file.read_text(encoding="utf-8")))
+    except (OSError, *MISFITS) as error:
+        raise ConfigError(
+            f"is no report of dsp-gym calibrate: {error!r}",
+            file=file,
+            remedy=f"Write it again: dsp-gym calibrate {job} --json > {file}",
+        ) from error
+
+
+def _reread(job: str, report: Mapping[str, Any]) -> JobSpec:
     values = {}
     for one in report["parameters"]:
         vertex, _, field = one["name"].partition(".")

@@ -53,7 +53,7 @@ Examples:
 
   dsp-gym jobs                                     the jobs to choose from
 
-  dsp-gym config check configs/jobs/nexmark-q11.yaml
+  dsp-gym config check nexmark-q11 --kind jobs
 
   dsp-gym doctor                                   is everything installed?
 """

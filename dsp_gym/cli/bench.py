@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table, refuse_unwritable
 
 if TYPE_CHECKING:
     from dsp_gym.studies.bench.environment import MeasuredRate
@@ -163,6 +163,9 @@ def growth(
     """
     from dsp_gym.studies.bench import growth as study
     from dsp_gym.studies.bench.machine import machine
+
+    if plot is not None:
+        refuse_unwritable(plot, "--plot")
 
     def told(quantity: str, point: study.GrowthPoint) -> None:
         typer.echo(f"{point.size:>6,} {quantity}: {point.cpu_s:.4g} CPU s", err=True)

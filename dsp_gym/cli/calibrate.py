@@ -20,7 +20,7 @@ __all__ = ["register"]
 _EXAMPLES = """
 Examples:
 
-  dsp-gym calibrate flink-runs-update --out job.yaml --report fit.html
+  dsp-gym calibrate flink-q11-day --out job.yaml --report fit.html      recordings that ship
 
   dsp-gym calibrate --mst mst.csv --operator-rates rates.csv --query q5 --out q5.yaml
 

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
     )
     group.command(
         epilog="Examples:\n\n"
-        "  dsp-gym config check configs/jobs/nexmark-q11.yaml\n\n"
+        "  dsp-gym config check nexmark-q11 --kind jobs\n\n"
         "  dsp-gym config check my-job.yaml --kind jobs --json"
     )(check)
     group.command(
@@ -34,7 +34,11 @@ def check(
         list[str], typer.Argument(metavar="FILE...", help="Files, or names of shipped ones.")
     ],
     kind: Annotated[
-        str | None, typer.Option(help="Their kind; default: the name of their folder.")
+        str | None,
+        typer.Option(
+            help="Their kind; default: as a comment '# kind: KIND' at the top says, else as their "
+            "folder is named."
+        ),
     ] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,25 +28,27 @@ __all__ = ["register"]
 _GROUP = """
 Examples:
 
-  dsp-gym dataset build q11-rollouts                            into runs/datasets/q11-rollouts
+  dsp-gym dataset build flink-q11-day                           into runs/datasets/flink-q11-day
 
-  dsp-gym dataset inspect runs/datasets/q11-rollouts
+  dsp-gym dataset inspect runs/datasets/flink-q11-day
 
-  dsp-gym dataset validate runs/datasets/q11-rollouts
+  dsp-gym dataset validate runs/datasets/flink-q11-day
 """
 _BUILD = """
 Examples:
 
-  dsp-gym dataset build q11-rollouts
+  dsp-gym dataset build flink-q11-day                          from recordings that ship
 
-  dsp-gym dataset build history.yaml --out /data/history        again: only new parts
+  dsp-gym dataset build history.yaml --out data/history         again: only new parts
 
   dsp-gym dataset build history.yaml --master spark://host:7077 --out /shared/history
 """
 _EXPORT = """
 Examples:
 
-  dsp-gym dataset export-minari runs/datasets/q11-rollouts
+  dsp-gym dataset build flink-q11-day
+
+  dsp-gym dataset export-minari runs/datasets/flink-q11-day
 
   MINARI_DATASETS_PATH=runs/minari minari list local
 """
@@ -61,8 +64,8 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
     )
     group.command(epilog=_BUILD)(build)
-    group.command(epilog="Example: dsp-gym dataset inspect runs/datasets/q11-rollouts")(inspect)
-    group.command(epilog="Example: dsp-gym dataset validate runs/datasets/q11-rollouts")(validate)
+    group.command(epilog="Example: dsp-gym dataset inspect runs/datasets/flink-q11-day")(inspect)
+    group.command(epilog="Example: dsp-gym dataset validate runs/datasets/flink-q11-day")(validate)
     group.command("export-minari", epilog=_EXPORT)(export_minari)
     register_follow(group)
     app.add_typer(group, name="dataset")
@@ -157,13 +160,16 @@ def validate(
     dataset: Annotated[Path, _FOLDER], as_json: Annotated[bool, JSON_OPTION] = False
 ) -> None:
     """Compare every file of a dataset with its manifest; exit code 2 when one differs."""
+    from dsp_gym.config.temporary import left_in
     from dsp_gym.datasets.reader import Dataset
 
     opened = Dataset.open(dataset)
     problems = opened.problems()
     files = sum(len(t.files) for p in opened.manifest.partitions for t in p.tables.values())
+    left = [file for folder, _, _ in os.walk(opened.folder) for file in left_in(Path(folder))]
     if as_json:
-        print_json({"folder": opened.folder, "files": files, "problems": problems})
+        found = {"files": files, "problems": problems, "left": left}
+        print_json({"folder": opened.folder, **found})
         if problems:
             raise typer.Exit(2)
         return
@@ -174,6 +180,8 @@ def validate(
             remedy="Build it again with --rebuild.",
         )
     typer.echo(f"{opened.folder}: {files} files, all as in the manifest")
+    for file in left:
+        typer.echo(f"  left by a write that was killed, to be removed by the next: {file}")
 
 
 def export_minari(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dsp_gym.control.history import RequestHistory
     from dsp_gym.guardrails.chain import Chain
     from dsp_gym.loop.protocols import Policy
+    from dsp_gym.loop.snapshot import MetricsSnapshot
     from dsp_gym.loop.wire import Document
 
 __all__ = ["answers", "register"]
@@ -30,7 +31,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog="Examples:\n\n"
         "  dsp-gym decide --policy ds2 --input snapshots.jsonl\n\n"
-        "  dsp-gym decide --policy runs/q11/policy --guardrails default "
+        "  dsp-gym decide --policy learned-q11 --guardrails default "
         "--input snapshots.jsonl --output decisions.jsonl\n\n"
         "  dsp-gym decide --policy flink-autoscaler --input traces.jsonl --trace"
     )(decide)
@@ -140,6 +141,7 @@ def answers(
             yield _own(reads, document, where, "trace" if trace else "decision")
             continue
         snapshot = snapshot_from_json([document], where)
+        _refuse_doubtful(snapshot, where)
         key = snapshot.topology.spec(0).job
         try:
             job = jobs.get(key)
@@ -157,6 +159,20 @@ def answers(
             yield decision_to_json(answer, snapshot.job(0))
         except DspGymError as error:
             raise error.in_file(where) from None
+
+
+def _refuse_doubtful(snapshot: MetricsSnapshot, where: str) -> None:
+    """A loop beside a job holds on metrics that cannot be; a document can be put right."""
+    from dsp_gym.errors import MetricsError
+    from dsp_gym.loop.plausible import doubts, plausible
+
+    wrong = "; ".join(filter(None, doubts(plausible(snapshot))))
+    if wrong:
+        raise MetricsError(
+            wrong,
+            file=where,
+            remedy="Write null for an unknown metric; times are means over subtasks, not sums.",
+        )
 
 
 def _own(
@@ -191,34 +207,44 @@ def _maker(policy: str, guardrails: str | None) -> Callable[[], tuple[Policy, Ch
 
 def _lines(source: str) -> Iterator[tuple[str, str]]:
     """Lines that are not blank, each with the file and number that errors name."""
-    from dsp_gym.errors import ConfigError
+    from dsp_gym.config.text import decoded
+    from dsp_gym.errors import ConfigError, SchemaError
 
     name = "standard input" if source == STANDARD_INPUT else source
     try:
-        stream = sys.stdin if source == STANDARD_INPUT else open(source, encoding="utf-8")  # noqa: SIM115 - closed below
+        stream = sys.stdin.buffer if source == STANDARD_INPUT else open(source, "rb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise ConfigError(
             f"cannot be read: {error.strerror}",
             file=source,
             remedy="Give a file of snapshots, one JSON document per line, or - for stdin.",
         ) from error
+    blank = True
     with stream:
-        try:
-            for number, line in enumerate(stream, start=1):
-                if line.strip():
-                    yield f"{name}, line {number}", line
-        except UnicodeDecodeError as error:
-            raise ConfigError("is not UTF-8 text", file=name, value=error.reason) from error
+        for number, line in enumerate(stream, start=1):
+            if line.strip():
+                blank = False
+                yield f"{name}, line {number}", decoded(line, name, first_line=number)
+    if blank:
+        raise SchemaError(
+            "is empty, expected snapshots",
+            file=name,
+            remedy="Give one JSON document per line.",
+        )
 
 
 def _parsed(text: str, where: str) -> Json:
+    from dsp_gym.config.strict_json import parse_json
     from dsp_gym.errors import SchemaError
 
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
+        return parse_json(text)
+    except ValueError as error:
+        said = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            said = f"{error.msg} at column {error.colno}"
         raise SchemaError(
-            f"is not valid JSON: {error.msg} at column {error.colno}",
+            f"is not valid JSON: {said}",
             file=where,
             remedy="Write one whole document per line.",
         ) from None

@@ -112,22 +112,15 @@ def cells_bar(what: str) -> Iterator[Callable[[str, float, int], None]]:
     Yields:
         A function of a label, how many cells are done (a part of one counts), and how many in all.
     """
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from dsp_gym.cli.progress import bar, cells_columns
 
-    from dsp_gym.cli.progress import bar
-
-    columns = (
-        TextColumn("{task.description:<24}"),
-        BarColumn(),
-        TextColumn(f"{{task.completed:.0f}} of {{task.total:.0f}} {what}"),
-        TimeRemainingColumn(),
-    )
-    with bar(*columns) as shown:
-        task = shown.add_task(what, total=None, start=False)
+    with bar(*cells_columns()) as shown:
+        task = shown.add_task(what, total=None, start=False, said="")
 
         def observe(label: str, done: float, total: int) -> None:
             shown.start_task(task)
-            shown.update(task, description=label, completed=done, total=total)
+            said = f"{done:.0f} of {total} {what}"
+            shown.update(task, description=label, completed=done, total=total, said=said)
 
         yield observe
 

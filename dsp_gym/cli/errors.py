@@ -24,9 +24,12 @@ __all__ = ["INTERRUPTED", "Commands", "as_user_error", "terminated_as_interrupte
 USER_ERROR, OWN_FAULT, INTERRUPTED = 2, 1, 130
 
 _EXTRA_OF_MODULE = {
+    "PIL": "video",
     "mlflow": "registry",
     "pandas": "registry",
     "matplotlib": "train",
+    "moviepy": "video",
+    "pygame": "video",
     "sb3_contrib": "train",
     "stable_baselines3": "train",
     "torch": "train",
@@ -34,6 +37,7 @@ _EXTRA_OF_MODULE = {
 
 _STORAGE_REMEDIES = {
     errno.ENOENT: "Check the path.",
+    errno.EEXIST: "A file is in the way: name another folder.",
     errno.EISDIR: "Name a file, not a folder.",
     errno.ENOTDIR: "Name a folder, not a file.",
     errno.ENOSPC: "Free some space on that disk.",
@@ -43,6 +47,28 @@ _STORAGE_REMEDIES = {
     errno.EPERM: "Choose a folder you may use, or change its permissions.",
     errno.EIO: "Check that disk.",
 }
+
+
+_NOTHING_KEPT = "; nothing was written"
+_AFTER_INTERRUPT = {
+    # These have said themselves what they keep.
+    "dataset": "",
+    "evaluate": "",
+    "leaderboard": "",
+    "tune": "",
+    "validate": "",
+    # These write as they go.
+    "record": "; finished runs are in the recording's folder",
+    "rollout": "; finished episodes are kept, and the same command continues",
+    "run": "; the journal holds every decision that was made",
+    "shadow": "; the journal holds every decision that was made",
+    "train": "; the last checkpoint is kept, and --resume continues from it",
+    "decide": "; answers that were printed stand, no file was written",
+    "journal": "; repaired segments stay, each beside its NAME.damaged",
+    # A cluster outlives the command.
+    "flink": "; dsp-gym flink status shows what runs",
+}
+"""What an interrupted command leaves; the others write their results last."""
 
 
 class Commands(TyperGroup):
@@ -68,7 +94,8 @@ class Commands(TyperGroup):
             with terminated_as_interrupted():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
-            typer.echo("Interrupted; finished results are kept.", err=True)
+            command = ctx.invoked_subcommand or ""
+            typer.echo(f"Interrupted{_AFTER_INTERRUPT.get(command, _NOTHING_KEPT)}.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
             if ctx.params.get("debug") or _belongs_to_typer(error):

@@ -17,6 +17,7 @@ from dsp_gym.cli.engines import (
     cells_bar,
     open_engine,
 )
+from dsp_gym.cli.only import ONLY_OPTION, narrowed
 from dsp_gym.cli.output import TRACK_OPTION, counted, print_table
 from dsp_gym.cli.tracked import is_policy_folder, record_scorecard
 
@@ -47,7 +48,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog="Examples:\n\n"
         "  dsp-gym evaluate quick\n\n"
-        "  dsp-gym evaluate configs/experiments/q11.yaml --policy runs/q11/policy\n\n"
+        "  dsp-gym evaluate q11 --policy learned-q11\n\n"
+        "  dsp-gym evaluate quick --only ds2,justin-artifact\n\n"
         "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     once more, exactly\n\n"
         "  dsp-gym evaluate core-v1 --workers 4                      four processes here\n\n"
         "  dsp-gym evaluate core-v1 --engine spark --master spark://host:7077\n\n"
@@ -66,6 +68,7 @@ def evaluate(
     policy: Annotated[
         list[str] | None, typer.Option(help="One more policy: name, YAML file or folder; repeat.")
     ] = None,
+    only: Annotated[list[str] | None, ONLY_OPTION] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds per load; the config's if not given.")
     ] = None,
@@ -100,6 +103,7 @@ def evaluate(
 
     source = _fetched(config.removeprefix(_RUN), uri) if config.startswith(_RUN) else config
     name, benchmark = read_benchmark(source, tuple(policy or ()))
+    benchmark = narrowed(benchmark, only, (source, *(policy or ())))
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
     decisions = decisions_of(benchmark)
@@ -221,22 +225,25 @@ def benchmark_of(experiment: ExperimentConfig, policies: tuple[str, ...] = ()) -
     Args:
         experiment: The experiment.
         policies: Policies to add. Trained ones run inside the experiment's guardrails; without
-            any, the one that `dsp-gym train` put into `runs/NAME/policy` is taken.
+            any, that of the newest training that has ended is taken.
 
     Returns:
         The experiment's benchmark with the trained policies added.
     """
     from dsp_gym.errors import ConfigError
+    from dsp_gym.evaluation.trainings import trained_policy
 
     trained = [name for name in policies if _is_trained(name)]
-    standard = str(Path("runs") / experiment.name / "policy")
-    if not policies and not is_policy_folder(standard):
-        raise ConfigError(
-            f"experiment '{experiment.name}' has no trained policy yet",
-            file=standard,
-            remedy="Run dsp-gym train first, or name a policy: --policy FOLDER.",
-        )
-    first = trained[0] if trained else None if policies else standard
+    first = trained[0] if trained else None
+    if not policies:
+        newest = trained_policy(experiment.name)
+        if newest is None:
+            raise ConfigError(
+                f"experiment '{experiment.name}' has no trained policy yet",
+                file=Path("runs") / experiment.name,
+                remedy="Run dsp-gym train first, or name a policy: --policy FOLDER.",
+            )
+        first = str(newest)
     benchmark = experiment.benchmark(first)
     return _with(
         benchmark, tuple(name for name in policies if name != first), experiment.guardrails

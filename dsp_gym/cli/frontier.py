@@ -30,7 +30,8 @@ def find_frontier(
     Args:
         benchmark: A name or path.
         policies: Policies to add, each as one point.
-        only: Labels to keep beside the tuned rules and the best plan; none: all.
+        only: Labels to keep beside the tuned rules and the best plan, as `--only` takes them;
+            none: all.
         seeds: Seeds per load; None: the frontier's.
 
     Returns:
@@ -55,21 +56,16 @@ def find_frontier(
 def _narrowed(
     config: FrontierConfig, policies: tuple[str, ...], only: tuple[str, ...], seeds: int | None
 ) -> FrontierConfig:
+    from dsp_gym.cli.only import chosen_of
     from dsp_gym.config.files import parse
-    from dsp_gym.errors import ConfigError, did_you_mean
     from dsp_gym.evaluation.frontier.config import FrontierConfig
     from dsp_gym.evaluation.run import PLAN
 
     document = config.model_dump(mode="json", by_alias=True)
     labels = [policy.name for policy in config.policies]
     added = [_entry(policy) for policy in policies if policy not in labels]
-    for label in only:
-        if label not in labels:
-            raise ConfigError(
-                "takes no part", key="--only", value=label, remedy=did_you_mean(label, labels)
-            )
-    if only:
-        kept = {*only, PLAN, *(policy.name for policy in config.policies if policy.rule)}
+    if chosen := chosen_of(only, labels):
+        kept = {*chosen, PLAN, *(policy.name for policy in config.policies if policy.rule)}
         document["policies"] = [
             entry
             for entry in document["policies"]
@@ -79,8 +75,8 @@ def _narrowed(
             if entry.get("fallback") not in kept:
                 entry["fallback"] = None
         if document["shifts"] is not None:
-            chosen = document["shifts"]["policies"]
-            document["shifts"]["policies"] = {k: chosen[k] for k in chosen if k in kept}
+            shifted = document["shifts"]["policies"]
+            document["shifts"]["policies"] = {k: shifted[k] for k in shifted if k in kept}
     document["policies"] += added
     if seeds is not None:
         for family in document["loads"].values():
@@ -92,11 +88,16 @@ def _narrowed(
 
 def _entry(policy: str) -> dict[str, object]:
     """A policy to add; a folder of trainings, as `dsp-gym train` writes it, is one of several."""
-    trained = sorted(Path(policy).glob("seed-*/policy"))
+    from dsp_gym.evaluation.trainings import LATEST, label_of
+
+    folder = Path(policy)
+    if (folder / LATEST).is_symlink():
+        folder /= LATEST
+    trained = sorted(folder.glob("seed-*/policy"))
     if not trained:
         return {"policy": policy}
     first, *others = map(str, trained)
-    return {"policy": first, "name": Path(policy).absolute().name, "trainings": others}
+    return {"policy": first, "name": label_of(folder.absolute()), "trainings": others}
 
 
 def frontier_board(
@@ -205,8 +206,16 @@ def print_board(board: FrontierBoard, written: dict[str, Path], as_json: bool) -
         typer.echo(f"{kind:>8}  {path}")
 
 
-def write_board(board: FrontierBoard, folder: Path, page: Path | None) -> dict[str, Path]:
+def write_board(
+    board: FrontierBoard, folder: Path, page: Path | None, command: str
+) -> dict[str, Path]:
     """Writes the board as JSON, Markdown and HTML, and the runs of each cell.
+
+    Args:
+        board: The board.
+        folder: Where.
+        page: Another place of the Markdown; None: none.
+        command: The line that made the board, as the page tells it.
 
     Returns:
         What was written, by kind.
@@ -218,7 +227,7 @@ def write_board(board: FrontierBoard, folder: Path, page: Path | None) -> dict[s
     for cell in board.cells:
         text = cell.runs.model_dump_json(by_alias=True)
         write_atomic(folder / "runs" / f"{cell.runs.cell}.json", text)
-    text = render_markdown(board)
+    text = render_markdown(board, command)
     written = {
         "json": write_atomic(folder / "frontier.json", render_json(board)),
         "markdown": write_atomic(folder / "frontier.md", text),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsp_gym.cli.output import counted
+
 if TYPE_CHECKING:
     from dsp_gym.records.repair import JournalReport
 
@@ -24,13 +26,17 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True, help="Check and repair journals of `run` and `shadow`."
     )
-    group.command(epilog="Examples:\n\n  dsp-gym journal check runs/live/flink-wordcount")(check)
-    group.command(epilog="Examples:\n\n  dsp-gym journal repair runs/live/flink-wordcount")(repair)
+    group.command(
+        epilog="Examples:\n\n"
+        "  dsp-gym shadow flink-q11-day --replay flink-q11-day     writes a journal\n\n"
+        "  dsp-gym journal check runs/live/flink-q11"
+    )(check)
+    group.command(epilog="Examples:\n\n  dsp-gym journal repair runs/live/orders")(repair)
     app.add_typer(group, name="journal")
 
 
 def check(journal: _Journal) -> None:
-    """Look for damage, an unfinished rescale and savepoints left; exit code 2 when damaged.
+    """Look for damage, an unfinished rescale and what is left over; exit code 2 when damaged.
 
     Nothing is written; a journal may be checked while it is being written.
     """
@@ -69,7 +75,10 @@ def _print(journal: Path, found: JournalReport) -> None:
     span = ""
     if found.begins_s is not None and found.ends_s is not None:
         span = f", {_time(found.begins_s)} to {_time(found.ends_s)}"
-    typer.echo(f"{journal}: {found.entries} sound entries in {found.segments} segments{span}")
+    entries, segments = counted(found.entries, "sound entry"), counted(found.segments, "segment")
+    typer.echo(f"{journal}: {entries} in {segments}{span}")
+    if not found.entries and not found.torn_bytes:
+        typer.echo("  it is empty: no decision was written yet")
     for damage in found.damages:
         typer.echo(f"  {damage}")
     for gap in found.gaps:
@@ -80,6 +89,7 @@ def _print(journal: Path, found: JournalReport) -> None:
 
 def _print_open(folder: Path) -> None:
     """What a restart would take up, and what takes up space."""
+    from dsp_gym.config.temporary import left_in
     from dsp_gym.control.carried import problem_of
     from dsp_gym.records.rescales import savepoints_left, unfinished
 
@@ -97,6 +107,8 @@ def _print_open(folder: Path) -> None:
         typer.echo(f"  savepoint of the last rescale, kept: {location}")
     for location in locations[:-1]:
         typer.echo(f"  savepoint that nothing needs: {location}")
+    for file in left_in(folder):
+        typer.echo(f"  left by a write that was killed, to be removed by the next: {file}")
 
 
 def _time(t_s: float) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from dsp_gym.cli.engines import (
     ENGINE_OPTION,
@@ -18,7 +19,9 @@ from dsp_gym.cli.engines import (
     open_engine,
 )
 from dsp_gym.cli.evaluate import DEFAULT_STORE
+from dsp_gym.cli.only import ONLY_OPTION, narrowed
 from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
+from dsp_gym.cli.submit import submit, tell_unlike, with_entries
 from dsp_gym.cli.tracked import record_frontier, record_scorecard
 
 if TYPE_CHECKING:
@@ -31,15 +34,40 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command(
+    group = typer.Typer(cls=_RankedByDefault, help="Rank policies, or enter one of your own.")
+    group.command(
+        "rank",
         epilog="Examples:\n\n"
         "  dsp-gym leaderboard\n\n"
         "  dsp-gym leaderboard core-v1 --seeds 1 --policy my-policy\n\n"
+        "  dsp-gym leaderboard core-v1 --only learned,ds2\n\n"
         "  dsp-gym leaderboard core-v2 --only learned     costs at equal lateness\n\n"
         "  dsp-gym leaderboard core-v1 --workers 4\n\n"
         "  dsp-gym leaderboard core-v1 --engine spark --master spark://host:7077\n\n"
-        "  dsp-gym leaderboard runs/leaderboards/core-v1/scorecard.json     the pages once more"
+        "  dsp-gym leaderboard runs/leaderboards/core-v1/scorecard.json     the pages once more\n\n"
+        "  dsp-gym leaderboard submit runs/q11/latest/policy     enters a policy of your own",
     )(leaderboard)
+    group.command(
+        epilog="Examples:\n\n"
+        "  dsp-gym leaderboard submit runs/planning/policy --guardrails floor --knob late_price "
+        "--values 1,2,4\n\n"
+        "  dsp-gym leaderboard submit my_rule:half_busy\n\n"
+        "  dsp-gym leaderboard submit my_rule:half_busy --cell seen-jobs-seen-loads --seeds 1     "
+        "a trial"
+    )(submit)
+    app.add_typer(group, name="leaderboard")
+
+
+class _RankedByDefault(TyperGroup):
+    """`dsp-gym leaderboard core-v2` ranks, as `dsp-gym leaderboard rank core-v2` does."""
+
+    default = "rank"
+    """The command that is meant where none is named."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer's own context class is private
+        if not args or args[0] not in self.commands:
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
 
 def leaderboard(
@@ -60,14 +88,19 @@ def leaderboard(
             "runs/tuned/BENCHMARK]",
         ),
     ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="Of a frontier: this policy beside the tuned rules; repeat."),
-    ] = None,
+    only: Annotated[list[str] | None, ONLY_OPTION] = None,
     cell: Annotated[
         list[str] | None,
         typer.Option(help="Of a frontier: this cell, as unseen-jobs-unseen-loads; repeat."),
     ] = None,
+    entries: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Of a frontier: folders of entries, played anew."),
+    ] = None,
+    run_code: Annotated[
+        bool,
+        typer.Option("--run-code", help="Run entries that are code: read them first."),
+    ] = False,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds per load; the benchmark's if not given.")
     ] = None,
@@ -119,25 +152,48 @@ def leaderboard(
         name, swept = frontier
         where = out or Path("runs/frontiers") / name
         kept = KeptResults.beside(where, resume=resume, overwrite=overwrite)
-        with open_engine(
-            f"dsp-gym leaderboard {name}", engine, master, setting, workers, decisions_in(swept)
-        ) as opened:
-            result = frontier_board(name, swept, tuple(cell or ()), opened, kept)
-        pages = write_board(result, where, page)
+        with (
+            with_entries(swept, name, entries, run_code=run_code) as entered,
+            open_engine(
+                f"dsp-gym leaderboard {name}",
+                engine,
+                master,
+                setting,
+                workers,
+                decisions_in(entered),
+            ) as opened,
+        ):
+            result = frontier_board(name, entered, tuple(cell or ()), opened, kept)
+        tell_unlike(result, entries)
+        chosen = {"--policy": policy, "--only": only, "--cell": cell}
+        words = [f" {option} {one}" for option, given in chosen.items() for one in given or ()]
+        some = "" if seeds is None else f" --seeds {seeds}"
+        some += "" if entries is None else f" --entries {entries}"
+        command = f"dsp-gym leaderboard {benchmark}{some}{''.join(words)}"
+        pages = write_board(result, where, page, command)
         kept.clear()
         print_board(result, pages, as_json)
         record = record_frontier(result, pages, uri) if track else None
         _tell(record, uri, as_json)
         return
-    for option, given in (("--only", only), ("--cell", cell)):
+    for option, given in (("--cell", cell), ("--entries", entries)):
         if given:
-            raise ConfigError("needs a frontier, such as core-v2", key=option, value=given[0])
+            value = str(given if isinstance(given, Path) else given[0])
+            raise ConfigError("needs a frontier, such as core-v2", key=option, value=value)
     read = _read(benchmark)
+    if only and read is not None:
+        raise ConfigError(
+            "the runs of a scorecard stay together",
+            key="--only",
+            value=only[0],
+            remedy="Name the benchmark instead of the scorecard.",
+        )
     unfinished: KeptResults | None = None
     if read is not None:
         name, card = read
     else:
         name, config = _everyone(benchmark, tuple(policy or ()), tuned, seeds)
+        config = narrowed(config, only, policy or ())
         decisions = decisions_of(config)
         unfinished = KeptResults.beside(out or _folder(name), resume=resume, overwrite=overwrite)
         with open_engine(

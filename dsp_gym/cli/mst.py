@@ -25,7 +25,7 @@ Examples:
 
   dsp-gym mst streambed-q5 --slots 48 --slot-memory-mib 2048
 
-  dsp-gym mst my-job.yaml --slots 12 --json
+  dsp-gym mst nexmark-q5 --slots 12 --json
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,15 @@ import typer
 
 from dsp_gym.redaction import redacted
 
-__all__ = ["JSON_OPTION", "TRACK_OPTION", "counted", "plain", "print_json", "print_table"]
+__all__ = [
+    "JSON_OPTION",
+    "TRACK_OPTION",
+    "counted",
+    "plain",
+    "print_json",
+    "print_table",
+    "refuse_unwritable",
+]
 
 JSON_OPTION = typer.Option("--json", help="Print JSON instead of a table.")
 """Use as ``as_json: Annotated[bool, JSON_OPTION] = False``."""
@@ -59,6 +68,27 @@ def plain(value: object) -> Any:
     if isinstance(value, Iterable):
         return [plain(item) for item in value]
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def refuse_unwritable(file: Path, option: str) -> None:
+    """Looks at where a page is to be written before the work that fills it.
+
+    Args:
+        file: The page.
+        option: That names it.
+
+    Raises:
+        ConfigError: The file is a folder, or there is no folder to hold it.
+    """
+    from dsp_gym.errors import ConfigError
+
+    if file.is_dir():
+        raise ConfigError("is a folder", key=option, value=str(file), remedy="Name a file in it.")
+    if not file.parent.is_dir():
+        remedy = f"Make it: mkdir -p {shlex.quote(str(file.parent))}"
+        if file.parent.exists():
+            remedy = f"'{file.parent}' is a file: choose another folder."
+        raise ConfigError("there is no such folder", key=option, value=str(file), remedy=remedy)
 
 
 def counted(number: int, noun: str) -> str:

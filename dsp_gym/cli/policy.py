@@ -1,14 +1,19 @@
-"""`dsp-gym policy show`, `pull`, `sign` and `promote`."""
+"""`dsp-gym policy show`, `import`, `pull`, `sign` and `promote`."""
 
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+
+if TYPE_CHECKING:
+    from dsp_gym.evaluation.experiment import ExperimentConfig
 
 __all__ = ["register"]
 
@@ -19,14 +24,22 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 def register(app: typer.Typer) -> None:
     """Adds the command group."""
     group = typer.Typer(
-        help="Inspect or sign a trained policy; fetch or promote one in the model registry.",
+        help="Inspect, import or sign a trained policy; fetch or promote one in the registry.",
         no_args_is_help=True,
     )
     group.command(
         epilog="Examples:\n\n"
-        "  dsp-gym policy show runs/q11/policy\n\n"
+        "  dsp-gym policy show runs/q11/latest/policy\n\n"
         "  dsp-gym policy show models:/q11@champion --json"
     )(show)
+    group.command(
+        "import",
+        epilog="Examples:\n\n"
+        "  dsp-gym policy import model.zip --job nexmark-q11\n\n"
+        "  dsp-gym policy import model.zip --experiment q11 --out policies/mine\n\n"
+        "  dsp-gym policy import agent.pt --job nexmark-q11 --activation relu --masked\n\n"
+        "  dsp-gym evaluate quick --policy policies/model     how good it is",
+    )(import_)
     group.command(
         epilog="Examples:\n\n"
         "  dsp-gym policy pull models:/q11@champion --out policies/q11\n\n"
@@ -38,7 +51,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:\n\n"
         "  openssl genpkey -algorithm ed25519 -out private.pem\n\n"
         "  openssl pkey -in private.pem -pubout -out public.pem\n\n"
-        "  dsp-gym policy sign runs/q11/policy --key private.pem\n\n"
+        "  dsp-gym policy sign runs/q11/latest/policy --key private.pem\n\n"
         "  dsp-gym policy pull models:/q11/3 --signed-by public.pem"
     )(sign)
     group.command(epilog="Examples:\n\n  dsp-gym policy promote models:/q11/3 --alias champion")(
@@ -72,6 +85,110 @@ def show(
         return
     print_table(["", ""], [*folder_module.describe(document).items(), ("digest", digest)])
     typer.echo(f"\n{text}" if text else "")
+
+
+def import_(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="What model.save(...) of Stable-Baselines3 wrote, or torch.save(...) of a "
+            "state_dict.",
+            metavar="FILE",
+        ),
+    ],
+    experiment: Annotated[
+        str | None,
+        typer.Option(
+            help="The experiment whose environment it was trained in.",
+            autocompletion=shipped("experiments"),
+        ),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            help="Or the job of gymnasium.make(..., job=JOB).", autocompletion=shipped("jobs")
+        ),
+    ] = None,
+    action: Annotated[
+        Literal["vertex", "capacity"], typer.Option(help="With --job: the action space.")
+    ] = "vertex",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder to create. Default: policies/FILE's name."),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the policy in that folder.")
+    ] = False,
+    masked: Annotated[
+        bool | None,
+        typer.Option(
+            "--masked/--unmasked",
+            help="Whether it was trained with masks of valid actions. Default: as the file says.",
+            show_default=False,
+        ),
+    ] = None,
+    activation: Annotated[
+        str | None,
+        typer.Option(help="tanh or relu. Default: as the file says, else as the library's own."),
+    ] = None,
+    normalisation: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="An .npz with `mean` and `var` of the observation, where VecNormalize was used.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Make a policy folder of a model that Stable-Baselines3 or torch saved.
+
+    The folder holds arrays; nothing of the file is executed. The policy decides as the model does,
+    takes the best action, and can be evaluated, shadowed and signed like any other.
+    """
+    from dsp_gym.errors import StorageError
+    from dsp_gym.policies.pins import digest_of
+    from dsp_gym.policies.registry import POLICY_FILE
+
+    folder = out or Path("policies") / model.stem
+    if folder.exists() and not (replace and (folder / POLICY_FILE).is_file()):
+        raise StorageError(
+            "there is something already",
+            file=folder,
+            remedy="Choose another folder with --out, or replace a policy there with --replace.",
+        )
+    config = _trained_in(experiment, job, action, folder)
+    # By name: the library stands below the agents.
+    importing: Any = importlib.import_module("agents.importing")
+    told = importing.Told(masked, activation, normalisation)
+    made = importing.import_model(model, config, folder, told)
+    if as_json:
+        print_json({"policy": made, "digest": digest_of(made)})
+        return
+    typer.echo(f"policy  {made}\nnext    dsp-gym evaluate {experiment or 'quick'} --policy {made}")
+
+
+def _trained_in(
+    experiment: str | None, job: str | None, action: str, folder: Path
+) -> ExperimentConfig:
+    """The experiment of a name, or one of a job in the default environment."""
+    from dsp_gym.config.files import find, load_model, parse
+    from dsp_gym.envs.scenarios import DEFAULT_LOADS
+    from dsp_gym.errors import ConfigError
+    from dsp_gym.evaluation.experiment import ExperimentConfig
+
+    if (experiment is None) == (job is None):
+        raise ConfigError(
+            "the environment that it was trained in is not known"
+            if job is None
+            else "name either an experiment or a job",
+            key="--experiment",
+            remedy="Give --experiment NAME, or --job JOB for gymnasium.make's own environment.",
+        )
+    if experiment is not None:
+        return load_model(ExperimentConfig, "experiments", find("experiments", experiment))
+    name = re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower()).strip("-._") or "imported"
+    document = {"name": name, "jobs": [job], "loads": DEFAULT_LOADS, "env": {"action": action}}
+    return parse(ExperimentConfig, document, "--job")
 
 
 def pull(
@@ -127,7 +244,8 @@ def sign(
     from dsp_gym.policies.signatures import sign as write_signature
 
     if not (policy / POLICY_FILE).is_file():
-        raise PolicyError("is no folder of a trained policy", file=policy)
+        said = "is no folder of a trained policy"
+        raise PolicyError(said, file=policy, remedy="dsp-gym train makes one.")
     typer.echo(f"signed  {write_signature(policy, key)}")
 
 

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, Task
 
-__all__ = ["LINE_EVERY_S", "bar", "long_bar"]
+__all__ = ["LINE_EVERY_S", "bar", "cells_columns", "long_bar", "long_columns"]
 
 LINE_EVERY_S = 60.0
 """How often a command without a terminal says how far it is."""
@@ -76,28 +76,56 @@ def _clock(seconds: float) -> str:
 
 @contextmanager
 def long_bar() -> Iterator[Progress]:
-    """Share done, time taken and left, and the newest `figures`, a field its tasks must have.
+    """Share done, time left, and the newest `figures`, a field its tasks must have.
 
     Without a terminal it draws nothing: ask `bar.console.is_terminal`, and print lines instead.
 
     Yields:
         The bar, started; it stays when the block ends.
     """
-    from rich.progress import (
-        BarColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
+    with bar(*long_columns(), transient=False, lines=False) as shown:
+        yield shown
+
+
+def long_columns() -> tuple[ProgressColumn, ...]:
+    """The columns of `long_bar`.
+
+    Returns:
+        Columns that fit 80 characters; figures that do not are cut.
+    """
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+
+    return (
+        _text("{task.description}", 16),
+        BarColumn(bar_width=12),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        _text("{task.fields[figures]}", 32),
     )
 
-    columns = (
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
+
+def cells_columns() -> tuple[ProgressColumn, ...]:
+    """The columns of a bar over cells of work.
+
+    Returns:
+        Columns that fit 80 characters; what does not is cut. `said` tells how many are done: the
+        number in all is not known at first.
+    """
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+
+    return (
+        _text("{task.description}", 20),
+        BarColumn(bar_width=10),
+        _text("{task.fields[said]}", 32),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
+        TextColumn("left"),
     )
-    with bar(*columns, transient=False, lines=False) as shown:
-        yield shown
+
+
+def _text(form: str, width: int) -> ProgressColumn:
+    """A column that is at most so wide, so that those beside it are never cut for it."""
+    from rich.progress import TextColumn
+    from rich.table import Column
+
+    return TextColumn(form, table_column=Column(no_wrap=True, overflow="ellipsis", max_width=width))

@@ -28,11 +28,11 @@ Examples:
 
   dsp-gym rollout q11-small                                     into runs/rollouts/q11-small
 
-  dsp-gym rollout my-rollouts.yaml --seeds 2 --out /tmp/try
+  dsp-gym rollout q11-small --seeds 2 --out runs/try
 
-  dsp-gym rollout my-rollouts.yaml --workers 4                  four processes here
+  dsp-gym rollout nexmark --workers 4                  four processes here
 
-  dsp-gym rollout my-rollouts.yaml --engine spark --master spark://host:7077
+  dsp-gym rollout nexmark --engine spark --master spark://host:7077
 """
 
 

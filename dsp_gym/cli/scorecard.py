@@ -24,15 +24,18 @@ def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command(
         epilog="Examples:\n\n"
-        "  dsp-gym scorecard runs/live/flink-wordcount\n\n"
-        "  dsp-gym scorecard journal --html scorecard.html --seeds 64\n\n"
-        "  dsp-gym scorecard journal --policy q11 --register models:/q11/3"
+        "  dsp-gym scorecard flink-q11-day                    a journal that ships\n\n"
+        "  dsp-gym scorecard flink-q11-day --html scorecard.html --seeds 64\n\n"
+        "  dsp-gym scorecard runs/live/q11 --policy q11 --register models:/q11/3"
     )(scorecard)
 
 
 def scorecard(
     journal: Annotated[
-        Path, typer.Argument(help="Folder of a journal that `dsp-gym shadow` or `run` wrote.")
+        Path,
+        typer.Argument(
+            help="Folder of a journal that `dsp-gym shadow` or `run` wrote, or a shipped name."
+        ),
     ],
     config: Annotated[
         str | None,

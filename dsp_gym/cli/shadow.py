@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,9 +23,11 @@ Examples:
 
   dsp-gym shadow shadow-wordcount --once --json       one decision, for CI
 
-  dsp-gym shadow shadow-wordcount --replay recordings/flink-wordcount
+  dsp-gym shadow flink-q11-day --replay flink-q11-day      a recording that ships
 
   dsp-gym shadow shadow-wordcount --simulated flash-crowd --speed 60 --port 8466 --public
+
+  dsp-gym shadow shadow-wordcount --simulated diurnal-bursts --start sized --duration 6h
 
   dsp-gym shadow my-job.yaml --mode active --acting ds2 --apply
 """
@@ -60,7 +62,10 @@ def shadow(
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Run on a recording, as fast as it can."),
+        typer.Option(
+            metavar="DIR",
+            help="Run on a recording, as fast as it can: its folder, or a shipped name.",
+        ),
     ] = None,
     run: Annotated[
         str | None, typer.Option(help="One run of the recording. Default: all, in order.")
@@ -69,6 +74,14 @@ def shadow(
         str | None,
         typer.Option(
             metavar="LOAD", help="Run on the simulated job under a load, as fast as it can."
+        ),
+    ] = None,
+    start: Annotated[
+        Literal["job", "sized"] | None,
+        typer.Option(
+            help="Of --simulated: begin as the job file says, or sized for the first rate.  "
+            "[default: job]",
+            show_default=False,
         ),
     ] = None,
     speed: Annotated[
@@ -126,7 +139,7 @@ def shadow(
     from dsp_gym.control.start import permitted
 
     settings = settings_of(config, mode, policy, acting, port, public=public)
-    elsewhere = _elsewhere(settings, replay, run, simulated, speed, once, duration)
+    elsewhere = _elsewhere(settings, replay, run, simulated, start, speed, once, duration)
     steps, duration_s = ends(steps, duration, once=once)
     drive(
         Course(
@@ -150,6 +163,7 @@ def _elsewhere(
     replay: Path | None,
     run: str | None,
     load: str | None,
+    start: Literal["job", "sized"] | None,
     speed: float | None,
     once: bool,
     duration: str | None,
@@ -162,6 +176,8 @@ def _elsewhere(
         raise ConfigError(
             "--replay and --simulated both set the source", remedy="Give one of them."
         )
+    if load is None and start is not None:
+        raise ConfigError("--start is for a simulated job", remedy="Add --simulated LOAD.")
     if replay is None and load is None:
         for name, value in (("--run", run), ("--speed", speed)):
             if value is not None:
@@ -172,4 +188,4 @@ def _elsewhere(
         return None
     skip_s = settings.window.window_s + settings.window.stabilization_s if once else 0
     lasts_s = 86_400 if duration is None else seconds(duration)
-    return Elsewhere(replay, run, load, lasts_s + skip_s, speed, skip_s)
+    return Elsewhere(replay, run, load, lasts_s + skip_s, speed, skip_s, start or "job")

@@ -6,12 +6,12 @@ import csv
 import io
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.output import JSON_OPTION, print_json, print_table, refuse_unwritable
 
 if TYPE_CHECKING:
     from dsp_gym.control.loop import LoopStep
@@ -45,7 +45,9 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog="Examples:\n\n"
         "  dsp-gym simulate nexmark-q11 --policy ds2 --load diurnal-bursts\n\n"
-        "  dsp-gym simulate nexmark-q5 --policy justin-paper --duration 2h --plot q5.html"
+        "  dsp-gym simulate nexmark-q5 --policy justin-paper --duration 2h --plot q5.html\n\n"
+        "  dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-bursts "
+        "--duration 12h --video q11.gif"
     )(simulate)
 
 
@@ -58,6 +60,12 @@ def simulate(
     ],
     load: Annotated[str, typer.Option(help="A shipped load, or a load file.")] = "constant",
     policy: Annotated[str, typer.Option(help="A policy's name, YAML file, or folder.")] = "static",
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="One to three policies instead: compare them under the same load."
+        ),
+    ] = None,
     guardrails: Annotated[
         str | None, typer.Option(help="Guardrails: a shipped name, or a YAML file.")
     ] = None,
@@ -70,54 +78,115 @@ def simulate(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write the run as an HTML page.")
     ] = None,
+    video: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.gif|mp4", help="Write a film of the run, policies beside each other."
+        ),
+    ] = None,
+    length: Annotated[str, typer.Option(help="Length of the film.")] = "10s",
+    theme: Annotated[Literal["dark", "light"], typer.Option(help="Colours of the film.")] = "dark",
     as_json: Annotated[bool, JSON_OPTION] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print decisions as CSV.")] = False,
 ) -> None:
-    """Run one policy on one simulated job and print each decision."""
+    """Run one policy on one simulated job and print each decision; or compare several."""
+    from dsp_gym.cli.video import Filming, film, policies_of
     from dsp_gym.config.files import parse, write_atomic
+    from dsp_gym.envs.watch.film import check_format
+    from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.report import render_html
     from dsp_gym.evaluation.run import evaluate
 
+    names = policies_of(policy, policies)
+    if as_csv and len(names) > 1:
+        raise typer.BadParameter("--csv prints the decisions of one policy; leave out --policies")
+    if video is not None:
+        check_format(video)
+    if plot is not None:
+        refuse_unwritable(plot, "--plot")
+    episode_s, interval_s = seconds(duration), seconds(interval, "--interval")
+    if interval_s and episode_s % interval_s:
+        raise ConfigError(
+            f"is no multiple of --interval {interval}",
+            key="--duration",
+            value=duration,
+            remedy=f"Take --duration {-(-episode_s // interval_s) * interval_s}s.",
+        )
     config = parse(
         BenchmarkConfig,
         {
-            "description": f"{policy} on {job} under {load}",
-            "policies": [{"policy": policy, "guardrails": guardrails}],
+            "description": f"{', '.join(names)} on {job} under {load}",
+            "policies": [{"policy": name, "guardrails": guardrails} for name in names],
             "reference": None,
             "clairvoyant": False,
             "jobs": [job],
             "loads": {"test": {"loads": [load], "seeds": {"from": seed, "to": seed + 1}}},
-            "episode_s": seconds(duration),
-            "interval_s": seconds(interval),
+            "episode_s": episode_s,
+            "interval_s": interval_s,
             "start": start,
         },
         "dsp-gym simulate",
     )
     rows: list[_Row] = []
-    scorecard = evaluate(config, observer=lambda _l, _k, _n, step: rows.append(_row(step)))
+    filming = Filming(load, config.episode_s) if video is not None else None
+
+    def observe(label: str, taken: int, steps: int, step: LoopStep) -> None:
+        if len(names) == 1:
+            rows.append(_row(step))
+        if filming is not None:
+            filming.take(label, taken, steps, step)
+
+    scorecard = evaluate(config, observer=observe)
     if plot is not None:
         write_atomic(plot, render_html(scorecard))
+    if video is not None and filming is not None:
+        film(video, filming, seconds(length), theme)
     if as_json:
-        validity = scorecard.validity[0] if scorecard.validity else None
-        print_json(
-            {
-                "decisions": rows,
-                "summary": scorecard.cells[0].metrics,
-                "validity": validity,
-                "plot": plot,
-            }
-        )
+        print_json(_document(rows, scorecard) | {"plot": plot, "video": video})
     elif as_csv:
         typer.echo(_csv(rows), nl=False)
     else:
-        _print(rows, scorecard)
-        if plot is not None:
-            typer.echo(f"Plot: {plot}")
+        if rows:
+            _print(rows, scorecard)
+        else:
+            _print_policies(scorecard)
+        for kind, file in (("Plot", plot), ("Video", video)):
+            if file is not None:
+                typer.echo(f"{kind}: {file}")
 
 
-def seconds(text: str) -> int:
-    """Seconds of a duration.
+def _document(rows: list[_Row], scorecard: Scorecard) -> dict[str, object]:
+    """What `--json` prints: decisions of one policy, or the results of each of several."""
+    validity = scorecard.validity[0] if scorecard.validity else None
+    if rows:
+        return {
+            "decisions": rows,
+            "summary": scorecard.cells[0].metrics,
+            "validity": validity,
+        }
+    return {
+        "policies": {cell.policy: cell.metrics for cell in scorecard.cells},
+        "validity": validity,
+    }
+
+
+def _print_policies(scorecard: Scorecard) -> None:
+    """The results of several policies, a row for each."""
+    from dsp_gym.evaluation.report import METRIC_LABELS, number, validity_notes
+
+    told = ("cost", "slo_share", "rescales")
+    print_table(
+        ["policy", *(METRIC_LABELS[name] for name in told)],
+        [[cell.policy, *(number(cell.metrics[name]) for name in told)] for cell in scorecard.cells],
+        right=[METRIC_LABELS[name] for name in told],
+    )
+    for text in validity_notes(scorecard, scorecard.jobs[0]):
+        typer.echo(f"note: {text}")
+
+
+def seconds(text: str, option: str = "--duration") -> int:
+    """Seconds of a duration, as an option gives it.
 
     Returns:
         Whole seconds, rounded.
@@ -130,7 +199,10 @@ def seconds(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
     if match is None or match[2] not in _UNITS:
         raise ConfigError(
-            "is no duration", value=text, remedy="Write a number with s, m, h or d, such as 90s."
+            "is no duration",
+            key=option,
+            value=text,
+            remedy="Write a number with s, m, h or d, such as 90s.",
         )
     return round(float(match[1]) * _UNITS[match[2]])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from dsp_gym.cli.engines import (
 )
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
-from dsp_gym.cli.progress import long_bar
+from dsp_gym.cli.progress import LINE_EVERY_S, long_bar
 from dsp_gym.cli.tracked import tell_missing
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog="Examples:\n\n"
         "  dsp-gym train quickstart\n\n"
-        "  dsp-gym train configs/experiments/q11.yaml --seed 3 --out runs/q11-seed-3\n\n"
+        "  dsp-gym train q11 --seed 3 --out runs/q11-seed-3\n\n"
         "  dsp-gym train q11 --workers 1                one seed after the other\n\n"
         "  dsp-gym train q11 --engine spark --master spark://host:7077\n\n"
         "  dsp-gym train q11 --resume                   continue after Ctrl-C"
@@ -52,17 +53,25 @@ def train(
         ),
     ],
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the last checkpoint in the folder.")
+        bool,
+        typer.Option(
+            "--resume", help="Continue the newest training, or that of --out, from its checkpoint."
+        ),
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Remove the checkpoints in the folder, begin again.")
+        bool,
+        typer.Option("--overwrite", help="With --out: remove the checkpoints there, begin again."),
     ] = False,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of checkpoints and policy. Default: runs/NAME."),
+        typer.Option(
+            metavar="DIR",
+            help="Folder of checkpoints and policy. Default: a new one, runs/NAME/TIME, which "
+            "runs/NAME/latest leads to.",
+        ),
     ] = None,
     engine: Annotated[str, ENGINE_OPTION] = "local",
     master: Annotated[str | None, MASTER_OPTION] = None,
@@ -74,8 +83,8 @@ def train(
     """Train an agent per seed of an experiment, and export the best as a policy folder.
 
     Seeds are trained side by side, one per core. Ctrl-C finishes the updates under way, writes
-    checkpoints and ends; `--resume` continues. A folder with checkpoints is left alone without
-    `--resume` or `--overwrite`.
+    checkpoints and ends; `--resume` continues. Each training has a folder of its own; a folder of
+    `--out` with checkpoints is left alone without `--resume` or `--overwrite`.
     """
     from dsp_gym.config.files import find, load_model
     from dsp_gym.evaluation.experiment import ExperimentConfig
@@ -85,13 +94,13 @@ def train(
     if seed is not None:
         agent = experiment.agent.model_copy(update={"seeds": (seed,)})
         experiment = experiment.model_copy(update={"agent": agent})
-    folder = out or Path("runs") / experiment.name
     # By name: the library stands below the agents, and works without them and without torch.
     training: Any = importlib.import_module("agents.training")
     tracker = _tracker(experiment.tracking, experiment.name) if track else None
     decisions = _decisions(experiment)
     try:
         with (
+            _folder(experiment.name, out, resume, overwrite) as folder,
             open_engine(
                 f"dsp-gym train {experiment.name}", engine, master, setting, workers, decisions
             ) as opened,
@@ -107,7 +116,7 @@ def train(
                 engine=opened,
             )
     except training.TrainingInterrupted:
-        again = f"dsp-gym train {config} --resume" + (f" --out {out}" if out else "")
+        again = f"dsp-gym train {config} --resume --out {folder}"
         again += f" --seed {seed}" if seed is not None else ""
         again += f" --engine {engine}" if engine != "local" else ""
         typer.echo(f"Stopped; a checkpoint is in {folder}. Continue with: {again}", err=True)
@@ -127,6 +136,34 @@ def train(
         typer.echo(f"MLflow  run {result.run_id} in {experiment.tracking.uri}")
         typer.echo(f"model   {result.model}")
     typer.echo(f"next    dsp-gym evaluate {config} --policy {result.policy}")
+
+
+@contextmanager
+def _folder(name: str, out: Path | None, resume: bool, overwrite: bool) -> Iterator[Path]:
+    """The folder to train into: the one named, the newest to resume, or a new one."""
+    from dsp_gym.errors import ConfigError
+    from dsp_gym.evaluation.trainings import folder_of_its_own, newest_training
+
+    if out is not None:
+        yield out
+    elif overwrite:
+        raise ConfigError(
+            "each training has a folder of its own, so there is nothing to overwrite",
+            key="--overwrite",
+            remedy="Leave it out, or name the folder: --out FOLDER.",
+        )
+    elif resume:
+        newest = newest_training(name)
+        if newest is None:
+            raise ConfigError(
+                "there is no training to resume",
+                file=Path("runs") / name,
+                remedy="Leave --resume out, or name the folder of the training with --out.",
+            )
+        yield newest
+    else:
+        with folder_of_its_own(name) as made:
+            yield made
 
 
 def _decisions(experiment: ExperimentConfig) -> int:
@@ -155,7 +192,10 @@ def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:
 
 @contextmanager
 def _progress(base: Any) -> Iterator[object]:
-    """A bar on stderr with the time left and the newest figures; lines without a terminal."""
+    """A bar on stderr with the time left and the newest figures.
+
+    Without a terminal a line for every tenth of the work, and at least one a minute.
+    """
     with long_bar() as bar:
 
         class Shown(base):  # type: ignore[misc]  # a class of the agents, known by name only
@@ -164,7 +204,7 @@ def _progress(base: Any) -> Iterator[object]:
             def __init__(self) -> None:
                 self.seeds = 1
                 self.tasks: dict[tuple[str, int], TaskID] = {}
-                self.tenths: dict[tuple[str, int], int] = {}
+                self.told: dict[tuple[str, int], tuple[int, float]] = {}
 
             def begin(self, seed: int, index: int, seeds: int) -> None:
                 self.seeds = seeds
@@ -177,10 +217,12 @@ def _progress(base: Any) -> Iterator[object]:
                 if key not in self.tasks:
                     self.tasks[key] = bar.add_task(label, total=of, figures="")
                 bar.update(self.tasks[key], completed=done, figures=text)
-                tenth = 10 * done // of
-                if not bar.console.is_terminal and tenth != self.tenths.get(key):
-                    self.tenths[key] = tenth
-                    typer.echo(f"{label} {10 * tenth} % {text}", err=True)
+                tenth, now = 10 * done // of, time.monotonic()
+                before, then = self.told.get(key, (-1, 0.0))
+                late = now - then >= LINE_EVERY_S
+                if not bar.console.is_terminal and (tenth != before or late):
+                    self.told[key] = tenth, now
+                    typer.echo(f"{label} {100 * done // of} % {text}", err=True)
 
         yield Shown()
 

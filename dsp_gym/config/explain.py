@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Annotated, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -15,6 +16,31 @@ __all__ = ["explain"]
 
 _SHOWN = 5
 """Findings shown at once: what fits on a screen together with their remedies."""
+
+_LENGTHS = ("min_length", "max_length", "actual_length")
+_EXPECTED = {
+    "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
+    "dict_type": "a mapping of keys",
+    "mapping_type": "a mapping of keys",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "string_type": "text",
+    "float_parsing": "a valid number",
+    "float_type": "a valid number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+}
+"""Pydantic's kinds of findings in the words of who writes YAML."""
+
+_LISTED = 500
+"""Findings up to which all are listed; to list the 300,000 of a megabyte takes seconds."""
+
+_FIRST = 20
+"""Keys and items of each part of a document in which the first findings of many are looked for."""
 
 Location = tuple[int | str, ...]
 
@@ -32,17 +58,39 @@ def explain(error: ValidationError, model: type[BaseModel], data: object, file: 
     Returns:
         The error to raise; of several findings it lists the first ones.
     """
-    findings = [_finding(detail, model, data) for detail in error.errors(include_url=False)]
-    if len(findings) == 1:
+    count = error.error_count()
+    listed = error.errors(include_url=False) if count <= _LISTED else _first_of(model, data)
+    findings = [_finding(detail, model, data) for detail in listed]
+    if count == 1:
         key, value, message, remedy = findings[0]
         return ConfigError(message, file=file, key=key, value=value, remedy=remedy)
     lines = [
         f"  {ConfigError(message, key=key, value=value, remedy=remedy)}"
         for key, value, message, remedy in findings[:_SHOWN]
     ]
-    if len(findings) > _SHOWN:
-        lines.append(f"  and {len(findings) - _SHOWN} more")
-    return ConfigError("\n".join([f"{len(findings)} things are wrong:", *lines]), file=file)
+    if count > len(lines):
+        lines.append(f"  and {count - len(lines)} more" if lines else "  is it of another kind?")
+    return ConfigError("\n".join([f"{count} things are wrong:", *lines]), file=file)
+
+
+def _first_of(model: type[BaseModel], data: object) -> list[ErrorDetails]:
+    """Findings in the begin of each part of a document; what was left out is not missed."""
+    try:
+        model.model_validate(_begin(data, [_LISTED]))
+    except ValidationError as error:
+        return [one for one in error.errors(include_url=False) if one["type"] != "missing"]
+    return []
+
+
+def _begin(data: object, left: list[int]) -> object:
+    """The document with the first items of each part, `left[0]` in all."""
+    left[0] -= 1
+    if isinstance(data, dict):
+        pairs = islice(data.items(), _FIRST)
+        return {key: _begin(value, left) for key, value in pairs if left[0] > 0}
+    if isinstance(data, list):
+        return [_begin(value, left) for value in islice(data, _FIRST) if left[0] > 0]
+    return data
 
 
 def _finding(detail: ErrorDetails, model: type[BaseModel], data: object) -> _Finding:
@@ -63,7 +111,16 @@ def _finding(detail: ErrorDetails, model: type[BaseModel], data: object) -> _Fin
         return _Finding(key, None if whole else detail["input"], message, None)
     expected = message.removeprefix("Input should be ")
     text = f"expected {expected}" if expected != message else message[:1].lower() + message[1:]
-    return _Finding(key, _shown(detail["input"]), text, _description(model, location))
+    remedy = _description(model, location)
+    if kind in {"too_short", "too_long"}:
+        least, most, length = (detail["ctx"].get(name) for name in _LENGTHS)
+        bound = f"{least} or more" if kind == "too_short" else f"{most} or fewer"
+        text = f"expected {bound} entries, found {length}"
+    elif kind in _EXPECTED:
+        text = f"expected {_EXPECTED[kind]}"
+    elif kind == "finite_number" and type(None) in _walk(model, location):
+        remedy = f"Write null for unknown. {remedy or ''}".strip()
+    return _Finding(key, _shown(detail["input"]), text, remedy)
 
 
 def _shown(value: object) -> object:

@@ -16,6 +16,7 @@ from dsp_gym.config.kinds import KINDS, model_of
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.config.temporary import begun
+from dsp_gym.config.text import decoded, described
 from dsp_gym.errors import ConfigError, DspGymError, StorageError, did_you_mean
 
 __all__ = [
@@ -69,14 +70,18 @@ def find(kind: str, name: str | Path) -> Path:
         Path of an existing file.
     """
     path = Path(name)
-    if path.is_file():
-        return path
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:  # such as a name that is too long for one
+        said = f"cannot be looked for: {error.strerror}"
+        raise ConfigError(said, file=f"{str(name)[:80]}...") from None
     nested = len(path.parts) > 1 and not path.suffix and not path.is_absolute()
     if nested and ".." not in path.parts and not path.is_dir():
         shipped = (configs_root() / kind / path).with_suffix(".yaml")
         if shipped.is_file():
             return shipped
-    is_path = path.suffix in {".yaml", ".yml"} or len(path.parts) > 1
+    is_path = bool(path.suffix) or len(path.parts) != 1 or path.is_dir()
     known = names(kind)
     if not is_path and str(name) in known:
         return configs_root() / kind / f"{name}.yaml"
@@ -100,12 +105,10 @@ def read_yaml(path: str | Path) -> object:
         Dictionaries, lists, texts, numbers, truth values and None; None for an empty file.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError("is not UTF-8 text", file=path, value=error.reason) from error
+        data = Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=path) from error
-    return parse_yaml(text, file=str(path))
+    return parse_yaml(decoded(data, path), file=str(path))
 
 
 def parse(model: type[Model], data: object, file: str | Path) -> Model:
@@ -115,8 +118,8 @@ def parse(model: type[Model], data: object, file: str | Path) -> Model:
         The checked model.
     """
     if not isinstance(data, dict):
-        found = "nothing" if data is None else type(data).__name__
-        raise ConfigError(f"expected a mapping of keys, found {found}", file=file)
+        said = "is empty" if data is None else f"holds {described(data)}"
+        raise ConfigError(f"{said}, expected a mapping of keys", file=file)
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -168,12 +171,24 @@ def write_atomic(path: str | Path, content: str | bytes) -> Path:
     except OSError as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+        why, remedy = _obstacle(target) or (
+            error.strerror or str(error),
+            "Free some space, or choose a folder that can be written to.",
+        )
         raise StorageError(
-            f"cannot be written: {error.strerror or error}; nothing was left half-written",
-            file=target,
-            remedy="Free some space, or choose a folder that can be written to.",
+            f"cannot be written: {why}; nothing was left half-written", file=target, remedy=remedy
         ) from error
     return target
+
+
+def _obstacle(target: Path) -> tuple[str, str] | None:
+    """A file where a folder is needed, or the reverse, with the remedy: the system's words vary."""
+    if target.is_dir():
+        return "it is a folder", "Name a file."
+    for folder in target.parents:
+        if folder.is_file():
+            return f"'{folder}' is a file, not a folder", "Choose another folder."
+    return None
 
 
 def _umask() -> int:

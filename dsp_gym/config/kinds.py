@@ -7,6 +7,7 @@ resolved when a file of their kind is read.
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 
 from dsp_gym.config.model import ConfigModel
@@ -45,12 +46,30 @@ def model_of(kind: str) -> type[ConfigModel]:
 
 
 def kind_of(file: Path) -> str:
-    """The kind of a file: the nearest folder above it that is named like one.
+    """The kind of a file: as its comment `# kind: KIND` says, else as its folders are named.
+
+    The comment stands among the comments that begin the file. Without one, the nearest folder that
+    is named like a kind tells.
 
     Returns:
         The name of the kind, such as `jobs`.
+
+    Raises:
+        ConfigError: Neither tells, or the comment names no kind, or another one than the folder.
     """
-    for folder in reversed(file.absolute().parent.parts):
+    said, folders = _commented(file), file.absolute().parent.parts
+    if said is not None:
+        model_of(said)
+        if folders[-1] in KINDS and folders[-1] != said:
+            raise ConfigError(
+                f"its folder is one of '{folders[-1]}'",
+                file=file,
+                key="# kind",
+                value=said,
+                remedy="Move the file, or correct the comment.",
+            )
+        return said
+    for folder in reversed(folders):
         if folder in KINDS:
             return folder
     if not file.exists():
@@ -58,5 +77,20 @@ def kind_of(file: Path) -> str:
     raise ConfigError(
         f"its kind is unknown: no folder above it is named {', '.join(KINDS)}",
         file=file,
-        remedy="Name the kind: dsp-gym config check FILE --kind KIND",
+        remedy="Begin it with a comment '# kind: KIND', or name the kind: dsp-gym config check "
+        "FILE --kind KIND",
     )
+
+
+def _commented(file: Path) -> str | None:
+    """The kind that the comments at the beginning of a file name."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):  # told by whoever reads the file
+        return None
+    for line in lines:
+        if line.strip() and not line.startswith("#"):
+            return None
+        if found := re.fullmatch(r"#\s*kind:\s*(\S+)\s*", line):
+            return found[1]
+    return None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dsp_gym.config.text import in_words
 from dsp_gym.errors import DspGymError, StorageError
 
 __all__ = ["only_writer"]
@@ -33,8 +34,9 @@ def only_writer(folder: Path, taken: DspGymError) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("ab")
     except OSError as error:
+        why = "it is a file" if folder.is_file() else in_words(error)
         raise StorageError(
-            f"cannot be written: {error.strerror or error}",
+            f"cannot be written: {why}",
             file=folder,
             remedy="Choose a folder that can be written to: --out FOLDER",
         ) from None

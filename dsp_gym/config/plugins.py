@@ -53,6 +53,10 @@ class Plugins:
         """Entry points by name, in order of their names."""
         return {entry.name: entry for entry in sorted(entry_points(group=self.group))}
 
+    def forget(self) -> None:
+        """Looks anew for entry points when they are asked for next."""
+        self.__dict__.pop("entries", None)
+
     def load(self, name: str) -> object:
         """Import what a name stands for.
 

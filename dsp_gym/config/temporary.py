@@ -2,7 +2,7 @@
 
 A writer holds a lock on its temporary file for as long as it lives. So one that nobody locks, and
 that is not of this minute, belongs to a process that was killed; the next one that writes into the
-folder removes it.
+folder removes it. Release 0.1.0 locked nothing and gave no suffix; its files go after a day.
 """
 
 from __future__ import annotations
@@ -10,15 +10,23 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
+import stat
 import tempfile
 import threading
 import time
 from pathlib import Path
 
-__all__ = ["SUFFIX", "begun", "sweep"]
+__all__ = ["SUFFIX", "begun", "left_in", "sweep"]
 
 SUFFIX = ".part"
-_YOUNG_S = 60.0
+_YOUNG_S, _YOUNG_UNLOCKED_S = 60.0, 86_400.0
+_EARLIER = re.compile(
+    r"\..+\.(?:csv|html|json|jsonl|md|parquet|safetensors|sig|svg|yaml)\."
+    r"(?=.*[0-9_])(?=.*[a-z])[a-z0-9_]{8}"
+)
+"""What earlier releases called their temporary files: hidden, and eight letters and digits last."""
+
 _SWEPT: set[Path] = set()
 _LOCK = threading.Lock()
 
@@ -57,17 +65,38 @@ def sweep(folder: Path) -> list[Path]:
     Returns:
         The files that were removed.
     """
-    removed = []
-    with contextlib.suppress(OSError), os.scandir(folder) as found:
-        for entry in found:
-            if not (entry.name.startswith(".") and entry.name.endswith(SUFFIX)):
-                continue
-            if time.time() - entry.stat().st_mtime > _YOUNG_S and _is_left(Path(entry.path)):
-                removed.append(Path(entry.path))
+    removed = left_in(folder)
     for file in removed:
         with contextlib.suppress(OSError):
             file.unlink()
     return removed
+
+
+def left_in(folder: Path) -> list[Path]:
+    """Find temporary files whose writers are gone.
+
+    Args:
+        folder: looked through, without the folders in it.
+
+    Returns:
+        The files, in the order of their names; none where the folder cannot be read.
+    """
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):
+                continue
+            status = entry.stat()
+            age_s = time.time() - status.st_mtime
+            if entry.name.endswith(SUFFIX):
+                is_left = age_s > _YOUNG_S and _is_left(Path(entry.path))
+            else:  # such a file was its owner's alone until it was whole
+                is_private = stat.S_IMODE(status.st_mode) == 0o600
+                is_old = age_s > _YOUNG_UNLOCKED_S
+                is_left = is_old and is_private and _EARLIER.fullmatch(entry.name) is not None
+            if is_left:
+                found.append(Path(entry.path))
+    return sorted(found)
 
 
 def _is_left(file: Path) -> bool:

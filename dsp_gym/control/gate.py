@@ -6,7 +6,32 @@ from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["GateConfig"]
+__all__ = ["GateConfig", "RescueConfig"]
+
+
+class RescueConfig(ConfigModel):
+    """What counts as a rescue: a policy that costs more because the job needs more."""
+
+    late: float = Field(
+        0.05,
+        gt=0,
+        le=1,
+        description="late share of the time from which on the incumbent is in need of one; 1: only "
+        "if it is always late",
+    )
+    cut: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="least share of that lateness that the policy takes away; the interval's worse "
+        "end counts",
+    )
+    max_cost: float = Field(
+        5.0,
+        ge=1,
+        description="most that a rescue may cost, multiples of the incumbent's cost; the "
+        "interval's upper end counts",
+    )
 
 
 class GateConfig(ConfigModel):
@@ -39,4 +64,8 @@ class GateConfig(ConfigModel):
         le=1,
         description="most that the late share of the time may rise; the interval's upper end "
         "counts (0.005: 7 minutes a day)",
+    )
+    rescue: RescueConfig = Field(
+        default_factory=RescueConfig,
+        description="when a policy that saves the SLO is no loss, though it costs more",
     )

@@ -17,7 +17,7 @@ class RequestHistory:
     """
 
     def __init__(self, first: MetricsSnapshot, order: str) -> None:
-        self._vertices = first.job(0).vertices
+        self._vertices, self._topology = first.job(0).vertices, first.topology
         self._order = order
         self.t_s = float("-inf")
         """Of the last snapshot."""
@@ -28,13 +28,16 @@ class RequestHistory:
         Raises:
             MetricsError: Its vertices are others, or its time does not follow the last one.
         """
-        key, vertices = snapshot.topology.spec(0).job, snapshot.job(0).vertices
-        if vertices != self._vertices:
-            raise MetricsError(
-                f"job '{key}' had the vertices {', '.join(self._vertices)} before, now "
-                f"{', '.join(vertices)}",
-                remedy="A changed graph is another job: give it another 'job' key.",
-            )
+        key = snapshot.topology.spec(0).job
+        if snapshot.topology is not self._topology:
+            vertices = snapshot.job(0).vertices
+            if vertices != self._vertices:
+                raise MetricsError(
+                    f"job '{key}' had the vertices {', '.join(self._vertices)} before, now "
+                    f"{', '.join(vertices)}",
+                    remedy="A changed graph is another job: give it another 'job' key.",
+                )
+            self._topology = snapshot.topology
         t_s = float(snapshot.t_s[0])
         if t_s <= self.t_s:
             raise MetricsError(

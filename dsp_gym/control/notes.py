@@ -197,7 +197,7 @@ def listener(notes: Notes, policy: str, tell: OnEvent) -> OnEvent:
     Args:
         notes: where they are written.
         policy: whose decisions the actuator carries out.
-        tell: whom they are told; its failures stop nothing.
+        tell: receives every step after it was written; its failures stop nothing.
 
     Returns:
         A listener that raises StorageError for an intent that is not on disk, and never else.

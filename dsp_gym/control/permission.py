@@ -102,6 +102,10 @@ class Permission:
         """Enact nothing for that long."""
         self.rests_until_s = t_s + seconds
 
+    def set_back(self, seconds: float) -> None:
+        """The clock went back by so much: a rest lasts as long as it did before."""
+        self.rests_until_s -= seconds
+
     def state(self) -> State:
         """What outlives a restart.
 
@@ -236,6 +240,11 @@ class RollBack:
         self._asked_s = -math.inf if state["asked_s"] is None else float(state["asked_s"])
         self._takes_away = bool(state["takes_away"])
         self._has_returned = bool(state["has_returned"])
+
+    def set_back(self, seconds: float) -> None:
+        """The clock went back by so much: what is watched happened as long ago as before."""
+        self._asked_s -= seconds
+        self._outcomes = deque((t_s - seconds, up, late) for t_s, up, late in self._outcomes)
 
     def put_off(self, before: GuardedDecision) -> None:
         """What was due could not be asked for; it stays due."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from dsp_gym.backends.base import Backend, Clock, OnEvent
 from dsp_gym.control.config import RunConfig
@@ -27,6 +27,7 @@ class Elsewhere:
     duration_s: int = 86_400  # of that load
     speed: float | None = None  # None: as fast as can be
     skip_s: int = 0  # that pass before the first decision
+    start: Literal["job", "sized"] = "job"  # of a simulated job: as its file says, or as needed
 
 
 def connected(
@@ -117,6 +118,7 @@ def _elsewhere(
             duration_s=where.duration_s,
             speed=where.speed,
             stop=clock.stop,
+            start=where.start,
         )
     if where.skip_s:
         backend.advance(where.skip_s)

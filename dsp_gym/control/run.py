@@ -25,7 +25,10 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 
-__all__ = ["Hooks", "LiveRun", "Notes", "Turn", "TurnFailure", "outcome_to_json"]
+__all__ = ["STANDBY", "Hooks", "LiveRun", "Notes", "Turn", "TurnFailure", "outcome_to_json"]
+
+STANDBY = "standby"
+"""Why nothing is asked of a job while another process acts on it, in a word."""
 
 GAP_INTERVALS = 3.0
 """Intervals since the last decision above which a decision follows a gap."""
@@ -56,6 +59,10 @@ class Turn:
         return _differs(self.snapshot, self.guarded)
 
 
+def ignored_time(t_s: float) -> None:
+    """Take a time and do nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """What a run calls back, and what ends it."""
@@ -68,6 +75,12 @@ class Hooks:
 
     on_event: OnEvent = ignored
     """Receives every step of the actuator, from its thread."""
+
+    before_decision: Callable[[float], None] = ignored_time
+    """Called with the time of the job when it was looked at and nothing is decided yet."""
+
+    before_change: Callable[[float], None] = ignored_time
+    """Called with the time of the job when it is decided to change it and nothing is asked yet."""
 
     stopped: Callable[[], bool] = lambda: False
     """Asked before every turn; True: the run ends."""
@@ -114,6 +127,7 @@ class LiveRun:
         self._failures: list[TurnFailure] = []
         self._has_asked = False
         self._due: tuple[GuardedDecision, str] | None = None  # a roll-back
+        self._elsewhere: Held | None = None  # another process acts
         self._last_s = -math.inf
         self._reset()
 
@@ -189,6 +203,8 @@ class LiveRun:
             held = Held("collector", self._failures[-1].reason)
             turn = self._turn(began_s, None, (), held, 0.0)
         else:
+            self._elsewhere = self._standby()
+            self._hooks.before_decision(float(seen.t_s[0]))
             begun = time.perf_counter()
             judged = () if self.permission.mode == "off" else self._judged(seen)
             held, asked = self._weighed(seen, judged)
@@ -239,6 +255,9 @@ class LiveRun:
             self._fail(TurnFailure("clock", reason), noted=False)
             self.held = reason
             self._reset()
+            back_s = self.interval_s - ahead_s  # as if an interval had passed
+            self.permission.set_back(back_s)
+            self.roll_back.set_back(back_s)
         elif math.isfinite(ahead_s) and ahead_s > GAP_INTERVALS * self.interval_s:
             said = f"{ahead_s:.0f} s went by since the last decision"
             self._fail(TurnFailure("clock", said), noted=False)
@@ -256,6 +275,8 @@ class LiveRun:
         one = self._acting(judged)
         if one is None:
             return held, False
+        if self._elsewhere is not None:
+            return self._elsewhere, False
         if self.permission.is_acting and (due := self.roll_back.due(seen)) is not None:
             self._due = due
             return Held("rolled_back", f"rolled back: {due[1]}"), False
@@ -266,6 +287,12 @@ class LiveRun:
         if held is None and self.permission.is_acting:
             held = self.permission.against(float(seen.t_s[0]), changes)
         return held, changes and self.permission.is_acting and held is None
+
+    def _standby(self) -> Held | None:
+        """Why another process acts in place of this one; None: none does."""
+        office = self.backend.platform.office
+        reason = office.standby() if office is not None and self.permission.is_acting else None
+        return None if reason is None else Held(STANDBY, reason)
 
     def _write(
         self, seen: MetricsSnapshot, judged: Sequence[Judgement], held: Held | None, asked: bool
@@ -349,13 +376,16 @@ class LiveRun:
         return next((one for one in judged if one.policy == self.acting), None)
 
     def _asked(self, seen: MetricsSnapshot, guarded: GuardedDecision) -> Held | None:
+        before = self.roll_back.state()
+        self.roll_back.asked(seen, guarded)
+        self._hooks.before_change(float(seen.t_s[0]))
         try:
             self._apply(guarded)
         except Exception as error:
+            self.roll_back.restore(before)
             self._fail(TurnFailure.of_api("actuator", error))
             return Held("actuator", words(error))
         self._has_asked = True
-        self.roll_back.asked(seen, guarded)
         return None
 
     def _apply(self, guarded: GuardedDecision) -> None:
@@ -365,6 +395,7 @@ class LiveRun:
     def _roll_back(self, t_s: float, before: GuardedDecision, reason: str) -> None:
         self.notes.step("rolled_back", {"reason": reason}, self.acting)
         self.permission.rest(t_s, self.roll_back.config.cool_down_s)
+        self._hooks.before_change(t_s)
         try:
             if self.backend.actuator is not None:
                 self.backend.actuator.roll_back(before, reason)
@@ -395,6 +426,8 @@ class LiveRun:
         seen, guarded, mode = turn.snapshot, turn.guarded, self.permission.mode
         if seen is None or guarded is None or mode not in WRITING or not turn.changes:
             return
+        if turn.held_code == STANDBY:
+            return  # the process that acts says so
         try:
             self.backend.platform.tell(seen, guarded, enacted=turn.asked, mode=mode)
         except Exception as error:

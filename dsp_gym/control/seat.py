@@ -276,7 +276,6 @@ def kept(snapshot: MetricsSnapshot, reason: str) -> ScalingDecision:
 def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
     """What makes it no decision on this job; None where nothing does."""
     shape = snapshot.parallelism.shape
-    mask = snapshot.topology.mask
     found: list[Ints] = []
     for name in ("parallelism", "memory_level"):
         values = getattr(decision, name, None)
@@ -287,8 +286,11 @@ def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
         if values.dtype.kind not in "iu":
             return f"its {name} is of type {values.dtype}, expected whole numbers"
         found.append(values)
-    tables, row = snapshot.topology.tables, snapshot.topology.row
     tasks, level = found
+    if len(snapshot) == 1 and _can_run(tasks, level, snapshot.topology):
+        return _fault_of_words(decision, snapshot)
+    mask = snapshot.topology.mask
+    tables, row = snapshot.topology.tables, snapshot.topology.row
     outside = mask & ((tasks < 1) | (tasks > tables.key_groups[row]))
     if outside.any():
         v = int(np.flatnonzero(outside[0])[0])
@@ -303,6 +305,19 @@ def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
         return (
             f"memory level {level[0, v]} for vertex {name!r}, which may have -1..{levels[0, 0] - 1}"
         )
+    return _fault_of_words(decision, snapshot)
+
+
+def _can_run(tasks: Ints, level: Ints, job: Topology) -> bool:
+    """Whether one job can run a configuration, (1, V); quicker than to find what it cannot."""
+    row = int(job.row[0])
+    groups, levels = job.tables.key_groups[row].tolist(), int(job.tables.levels[row])
+    n = len(job.names(0))
+    wanted = zip(tasks[0].tolist()[:n], level[0].tolist()[:n], groups[:n], strict=True)
+    return all(1 <= p <= most and -1 <= x < levels for p, x, most in wanted)
+
+
+def _fault_of_words(decision: object, snapshot: MetricsSnapshot) -> str | None:
     reasons = getattr(decision, "reasons", None)
     if not isinstance(reasons, tuple) or len(reasons) != len(snapshot):
         return f"its reasons are {reasons!r}, expected one sentence"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -22,7 +22,7 @@ from dsp_gym.control.run import Hooks, LiveRun, Turn
 from dsp_gym.control.seat import Seat
 from dsp_gym.errors import ConfigError, StorageError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
-from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.guardrails.config import GuardrailsConfig, policies_of
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
 from dsp_gym.guardrails.slots import bounded
 from dsp_gym.job.catalog import load_job
@@ -215,9 +215,14 @@ def started(
         roll_back, carried = RollBack(config.roll_back), None
         if elsewhere is None and mode in ACTING:
             carried = RunMemory(
-                folder, backend.collector.topology, permission, roll_back, tuple(seats)
+                folder,
+                backend.collector.topology,
+                permission,
+                roll_back,
+                tuple(seats),
+                platform.office,
             )
-            hooks = replace(hooks, on_decision=_keeping(carried, hooks, step))
+            hooks = _carrying(carried, hooks, step)
         run = LiveRun(
             backend,
             seats,
@@ -232,9 +237,8 @@ def started(
         notes.step(
             "started",
             {
-                "configuration": config.model_dump(
-                    mode="json", by_alias=True, exclude_defaults=True
-                ),
+                # As it was given: a part is known by its `kind`, which is a default of its model.
+                "configuration": config.model_dump(mode="json", by_alias=True, exclude_unset=True),
                 "version": version("dsp-gym"),
                 "mode": mode,
                 "simulated": elsewhere is not None and elsewhere.load is not None,
@@ -249,18 +253,24 @@ def started(
         yield run
 
 
-def _keeping(carried: RunMemory, hooks: Hooks, step: OnEvent) -> Callable[[Turn], None]:
-    """Keeps what must outlive a restart after every decision, then calls back."""
+def _carrying(carried: RunMemory, hooks: Hooks, step: OnEvent) -> Hooks:
+    """Takes over what another process left, and keeps what must outlive this one."""
 
-    def decided(turn: Turn) -> None:
+    def take_over(t_s: float) -> None:
+        carried.take_over(t_s, step)
+
+    def keep(t_s: float) -> None:
         try:
-            carried.keep(turn.t_s)
+            carried.keep(t_s)
         except StorageError as error:
             step("not kept", {"reason": f"a restart would forget this decision: {error}"})
+
+    def decided(turn: Turn) -> None:
+        keep(turn.t_s)
         if hooks.on_decision is not None:
             hooks.on_decision(turn)
 
-    return decided
+    return replace(hooks, on_decision=decided, before_decision=take_over, before_change=keep)
 
 
 def mode_of(config: RunConfig, *, apply: bool) -> Mode:
@@ -304,12 +314,11 @@ def _policy(seat: SeatConfig) -> Policy | None:
 
 def _refuse_unproven(config: RunConfig) -> None:
     """Every trained policy from a folder has the digest and the signature that are asked for."""
-    asked = [seat.policy for seat in config.seats if seat.policy != INCUMBENT]
-    for policy in asked if config.fallback is None else [*asked, config.fallback]:
+    for key, policy in _asked(config):
         if config.pinned and not is_pinned(policy):
             raise ConfigError(
                 "is a trained policy without a digest, and pinned: true asks for one",
-                key="policy",
+                key=key,
                 value=policy if isinstance(policy, str) else policy.params["path"],
                 remedy="Name it as FOLDER@sha256:..., with the digest that dsp-gym policy show "
                 "prints.",
@@ -317,6 +326,17 @@ def _refuse_unproven(config: RunConfig) -> None:
         folder = None if config.signed_by is None else folder_of(resolve(policy)[1])
         if folder is not None and config.signed_by is not None:
             refuse_unsigned(folder, config.signed_by)
+
+
+def _asked(config: RunConfig) -> Iterator[tuple[str, str | PolicyConfig]]:
+    """Every policy of a run, and the key that names it: those of the guardrails decide, too."""
+    if config.fallback is not None:
+        yield "fallback", config.fallback
+    for seat in config.seats:
+        if seat.policy != INCUMBENT:
+            yield "policy", seat.policy
+            for kind, policy in policies_of(guardrails_of(config, seat)):
+                yield f"guardrails.{kind}.policy", policy
 
 
 def guardrails_of(config: RunConfig, seat: SeatConfig) -> str | GuardrailsConfig | None:

@@ -7,17 +7,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from dsp_gym.config import files
+from dsp_gym.envs.changes import (
+    SEEDS,
+    ScenarioChanges,
+    bounded,
+    refuse_unknown,
+    reloaded,
+    rewarded,
+)
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loads.splits import LoadSet
+from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.protocols import Guardrail
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.experiment import ExperimentConfig
+
+Job = str | Path | Mapping[str, object] | JobSpec
+"""A job: shipped name, YAML file, mapping as in a job file, or the job itself."""
 
 ActionName = Literal["vertex", "capacity"]
 """The action spaces, as `EnvConfig.action` names them."""
@@ -29,9 +40,7 @@ ONE_JOB = ("replay", "flink", "kubernetes")
 """Backends that are one job and never a batch."""
 
 DEFAULT_LOADS: dict[str, object] = {
-    "train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 512}},
-    "validation": {"loads": ["diurnal-bursts"], "seeds": {"from": 4096, "to": 4352}},
-    "test": {"loads": ["diurnal-bursts"], "seeds": {"from": 4352, "to": 4608}},
+    split: {"loads": ["diurnal-bursts"], "seeds": seeds} for split, seeds in SEEDS.items()
 }
 """The loads of a scenario without a config."""
 
@@ -49,7 +58,7 @@ class Scenario(NamedTuple):
 
 
 def scenario(
-    job: str | None = None,
+    job: Job | None = None,
     config: str | Path | Mapping[str, object] | None = None,
     backend: str = "simulated",
     guardrails: str | None = None,
@@ -59,7 +68,7 @@ def scenario(
     """A scenario from the name of a job, or from an experiment's config.
 
     Args:
-        job: name or path of a job file; default: the jobs of the config.
+        job: name, path or content of a job file; default: the jobs of the config.
         config: name, path or content of an experiment config.
         backend: "simulated", "flink", "kubernetes" or "replay".
         guardrails: name or path of a guardrails config; overrides the config's.
@@ -82,20 +91,49 @@ def scenario(
             )
         loads = files.parse(LoadSet, DEFAULT_LOADS, "default loads")
         chain = guardrail_chain(guardrails, explain)
-        return Scenario(
-            (load_job(job),), loads, _acting(EnvConfig(), action), chain, None, guardrails
-        )
+        return Scenario((_job(job),), loads, _acting(EnvConfig(), action), chain, None, guardrails)
     experiment, base_dir = _experiment(config)
-    names = (job,) if job is not None else experiment.jobs
+    jobs: tuple[Job, ...] = (job,) if job is not None else experiment.jobs
     chosen = guardrails or experiment.guardrails
     return Scenario(
-        tuple(load_job(name) for name in names),
+        tuple(_job(one) for one in jobs),
         experiment.loads,
         _acting(experiment.env, action),
         guardrail_chain(chosen, explain),
         base_dir,
         chosen,
     )
+
+
+def changed(made: Scenario, changes: ScenarioChanges, split: SplitName) -> Scenario:
+    """A scenario with another load, other weights of the reward or another bound on latency.
+
+    Args:
+        made: The scenario.
+        changes: What to replace.
+        split: The part of the loads that episodes are drawn from.
+
+    Returns:
+        The scenario that the environment is built from.
+
+    Raises:
+        ConfigError: A name, value or keyword is wrong.
+    """
+    refuse_unknown(changes)
+    return made._replace(
+        specs=bounded(made.specs, changes),
+        loads=reloaded(made.loads, changes, split),
+        env=rewarded(made.env, changes),
+    )
+
+
+def _job(job: Job) -> JobSpec:
+    """The job of a name, path or content."""
+    if isinstance(job, JobSpec):
+        return job
+    if isinstance(job, Mapping):
+        return files.parse(JobSpec, dict(job), "job")
+    return load_job(job)
 
 
 def decided_by(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import gymnasium
 import numpy as np
@@ -15,11 +15,14 @@ from gymnasium.envs.registration import EnvSpec
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs import action
 from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.changes import ScenarioChanges, refuse_changes, rewarded
 from dsp_gym.envs.codec import Codec
+from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import EnvCore
 from dsp_gym.envs.info import LazyInfo
 from dsp_gym.envs.observation import LIMIT
-from dsp_gym.envs.scenarios import ActionName, decided_by, scenario
+from dsp_gym.envs.scenarios import ActionName, Job, Scenario, changed, decided_by, scenario
+from dsp_gym.envs.watch.watcher import Pixels, watcher_of
 from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
@@ -62,8 +65,13 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
     """A Flink job that is scaled once per decision interval.
 
     Args:
-        job: name or path of a job file.
+        job: a job: shipped name, path or content of a job file, or a `JobSpec`.
         config: an experiment's name, path or content; its env, loads and guardrails are used.
+        load: the load of the episodes, in place of the config's: shipped name, path or content of
+            a load file, an object of `dsp_gym.loads.spec`, or a list of these to draw from.
+        reward: weights of the reward's terms that differ, such as {"slo": 8.0}, or all of them as
+            `RewardWeights`.
+        slo_s: bound on the p95 latency in seconds, in place of the job file's.
         backend: "simulated"; "flink": a real job, submitted to a cluster for every episode;
             "kubernetes": a job of the Flink Kubernetes Operator, as it runs under its own load;
             "replay": a recording, which decisions do not change.
@@ -72,16 +80,18 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         where: flink: home folder of a local cluster, or settings as in `FlinkPlace`; default: the
             cluster of `dsp-gym flink up`. kubernetes: the resource, as in `KubernetesEnvPlace`.
             replay: folder of the recording.
-        render_mode: "ansi" prints the running configuration and the last metrics.
+        render_mode: "ansi": the running configuration, the last metrics and curves as text;
+            "rgb_array": a picture of them, 1280 x 720, which needs the extra `video`. With
+            `gymnasium.make`, "human" shows that picture in a window.
         action: "vertex": moves of every vertex; "capacity": one multiple of the load for the whole
             job; default: as the config says, else "vertex".
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's own attribute
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's own attribute
 
     def __init__(
         self,
-        job: str | None = None,
+        job: Job | None = None,
         config: str | Path | Mapping[str, object] | None = None,
         backend: str = "simulated",
         split: SplitName = "train",
@@ -89,10 +99,20 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         where: str | Path | Mapping[str, object] | None = None,
         render_mode: str | None = None,
         action: ActionName | None = None,
+        **changes: Unpack[ScenarioChanges],
     ) -> None:
         self.backend = backend
-        self.batch = _made(job, config, backend, split, guardrails, where, action)
+        if backend == "replay":
+            refuse_changes(backend, changes, "load", "slo_s")
+            decided = decided_by(config, guardrails, action)
+            self.batch = _replayed(rewarded(decided[0], changes), decided[1], where)
+        else:
+            made = scenario(job, config, backend, guardrails, action=action)
+            if backend == "kubernetes":
+                refuse_changes(backend, changes, "load")
+            self.batch = _made(changed(made, changes, split), backend, split, where)
         self.render_mode = render_mode
+        self._watcher = watcher_of(render_mode)
         self.observation_space = observation_space(self.batch.codec.observation_size)
         self.action_space = space_of(self.batch.codec)
         self.batch.seed(self.np_random.integers(0, 2**31, 1))
@@ -121,6 +141,8 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         if seed is not None:
             self.batch.seed(np.array([seed]))
         observation = self.batch.reset()[0]
+        if self._watcher is not None:
+            self._watcher.begin(self.batch, 0)
         return observation, {"load": self.batch.load_labels[0], "action_mask": self.action_masks()}
 
     def step(self, action: Ints) -> tuple[Observation, float, bool, bool, dict[str, object]]:
@@ -136,6 +158,8 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         batch = self.batch
         step = batch.step(np.array(action, np.int64, ndmin=2))
         seen = batch.snapshot
+        if self._watcher is not None:
+            self._watcher.add(batch, 0, step)
 
         def info() -> dict[str, object]:
             return batch.info(step, 0) | {"action_mask": batch.masks_of(seen)[0]}
@@ -168,30 +192,29 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
     def set_state(self, state: dict[str, object]) -> None:
         """Continue from `get_state()`."""
         self._simulated().load(state)
+        if self._watcher is not None:
+            self._watcher.begin(self.batch, 0)
 
     def close(self) -> None:
         """Release resources outside this process; a job on a real Flink is cancelled."""
         self.batch.close()
         super().close()
 
-    def render(self) -> str | None:
-        """The running configuration and the last metrics as text.
+    def render(self) -> str | Pixels | None:
+        """The episode so far, as `render_mode` says.
 
         Returns:
-            One line on the job, then one per vertex; None unless `render_mode` is "ansi".
+            "ansi": one line on the job, one per vertex, and curves of text; "rgb_array":
+            (720, 1280, 3) of uint8; None without a render mode.
+
+        Raises:
+            MissingExtraError: Pillow is not installed, and a picture is asked for.
         """
-        if self.render_mode != "ansi":
+        if self._watcher is None:
             return None
-        seen = self.batch.snapshot.job(0)
-        lines = [f"t = {seen.get('t_s'):.0f} s, {seen.status.name}"]
-        for name in seen.vertices:
-            busy = seen.vertex(name, "busy_ms_per_s")
-            share = "unknown" if busy is None else f"{busy:.0f} ms/s"
-            lines.append(
-                f"{name}: parallelism {seen.vertex(name, 'parallelism'):.0f}, "
-                f"level {seen.vertex(name, 'memory_level'):.0f}, busy {share}"
-            )
-        return "\n".join(lines)
+        if not self._watcher:
+            raise RuntimeError("reset() comes first")
+        return self._watcher.text() if self.render_mode == "ansi" else self._watcher.picture()
 
     def _simulated(self) -> AutoscaleBatch:
         if not isinstance(self.batch, AutoscaleBatch):
@@ -203,21 +226,22 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         return self.batch
 
 
+def _replayed(
+    env: EnvConfig, guardrails: str | None, where: str | Path | Mapping[str, object] | None
+) -> EnvCore:
+    """The environment over a recording."""
+    from dsp_gym.envs.measured import on_recording
+
+    return on_recording(env, guardrails, where)
+
+
 def _made(
-    job: str | None,
-    config: str | Path | Mapping[str, object] | None,
+    made: Scenario,
     backend: str,
     split: SplitName,
-    guardrails: str | None,
     where: str | Path | Mapping[str, object] | None,
-    action: ActionName | None,
 ) -> EnvCore:
-    """The environment over its backend."""
-    if backend == "replay":
-        from dsp_gym.envs.measured import on_recording
-
-        return on_recording(*decided_by(config, guardrails, action), where)
-    made = scenario(job, config, backend, guardrails, action=action)
+    """The environment of a scenario over its backend."""
     if backend == "flink":
         from dsp_gym.envs.measured import on_flink
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Unpack, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -12,9 +12,11 @@ from gymnasium.vector.utils import batch_space
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.changes import ScenarioChanges
 from dsp_gym.envs.core import BatchStep, interventions
-from dsp_gym.envs.scenarios import ONE_JOB, ActionName, scenario
+from dsp_gym.envs.scenarios import ONE_JOB, ActionName, Job, changed, scenario
 from dsp_gym.envs.single import Observation, observation_space, space_of
+from dsp_gym.envs.watch.watcher import BatchWatcher, Pixels
 from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
@@ -30,29 +32,39 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
 
     Args:
         num_envs: how many environments.
-        job: name or path of a job file.
+        job: a job, as in `AutoscaleEnv`.
         config: an experiment's name, path or content; its env, loads and guardrails are used.
+        changes: `load`, `reward` and `slo_s`, as in `AutoscaleEnv`.
         backend: "simulated".
         split: part of the loads episodes are drawn from.
         guardrails: name or path of a guardrails config.
         explain: whether a record of an intervention has its `reason` in words, which takes time;
             None: only where there is one environment.
         action: "vertex", "capacity", or None: as in `AutoscaleEnv`.
+        render_mode: "rgb_array": `render()` gives a picture of every job; needs the extra `video`.
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
+    metadata = {  # noqa: RUF012 - Gymnasium's own attribute
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+        "render_modes": ["rgb_array"],
+        "render_fps": 10,
+    }
 
     def __init__(
         self,
         num_envs: int = 1,
-        job: str | None = None,
+        job: Job | None = None,
         config: str | Path | dict[str, object] | None = None,
         backend: str = "simulated",
         split: SplitName = "train",
         guardrails: str | None = None,
         explain: bool | None = None,
         action: ActionName | None = None,
+        render_mode: str | None = None,
+        **changes: Unpack[ScenarioChanges],
     ) -> None:
+        self.render_mode = render_mode
+        self._watchers = None if render_mode is None else BatchWatcher(num_envs, render_mode)
         if backend in ONE_JOB:
             raise ConfigError(
                 f"the backend '{backend}' is one job, not a batch of them",
@@ -61,6 +73,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
             )
         explain = num_envs == 1 if explain is None else explain
         made = scenario(job, config, backend, guardrails, explain=explain, action=action)
+        made = changed(made, changes, split)
         row = [i % len(made.specs) for i in range(num_envs)]
         self.num_envs = num_envs
         self._unchanged = np.fromiter(((),) * num_envs, dtype=object, count=num_envs)
@@ -91,6 +104,8 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
             numbers = np.array([0 if one is None else one for one in seeds])
             self.batch.seed(numbers, given if mask is None else given & mask)
         observation = self.batch.reset(mask)
+        if self._watchers is not None:
+            self._watchers.begin(self.batch, mask)
         return observation.copy(), {"action_mask": self.batch.action_masks()}
 
     def step(  # type: ignore[override]  # Gymnasium types done flags by the rewards' array type
@@ -102,11 +117,15 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
             Observations, rewards, terminated and truncated with a row per environment, and info.
         """
         step = self.batch.step(np.asarray(actions, dtype=np.int64).reshape(self.num_envs, -1))
+        if self._watchers is not None:
+            self._watchers.add(self.batch, step)
         info = self._info(step)
         observation, done = step.observation, step.terminated | step.truncated
         if done.any():
             info |= {"final_obs": observation.copy(), "_final_obs": done}
             observation = self.batch.reset(done)
+            if self._watchers is not None:
+                self._watchers.begin(self.batch, done)
         info["action_mask"] = self.batch.action_masks()
         return observation.copy(), step.reward, step.terminated, step.truncated, info
 
@@ -118,6 +137,14 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
             True: the choice is valid.
         """
         return self.batch.action_masks()
+
+    def render(self) -> tuple[Pixels, ...] | None:
+        """Every job's episode so far.
+
+        Returns:
+            A picture (720, 1280, 3) of uint8 for each; None without a render mode.
+        """
+        return None if self._watchers is None else self._watchers.pictures()
 
     def _info(self, step: BatchStep) -> dict[str, object]:
         changed = np.empty(self.num_envs, dtype=object)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
@@ -146,21 +146,39 @@ class OfflineConfig(FromDataset):
     )
 
 
+_CONTINUOUS = "acts on continuous actions, and these are discrete."
+
+UNFIT = {
+    **dict.fromkeys(("sac", "td3", "ddpg", "tqc", "crossq"), _CONTINUOUS),
+    "ars": "has no gradient to learn a batch by.",
+    "recurrent-ppo": "remembers by an LSTM, which a policy folder cannot hold; "
+    "docs/recipes/recurrent_ppo.py trains it.",
+}
+"""Algorithms of Stable-Baselines3 and sb3-contrib that an experiment cannot take, and why."""
+
+
 class AgentConfig(ConfigModel):
     """How the agent learns. Names as in Stable-Baselines3."""
 
     kind: Literal["ppo"] = Field(
         "ppo", description="ppo: a network that learns by acting; planning: see PlanningConfig"
     )
-    algorithm: Literal["ppo", "maskable-ppo"] = Field(
+    algorithm: Literal["ppo", "maskable-ppo", "a2c", "trpo", "dqn", "qr-dqn"] = Field(
         "maskable-ppo",
         description="maskable-ppo never tries a move that bounds forbid, which saves it learning "
-        "them; ppo leaves them to the environment",
+        "them; the others leave them to the environment. a2c, trpo, dqn and qr-dqn are those of "
+        "Stable-Baselines3 and sb3-contrib with plain layers over the whole observation; dqn and "
+        "qr-dqn make one move of one vertex per decision, or a capacity action",
+    )
+    params: dict[str, object] = Field(
+        default_factory=dict,
+        description="of a2c, trpo, dqn and qr-dqn: further arguments of the algorithm, under its "
+        "own names",
     )
     learner: Literal["native", "sb3"] = Field(
         "native",
         description="native: this project's PPO, the same update on all cores (`dsp-gym bench env` "
-        "compares their speed); sb3: Stable-Baselines3's, for comparison",
+        "compares their speed); sb3: Stable-Baselines3's, for comparison; of ppo and maskable-ppo",
     )
     network: NetworkConfig = Field(default_factory=NetworkConfig, description="the network")
     n_envs: int = Field(
@@ -234,6 +252,25 @@ class AgentConfig(ConfigModel):
         "all, at most 4; sb3: 1, as torch's threads collapse when anything else runs",
     )
 
+    @property
+    def is_stock(self) -> bool:
+        """Whether another library's algorithm learns, with its own network of plain layers."""
+        return self.algorithm not in ("ppo", "maskable-ppo")
+
+    @property
+    def needs_flat_actions(self) -> bool:
+        """Whether the algorithm chooses one of a list, and no list of choices."""
+        return self.algorithm in ("dqn", "qr-dqn")
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _check_algorithm(cls, algorithm: object) -> object:
+        known = get_args(cls.model_fields["algorithm"].annotation)
+        if not isinstance(algorithm, str) or algorithm in known:
+            return algorithm
+        why = UNFIT.get(algorithm.lower(), "is no algorithm there is.")
+        raise ValueError(f"'{algorithm}' {why} These fit: {', '.join(known)}.")
+
     @field_validator("seeds")
     @classmethod
     def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -245,6 +282,21 @@ class AgentConfig(ConfigModel):
         if any(not 0 < one < 1 for one in act_above):
             raise ValueError(f"probabilities are between 0 and 1, found {list(act_above)}")
         return act_above
+
+    @model_validator(mode="after")
+    def _check_stock(self) -> AgentConfig:
+        if not self.is_stock:
+            if self.params:
+                raise ValueError(f"params are not of {self.algorithm}; its keys stand beside it")
+            return self
+        if self.network.encoder != "mlp":
+            raise ValueError(f"{self.algorithm} has plain layers; set network.encoder: mlp")
+        if self.warm_start is not None or self.offline is not None:
+            raise ValueError(
+                f"{self.algorithm} learns from its own steps alone; leave warm_start and offline "
+                "out, or take ppo or maskable-ppo"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_batch(self) -> AgentConfig:

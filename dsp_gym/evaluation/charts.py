@@ -15,6 +15,9 @@ NUMBERS_IN_A_PAGE = 150_000
 
 LOAD = "load"
 
+HEIGHT, HEIGHT_ALONE = 160, 300
+"""Pixels of a panel; curves of a single policy are what its page is for."""
+
 
 def cost_and_lateness(scorecard: Scorecard, job: str) -> Html:
     """Every policy in the plane of lateness and cost, the bound on lateness shaded.
@@ -56,16 +59,14 @@ def over_time(scorecard: Scorecard, job: str) -> Html:
 
 
 def _curves(job: str, load: str, runs: list[RunTimeline], shown: int, hidden: list[str]) -> Html:
-    first = runs[0]
+    first, latency = runs[0], "Latency, 95th percentile"
+    height = HEIGHT if len(runs) > 1 else HEIGHT_ALONE
+    load_lines = [*_of(runs, "rate_per_s"), Curve(LOAD, first.target_per_s, "dashed")]
     panels = [
-        Panel(
-            "Load",
-            [*_of(runs, "rate_per_s"), Curve(LOAD, first.target_per_s, "dashed")],
-            "records/s",
-        ),
-        Panel("Latency, 95th percentile", _of(runs, "latency_p95_s"), "s", first.slo_latency_s),
-        Panel("Cores", _of(runs, "cores", "step"), "requested"),
-        Panel("Memory", _of(runs, "memory_mib", "step", 1 / 1024), "GiB, requested"),
+        Panel("Load", load_lines, "records/s", height=height),
+        Panel(latency, _of(runs, "latency_p95_s"), "s", first.slo_latency_s, height),
+        Panel("Cores", _of(runs, "cores", "step"), "requested", height=height),
+        Panel("Memory", _of(runs, "memory_mib", "step", 1 / 1024), "GiB, requested", height=height),
     ]
     marks = [Mark(one.t_s, run.policy, one.reason) for run in runs for one in run.rescales]
     description = f"{job} under {load}: load, latency, cores and memory of {len(runs)} policies."

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.evaluation.shift import Shift
+from dsp_gym.evaluation.trainings import label_of
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.spec import Prices
 from dsp_gym.loads.splits import LoadSet
@@ -54,15 +55,13 @@ class Entrant(ConfigModel):
 
 
 def _label(policy: str) -> str:
-    """The label of a policy; a trained one stands in `runs/NAME/policy`.
+    """The label of a policy; a trained one stands in `runs/NAME/latest/policy`.
 
-    >>> _label("ds2"), _label("configs/policies/ds2-justin.yaml"), _label("runs/q11/policy")
+    >>> _label("ds2"), _label("configs/policies/ds2-justin.yaml"), _label("runs/q11/latest/policy")
     ('ds2', 'ds2-justin', 'q11')
     """
     path = Path(split_pin(policy)[0])
-    if path.suffix in {".yaml", ".yml"}:
-        return path.stem
-    return path.parent.name if path.name == "policy" and path.parent.name else path.name
+    return path.stem if path.suffix in {".yaml", ".yml"} else label_of(path)
 
 
 class RunSettings(ConfigModel):

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, StorageError
 from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, ScorecardCell
 from dsp_gym.evaluation.share import Share, ShareResult, versions
@@ -152,7 +153,7 @@ def _name(share: Share) -> str:
 def _read(file: Path) -> PolicyResult | None:
     """A kept result; None where it is damaged or of another version: its runs are played again."""
     try:
-        return parse(PolicyResult, json.loads(file.read_text(encoding="utf-8")), file)
+        return parse(PolicyResult, parse_json(file.read_text(encoding="utf-8")), file)
     except (OSError, ValueError, DspGymError):
         return None
 

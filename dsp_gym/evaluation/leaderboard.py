@@ -288,7 +288,7 @@ def render_html(card: Scorecard, name: str) -> str:
         _drawn(card, found),
         section(
             "By job",
-            "Cost per day, and the late share of the time. The darker, the dearer on that job.",
+            "Cost per day, and the late share of the time. A darker cell is dearer on that job.",
             table(head, _heated(rows, found)),
         ),
         section("How to read this", *_explained(card, name)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,25 +99,19 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f}" if abs(share) >= 0.1 else f"{100 * share:.2g}"
 
 
-def summary(
-    scorecard: Scorecard, job: str, intervals: Collection[str] = tuple(EPISODE_METRICS)
-) -> Summary:
-    """The table of one job, with the differences from the reference below the values.
+def summary(scorecard: Scorecard, job: str) -> Summary:
+    """Every metric of one job, with the differences from the reference below the values.
 
     Args:
         scorecard: The scorecard.
         job: Which job.
-        intervals: Metrics shown with their intervals; a terminal has no room for all.
 
     Returns:
         Column names, and rows of text.
     """
     found = [scorecard.row(policy, job) for policy in scorecard.policies]
     rows = [
-        (
-            METRIC_LABELS[name],
-            *(_estimate(row.metrics.get(name), name in intervals) for row in found),
-        )
+        (METRIC_LABELS[name], *(_estimate(row.metrics.get(name)) for row in found))
         for name in EPISODE_METRICS
     ]
     if any(row.saving is not None for row in found):
@@ -208,7 +202,7 @@ def validity_notes(scorecard: Scorecard, job: str) -> list[str]:
     return notes
 
 
-def _estimate(estimate: IntervalEstimate | None, interval: bool) -> str:
+def _estimate(estimate: IntervalEstimate | None, interval: bool = True) -> str:
     if estimate is None:
         return "–"
     if not interval or estimate.low == estimate.high:
@@ -328,11 +322,12 @@ def _job_section(scorecard: Scorecard, job: str) -> Html:
     if beyond:
         folded = (note(text) for text in beyond)
         parts.append(details(f"Where the model of {job} is beyond its fit", *folded))
-    parts += [
-        heading("Cost and lateness"),
-        f"Shaded: late at most {allowed} % of the time. Dotted: no policy is better in both.",
-        charts.cost_and_lateness(scorecard, job),
-    ]
+    if len(scorecard.policies) > 1:
+        parts += [
+            heading("Cost and lateness"),
+            f"Shaded: late at most {allowed} % of the time. Dotted: no policy is better in both.",
+            charts.cost_and_lateness(scorecard, job),
+        ]
     if any(run.job == job for run in scorecard.timelines):
         parts += [
             heading("Over time"),

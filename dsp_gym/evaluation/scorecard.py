@@ -14,6 +14,7 @@ from pydantic import Field
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import SchemaError
 from dsp_gym.evaluation.statistics import (
     interquartile_mean,
@@ -222,8 +223,8 @@ class Scorecard(ConfigModel):
             The scorecard.
         """
         try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
+            document = parse_json(text)
+        except ValueError as error:
             raise SchemaError(f"is not valid JSON: {error}", file=file) from None
         found = document.get("schema") if isinstance(document, dict) else None
         if found != SCHEMA:

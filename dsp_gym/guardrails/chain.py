@@ -75,7 +75,9 @@ class Chain:
         self.explain = explain
         """Whether `allow` says in words what it changed; a large batch does without."""
         self._coupled = [p for p, g in enumerate(self.guardrails) if is_coupled(g)]
-        self._pass = ShippedPass(self.guardrails)
+        # Asking in Python who never steps in takes as long as all that is compiled.
+        self._active = [p for p, g in enumerate(self.guardrails) if not _is_inert(g)]
+        self._pass = ShippedPass([self.guardrails[p] for p in self._active])
         self._committing = tuple(
             guardrail
             for guardrail in self.guardrails
@@ -85,7 +87,9 @@ class Chain:
         self._replacing = tuple(
             (guardrail, guardrail.replacement)
             for guardrail in self.guardrails
-            if isinstance(guardrail, Restriction) and guardrail.replacement is not None
+            if isinstance(guardrail, Restriction)
+            and guardrail.replacement is not None
+            and not guardrail.is_inert
         )
         self._trained = next(
             (g for g in self.guardrails if isinstance(g, OutOfDistribution) and g.config.bounds),
@@ -139,7 +143,7 @@ class Chain:
         def otherwise(guardrail: Guardrail) -> Bools:
             return _restrict(guardrail, snapshot, decision, parallelism, level)
 
-        changes, some = self._pass.run(snapshot, parallelism, level, otherwise)
+        changes, some = self._passed(snapshot, parallelism, level, otherwise)
         if self._coupled:
             # A job at rest comes out of another pass as it went in; what happens to it on the
             # way is no intervention, and must not depend on its neighbours in the batch.
@@ -147,7 +151,7 @@ class Chain:
             for _ in range(1, PASSES):
                 if not at_work.any():
                     break
-                changed, _ = self._pass.run(snapshot, parallelism, level, otherwise)
+                changed, _ = self._passed(snapshot, parallelism, level, otherwise)
                 changes |= changed & at_work
                 at_work &= changed[self._coupled].any(axis=0)
         trips = changes.T
@@ -163,6 +167,21 @@ class Chain:
             self._replaced_by(snapshot),
             self._unfamiliar(snapshot),
         )
+
+    def _passed(
+        self,
+        snapshot: MetricsSnapshot,
+        parallelism: Ints,
+        level: Ints,
+        otherwise: Callable[[Guardrail], Bools],
+    ) -> tuple[Bools, bool]:
+        """Let every guardrail restrict once; flags by guardrail and job, and whether one is set."""
+        changes, some = self._pass.run(snapshot, parallelism, level, otherwise)
+        if len(self._active) == len(self.guardrails):
+            return changes, some
+        of_all = np.zeros((len(self.guardrails), len(snapshot)), np.bool_)
+        of_all[self._active] = changes
+        return of_all, some
 
     def _interventions(
         self, snapshot: MetricsSnapshot, trips: Bools, explain: bool
@@ -192,6 +211,10 @@ class Chain:
         if self._trained is None:
             return (None,) * len(snapshot)
         return tuple(self._trained.unfamiliar(snapshot, job) for job in range(len(snapshot)))
+
+
+def _is_inert(guardrail: Guardrail) -> bool:
+    return isinstance(guardrail, Restriction) and guardrail.is_inert
 
 
 def _restrict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 from pydantic import (
@@ -14,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from dsp_gym.config import files
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuotaConfig
@@ -25,8 +27,16 @@ from dsp_gym.guardrails.freeze import FreezeConfig
 from dsp_gym.guardrails.out_of_distribution import OutOfDistributionConfig
 from dsp_gym.guardrails.stale_metrics import StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimitConfig
+from dsp_gym.policies import PolicyConfig
 
-__all__ = ["GROUP", "INSTALLED", "GuardrailConfig", "GuardrailsConfig", "InstalledGuardrail"]
+__all__ = [
+    "GROUP",
+    "INSTALLED",
+    "GuardrailConfig",
+    "GuardrailsConfig",
+    "InstalledGuardrail",
+    "policies_of",
+]
 
 GROUP = "dsp_gym.guardrails"
 """Entry-point group under which a distribution offers guardrails."""
@@ -103,3 +113,27 @@ class GuardrailsConfig(ConfigModel):
                 f"'{asking[0]}' asks for a fallback, but there is no guardrail of kind 'fallback'"
             )
         return self
+
+
+def policies_of(
+    config: GuardrailsConfig | str | Path | None,
+) -> list[tuple[str, str | PolicyConfig]]:
+    """The policies that guardrails ask, or let decide.
+
+    Args:
+        config: the guardrails, their name or their file; None: there are none.
+
+    Returns:
+        Kind of the guardrail and its policy, as configured.
+    """
+    if config is None:
+        return []
+    if not isinstance(config, GuardrailsConfig):
+        config = files.load_model(GuardrailsConfig, "guardrails", config)
+    found = []
+    for part in config.guardrails:
+        own = part.config if isinstance(part, InstalledGuardrail) else part
+        policy: object = getattr(own, "policy", None)
+        if isinstance(policy, str | PolicyConfig):
+            found.append((part.kind, policy))
+    return found

@@ -66,6 +66,10 @@ class Fallback(Restriction):
     def replacement(self) -> str:
         return self.shadow.name
 
+    @property
+    def is_inert(self) -> bool:
+        return all(isinstance(one, Restriction) and one.is_inert for one in self._asking)
+
     def replaces(self, snapshot: MetricsSnapshot) -> Bools:
         asked = np.zeros(len(snapshot), dtype=bool)
         for guardrail in self._asking:

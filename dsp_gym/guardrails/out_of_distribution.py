@@ -73,6 +73,10 @@ class OutOfDistribution(Restriction):
         super().reset(jobs, seeds, mask)
         self._known = None
 
+    @property
+    def is_inert(self) -> bool:
+        return not self.config.bounds
+
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
         """True where more features than tolerated are outside, (J,).
 

@@ -42,6 +42,11 @@ class Restriction:
         """Name of the policy that it lets decide; None where it only restricts."""
         return None
 
+    @property
+    def is_inert(self) -> bool:
+        """Whether it steps in nowhere, whatever it sees: its configuration gives it nothing."""
+        return False
+
     def __init__(self, memory: RowMemory | None = None) -> None:
         self._memory = memory or RowMemory({})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.config.text import decoded
 from dsp_gym.errors import LoadError
 
 __all__ = ["DATA_VARIABLE", "Trace", "TraceLibrary", "data_folder", "read_trace"]
@@ -106,10 +108,11 @@ def read_trace(path: str | Path) -> Trace:
     """
     file = Path(path)
     try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            lines, t_s, rate = _read_columns(csv.reader(stream), file)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise LoadError(f"cannot be read as a CSV file: {error}", file=file) from error
+        text = decoded(file.read_bytes(), file, LoadError)
+        lines, t_s, rate = _read_columns(csv.reader(io.StringIO(text, newline="")), file)
+    except (OSError, csv.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise LoadError(f"cannot be read as a CSV file: {why}", file=file) from error
     if len(t_s) < 2:
         raise LoadError(f"has {len(t_s)} rows, expected at least 2", file=file)
     _check_order(t_s, lines, file)

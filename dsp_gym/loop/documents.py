@@ -99,8 +99,8 @@ class VertexDecision(ConfigModel):
     """The configuration of one vertex."""
 
     name: str = Field(min_length=1, description="vertex")
-    parallelism: int = Field(ge=1, description="subtasks")
-    memory_level: int = Field(ge=-1, description="-1: no managed memory")
+    parallelism: int = Field(ge=1, le=32768, description="subtasks")
+    memory_level: int = Field(ge=-1, le=32768, description="-1: no managed memory")
 
 
 class InterventionDocument(ConfigModel):

@@ -16,6 +16,7 @@ import numpy as np
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.text import described
 from dsp_gym.errors import DspGymError, SchemaError
 from dsp_gym.job.spec import JobSpec, State, UntimedJob, Vertex
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
@@ -52,6 +53,14 @@ _Model = TypeVar("_Model", bound=ConfigModel)
 _MOST_FIXED = 512
 _FIXED: dict[int, tuple[JobSpec, bytes]] = {}
 """What `_fixed` made, by the identity of the job, whose hash would take as long."""
+
+_ELSEWHERE = {
+    "dsp-gym/journal": "It is a line of a journal: `dsp-gym scorecard` reads its folder. The "
+    "snapshots are in it: jq -c 'select(.kind == \"snapshot\").body' SEGMENT.jsonl",
+    "dsp-gym/decision": "It is a decision: give the snapshot that it answers.",
+    "dsp-gym/snapshot": "It is a snapshot: give the decision that answers it.",
+}
+"""The next step where a document is of another kind."""
 
 _DOCUMENTS: dict[str, type[ConfigModel]] = {
     SNAPSHOT_SCHEMA: SnapshotDocument,
@@ -133,17 +142,19 @@ def decision_to_json(
     guarded = decision if isinstance(decision, GuardedDecision) else None
     proposed = None if guarded is None else guarded.proposed
     wanted = decision if isinstance(decision, ScalingDecision) else decision.proposed
-    n = len(job.vertices)
-    changed = np.any(decision.parallelism[row, :n] != batch.parallelism[row, :n]) or np.any(
-        decision.memory_level[row, :n] != batch.memory_level[row, :n]
+    configured = _configuration(decision, job)
+    running = zip(batch.parallelism[row].tolist(), batch.memory_level[row].tolist(), strict=True)
+    changed = any(
+        (one["parallelism"], one["memory_level"]) != found
+        for one, found in zip(configured, running, strict=False)  # columns beyond the vertices
     )
     return {
         "schema": DECISION_SCHEMA,
         "job": key or batch.topology.spec(row).job,
         "t_s": float(batch.t_s[row]),
-        "changed": bool(changed),
+        "changed": changed,
         "reason": wanted.reasons[row],
-        "vertices": _configuration(decision, job),
+        "vertices": configured,
         "proposed": None if proposed is None else _configuration(proposed, job),
         "interventions": [
             {"guardrail": found.guardrail, "reason": found.reason}
@@ -192,7 +203,7 @@ def decision_from_json(
 def _read(model: type[_Model], schema: str, document: Mapping[str, object], where: str) -> _Model:
     """The document as a model; its version is looked at before anything else."""
     if not isinstance(document, Mapping):
-        raise SchemaError(f"expected a JSON object, found {type(document).__name__}", file=where)
+        raise SchemaError(f"holds {described(document)}, expected a JSON object", file=where)
     if document.get("schema") != schema:
         raise _refusal(document.get("schema"), [schema], where)
     try:
@@ -205,15 +216,17 @@ def _read(model: type[_Model], schema: str, document: Mapping[str, object], wher
         ) from None
 
 
-def _refusal(found: object, read: Iterable[str], where: str | None = None) -> SchemaError:
+def _refusal(schema: object, read: Iterable[str], where: str | None = None) -> SchemaError:
     known = " and ".join(f"'{name}'" for name in read)
-    return SchemaError(
-        "the key 'schema' is missing" if found is None else "this version is not read here",
-        file=where,
-        key=None if found is None else "schema",
-        value=found,
-        remedy=f"This release of dsp-gym reads {known}.",
-    )
+    remedy = f"This release of dsp-gym reads {known}."
+    if schema is None:
+        return SchemaError("the key 'schema' is missing", file=where, remedy=remedy)
+    kind = str(schema).rpartition("/")[0]
+    wanted = {name.rpartition("/")[0] for name in read}
+    said = "this version is not read here"
+    if kind not in wanted:
+        said, remedy = "is a document of another kind", _ELSEWHERE.get(kind, remedy)
+    return SchemaError(said, file=where, key="schema", value=schema, remedy=remedy)
 
 
 def _skeleton(message: SnapshotDocument, where: str) -> JobSpec:

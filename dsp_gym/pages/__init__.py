@@ -14,7 +14,16 @@ text = page(
 
 from __future__ import annotations
 
-from dsp_gym.pages.charts import Curve, Mark, Panel, ScatterPoint, choice, curves, scatter
+from dsp_gym.pages.charts import (
+    Curve,
+    Mark,
+    Panel,
+    ScatterPoint,
+    against,
+    choice,
+    curves,
+    scatter,
+)
 from dsp_gym.pages.figures import COLOURS, GREY, INK, figure, svg
 from dsp_gym.pages.numbers import number, signed, span
 from dsp_gym.pages.page import (
@@ -46,6 +55,7 @@ __all__ = [
     "Mark",
     "Panel",
     "ScatterPoint",
+    "against",
     "chart_script",
     "choice",
     "code",

@@ -249,13 +249,70 @@
     return () => plot.setSize({ width: Math.max(280, box.clientWidth), height: chart.height });
   }
 
+  // Pairs of values, with the line where both are equal.
+  function against(box, chart) {
+    const hidden = new Set(), plotted = chart.pairs.flatMap((group, place) =>
+      group.x.map((x, i) => ({ x, y: group.y[i], text: group.texts[i], place, name: group.name })));
+    plotted.sort((one, other) => one.x - other.x);
+    const pad = 0.06 * (chart.most - chart.least) || 0.06 * Math.abs(chart.most) || 1;
+    const ends = chart.log
+      ? [chart.least / 1.2, chart.most * 1.2]
+      : [chart.least >= 0 ? Math.max(0, chart.least - pad) : chart.least - pad, chart.most + pad];
+    if (chart.pairs.length > 1) {
+      legend(box, chart, hidden, () =>
+        chart.pairs.forEach((group, i) => plot.setSeries(i + 1, { show: !hidden.has(group.name) })));
+    }
+    const room = element("div"), said = element("p", "said");
+    box.append(room, said);
+    const axis = (label, place) => ({
+      ...axes({ time: "number" })[place], label, labelSize: 20, labelFont: FONT,
+      size: place ? 76 : 30,
+      values: (_, ticks) => ticks.map((tick) => tick == null ? "" : number(tick)),
+    });
+    const plot = new uPlot({
+      width: Math.max(280, box.clientWidth), height: chart.height, legend: { show: false },
+      cursor: { drag: { x: false, y: false }, points: { show: false } },
+      scales: Object.fromEntries(["x", "y"].map((key) =>
+        [key, { time: false, distr: chart.log ? 3 : 1, range: () => ends }])),
+      axes: [axis(chart.xLabel, 0), axis(chart.yLabel, 1)],
+      series: [{}, ...chart.pairs.map((group) => ({
+        stroke: colour(chart.colours[group.name]), width: 0, paths: () => null,
+        points: { show: true, size: 7, fill: colour(chart.colours[group.name]) },
+      }))],
+      hooks: {
+        drawAxes: [(u) => {
+          const [low, high] = ends;
+          u.ctx.save();
+          u.ctx.strokeStyle = css("--grey");
+          u.ctx.lineWidth = devicePixelRatio;
+          u.ctx.beginPath();
+          u.ctx.moveTo(u.valToPos(low, "x", true), u.valToPos(low, "y", true));
+          u.ctx.lineTo(u.valToPos(high, "x", true), u.valToPos(high, "y", true));
+          u.ctx.stroke();
+          u.ctx.restore();
+        }],
+        setCursor: [(u) => {
+          let best = null, least = 30;
+          for (const point of plotted) {
+            if (hidden.has(point.name)) continue;
+            const far = Math.hypot(u.valToPos(point.x, "x") - u.cursor.left, u.valToPos(point.y, "y") - u.cursor.top);
+            if (far < least) { least = far; best = point; }
+          }
+          said.textContent = best ? `${best.text}: ${number(best.x)} and ${number(best.y)}` : "";
+        }],
+      },
+    }, [plotted.map((point) => point.x), ...chart.pairs.map((_, place) =>
+      plotted.map((point) => point.place === place ? point.y : null))], room);
+    return () => plot.setSize({ width: Math.max(280, box.clientWidth), height: chart.height });
+  }
+
   const drawn = new Map();
   function draw(box) {
     const data = box.querySelector("script");
     if (!box.clientWidth || !data.textContent) return; // folded away, or empty so far: drawn later
     [...box.children].forEach((child) => { if (child !== data) child.remove(); });
     const chart = JSON.parse(data.textContent);
-    drawn.set(box, (chart.points ? scatter : curves)(box, chart));
+    drawn.set(box, (chart.points ? scatter : chart.pairs ? against : curves)(box, chart));
   }
   const all = () => document.querySelectorAll(".chart").forEach(draw);
   const resized = new ResizeObserver((entries) => {

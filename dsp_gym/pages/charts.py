@@ -15,7 +15,16 @@ from typing import Literal
 
 from dsp_gym.pages.page import Html
 
-__all__ = ["Curve", "Mark", "Panel", "ScatterPoint", "choice", "curves", "scatter"]
+__all__ = [
+    "Curve",
+    "Mark",
+    "Panel",
+    "ScatterPoint",
+    "against",
+    "choice",
+    "curves",
+    "scatter",
+]
 
 SHOWN = 2000
 """Points of a line, more than a screen has columns."""
@@ -165,6 +174,60 @@ def scatter(
             "height": height,
         },
     )
+
+
+def against(
+    description: str,
+    points: Sequence[ScatterPoint],
+    *,
+    x_label: str,
+    y_label: str,
+    height: int = 320,
+) -> Html:
+    """Two values of one quantity, such as seen and predicted, beside the line where they agree.
+
+    Args:
+        description: The content in words, for readers who do not see it.
+        points: Groups, each with a colour and a button.
+        x_label: Of the first values.
+        y_label: Of the others.
+        height: Pixels.
+
+    Returns:
+        Markup: a `<div>` with the chart's numbers. Positive values that span more than a power of
+        ten stand on logarithmic axes.
+    """
+    known = [
+        (group, [i for i, pair in enumerate(zip(group.x, group.y, strict=True)) if _finite(pair)])
+        for group in points
+    ]
+    values = [value for group, rows in known for i in rows for value in (group.x[i], group.y[i])]
+    least, most = min(values, default=0.0), max(values, default=1.0)
+    return _chart(
+        description,
+        {
+            "pairs": [
+                {
+                    "name": group.name,
+                    "x": [_number(group.x[i], 6) for i in rows],
+                    "y": [_number(group.y[i], 6) for i in rows],
+                    "texts": [group.texts[i] if group.texts else group.name for i in rows],
+                }
+                for group, rows in known
+            ],
+            "colours": {group.name: place for place, group in enumerate(points)},
+            "least": least,
+            "most": most,
+            "log": 0 < 10 * least < most,
+            "xLabel": x_label,
+            "yLabel": y_label,
+            "height": height,
+        },
+    )
+
+
+def _finite(pair: tuple[float, float]) -> bool:
+    return all(map(math.isfinite, pair))
 
 
 def pareto(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""Pins: a trained policy named with the digest of its folder, `runs/q11/policy@sha256:...`.
+"""Pins: a trained policy named with the digest of its folder, `runs/q11/latest/policy@sha256:...`.
 
 A digest covers every file of the folder by name and content, so that whoever can write the folder
 or move an alias of the registry cannot change which policy decides.

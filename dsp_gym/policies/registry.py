@@ -6,12 +6,12 @@ The library imports no policy: `baselines` and `agents` offer theirs in the grou
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from dsp_gym.config import files
 from dsp_gym.config.plugins import Plugins
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import SHIPPED, PolicyConfig
@@ -21,6 +21,7 @@ __all__ = [
     "GROUP",
     "available",
     "folder_of",
+    "forget",
     "installed",
     "is_installed",
     "is_pinned",
@@ -37,6 +38,9 @@ _INSTALLED = Plugins(GROUP, "policy", "docs/guides/add-a-policy.md", PolicyError
 
 POLICY_FILE = "policy.json"
 """What makes a folder a trained policy."""
+
+MOST_BYTES = 512 * 1024
+"""Of that file; those of the shipped policies have six thousand."""
 
 TRAINED = "learned"
 """Any trained policy: the document of its folder names the installed policy that reads it, and one
@@ -148,11 +152,12 @@ def _shipped_best() -> Path:
 def _reader_of(folder: Path) -> str:
     """The installed policy that reads a folder: the one that its document names."""
     try:
-        document = json.loads((folder / POLICY_FILE).read_text(encoding="utf-8"))
+        content = (folder / POLICY_FILE).read_bytes()
+        document = None if len(content) > MOST_BYTES else parse_json(content)
     except (OSError, ValueError):
         return TRAINED  # which says what is wrong with the file
     named = document.get("policy", TRAINED) if isinstance(document, dict) else TRAINED
-    if named not in _INSTALLED:
+    if not isinstance(named, str) or named not in _INSTALLED:
         raise PolicyError(
             "is read by a policy that is not installed",
             file=folder / POLICY_FILE,
@@ -160,7 +165,7 @@ def _reader_of(folder: Path) -> str:
             value=named,
             remedy=did_you_mean(str(named), list(_INSTALLED)),
         )
-    return str(named)
+    return named
 
 
 def folder_of(policy: PolicyConfig) -> Path | None:
@@ -223,6 +228,11 @@ def installed() -> tuple[str, ...]:
         for name in _INSTALLED
         if not any(field.is_required() for field in load_class(name).Config.model_fields.values())
     )
+
+
+def forget() -> None:
+    """Looks anew at the next call for what is installed."""
+    _INSTALLED.forget()
 
 
 def is_installed(name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +64,7 @@ def refuse_unsigned(folder: Path, public_key: Path) -> None:
             file=folder,
             remedy="Its owner signs it: dsp-gym policy sign FOLDER --key FILE.",
         ) from None
-    except (InvalidSignature, binascii.Error, UnicodeDecodeError):
+    except (InvalidSignature, OSError, ValueError):  # base64 and UTF-8 raise kinds of the last
         raise PolicyError(
             f"the signature is not one of {public_key} over the files that are there",
             file=file,

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Self
 
 from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.text import in_words
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.hashes import bytes_sha256
 
@@ -58,11 +60,12 @@ class Manifest(ConfigModel):
         """
         file = Path(folder) / MANIFEST
         try:
-            document = json.loads(file.read_text(encoding="utf-8"))
+            document = parse_json(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise StorageError(cls.ABSENT, file=folder, remedy=cls.REMEDY) from None
         except (OSError, ValueError) as error:
-            raise StorageError(f"cannot be read: {error}", file=file, remedy=cls.REMEDY) from None
+            said = f"cannot be read: {in_words(error)}"
+            raise StorageError(said, file=file, remedy=cls.REMEDY) from None
         return parse(cls, cls.migrated(document, file), file)
 
     @classmethod

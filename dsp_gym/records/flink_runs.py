@@ -9,9 +9,12 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
+from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.errors import SchemaError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
@@ -36,6 +39,9 @@ _COLUMNS: dict[str, tuple[str, float]] = {
     "write_latency_ns_p50": ("state_write_latency_p50_ms", 1e-6),
     "write_latency_ns_p99": ("state_write_latency_p99_ms", 1e-6),
 }
+
+
+_MOST_LINE = 100_000
 
 
 def is_flink_runs(folder: Path) -> bool:
@@ -65,16 +71,13 @@ def read_flink_runs(folder: Path, spec: JobSpec) -> list[Run]:
     for line in _lines(folder / "samples.csv.gz"):
         try:
             rows.setdefault(line["run"], []).extend(_samples(line))
-        except (KeyError, ValueError, TypeError) as error:
+        except MISFITS as error:
             raise SchemaError(
                 f"a sample of run {line.get('run')!r} has no usable {error}",
                 file=folder / "samples.csv.gz",
                 remedy="Expected the columns of the measured runs.",
             ) from error
-    return [
-        _run(line, spec, Samples.of(rows.get(line["run"], [])))
-        for line in _lines(folder / "runs.csv")
-    ]
+    return [_run(line, spec, rows) for line in _lines(folder / "runs.csv")]
 
 
 def _lines(path: Path) -> Iterator[dict[str, str]]:
@@ -82,15 +85,24 @@ def _lines(path: Path) -> Iterator[dict[str, str]]:
         with (gzip.open if path.suffix == ".gz" else open)(
             path, "rt", encoding="utf-8", newline=""
         ) as stream:
-            yield from csv.DictReader(stream)
-    except (OSError, EOFError) as error:
+            yield from csv.DictReader(_bounded(stream))
+    except (OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
         raise SchemaError(
             f"cannot be read: {error}", file=path, remedy="Name the folder of measured runs."
         ) from error
 
 
-def _run(line: dict[str, str], spec: JobSpec, samples: Samples) -> Run:
+def _bounded(stream: IO[str]) -> Iterator[str]:
+    """Lines of a file, which may be packed: a few bytes can stand for a line of any length."""
+    while line := stream.readline(_MOST_LINE + 1):
+        if len(line) > _MOST_LINE:
+            raise ValueError(f"a line is longer than {_MOST_LINE} characters")
+        yield line
+
+
+def _run(line: dict[str, str], spec: JobSpec, rows: Mapping[str, list[Row]]) -> Run:
     try:
+        samples = Samples.of(rows.get(line["run"], []))
         name, start_s = line["run"], float(line["submit_to_running_s"])
         managed_mib = float(line["state_managed_memory_mib"])
         tasks = {
@@ -101,7 +113,7 @@ def _run(line: dict[str, str], spec: JobSpec, samples: Samples) -> Run:
         }
         load = RecordedLoad(name=line["schedule"], steps=_steps(line["schedule"]))
         stop_s = float(line["stop_with_savepoint_s"])
-    except (KeyError, ValueError) as error:
+    except MISFITS as error:
         raise SchemaError(
             f"run {line.get('run')!r} of runs.csv has no usable {error}",
             remedy="Expected the columns of the measured runs.",

@@ -21,8 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, get_args
 
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.base import Body, other_version
+from dsp_gym.records.shipped import folder_of
 
 __all__ = [
     "JOURNAL_SCHEMA",
@@ -31,6 +33,7 @@ __all__ = [
     "Journal",
     "first_seq",
     "locked",
+    "no_journal",
     "parsed",
     "read",
     "segments_of",
@@ -46,6 +49,9 @@ _FROM_THE_WIRE = frozenset(("snapshot", "decision", "guard"))
 
 _KEYS = frozenset(("schema", "seq", "t_s", "job", "kind", "policy", "body", "crc32"))
 _MIB = 2**20
+_LATEST_S = 1e15
+"""No clock shows so many seconds."""
+
 _LEAST_SEGMENTS = 8
 
 
@@ -272,20 +278,35 @@ class Journal:
         return self._stream
 
 
+def no_journal(path: Path) -> StorageError:
+    """The error where a journal was expected.
+
+    Args:
+        path: Where.
+
+    Returns:
+        The error to raise.
+    """
+    said = "holds no journal" if path.exists() else "does not exist, so it holds no journal"
+    remedy = "Name the folder that `dsp-gym shadow` or `dsp-gym run` wrote."
+    return StorageError(said, file=path, remedy=remedy)
+
+
 def read(folder: str | Path) -> Iterator[Entry]:
     """The entries of a journal in order, one at a time; a torn last line is left out.
 
     A journal may be read while it is written. Of one that is bounded in size the first entries are
     gone; it begins with the oldest segment there is.
 
+    Args:
+        folder: its folder, or the name of a shipped journal.
+
     Returns:
         Entries, numbers rising by one.
     """
-    segments = segments_of(Path(folder))
+    segments = segments_of(folder_of("journals", folder))
     if not segments:
-        raise StorageError(
-            "holds no journal", file=folder, remedy="Name the folder that `dsp-gym run` wrote."
-        )
+        raise no_journal(Path(folder))
     expected = first_seq(segments[0])
     for position, segment in enumerate(segments):
         if not segment.exists() and position + 1 < len(segments):
@@ -339,7 +360,7 @@ def parsed(line: bytes) -> Entry:
     """
     if not line.endswith(b"\n"):
         raise ValueError("it has no end")
-    document = json.loads(line)
+    document = parse_json(line)
     if not isinstance(document, dict):
         raise ValueError("it is no JSON object")
     schema = document.get("schema")
@@ -351,7 +372,21 @@ def parsed(line: bytes) -> Entry:
     if found != zlib.crc32(_canonical(document)):
         raise ValueError("its crc32 does not match")
     del document["schema"]
-    return Entry(**document)
+    entry = Entry(**document)
+    if not _is_typed(entry):  # its sum is right all the same: somebody else has written it
+        raise ValueError("a value of it has the wrong type")
+    return entry
+
+
+def _is_typed(entry: Entry) -> bool:
+    texts = entry.job, entry.kind, "" if entry.policy is None else entry.policy
+    return (
+        type(entry.seq) is int
+        and type(entry.t_s) in (int, float)
+        and -_LATEST_S < entry.t_s < _LATEST_S
+        and all(isinstance(text, str) for text in texts)
+        and isinstance(entry.body, dict)
+    )
 
 
 def _line(entry: Entry) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.config.temporary import begun
-from dsp_gym.errors import MissingExtraError, SchemaError, StorageError
+from dsp_gym.errors import DspGymError, MissingExtraError, SchemaError, StorageError
 from dsp_gym.metrics.samples import Samples
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ __all__ = [
 COLUMNS = ("t_s", "job", "vertex", "subtask", "metric", "value")
 ROWS_PER_GROUP = 65_536
 """Rows that are read at a time."""
+
+_MOST_ROWS = 2_000_000
+"""Of a file that is read whole."""
 
 
 def pyarrow(purpose: str, extra: str = "spark") -> tuple[ModuleType, ModuleType]:
@@ -181,16 +185,29 @@ def read_table(file: Path) -> dict[str, list[object]]:
     """
     _, parquet = pyarrow("reading a recording", "flink")
     with _opened(parquet, file) as source:
+        rows = source.metadata.num_rows
+        if rows > _MOST_ROWS:  # a few bytes can stand for any number of them
+            raise ValueError(f"it has {rows} rows, {_MOST_ROWS} are the most")
         columns: dict[str, list[object]] = source.read().to_pydict()
     return columns
 
 
-def _opened(parquet: ModuleType, file: Path) -> ParquetFile:
+@contextmanager
+def _opened(parquet: ModuleType, file: Path) -> Iterator[ParquetFile]:
+    """The file, open; whatever of it cannot be read in the block is an error of ours."""
     try:
-        return parquet.ParquetFile(file)
+        with parquet.ParquetFile(file) as source:
+            yield source
+    except DspGymError:
+        raise
     except FileNotFoundError:
         raise StorageError(
             "is missing from the recording", file=file, remedy="Record that run again."
         ) from None
     except Exception as error:  # pyarrow's own errors share no base but ValueError and OSError
-        raise StorageError(f"is no Parquet file: {error}", file=file) from None
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise StorageError(
+            f"is no Parquet file, or is damaged: {said[0][:200]}",
+            file=file,
+            remedy="Restore the file, or record that run again.",
+        ) from None

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dsp_gym.config.files import parse, read_yaml
+from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.errors import ConfigError, SchemaError, StorageError, did_you_mean
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
@@ -20,6 +21,7 @@ from dsp_gym.records.base import Body
 from dsp_gym.records.hashes import file_sha256
 from dsp_gym.records.manifest import Event, RecordedLoad, RecordingManifest, RunRecord
 from dsp_gym.records.parquet import ROWS_PER_GROUP, read_samples, read_table, stream_samples
+from dsp_gym.records.shipped import folder_of
 
 __all__ = ["PassingSamples", "Recording", "Run", "gaps_in", "recorded_rate"]
 
@@ -179,10 +181,13 @@ class Recording:
     def open(cls, folder: str | Path) -> Recording:
         """Opens a recording; the samples of a run are read when they are first needed.
 
+        Args:
+            folder: its folder, or the name of a shipped recording.
+
         Returns:
             The recording as its manifest names it.
         """
-        root = Path(folder)
+        root = folder_of("recordings", folder)
         manifest = RecordingManifest.read(root)
         spec = parse(JobSpec, read_yaml(root / "job.yaml"), root / "job.yaml")
         environment = read_yaml(root / "env.yaml")
@@ -259,7 +264,19 @@ def gaps_in(samples: Samples, since_s: float, until_s: float) -> tuple[tuple[flo
     return tuple((float(edges[i]), float(edges[i + 1])) for i in wide)
 
 
+_LONGEST_NAME = 250
+
+
 def _run(folder: Path, spec: JobSpec, record: RunRecord, events: tuple[Event, ...]) -> Run:
+    within = Path(record.samples)
+    if within.is_absolute() or ".." in within.parts or len(record.samples) > _LONGEST_NAME:
+        raise SchemaError(
+            "a run's samples are no file of the recording's folder",
+            file=folder / "manifest.json",
+            key="runs",
+            value=record.samples,
+            remedy="Restore manifest.json.",
+        )
     file = folder / record.samples
     cause = record.cause if file.exists() else f"{record.samples} is missing"
     return Run(
@@ -289,17 +306,28 @@ def _run(folder: Path, spec: JobSpec, record: RunRecord, events: tuple[Event, ..
 
 def _configuration(spec: JobSpec, body: Body) -> Configuration:
     """Vertices in the job file's order, which JSON does not keep."""
-    parallelism, level = body["parallelism"], body["memory_level"]
     names = [vertex.name for vertex in spec.vertices]
-    return Configuration(
-        {name: int(parallelism[name]) for name in names},
-        {name: int(level[name]) for name in names},
-    )
+    try:
+        parallelism, level = body["parallelism"], body["memory_level"]
+        return Configuration(
+            {name: int(parallelism[name]) for name in names},
+            {name: int(level[name]) for name in names},
+        )
+    except MISFITS as error:
+        raise SchemaError(
+            f"a configuration does not name every vertex of job '{spec.job}': {error!r}",
+            remedy="Restore manifest.json and events.jsonl of the recording.",
+        ) from None
 
 
 def _events(file: Path, lines: int) -> Iterator[Event]:
     """The lines the manifest counts; what a crash left behind them belongs to no run."""
-    found = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    try:
+        found = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise SchemaError(
+            f"cannot be read: {error}", file=file, remedy="Restore the file."
+        ) from None
     if len(found) < lines:
         raise SchemaError(
             f"has {len(found)} lines, the manifest counts {lines}",

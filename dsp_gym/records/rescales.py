@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from dsp_gym.records.base import Body, Document
+from dsp_gym.config.strict_json import MISFITS, parse_json
+from dsp_gym.records.base import Body
 from dsp_gym.records.journal import segments_of
 
 __all__ = ["Unfinished", "savepoints_left", "unfinished"]
@@ -90,10 +90,10 @@ def savepoints_left(folder: str | Path) -> list[str]:
     """
     left: dict[str, None] = {}
     for _, body in _steps(Path(folder)):
-        if body["event"] == "savepoint":
+        if body["event"] == "savepoint" and "location" in body:
             left[str(body["location"])] = None
         elif body["event"] == "disposed":
-            left.pop(str(body["savepoint"]), None)
+            left.pop(str(body.get("savepoint")), None)
     return list(left)
 
 
@@ -110,9 +110,9 @@ def _of_lines(lines: Iterable[bytes]) -> Iterator[tuple[float, Body]]:
         if b'"kind":"actuation"' not in line:
             continue
         try:
-            document: Document = json.loads(line)
-            body, t_s = document["body"], document["t_s"]
-        except (ValueError, KeyError):
+            document = parse_json(line)
+            body, t_s = document["body"], float(document["t_s"])
+        except MISFITS:
             continue
-        if isinstance(body, dict) and "event" in body and isinstance(t_s, int | float):
-            yield float(t_s), body
+        if isinstance(body, dict) and "event" in body:
+            yield t_s, body

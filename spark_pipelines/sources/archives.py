@@ -49,7 +49,7 @@ def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
     for file in found:
         sha256 = hash_of(file_sha256(file), spec, config.model_dump_json())
         readable = file if file.suffix == ".parquet" else _as_parquet(file, work, sha256, name)
-        rows, begin_s, end_s = check_columns(readable, name, columns, time)
+        rows, begin_s, end_s = check_columns(readable, name, columns, time, original=file)
         if rows == 0:
             continue
         clock_of(begin_s, end_s, f"source '{name}', {file}")

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, DatasetError, did_you_mean
+from dsp_gym.records.shipped import folder_of
 
 __all__ = [
     "AnySource",
@@ -33,14 +34,19 @@ _PATH = "${DSP_GYM_DATA} stands for the folder of measured data (unset: ../share
 _JOB = "job file, by name or path: its vertices, bounds, prices and SLO"
 
 
-def expanded(path: str) -> Path:
+def expanded(path: str, shipped: str | None = None) -> Path:
     """A path of a configuration, with the data folder filled in; Spark's folder is another.
+
+    Args:
+        path: as the configuration gives it.
+        shipped: `recordings` or `journals`: the path may also be the name of a shipped one.
 
     Returns:
         An absolute path; whether it exists is not checked.
     """
     data = os.environ.get("DSP_GYM_DATA", "../shared/data")
-    return Path(path.replace("${DSP_GYM_DATA}", data)).absolute()
+    filled = path.replace("${DSP_GYM_DATA}", data)
+    return (Path(filled) if shipped is None else folder_of(shipped, filled)).absolute()
 
 
 class _Source(ConfigModel):
@@ -63,16 +69,21 @@ class RecordingsSource(_Source):
     """Recordings of real or simulated jobs (`dsp-gym record`)."""
 
     kind: Literal["recordings"]
-    folder: str = Field(min_length=1, description=f"a recording; {_PATH}")
+    folder: str = Field(
+        min_length=1, description=f"a recording, or the name of a shipped one; {_PATH}"
+    )
     runs: tuple[str, ...] = Field(("*",), min_length=1, description="names of runs, as globs")
     aborted: bool = Field(False, description="whether runs that ended early are taken, too")
 
 
 class JournalsSource(_Source):
-    """Journals of `dsp-gym run` and `dsp-gym shadow`."""
+    """Journals of `dsp-gym run` and `dsp-gym shadow`; they give transitions and snapshots alone."""
 
     kind: Literal["journals"]
-    folder: str = Field(min_length=1, description=f"folder of the segments; {_PATH}")
+    folder: str = Field(
+        min_length=1,
+        description=f"folder of the segments, or the name of a shipped journal; {_PATH}",
+    )
     job: str = Field(min_length=1, description=_JOB)
     key: str | None = Field(
         None, description="name of the job in the journal; none: the job file's"

@@ -68,7 +68,7 @@ def survey(config: JournalsSource, name: str, work: Path) -> SourceFacts:
     Returns:
         The source's facts; their clock is Unix time, their decisions stand in `work`.
     """
-    folder, spec = expanded(config.folder), load_job(config.job)
+    folder, spec = expanded(config.folder, "journals"), load_job(config.job)
     key = config.key or spec.job
     seen: set[str] = set()
     turns = _turns(read_journal(folder), key, seen)

@@ -20,7 +20,12 @@ __all__ = ["check_columns", "days_between", "days_of_cell", "texts_in", "texts_o
 
 
 def check_columns(
-    file: Path, source: str, columns: Iterable[str], time: str = "t_s"
+    file: Path,
+    source: str,
+    columns: Iterable[str],
+    time: str = "t_s",
+    *,
+    original: Path | None = None,
 ) -> tuple[int, float, float]:
     """Rows of a file, and its first and last time; text must be text and numbers numbers.
 
@@ -29,6 +34,7 @@ def check_columns(
         source: for messages.
         columns: those it must have.
         time: the column of times.
+        original: the user's own file, where this one was made from it; for messages.
 
     Returns:
         Rows, first and last time in s.
@@ -38,12 +44,13 @@ def check_columns(
             type.
     """
     pa, parquet = pyarrow("reading a source")
+    named = original or file
     try:
         opened = parquet.ParquetFile(file)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DatasetError(
             f"source '{source}': is no Parquet file, or cut short: {_first_line(error)}",
-            file=file,
+            file=named,
             remedy="Restore the file, or take it out of the source.",
         ) from None
     with opened:
@@ -52,7 +59,8 @@ def check_columns(
             if name not in schema.names:
                 raise DatasetError(
                     f"source '{source}': has no column '{name}'",
-                    file=file,
+                    file=named,
+                    key=name,
                     remedy=did_you_mean(name, schema.names),
                 )
             found = schema.field(name).type
@@ -60,7 +68,7 @@ def check_columns(
                 raise DatasetError(
                     f"source '{source}': column '{name}' is {found}, expected "
                     f"{'text' if name in _TEXT else 'a number'}; it begins {_sample(opened, name)}",
-                    file=file,
+                    file=named,
                     key=name,
                     remedy="Write it with that type.",
                 )

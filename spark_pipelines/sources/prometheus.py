@@ -20,10 +20,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from dsp_gym.backends.documents import MISFITS
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.prometheus_api import StatusError
 from dsp_gym.config.files import write_atomic
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.datasets.files import write_parquet
 from dsp_gym.errors import DatasetError, FlinkError
 from dsp_gym.job.catalog import load_job
@@ -39,7 +41,6 @@ from spark_pipelines.sources.staging import events_frame, hash_of, kept_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from requests import Response
 
 __all__ = ["Fetch", "read", "survey"]
 
@@ -63,7 +64,7 @@ class _Source(PrometheusSamples):
 
     def __init__(self, url: str, ids: tuple[str, ...], spec: JobSpec, timeout_s: float) -> None:
         super().__init__(url, cast("FlinkJob", _Ids(ids)), spec, timeout_s)
-        self._api.session.hooks["response"].append(_refuse_partial)
+        self._api.takes_partial = False
 
     def ids_of(self, job_name: str, since_s: float, until_s: float) -> list[str]:
         """The job ids that bore a name."""
@@ -72,16 +73,6 @@ class _Source(PrometheusSamples):
         query = f"count by (job_id) (count_over_time({selector}[{seconds}s]))"
         found = self._api.query(query, until_s)
         return sorted(series["metric"].get("job_id", "") for series in found)
-
-
-def _refuse_partial(answer: Response, *_: object, **__: object) -> None:
-    """A server that fans out may answer with what it could reach, and a warning."""
-    if answer.status_code != 200:
-        return
-    document = answer.json()
-    warnings = document.get("warnings") if isinstance(document, dict) else None
-    if warnings:
-        raise ValueError(f"the answer is partial: {'; '.join(map(str, warnings))}")
 
 
 @dataclass
@@ -155,7 +146,7 @@ class Fetch:
             ids = _Source(config.url, (), self.spec, config.timeout_s).ids_of(
                 job_name, since_s, until_s
             )
-        except (RequestException, StatusError, ValueError, KeyError) as error:
+        except (RequestException, StatusError, *MISFITS) as error:
             raise FlinkError(
                 f"Prometheus did not answer as it should: {_line(error)}", api="prometheus"
             ) from error
@@ -209,7 +200,7 @@ def survey(config: PrometheusSource, name: str, work: Path) -> SourceFacts:
     until_s = math.inf if config.until is None else moment_s(config.until)
     pieces = []
     for file in fetch.chunks():
-        facts = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+        facts = parse_json(file.with_suffix(".json").read_text(encoding="utf-8"))
         if facts["rows"] == 0:
             continue
         began_s, ended_s = (float(part) for part in file.stem.split("-"))

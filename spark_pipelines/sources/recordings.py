@@ -32,7 +32,7 @@ def survey(config: RecordingsSource, name: str, work: Path) -> SourceFacts:
         The source's facts: runs whose name matches, aborted ones where the configuration takes
         them.
     """
-    recording = Recording.open(expanded(config.folder))
+    recording = Recording.open(expanded(config.folder, "recordings"))
     started_s = recording.manifest.started_unix_s or 0.0
     runs = [
         run

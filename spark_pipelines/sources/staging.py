@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.datasets.files import write_parquet
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
@@ -95,7 +96,7 @@ def stage_rows(
     facts = file.with_suffix(".json")
     if not (file.exists() and facts.exists()):
         _write(file, facts, source, job, run, list(rows))
-    known = json.loads(facts.read_text(encoding="utf-8"))
+    known = parse_json(facts.read_text(encoding="utf-8"))
     return Piece(run, sha256, known["rows"], tuple((job, day) for day in known["days"]), file, run)
 
 

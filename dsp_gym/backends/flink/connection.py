@@ -63,7 +63,8 @@ def reach(config: PlaceConfig) -> Place:
     else:
         url = config.rest_url
     rest = FlinkRest(url, timeout_s=config.timeout_s)
-    version = str(rest.overview().get("flink-version", "unknown"))
+    with rest.reading():
+        version = str(rest.overview().get("flink-version", "unknown"))
     if not same_minor(version, FLINK_VERSION):
         raise FlinkError(
             f"{url} is Flink {version}; this release knows the metrics and savepoints of "

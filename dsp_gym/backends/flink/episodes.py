@@ -150,7 +150,7 @@ def _free_slots(rest: FlinkRest, wanted: int) -> int:
     """Slots that are free; those of a job that has just ended come free a moment later."""
     end_s = time.monotonic() + SLOTS_S
     while True:
-        free = int(rest.overview()["slots-available"])
+        free = rest.free_slots()
         if free >= wanted or time.monotonic() > end_s:
             return free
         time.sleep(0.5)

@@ -18,6 +18,9 @@ __all__ = ["FlinkJob"]
 
 UNKNOWN = float("nan")
 
+MOST_PARALLELISM = 2**15
+"""Of a vertex; Flink has no more key groups."""
+
 
 class FlinkJob(RealJob):
     """Follows the one job of a name over restarts and resubmissions.
@@ -54,7 +57,8 @@ class FlinkJob(RealJob):
         Returns:
             Id by the vertex's name.
         """
-        return {n: str(v["id"]) for n, v in self._vertices(self.rest.job(job_id)).items()}
+        with self.rest.reading():
+            return {n: str(v["id"]) for n, v in self._vertices(self.rest.job(job_id)).items()}
 
     def observe(self, now_s: float) -> Observed:
         """Look at the job.
@@ -97,7 +101,10 @@ class FlinkJob(RealJob):
 
     def _look(self, job_id: str, now_s: float) -> Status:
         """Takes in what Flink says of a job that has not ended."""
-        job = self.rest.job(job_id)
+        with self.rest.reading():
+            return self._taken_in(self.rest.job(job_id), job_id, now_s)
+
+    def _taken_in(self, job: JobAnswer, job_id: str, now_s: float) -> Status:
         vertices = self._vertices(job)
         self._tm_count = float(len(self.rest.taskmanagers()))
         if self._levels_of != job_id:
@@ -105,6 +112,8 @@ class FlinkJob(RealJob):
             self._memory_level, self._levels_of = configuration.memory_level, job_id
         # While it waits for resources, the adaptive scheduler knows no parallelism.
         seen = {name: int(vertex["parallelism"]) for name, vertex in vertices.items()}
+        if max(seen.values(), default=0) > MOST_PARALLELISM:
+            raise ValueError(f"a parallelism of {max(seen.values())}")
         self._parallelism = {**self._parallelism, **{n: p for n, p in seen.items() if p > 0}}
         if not all_running(job):
             return Status.RESTARTING

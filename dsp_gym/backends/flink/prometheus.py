@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.backends.documents import Document
+from dsp_gym.backends.documents import MISFITS, Document
 from dsp_gym.backends.flink.prometheus_api import PrometheusApi, StatusError
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.errors import FlinkError
@@ -82,15 +83,26 @@ class PrometheusSamples:
         if not since_s < until_s:
             return Samples.of([])
         ids = self.job.ids or (self.job.job_id,)
-        try:
+        with self.reading():
             merged = self._merged(ids, since_s, until_s)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            return Samples.of_series(merged).between(since_s, until_s)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Take series apart in this block: those of another shape are a `FlinkError`.
+
+        Yields:
+            None.
+        """
+        try:
+            yield
+        except MISFITS as error:
+            said = f"{self.url}: the series are not from Flink's Prometheus reporter: {error!r}"
             raise FlinkError(
-                f"{self.url}: the series are not from Flink's Prometheus reporter: {error!r}",
+                said[:300],
                 api="prometheus",
                 remedy="Name the Prometheus that scrapes the cluster, with Flink's own labels.",
             ) from error
-        return Samples.of_series(merged).between(since_s, until_s)
 
     def _merged(self, ids: tuple[str, ...], since_s: float, until_s: float) -> _Merged:
         of_job: dict[str, _Merged] = {job_id: {} for job_id in ids}
@@ -151,7 +163,7 @@ class PrometheusSamples:
                 reason="Timeout",
                 remedy=remedy,
             ) from error
-        except (RequestException, StatusError, ValueError, KeyError) as error:
+        except (RequestException, StatusError, *MISFITS) as error:
             raise FlinkError(
                 f"{self.url}: Prometheus did not answer as it should: {_first_line(error)}",
                 api="prometheus",

@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING
 from dsp_gym.backends.documents import Document
 from dsp_gym.backends.turns import waiting
 from dsp_gym.config.private import private_text
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from requests import Response
 
 __all__ = ["PrometheusApi", "StatusError"]
+
+MOST_BYTES = 128 * 2**20
+"""Of an answer: ten minutes of a job with a thousand subtasks take a tenth of it."""
+
+_PART_BYTES = 2**16
 
 _CONNECT_S = 1.0
 """A Prometheus that takes no connection within this is down."""
@@ -26,8 +32,8 @@ _CONNECT_S = 1.0
 class StatusError(Exception):
     """Prometheus answered with a status other than 200."""
 
-    def __init__(self, answer: Response) -> None:
-        super().__init__(f"HTTP status {answer.status_code} ({answer.content[:300]!r})")
+    def __init__(self, status: int, content: bytes) -> None:
+        super().__init__(f"HTTP status {status} ({content[:300]!r})")
 
 
 class PrometheusApi:
@@ -52,6 +58,8 @@ class PrometheusApi:
         except ImportError as error:
             raise MissingExtraError("flink", "reading metrics from Prometheus") from error
         self.session = Session()
+        self.takes_partial = True
+        """Whether an answer may lack what a server that fans out could not reach."""
         if account is not None:
             self._log_in(private_text(account, "prometheus_account"))
         self._asked = f"{url}/api/v1/query"
@@ -78,16 +86,33 @@ class PrometheusApi:
         Raises:
             RequestException: The server cannot be reached, or is late.
             StatusError: It answered with an error.
-            ValueError: The answer is no JSON.
-            KeyError: The answer is not Prometheus'.
+            ValueError: The answer is no JSON, too large, or partial.
+            AttributeError, KeyError, TypeError: The answer is not Prometheus'.
         """
         with waiting():
             answer = self.session.post(
                 self._asked,
                 params={"query": expression, "time": f"{at_s:.3f}"},
                 timeout=self._timeout_s,
+                stream=True,
             )
+            with answer:
+                content = _content(answer)
         if answer.status_code != 200:
-            raise StatusError(answer)
-        series: list[Document] = answer.json()["data"]["result"]
+            raise StatusError(answer.status_code, content)
+        document = parse_json(content)
+        warnings = None if self.takes_partial else document.get("warnings")
+        if warnings:
+            raise ValueError(f"the answer is partial: {'; '.join(map(str, warnings))}")
+        series: list[Document] = document["data"]["result"]
         return series
+
+
+def _content(answer: Response) -> bytes:
+    """The body, unpacked: a few bytes of gzip can stand for any number."""
+    content = bytearray()
+    for part in answer.iter_content(_PART_BYTES):
+        content += part
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it answered more than {MOST_BYTES // 2**20} MiB")
+    return bytes(content)

@@ -10,13 +10,15 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsp_gym.backends.documents import Document, Json
+from dsp_gym.backends.documents import MISFITS, Document, Json
 from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview
 from dsp_gym.backends.turns import waiting
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ApiReason, FlinkError
 
 __all__ = ["ENDED", "FlinkRest", "JobSummary", "SavepointStatus", "is_loopback", "root_cause"]
@@ -28,6 +30,9 @@ _RUN_TIMEOUT_S = 60.0
 """For what builds a job graph in the JobManager: seconds on two busy cores."""
 
 _POLL_S = 0.25
+
+_MOST_BYTES = 64 * 2**20
+"""Of an answer; that of a job with a thousand subtasks has less than one MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,22 @@ class FlinkRest:
         # A proxy set for the web knows nothing of this machine.
         handlers = [urllib.request.ProxyHandler({})] if is_loopback(url) else []
         self._opener = urllib.request.build_opener(*handlers)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Take answers apart in this block: one of another shape than Flink's is a `FlinkError`.
+
+        Yields:
+            None.
+        """
+        try:
+            yield
+        except MISFITS as error:
+            raise FlinkError(
+                f"{self.url} answered something that is not Flink's: {error!r}"[:300],
+                remedy="Another program listens there, or a release of Flink that is not known; "
+                "name the address of Flink's REST interface.",
+            ) from error
 
     def get(self, path: str) -> Json:
         """Get the document at a path.
@@ -106,10 +127,13 @@ class FlinkRest:
         Returns:
             Id, name, state and start of each.
         """
-        return [
-            JobSummary(job["jid"], job["name"], job["state"], job["start-time"] / 1000)
-            for job in self.get("/jobs/overview")["jobs"]
-        ]
+        with self.reading():
+            return [
+                JobSummary(
+                    str(job["jid"]), str(job["name"]), str(job["state"]), job["start-time"] / 1000
+                )
+                for job in self.get("/jobs/overview")["jobs"]
+            ]
 
     def find_job(self, name: str) -> JobSummary:
         """Find the one job of that name that has not ended.
@@ -147,14 +171,24 @@ class FlinkRest:
         answer: JobAnswer = self.get(f"/jobs/{job_id}")
         return answer
 
+    def has_checkpoint(self, job_id: str) -> bool:
+        """Ask whether a job has completed a checkpoint of its own, not only taken over another's.
+
+        Returns:
+            True where it has gone on from the state it was started with.
+        """
+        latest = self.get(f"/jobs/{job_id}/checkpoints")["latest"]
+        return latest["completed"] is not None
+
     def arguments(self, job_id: str) -> dict[str, str]:
         """Ask for the program arguments that a job of ours was submitted with.
 
         Returns:
             Value by argument.
         """
-        config = self.get(f"/jobs/{job_id}/config").get("execution-config") or {}
-        return {key: str(value) for key, value in (config.get("user-config") or {}).items()}
+        with self.reading():
+            config = self.get(f"/jobs/{job_id}/config").get("execution-config") or {}
+            return {key: str(value) for key, value in (config.get("user-config") or {}).items()}
 
     def exceptions(self, job_id: str) -> str | None:
         """Ask for the newest failure of a job.
@@ -162,10 +196,11 @@ class FlinkRest:
         Returns:
             Its root cause in one line; None without a failure.
         """
-        answer = self.get(f"/jobs/{job_id}/exceptions?maxExceptions=1")
-        entries = (answer.get("exceptionHistory") or {}).get("entries") or []
-        trace = entries[0].get("stacktrace") if entries else answer.get("root-exception")
-        return root_cause(trace) if trace else None
+        with self.reading():
+            answer = self.get(f"/jobs/{job_id}/exceptions?maxExceptions=1")
+            entries = (answer.get("exceptionHistory") or {}).get("entries") or []
+            trace = entries[0].get("stacktrace") if entries else answer.get("root-exception")
+            return root_cause(trace) if trace else None
 
     def upload_jar(self, path: Path) -> str:
         """Upload a jar, unless the cluster has one of the same content.
@@ -180,9 +215,10 @@ class FlinkRest:
                 f"cannot be read: {error.strerror}", file=path, remedy="Build it: make flink-jobs"
             ) from error
         name = f"{path.stem}-{hashlib.sha256(content).hexdigest()[:16]}.jar"
-        for known in self.get("/jars")["files"]:
-            if known["name"] == name:
-                return str(known["id"])
+        with self.reading():
+            for known in self.get("/jars")["files"]:
+                if known["name"] == name:
+                    return str(known["id"])
         boundary = uuid.uuid4().hex
         head = (
             f"--{boundary}\r\n"
@@ -192,7 +228,8 @@ class FlinkRest:
         body = head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
         kind = f"multipart/form-data; boundary={boundary}"
         answer = self._send("POST", "/jars/upload", body, kind, _RUN_TIMEOUT_S)
-        return Path(answer["filename"]).name
+        with self.reading():
+            return Path(answer["filename"]).name
 
     def run_jar(
         self,
@@ -214,7 +251,8 @@ class FlinkRest:
             body["savepointPath"] = savepoint
         if job_id is not None:
             body["jobId"] = job_id
-        return str(self.post(f"/jars/{jar_id}/run", body, _RUN_TIMEOUT_S)["jobid"])
+        with self.reading():
+            return str(self.post(f"/jars/{jar_id}/run", body, _RUN_TIMEOUT_S)["jobid"])
 
     def stop_with_savepoint(
         self, job_id: str, directory: str, trigger_id: str | None = None
@@ -229,7 +267,8 @@ class FlinkRest:
         body: dict[str, object] = {"targetDirectory": directory, "drain": False}
         if trigger_id is not None:
             body["triggerId"] = trigger_id
-        return str(self.post(f"/jobs/{job_id}/stop", body)["request-id"])
+        with self.reading():
+            return str(self.post(f"/jobs/{job_id}/stop", body)["request-id"])
 
     def savepoint(self, job_id: str, trigger_id: str) -> SavepointStatus:
         """Ask how far a savepoint is.
@@ -237,12 +276,15 @@ class FlinkRest:
         Returns:
             Whether it is done, where it is, and why it failed.
         """
-        answer = self.get(f"/jobs/{job_id}/savepoints/{trigger_id}")
-        done = answer["status"]["id"] == "COMPLETED"
-        operation = answer.get("operation") or {}
-        cause = operation.get("failure-cause")
-        failure = root_cause(cause.get("stack-trace") or cause.get("class", "")) if cause else None
-        return SavepointStatus(done, operation.get("location"), failure)
+        with self.reading():
+            answer = self.get(f"/jobs/{job_id}/savepoints/{trigger_id}")
+            done = answer["status"]["id"] == "COMPLETED"
+            operation = answer.get("operation") or {}
+            cause = operation.get("failure-cause")
+            told = "" if not cause else cause.get("stack-trace") or cause.get("class", "")
+            failure = root_cause(told) if cause else None
+            location = operation.get("location")
+            return SavepointStatus(done, None if location is None else str(location), failure)
 
     def cancel(self, job_id: str) -> None:
         """Asks a job to end now, without a savepoint."""
@@ -259,7 +301,8 @@ class FlinkRest:
         """
         end = time.monotonic() + timeout_s
         while True:
-            state = str(self.job(job_id)["state"])
+            with self.reading():
+                state = str(self.job(job_id)["state"])
             if state in states or state in ENDED:
                 return state
             if time.monotonic() >= end:
@@ -276,7 +319,8 @@ class FlinkRest:
         Returns:
             Bounds by Flink's vertex id.
         """
-        return dict(self.get(f"/jobs/{job_id}/resource-requirements"))
+        with self.reading():
+            return dict(self.get(f"/jobs/{job_id}/resource-requirements"))
 
     def set_resource_requirements(self, job_id: str, body: Mapping[str, object]) -> None:
         """Sets the bounds of every vertex's parallelism (adaptive scheduler)."""
@@ -288,7 +332,40 @@ class FlinkRest:
         Returns:
             Slots, memory, and free and total resources of each.
         """
-        return list(self.get("/taskmanagers")["taskmanagers"])
+        with self.reading():
+            return list(self.get("/taskmanagers")["taskmanagers"])
+
+    def state(self, job_id: str) -> str:
+        """Ask for the state of a job now; unlike `job`, Flink has no cache for this.
+
+        Returns:
+            Flink's word, such as RUNNING.
+        """
+        with self.reading():
+            return str(self.get(f"/jobs/{job_id}/status")["status"])
+
+    def free_slots(self) -> int:
+        """Count the task slots that no job holds.
+
+        Returns:
+            Task slots.
+        """
+        with self.reading():
+            return int(self.overview()["slots-available"])
+
+    def latest(self, job_id: str, kind: str) -> Document | None:
+        """Ask for the statistics of a job's last checkpoint of a kind.
+
+        Args:
+            job_id: the job.
+            kind: completed, or savepoint.
+
+        Returns:
+            Flink's statistics; None without such a checkpoint.
+        """
+        with self.reading():
+            found = self.get(f"/jobs/{job_id}/checkpoints")["latest"][kind]
+            return dict(found) if found else None
 
     def _call(
         self, method: str, path: str, body: object = None, timeout_s: float | None = None
@@ -308,10 +385,10 @@ class FlinkRest:
                 waiting(),
                 self._opener.open(request, timeout=timeout_s or self.timeout_s) as answer,
             ):
-                text = answer.read()
+                text = answer.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
             with error:
-                said = _first_error(error.read())
+                said = _first_error(error.read(_MOST_BYTES))
             raise FlinkError(
                 f"{method} {url} answered {error.code}: {said}",
                 reason="NotFound" if error.code == 404 else "Other",
@@ -324,8 +401,13 @@ class FlinkRest:
         except (OSError, http.client.HTTPException) as error:  # broke off, or is no web server
             reason: ApiReason = "Unreachable" if isinstance(error, OSError) else "Other"
             raise self._unreachable(method, url, str(error) or repr(error), reason) from error
+        if len(text) > _MOST_BYTES:
+            raise FlinkError(
+                f"{method} {url} answered more than {_MOST_BYTES // 2**20} MiB",
+                remedy="Another program listens there; name the address of Flink's REST interface.",
+            )
         try:
-            return json.loads(text) if text else {}
+            return parse_json(text) if text else {}
         except ValueError as error:
             raise FlinkError(
                 f"{method} {url} answered something that is not JSON: {text[:80]!r}",
@@ -382,10 +464,10 @@ def root_cause(trace: str) -> str:
 def _first_error(body: bytes) -> str:
     """What Flink says is wrong, in one line; its list ends with the server's stack trace."""
     try:
-        errors = json.loads(body)["errors"]
+        errors = parse_json(body)["errors"]
+        text = [str(error) for error in errors if error]
     except (ValueError, KeyError, TypeError):
         return body[:200].decode(errors="replace").strip() or "nothing"
-    text = [str(error) for error in errors if error]
     trace = next((error for error in text if "Caused by: " in error), None)
     if trace is not None:
         return root_cause(

@@ -86,7 +86,8 @@ class RestSamples:
         now_s = self._clock()
         self._patience = _PATIENCE
         try:
-            rows = list(self._ask(now_s))
+            with self._rest.reading():
+                rows = list(self._ask(now_s))
         except FlinkError as error:
             self._failure = error
             self._answers.clear()  # they are old when Flink answers again

@@ -18,4 +18,4 @@ def slots_within_reach(rest: FlinkRest, spec: JobSpec, parallelism: Mapping[str,
         Task slots.
     """
     held = slots_of(parallelism, shared=spec.slot_sharing)
-    return int(rest.overview()["slots-available"]) + held
+    return rest.free_slots() + held

@@ -111,7 +111,8 @@ class Submission:
             The job's id.
 
         Raises:
-            FlinkError: The job does not come up; its submission has been cancelled.
+            FlinkError: The job does not come up; its submission has been cancelled. One that has
+                gone on from its savepoint is left alone: its newest state is its own.
         """
         program = self.program
         arguments = self.program_arguments(configuration)
@@ -125,7 +126,7 @@ class Submission:
         try:
             self.wait_until_ready(rest, run_id, configuration, timeout_s)
         except BaseException:
-            _cancel(rest, run_id)
+            _cancel(rest, run_id, has_state=savepoint is not None)
             raise
         return run_id
 
@@ -144,22 +145,31 @@ class Submission:
     def wait_until_ready(
         self, rest: FlinkRest, job_id: str, configuration: Configuration, timeout_s: float
     ) -> None:
-        """Wait until every subtask of a submitted job runs.
+        """Wait until every subtask of a submitted job runs; also while Flink is out of reach.
 
         Raises:
-            FlinkError: The job does not come up.
+            FlinkError: The job does not come up, or Flink does not answer in time.
         """
         began = time.monotonic()
         trouble_at: float | None = None
         while True:
-            job = rest.job(job_id)
-            waiting = unready(job, self.spec, configuration)
-            if waiting is None:
-                return
             now = time.monotonic()
-            cause = rest.exceptions(job_id)
+            try:
+                with rest.reading():
+                    job = rest.job(job_id)
+                    waiting = unready(job, self.spec, configuration)
+                    runs = all_running(job)
+                if waiting is None:
+                    return
+                cause = rest.exceptions(job_id)
+            except FlinkError as error:
+                if error.reason not in ("Unreachable", "Timeout") or now - began > timeout_s:
+                    raise
+                time.sleep(_POLL_S)
+                continue
+            now = time.monotonic()
             # All of a job that is not ready: the adaptive scheduler left some subtasks out.
-            if trouble_at is None and (cause is not None or all_running(job)):
+            if trouble_at is None and (cause is not None or runs):
                 trouble_at = now
             gave_up = trouble_at is not None and now - trouble_at > PATIENCE_S
             if job["state"] in ENDED or gave_up or now - began > timeout_s:
@@ -176,9 +186,10 @@ class Submission:
             mib * configuration.parallelism[name]
             for name, mib in configuration.managed_mib(self.spec).items()
         )
-        managers = rest.taskmanagers()
-        slots = sum(int(manager["slotsNumber"]) for manager in managers)
-        memory = sum(int(manager["totalResource"]["managedMemory"]) for manager in managers)
+        with rest.reading():
+            managers = rest.taskmanagers()
+            slots = sum(int(manager["slotsNumber"]) for manager in managers)
+            memory = sum(int(manager["totalResource"]["managedMemory"]) for manager in managers)
         return (
             f"It asks for {configuration.slots(self.slot_sharing)} slots and {managed:g} MiB of "
             f"managed memory; the cluster's {len(managers)} TaskManagers have {slots} slots and "
@@ -198,8 +209,14 @@ class Submission:
         Raises:
             FlinkError: The job is not of this job file, or was not submitted by this project.
         """
-        arguments = rest.arguments(job_id)
-        job = rest.job(job_id)
+        arguments, job = rest.arguments(job_id), rest.job(job_id)
+        with rest.reading():
+            return cls._of_answers(arguments, job, job_id, spec)
+
+    @classmethod
+    def _of_answers(
+        cls, arguments: Mapping[str, str], job: JobAnswer, job_id: str, spec: JobSpec
+    ) -> tuple[Submission, Configuration]:
         if "parallelism" not in arguments or "slot-sharing" not in arguments:
             raise FlinkError(
                 f"job {job['name']!r} ({job_id}) shows no arguments of a job of dsp-gym",
@@ -263,6 +280,19 @@ def all_running(job: JobAnswer) -> bool:
     )
 
 
+def runs_whole(rest: FlinkRest, job_id: str) -> bool:
+    """Ask whether a job and every subtask of it run.
+
+    Returns:
+        As `all_running`.
+
+    Raises:
+        FlinkError: Flink does not answer, or not as it should.
+    """
+    with rest.reading():
+        return all_running(rest.job(job_id))
+
+
 def load_arguments(rates_per_s: ArrayLike, directory: Path, epoch_ms: int) -> dict[str, str]:
     """Write a load as the job's program reads it.
 
@@ -316,15 +346,18 @@ def _running_parallelism(job: JobAnswer, spec: JobSpec) -> dict[str, int]:
 def _is_alive(rest: FlinkRest, job_id: str) -> bool:
     """Whether Flink knows a job that has not ended."""
     try:
-        return rest.job(job_id)["state"] not in ENDED
+        with rest.reading():
+            return rest.job(job_id)["state"] not in ENDED
     except FlinkError:
         return False
 
 
-def _cancel(rest: FlinkRest, job_id: str) -> None:
+def _cancel(rest: FlinkRest, job_id: str, *, has_state: bool) -> None:
     """End a job that did not come up; the error that says why is raised already."""
     try:
-        if rest.job(job_id)["state"] not in ENDED:
+        if has_state and rest.has_checkpoint(job_id):
+            return
+        if _is_alive(rest, job_id):
             rest.cancel(job_id)
             rest.wait_for(job_id, ENDED, 30.0)
     except FlinkError:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dsp_gym.backends.documents import Document
+from dsp_gym.backends.kubernetes.answers import reading
 from dsp_gym.backends.kubernetes.api import RESOURCE_KINDS, KubernetesApi
 from dsp_gym.errors import KubernetesError
 
@@ -101,9 +102,10 @@ def rules_of(api: KubernetesApi, namespace: str) -> tuple[list[Rule], bool]:
         if error.reason in ("Forbidden", "Unsupported", "NotFound"):
             return [], False
         raise
-    status: Document = review.get("status") or {}
-    found = (_rule(told) for told in status.get("resourceRules") or ())
-    return [rule for rule in found if rule is not None], not status.get("incomplete", False)
+    with reading(api.url):
+        status: Document = review.get("status") or {}
+        found = [_rule(told) for told in status.get("resourceRules") or ()]
+        return [rule for rule in found if rule is not None], not status.get("incomplete", False)
 
 
 def prove_read_only(

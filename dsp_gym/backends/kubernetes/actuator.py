@@ -90,7 +90,9 @@ class KubernetesActuator(JobActuator):
         self._ran: RunningVertices | None = None  # seen last
         self._levels: Mapping[str, int] = Configuration.of_spec(spec).memory_level
         self._before: Configuration | None = None  # the last change, to be taken back
-        self._has_changed = False  # whether this process has changed anything
+        self._changed_in: int | None = (
+            None  # term of the lease in which this process changed anything last
+        )
         self._asked_back: tuple[Configuration, str] | None = None  # a request to go back, and why
         self._going_back: str | None = None  # why, while that is under way
         self._abandon: str | None = None  # why what is under way is to be given up
@@ -131,7 +133,7 @@ class KubernetesActuator(JobActuator):
                 self._abandon = reason
                 return
             wanted, self._before = self._before, None
-            if not self._has_changed:
+            if self._changed_in != self.lease.term:  # another process has acted since
                 wanted = clipped(before, self.topology)
             if wanted is None or self._closing.is_set():
                 said = "there is no change to take back" if wanted is None else "it is closed"
@@ -214,7 +216,7 @@ class KubernetesActuator(JobActuator):
         self._emit("running", {"job_id": self._job_id(), "seconds": time.monotonic() - began})
         self._wrote = None
         self._before = None if back else job.configuration
-        self._has_changed = True
+        self._changed_in = self.lease.term
 
     def _recover(self, job: RunningJob, wanted: Configuration) -> None:
         """Put the old numbers back, unless nothing was written or another client has written."""

@@ -5,11 +5,14 @@ The client raises its own errors, those of urllib3 and, while it reads a stream,
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from dsp_gym.backends.documents import MISFITS
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ApiReason, KubernetesError
 
-__all__ = ["refused", "unanswered", "unreadable"]
+__all__ = ["reading", "refused", "unanswered", "unreadable"]
 
 _REASONS: dict[int, ApiReason] = {
     400: "Invalid",
@@ -45,7 +48,7 @@ def refused(method: str, url: str, status: int, content: bytes) -> KubernetesErr
     """
     reason = _REASONS.get(status, "Other")
     try:
-        document = json.loads(content)
+        document = parse_json(content)
         said = str(document["message"])
     except (ValueError, KeyError, TypeError):
         said = content[:200].decode(errors="replace").strip() or "nothing"
@@ -96,6 +99,23 @@ def unreadable(method: str, url: str, content: bytes) -> KubernetesError:
         may_have_acted=method != "GET",
         remedy="Another program listens there; name the address of an API server.",
     )
+
+
+@contextmanager
+def reading(url: str) -> Iterator[None]:
+    """Take answers apart in this block: one of another shape is a `KubernetesError`.
+
+    Yields:
+        None.
+    """
+    try:
+        yield
+    except MISFITS as error:
+        raise KubernetesError(
+            f"{url} answered something that is no document of Kubernetes: {error!r}"[:300],
+            reason="Other",
+            remedy="Another program listens there; name the address of an API server.",
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -16,12 +16,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from dsp_gym.backends.documents import Document
-from dsp_gym.backends.kubernetes.answers import refused, unanswered, unreadable
+from dsp_gym.backends.documents import MISFITS, Document
+from dsp_gym.backends.kubernetes.answers import reading, refused, unanswered, unreadable
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.token_file import TokenFile
 from dsp_gym.backends.turns import waiting
-from dsp_gym.errors import KubernetesError, MissingExtraError
+from dsp_gym.config.files import read_yaml
+from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.text import in_words
+from dsp_gym.errors import ConfigError, KubernetesError, MissingExtraError
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient, Configuration
@@ -91,12 +94,14 @@ class Watch(Iterator[tuple[str, Document]]):
 
     def _event(self, line: bytes) -> tuple[str, Document]:
         try:
-            event = json.loads(line)
+            event = parse_json(line)
             kind, body = str(event["type"]), dict(event["object"])
         except (ValueError, KeyError, TypeError) as error:
             raise unreadable("GET", self._url, line) from error
         if kind == "ERROR":  # such as a version that is too old, with HTTP status 200
-            raise refused("GET", self._url, int(body.get("code", 500)), json.dumps(body).encode())
+            code = body.get("code")
+            said = json.dumps(body).encode()
+            raise refused("GET", self._url, code if isinstance(code, int) else 500, said)
         return kind, body
 
 
@@ -177,11 +182,12 @@ class KubernetesApi:
         more: list[tuple[str, str]] = []
         while True:
             page = self.request("GET", _path(kind, namespace), [*query, *more])
-            items += page.get("items") or []
-            head = page.get("metadata") or {}
-            if not head.get("continue"):
-                return items, str(head.get("resourceVersion", ""))
-            more = [("continue", str(head["continue"]))]
+            with reading(self.url):
+                items += [dict(item) for item in page.get("items") or ()]
+                head = page.get("metadata") or {}
+                if not head.get("continue"):
+                    return items, str(head.get("resourceVersion", ""))
+                more = [("continue", str(head["continue"]))]
 
     def get(self, kind: str, namespace: str, name: str) -> Document:
         """Get one object.
@@ -308,7 +314,8 @@ class KubernetesApi:
                 "spec": {"resourceAttributes": asked},
             },
         )
-        return bool((review.get("status") or {}).get("allowed", False))
+        with reading(self.url):
+            return bool((review.get("status") or {}).get("allowed", False))
 
     def request(
         self,
@@ -335,7 +342,7 @@ class KubernetesApi:
         if not 200 <= answer.status < 300:
             raise refused(method, self.url + path, answer.status, content)
         try:
-            document = json.loads(content)
+            document = parse_json(content)
         except ValueError as error:
             raise unreadable(method, self.url + path, content) from error
         if not isinstance(document, dict):
@@ -405,14 +412,18 @@ def _signed_in(settings: Configuration, place: KubernetesPlace) -> Path | None:
     file = None if place.kubeconfig is None else place.kubeconfig.expanduser()
     if file is not None and not file.is_file():
         raise KubernetesError(
-            "there is no such file", file=file, reason="Invalid", remedy="Name a kubeconfig."
+            "is a folder" if file.is_dir() else "there is no such file",
+            file=file,
+            reason="Invalid",
+            remedy="Name a kubeconfig.",
         )
 
     def load(config: ModuleType) -> Path | None:
+        documents = _kubeconfigs(config, file)
         config.load_kube_config(
             str(file) if file else None, place.context, settings, persist_config=False
         )
-        return _token_file_of(config, file, place.context)
+        return _token_file_of(documents, place.context)
 
     return _load(load, file)
 
@@ -423,11 +434,12 @@ def _load(how: Callable[[ModuleType], Path | None], file: Path | None) -> Path |
 
     try:
         return how(config)
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
+    except (config.ConfigException, yaml.YAMLError, ConfigError, OSError, *MISFITS) as error:
+        said = in_words(error).strip() or type(error).__name__
         raise KubernetesError(
-            f"no API server is known from it: {str(error).strip().splitlines()[0]}"
+            f"no API server is known from it: {said.splitlines()[0]}"
             if file
-            else f"no API server is known: {error}",
+            else f"no API server is known: {said}",
             file=file,
             reason="Invalid",
             remedy="Name a kubeconfig and one of its contexts (kubectl config get-contexts).",
@@ -448,12 +460,24 @@ def _from_pod(settings: Configuration) -> Path:
     return SERVICE_ACCOUNT / "token"
 
 
-def _token_file_of(config: ModuleType, file: Path | None, context: str | None) -> Path | None:
-    """The `tokenFile` of the account in use; the client reads it once and never again."""
-    import yaml
+def _kubeconfigs(config: ModuleType, file: Path | None) -> list[tuple[Path, Document]]:
+    """The files that the client will read; it knows no bounds, so they are checked before."""
+    named = [file] if file else config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)
+    found: list[tuple[Path, Document]] = []
+    for path in (Path(one).expanduser() for one in named):
+        if path.is_file():
+            document = read_yaml(path)
+            if not isinstance(document, dict):
+                raise ValueError("it is no mapping of keys")
+            found.append((path, document))
+    return found
 
-    path = file or Path(config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)[0]).expanduser()
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+
+def _token_file_of(documents: list[tuple[Path, Document]], context: str | None) -> Path | None:
+    """The `tokenFile` of the account in use; the client reads it once and never again."""
+    if not documents:
+        return None
+    path, document = documents[0]
     current = context or document.get("current-context")
     of_context: Document = next(
         (c["context"] for c in document.get("contexts") or () if c["name"] == current), {}

@@ -155,7 +155,8 @@ class KubernetesJob(RealJob):
                 if self.tasks is None:
                     raise
             else:
-                return self._from_flink(job)
+                with self._rest.reading():
+                    return self._from_flink(job)
         found, resource = self._tasks_of(job_id, self._clock()), self.resource
         return RunningVertices(
             job_id,
@@ -261,12 +262,13 @@ class KubernetesSamples(PrometheusSamples):
             FlinkError: Prometheus does not answer, in time or as it should.
         """
         seen: dict[str, tuple[str, set[int]]] = {}
-        for series in self._range((_COUNTED,), "job_id", (job_id,), since_s, until_s):
-            labels = series["metric"]
-            vertex = vertex_of(str(labels.get("task_name", "")), self._vertices)
-            if vertex is not None:
-                _, subtasks = seen.setdefault(vertex, (str(labels.get("task_id", "")), set()))
-                subtasks.add(int(labels["subtask_index"]))
+        with self.reading():
+            for series in self._range((_COUNTED,), "job_id", (job_id,), since_s, until_s):
+                labels = series["metric"]
+                vertex = vertex_of(str(labels.get("task_name", "")), self._vertices)
+                if vertex is not None:
+                    _, subtasks = seen.setdefault(vertex, (str(labels.get("task_id", "")), set()))
+                    subtasks.add(int(labels["subtask_index"]))
         return {vertex: (vertex_id, len(found)) for vertex, (vertex_id, found) in seen.items()}
 
     def advice(self, namespace: str, name: str, since_s: float, until_s: float) -> dict[str, int]:
@@ -283,16 +285,17 @@ class KubernetesSamples(PrometheusSamples):
         """
         selector = '{__name__=~".*AutoScaler.*_RECOMMENDED_PARALLELISM_Current"}'
         found: dict[str, int] = {}
-        for series in self._asked(selector, since_s, until_s):
-            labels = series["metric"]
-            whose = (
-                labels.get("resourcens") or labels.get("namespace"),
-                labels.get("resourcename") or labels.get("name"),
-            )
-            vertex = re.search(r"_([0-9a-f]{32})_", str(labels["__name__"]))
-            value = float(series["values"][-1][1])
-            if whose == (namespace, name) and vertex is not None and math.isfinite(value):
-                found[vertex[1]] = int(value)
+        with self.reading():
+            for series in self._asked(selector, since_s, until_s):
+                labels = series["metric"]
+                whose = (
+                    labels.get("resourcens") or labels.get("namespace"),
+                    labels.get("resourcename") or labels.get("name"),
+                )
+                vertex = re.search(r"_([0-9a-f]{32})_", str(labels["__name__"]))
+                value = float(series["values"][-1][1])
+                if whose == (namespace, name) and vertex is not None and math.isfinite(value):
+                    found[vertex[1]] = int(value)
         return found
 
 

@@ -5,6 +5,7 @@ Shadow mode is read-only by construction: an account that could write is refused
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import uuid
@@ -96,7 +97,7 @@ def resources_at(api: KubernetesApi, place: KubernetesPlace) -> dict[str, FlinkR
     if found:
         return {one.name: one for one in found}
     others, _ = api.list(place.kind, namespace=place.namespace)
-    names = sorted(str(item["metadata"]["name"]) for item in others)
+    names = sorted(FlinkResource.parse(item).name for item in others)
     what = f"no {place.kind} " + (
         f"'{place.name}'" if place.name else f"with the labels {place.selector}"
     )
@@ -233,9 +234,11 @@ def connect(
                 _rehearse(at.api, place, resource, spec, runs)
             if len(seen) == 0:
                 refuse_silence(place.prometheus_url, job, window, now_s)
-        actuator = None
+        actuator, lease = None, None
         if apply:
             lease = _lease(at.api, place, resource)
+            with contextlib.suppress(KubernetesError):  # it is tried again all the time
+                lease.try_acquire()  # so that the first decision knows whether it may act
             actuator = KubernetesActuator(
                 at.api,
                 place,
@@ -251,7 +254,7 @@ def connect(
             at.close()
         raise
     collector = FlinkCollector(spec, job, samples, window, clock, is_rescaling(actuator))
-    platform = ResourcePlatform(at, job, samples, clock)
+    platform = ResourcePlatform(at, job, samples, clock, lease)
     return KubernetesBackend(collector, actuator, clock, platform, at if followed is None else None)
 
 

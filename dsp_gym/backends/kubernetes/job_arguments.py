@@ -17,18 +17,22 @@ def levels_in(arguments: Sequence[str], spec: JobSpec) -> dict[str, int] | None:
     """Read the memory levels in a job's arguments.
 
     Returns:
-        Level by vertex; None if these are not the arguments of a job of this project.
+        Level by vertex; None if these are not the arguments of a job of this project, or name no
+        memory.
     """
     if "--program" not in arguments:
         return None
     pairs = [part.partition("=") for part in _value(arguments).split(",") if part]
-    managed = {name: float(mib) for name, _, mib in pairs}
-    return {
-        vertex.name: round(math.log2(managed[vertex.name] / spec.memory.base_mib))
-        if vertex.name in managed
-        else NO_MEMORY
-        for vertex in spec.vertices
-    }
+    try:
+        managed = {name: float(mib) for name, _, mib in pairs}
+        return {
+            vertex.name: round(math.log2(managed[vertex.name] / spec.memory.base_mib))
+            if vertex.name in managed
+            else NO_MEMORY
+            for vertex in spec.vertices
+        }
+    except (ValueError, OverflowError):
+        return None
 
 
 def with_levels(

@@ -16,7 +16,13 @@ from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.api import FIELD_MANAGER
 from dsp_gym.errors import KubernetesError
 
-__all__ = ["Lease", "LeaseApi"]
+__all__ = ["MEMORY", "Lease", "LeaseApi"]
+
+MEMORY = "dsp-gym.io/memory"
+"""Annotation of a lease with what its holder leaves to the next one."""
+
+_MOST = 2**31
+"""Above what a lease's numbers can be."""
 
 
 class LeaseApi(Protocol):
@@ -76,6 +82,10 @@ class Lease:
         self._until_s = float("-inf")  # held until then, unless another instance took it
         self.term = 0
         """How often it was taken by this instance; renewing it is no other term."""
+        self.memory: str | None = None
+        """What is written into it from the next renewal on; None: what stands there stays."""
+        self.inherited: str | None = None
+        """What stood there when it was taken from another holder, or first seen."""
         self._has_term = False  # whether a write that took it was answered
         self._other = ""  # who held it when it was asked for last
         self._seen: tuple[str, float] | None = None  # version of another's lease, first seen when
@@ -100,17 +110,20 @@ class Lease:
         except KubernetesError as error:
             if error.reason != "NotFound":
                 raise
-            self._has_term = False
+            self._has_term, self.inherited = False, None
             return self._written(asked_s, self._new())
-        spec = dict(body.get("spec") or {})
+        spec = _object(body.get("spec"))
         holder = spec.get("holderIdentity") or ""
         if holder not in ("", self.holder):
             foreign = _foreign(body)
+            self.memory = None  # older than what its holder remembers
             self._other = foreign or f"another instance holds the lease '{self.name}': {holder}"
             if foreign or not self._is_over(body, spec):
                 self._until_s = float("-inf")
                 return False
         self._has_term = self._has_term and holder == self.holder
+        if not self._has_term:
+            self.memory, self.inherited = None, _memory(body)
         return self._written(asked_s, {**body, "spec": self._spec(spec)})
 
     def taken(self) -> str:
@@ -120,6 +133,16 @@ class Lease:
             A sentence about the last attempt to take it that failed.
         """
         return self._other or f"another instance was faster to take the lease '{self.name}'"
+
+    def standby(self) -> str | None:
+        """Why this instance does not act, by its own clock; None: it holds the lease.
+
+        Returns:
+            A sentence about the last attempt to take or renew it.
+        """
+        if self._clock() < self._until_s:
+            return None
+        return self._other or f"the lease '{self.name}' could not be taken or renewed"
 
     def is_held_now(self, for_s: float = 0.0) -> bool:
         """Whether this instance holds the lease, by a look at the server, and for so much longer.
@@ -135,7 +158,7 @@ class Lease:
             body = self._api.get("Lease", self.namespace, self.name)
         except KubernetesError:
             return False
-        holder = (body.get("spec") or {}).get("holderIdentity")
+        holder = _object(body.get("spec")).get("holderIdentity")
         if holder != self.holder:
             self._until_s = float("-inf")
         return self._clock() + for_s < self._until_s
@@ -145,7 +168,7 @@ class Lease:
         self._until_s = float("-inf")
         try:
             body = self._api.get("Lease", self.namespace, self.name)
-            spec = dict(body.get("spec") or {})
+            spec = _object(body.get("spec"))
             if spec.get("holderIdentity") == self.holder:
                 body = {**body, "spec": {**spec, "holderIdentity": ""}}
                 self._api.replace("Lease", self.namespace, self.name, body)
@@ -154,7 +177,7 @@ class Lease:
 
     def _is_over(self, body: Document, spec: Document) -> bool:
         """Whether another's lease has not changed for as long as it holds."""
-        version = str((body.get("metadata") or {}).get("resourceVersion", ""))
+        version = str(_object(body.get("metadata")).get("resourceVersion", ""))
         now_s = self._clock()
         if self._seen is None or self._seen[0] != version:
             self._seen = (version, now_s)
@@ -162,20 +185,30 @@ class Lease:
         return now_s - self._seen[1] >= seconds
 
     def _written(self, asked_s: float, body: Document) -> bool:
-        """Write the lease; whether it is held then."""
-        self._until_s = float("-inf")
+        """Write the lease; whether it is held then.
+
+        A renewal takes nothing away before its answer: nobody else may take the lease until it has
+        not changed for as long as it holds.
+        """
+        if not self._has_term:
+            self._until_s = float("-inf")
+        if self.memory is not None:
+            meta = _object(body.get("metadata"))
+            notes = {**_object(meta.get("annotations")), MEMORY: self.memory}
+            body = {**body, "metadata": {**meta, "annotations": notes}}
         try:
-            if body["metadata"].get("resourceVersion"):
+            if _object(body.get("metadata")).get("resourceVersion"):
                 self._api.replace("Lease", self.namespace, self.name, body)
             else:
                 self._api.create("Lease", self.namespace, body)
         except KubernetesError as error:
             if error.reason in ("Conflict", "NotFound"):
+                self._until_s = float("-inf")
                 return False  # another was faster
             raise
-        self._until_s = asked_s + self.duration_s
-        if not self._has_term:
+        if not self._has_term:  # before it is seen to be held: who acts asks for the term
             self.term, self._has_term = self.term + 1, True
+        self._until_s = asked_s + self.duration_s
         return True
 
     def _new(self) -> Document:
@@ -202,17 +235,31 @@ class Lease:
 
 def _foreign(body: Document) -> str:
     """Why a lease that somebody holds is none of ours: our kind has never written it."""
-    meta = body.get("metadata") or {}
-    managers = sorted({str(one.get("manager")) for one in meta.get("managedFields") or ()})
+    meta = _object(body.get("metadata"))
+    fields = meta.get("managedFields")
+    listed = fields if isinstance(fields, list) else []
+    managers = sorted({str(_object(one).get("manager")) for one in listed})
     if not managers or FIELD_MANAGER in managers:
         return ""
-    holder = (body.get("spec") or {}).get("holderIdentity")
+    holder = _object(body.get("spec")).get("holderIdentity")
     return (
         f"the lease '{meta.get('name')}' belongs to something else: {holder}, written by "
         f"{', '.join(managers)}"
     )
 
 
+def _memory(body: Document) -> str | None:
+    """What the holder of a lease has left in it."""
+    notes = _object(_object(body.get("metadata")).get("annotations"))
+    found = notes.get(MEMORY)
+    return found if isinstance(found, str) else None
+
+
+def _object(value: object) -> Document:
+    """An object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
 def _number(value: object) -> float:
-    """A number; 0 for anything else."""
-    return float(value) if isinstance(value, int | float) and value > 0 else 0.0
+    """A number that a lease may hold; 0 for anything else."""
+    return float(value) if isinstance(value, int | float) and 0 < value < _MOST else 0.0

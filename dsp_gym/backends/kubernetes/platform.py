@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dsp_gym.backends.base import Clock, Platform
+from dsp_gym.backends.base import Clock, Office, Platform
 from dsp_gym.backends.kubernetes.access import RightsWatch
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
@@ -73,12 +73,18 @@ class ResourcePlatform(Platform):
         job: the job under the resource.
         samples: its metrics.
         clock: Unix seconds.
+        office: the lease that an acting process holds; None: this one only watches.
     """
 
     def __init__(
-        self, followed: Followed, job: KubernetesJob, samples: KubernetesSamples, clock: Clock
+        self,
+        followed: Followed,
+        job: KubernetesJob,
+        samples: KubernetesSamples,
+        clock: Clock,
+        office: Office | None = None,
     ) -> None:
-        self.watcher, self.job = followed.watcher, job
+        self.watcher, self.job, self.office = followed.watcher, job, office
         self.namespace = followed.namespace
         self._followed, self._samples, self._clock = followed, samples, clock
         self._reports = ScalingReports(followed.api, socket.gethostname(), clock.now)

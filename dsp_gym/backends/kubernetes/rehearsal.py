@@ -56,7 +56,7 @@ def check_policy(api: PatchApi, resource: FlinkResource, vertex: str) -> None:
     """Refuse an admission policy that is older than this release, and so lets too much pass.
 
     Dry runs try what the policy of this release forbids. Where even a foreign option passes there
-    is no policy at all, which is another matter: whoever acts with an account of a person has none.
+    is no policy at all, which an account of a person, bound by no policy, passes.
 
     Args:
         api: the server.

@@ -6,7 +6,6 @@ status may be missing, and values unknown to this release must not stop anything
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +13,7 @@ from typing import Literal
 from dsp_gym.backends.documents import Document, Json
 from dsp_gym.backends.kubernetes.overrides import KEY, Override, OverrideForm, flattened
 from dsp_gym.backends.kubernetes.stamps import Stamp
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["KILL_SWITCH", "FlinkResource"]
@@ -236,7 +236,7 @@ def _builtin(configuration: Mapping[str, str]) -> Literal["off", "advisor", "on"
 def _last_reconciled(reconciliation: Mapping[str, Json]) -> Mapping[str, Json]:
     """The spec that runs: a JSON text, wrapped with metadata since operator 1.1."""
     try:
-        document = json.loads(reconciliation.get("lastReconciledSpec") or "{}")
+        document = parse_json(reconciliation.get("lastReconciledSpec") or "{}")
     except (ValueError, TypeError):
         return {}
     document = _map(document)

@@ -173,10 +173,10 @@ class Watcher:
                 self._stream = None
 
     def _take(self, what: str, body: Document) -> None:
-        self._version = str((body.get("metadata") or {}).get("resourceVersion") or self._version)
+        resource = FlinkResource.parse({"kind": self._kind, **body})
+        self._version = resource.resource_version or self._version
         if what == "BOOKMARK":
             return
-        resource = FlinkResource.parse({"kind": self._kind, **body})
         with self._lock:
             if what == "DELETED":
                 self._resources.pop(resource.name, None)

@@ -56,8 +56,15 @@ class _Change:
 class _Lost:
     """A write without an answer: while the resource has that version it may yet arrive."""
 
-    version: str
+    before: FlinkResource
     error: KubernetesError
+
+    def is_ruled_out_by(self, now: FlinkResource) -> bool:
+        """Whether it can neither arrive any more nor have been made: others wrote, but no spec."""
+        before = self.before
+        if now.uid != before.uid or now.resource_version == before.resource_version:
+            return False
+        return now.generation == before.generation
 
     def told(self, resource: FlinkResource) -> KubernetesError:
         return KubernetesError(
@@ -171,7 +178,7 @@ class OverrideWriter:
             except KubernetesError as error:
                 if lost is None:
                     raise
-                lost = _Lost(lost.version, error)
+                lost = _Lost(lost.before, error)
                 continue
             if now.uid == seen.uid and change.is_in(now):
                 if lost is not None:
@@ -184,13 +191,13 @@ class OverrideWriter:
             except KubernetesError as error:
                 if error.may_have_acted:
                     self.outcomes["lost"] += 1
-                    lost = _Lost(now.resource_version, error)
+                    lost = _Lost(now, error)
                 elif not _is_final(error):
                     self.outcomes["conflict"] += 1
                 else:
                     self.outcomes["refused"] += 1
-                    if lost is not None and lost.version == now.resource_version:
-                        raise lost.told(seen) from error  # it may yet arrive
+                    if lost is not None and not lost.is_ruled_out_by(now):
+                        raise lost.told(seen) from error
                     raise
         if lost is not None:
             raise lost.told(seen)

@@ -22,7 +22,7 @@ __all__ = ["ReplayEpisodes", "ReplayPlace", "replay_place"]
 class ReplayPlace(ConfigModel):
     """Which recording, and where the decisions on it are written."""
 
-    recording: Path = Field(description="folder of the recording")
+    recording: Path = Field(description="folder of the recording, or a shipped one's name")
     journal: Path | None = Field(
         None, description="folder of a journal of snapshots and decisions; none: no journal"
     )
@@ -41,7 +41,7 @@ def replay_place(where: str | Path | Mapping[str, object] | None) -> ReplayPlace
         raise ConfigError(
             "the backend 'replay' needs a recording",
             key="where",
-            remedy="Name its folder: where='recordings/q11'.",
+            remedy="Name its folder, or a shipped one: where='flink-q11-day'.",
         )
     if isinstance(where, Mapping):
         return files.parse(ReplayPlace, dict(where), "where")

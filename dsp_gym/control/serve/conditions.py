@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.run import STANDBY, LiveRun, Turn
 from dsp_gym.control.seat import Judgement
 
 __all__ = ["CONDITIONS", "Condition", "Conditions", "Truth"]
@@ -163,4 +163,6 @@ def _paused(run: LiveRun, turn: Turn) -> Found:
         return Found("True", "Stopped", reason)
     if turn.held_code == "rests":
         return Found("True", "RolledBack", turn.held or "")
+    if turn.held_code == STANDBY:
+        return Found("True", "Standby", turn.held or "")
     return Found("False", "Running", "nothing stops the policy from acting")

@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.control.config import ServeConfig
 from dsp_gym.control.serve.assets import PAGE_HEADERS, Asset, assets
 from dsp_gym.control.serve.boards import Boards
@@ -167,8 +168,8 @@ class StatusServer:
     def _decided(self, head: Head, body: bytes) -> Answer:
         assert self.decisions is not None  # `_Pages` has seen to it
         try:
-            document = json.loads(body)
-        except (ValueError, RecursionError) as error:
+            document = parse_json(body)
+        except ValueError as error:
             return _error(HTTPStatus.BAD_REQUEST, f"is not valid JSON: {error}")
         policy = _parameter(head.query, "policy")
         return _json(self.decisions.answer(document, policy, self.client(head) or ""))
@@ -296,7 +297,7 @@ def _file(asset: Asset) -> Callable[[Head], Answer]:
 
 
 def _refusal(head: Head, allowed: tuple[str, ...], hosts: tuple[str, ...]) -> Answer | None:
-    """What is wrong with a request whoever asks."""
+    """Refuse a request that no client may make: its host, path or method is wrong."""
     host = head.headers.get("host")
     if not is_addressed(host, hosts):
         said = f"this server is not called {host!r}; names of it belong into serve.hosts"

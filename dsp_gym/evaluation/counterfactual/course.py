@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.records.base import Body
@@ -151,7 +152,14 @@ def read_course(folder: str | Path, job: str | None = None) -> ObservedRun:
     readings: dict[str, _Reading] = {}
     for entry in read(folder):  # one at a time: a month does not fit in memory
         if job is None or entry.job == job:
-            readings.setdefault(entry.job, _Reading()).take(entry)
+            try:
+                readings.setdefault(entry.job, _Reading()).take(entry)
+            except MISFITS as error:
+                raise SchemaError(
+                    f"entry {entry.seq}, a {entry.kind}, is none that dsp-gym writes: {error!r}",
+                    file=folder,
+                    remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
+                ) from None
     jobs = [name for name, reading in readings.items() if reading.slots is not None]
     if not jobs:
         found = [] if job is None else _jobs_of(folder)

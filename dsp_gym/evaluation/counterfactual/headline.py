@@ -5,14 +5,20 @@ from __future__ import annotations
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.evaluation.counterfactual.claims import Claim, Estimated
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualEvaluation
-from dsp_gym.evaluation.counterfactual.verdict import DAYS, UNCLAIMED, Reason, Verdict
+from dsp_gym.evaluation.counterfactual.verdict import (
+    DAYS,
+    UNCLAIMED,
+    Reason,
+    Verdict,
+    saving_text,
+)
 from dsp_gym.pages import number, signed
 
 __all__ = ["HOURS_A_MONTH", "headline", "monthly_saving", "ranked"]
 
 HOURS_A_MONTH = 365 * 24 / 12
 
-_ORDER = ("promote", "keep watching", "reject")
+_ORDER = ("promote", "rescue", "keep watching", "reject")
 
 
 def ranked(evaluated: CounterfactualEvaluation) -> tuple[Claim, ...]:
@@ -56,6 +62,8 @@ def headline(evaluated: CounterfactualEvaluation) -> str:
         return ""
     verdict = evaluated.verdicts[best.policy]
     said = f"{_claim(evaluated, best)}; verdict: {verdict.word}"
+    if verdict.word == "rescue":
+        return f"{said}, it saves the SLO and {saving_text(best.figures['saving'].value)}."
     wanting = _wanting(verdict)
     return f"{said}{', ' if wanting else ''}{', '.join(map(_short, wanting))}."
 

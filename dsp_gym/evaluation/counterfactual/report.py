@@ -55,7 +55,12 @@ _PANELS: Mapping[str, tuple[str, str, Literal["line", "step"]]] = {
     "lag_s": ("Backlog", "s of arrivals", "line"),
 }
 
-_HOW: Mapping[str, Judgement] = {"promote": "good", "keep watching": "wait", "reject": "bad"}
+_HOW: Mapping[str, Judgement] = {
+    "promote": "good",
+    "rescue": "good",
+    "keep watching": "wait",
+    "reject": "bad",
+}
 
 
 def claim_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, ...]]:

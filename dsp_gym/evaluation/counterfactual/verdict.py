@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from dsp_gym.control.gate import GateConfig
+from dsp_gym.control.gate import GateConfig, RescueConfig
 from dsp_gym.evaluation.counterfactual.claims import Claim, ModelError, Trust
 from dsp_gym.evaluation.counterfactual.course import ObservedRun
 from dsp_gym.pages import number, signed
@@ -22,7 +22,8 @@ __all__ = [
     "watched_text",
 ]
 
-Word = Literal["promote", "keep watching", "reject"]
+Word = Literal["promote", "rescue", "keep watching", "reject"]
+"""`rescue`: let it act, too; it saves the SLO, and costs more than the bound of saving allows."""
 
 DAYS = "days observed"
 
@@ -57,7 +58,8 @@ def judge(
     """Judges one policy: promote if every condition holds, reject if the evidence is bad.
 
     Evidence that is only too thin (too few days, an untrusted model, a wide interval) gives
-    "keep watching".
+    "keep watching". Where the incumbent misses its SLO and the policy does not, money is no
+    condition: that is a rescue.
 
     Args:
         course: the observed run.
@@ -69,17 +71,19 @@ def judge(
     Returns:
         The recommendation, with one reason per condition.
     """
+    rescues = _rescues(found, error, gate.rescue)
     reasons = [
         _days(course, gate),
         _coverage(course, gate),
         _guard(course, found, gate),
         _failures(found, gate),
         _model(error, trust),
-        _saving(found, gate),
+        _saving(found, gate, rescues=rescues),
         _slo(found, gate),
     ]
     if all(reason.holds for reason in reasons):
-        return Verdict("promote", tuple(reasons))
+        cheaper = _saves(found, gate)
+        return Verdict("promote" if cheaper else "rescue", tuple(reasons))
     against = any(reason.speaks_against for reason in reasons)
     return Verdict("reject" if against else "keep watching", tuple(reasons))
 
@@ -149,19 +153,34 @@ def _model(error: ModelError, trust: Trust) -> Reason:
     return Reason("model", not wrong, False, text, found, "errors within bounds")
 
 
-def _saving(found: Claim, gate: GateConfig) -> Reason:
+def _rescues(found: Claim, error: ModelError, rescue: RescueConfig) -> bool:
+    """Whether a policy cuts the lateness of an incumbent that is late too often."""
+    saving, later = found.figures.get("saving"), found.figures.get("later")
+    late = error.slo_share[1]
+    if saving is None or later is None or not late >= rescue.late:
+        return False
+    return -later.high >= rescue.cut * late and 1.0 - saving.low <= rescue.max_cost
+
+
+def _saves(found: Claim, gate: GateConfig) -> bool:
+    return found.figures["saving"].low >= gate.min_saving
+
+
+def _saving(found: Claim, gate: GateConfig, *, rescues: bool) -> Reason:
     s, needed = found.figures.get("saving"), f"≥ {number(100 * gate.min_saving)} %"
     if s is None:
         return Reason("saving", False, False, NO_CLAIM, UNCLAIMED, needed)
-    holds = s.low >= gate.min_saving
+    holds = _saves(found, gate) or rescues
     bound = (
         f"a saving of at least {100 * gate.min_saving:g} % needed"
         if gate.min_saving >= 0
         else f"at most {-100 * gate.min_saving:g} % more allowed"
     )
     text = f"{saving_text(s.value)} [{_signed(-s.high)} to {_signed(-s.low)} % in cost], {bound}"
+    if rescues and not _saves(found, gate):
+        text += f"; a rescue may cost up to {number(gate.rescue.max_cost)} times as much"
     shown = f"{_range(number(100 * s.low), number(100 * s.high))} %"
-    return Reason("saving", holds, s.high < gate.min_saving, text, shown, needed)
+    return Reason("saving", holds, s.high < gate.min_saving and not rescues, text, shown, needed)
 
 
 def _slo(found: Claim, gate: GateConfig) -> Reason:

@@ -329,7 +329,7 @@ class PricedPolicy:
     value: float | None  # of the knob
     price: BootstrapEstimate  # in costs of the job's reference configuration
     # Probability of improvement: share of the runs that are cheaper than the best rule's; None: it
-    # is that rule.
+    # is that rule, or no rule ran.
     better: BootstrapEstimate | None
     over_fallback: BootstrapEstimate | None  # price less its fallback's, run by run; None: has none
 
@@ -359,7 +359,7 @@ def price_cell(
         one.policy: _prices(one, runs, late_weight)[chosen[one.policy]] for one in runs.policies
     }
     rules = [one.policy for one in runs.policies if one.rule]
-    best = min(rules, key=lambda name: float(prices[name].mean()))
+    best = min(rules, key=lambda name: float(prices[name].mean()), default=None)
 
     def mean(values: Floats) -> BootstrapEstimate:
         by_training = values.mean(axis=3)  # seeds
@@ -372,15 +372,15 @@ def price_cell(
     found = []
     for one in runs.policies:
         price = prices[one.policy]
-        # A draw counts half, as in a rank test.
-        better = (price < prices[best]) + 0.5 * (price == prices[best])
+        rule = prices[best] if best is not None and one.policy != best else None
         fallback = None if one.fallback is None else prices[one.fallback]
         found.append(
             PricedPolicy(
                 policy=one.policy,
                 value=one.values[chosen[one.policy]],
                 price=mean(price),
-                better=None if one.policy == best else mean(better),
+                # A draw counts half, as in a rank test.
+                better=None if rule is None else mean((price < rule) + 0.5 * (price == rule)),
                 over_fallback=None if fallback is None else mean(price - fallback),
             )
         )

@@ -55,8 +55,12 @@ def _played(cell: BoardCell) -> str:
     )
 
 
-def render_markdown(board: FrontierBoard) -> str:
+def render_markdown(board: FrontierBoard, command: str) -> str:
     """The page of the documentation.
+
+    Args:
+        board: The board.
+        command: The line that made it.
 
     Returns:
         Markdown text.
@@ -65,6 +69,7 @@ def render_markdown(board: FrontierBoard) -> str:
         f"# Costs at equal lateness: {board.name}",
         f"<!-- Written by `dsp-gym leaderboard {board.name}`; do not edit. -->",
         headline(board),
+        f"Made by `{command}`.",
     ]
     for cell in board.cells:
         parts += [

@@ -80,7 +80,7 @@ class ValidationConfig(ConfigModel):
         ge=1,
         le=60,
         description="seconds of load and of every policy's clock that pass in a real second; 12: "
-        "two hours in ten minutes, and a decision every 5 s in place of every minute",
+        "an hour in five minutes, and a decision every 5 s in place of every minute",
     )
     interval_s: int = Field(
         60, ge=5, le=3600, description="seconds between decisions on the policies' clock"

@@ -21,6 +21,7 @@ from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.calibration.reread import calibrated
 from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, LoadError
 from dsp_gym.evaluation.counterfactual.measured import HALF_S
 from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidatedJob, ValidationConfig
@@ -246,7 +247,12 @@ def _simulated_job(job: ValidatedJob, cluster: ClusterSettings, reports: Path) -
     if job.rescaling == "savepoint":
         return spec
     memory = spec.memory.model_copy(
-        update={"base_mib": cluster.managed_mib / cluster.slots, "levels": 1, "start_level": 0}
+        update={
+            "base_mib": cluster.managed_mib / cluster.slots,
+            "levels": 1,
+            "start_level": 0,
+            "uniform": True,
+        }
     )
     rescale = spec.rescale.model_copy(update={"mode": "in_place", "outage_s": IN_PLACE_OUTAGE_S})
     checked: Memory = parse(Memory, memory.model_dump(), "memory in place")
@@ -294,7 +300,7 @@ class KeptRuns:
         """
         try:
             text = self.file(run).read_text(encoding="utf-8")
-            found = parse(RealRun, json.loads(text), self.file(run))
+            found = parse(RealRun, parse_json(text), self.file(run))
         except (OSError, ValueError, DspGymError):
             return None
         return found if found.of == self.depends_on(run) else None

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from dsp_gym.config.files import write_atomic
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import FlinkError
 
 __all__ = [
@@ -52,8 +53,9 @@ class Process:
             The process with the pid and start time of the file, alive or not.
         """
         try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-            return cls(int(document["pid"]), str(document["started"]), file)
+            document = parse_json(file.read_text(encoding="utf-8"))
+            pid = document["pid"]
+            return cls(pid, str(document["started"]), file) if type(pid) is int else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 from collections.abc import Iterator
 
 from pydantic import Field, ValidationError
@@ -16,6 +15,7 @@ from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.backends.flink.local.settings import ClusterSettings, Ports
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import FlinkError, StorageError
 
 __all__ = ["ClusterState", "check_port", "check_same", "choose_ports", "locked", "read_state"]
@@ -57,11 +57,11 @@ def read_state(home: Home) -> ClusterState | None:
         The cluster's parts, ports and settings; None if nothing was started there.
     """
     try:
-        text = home.state_file.read_text(encoding="utf-8")
+        content = home.state_file.read_bytes()
     except OSError:
         return None
     try:
-        return ClusterState.model_validate(json.loads(text))
+        return ClusterState.model_validate(parse_json(content))
     except (ValueError, ValidationError) as error:
         raise FlinkError(
             "does not say which parts were started: it was written by another release, or cut off",
@@ -122,6 +122,8 @@ def check_port(port: int, name: str, remedy: str) -> None:
         return
     who = "another program"
     with contextlib.suppress(FlinkError):
-        version = FlinkRest(f"http://127.0.0.1:{port}", timeout_s=1.0).overview()["flink-version"]
+        rest = FlinkRest(f"http://127.0.0.1:{port}", timeout_s=1.0)
+        with rest.reading():
+            version = rest.overview()["flink-version"]
         who = f"a Flink {version} that this folder did not start"
     raise FlinkError(f"port {port} ({name}) is taken by {who}", remedy=f"End it, or {remedy}.")

@@ -91,8 +91,10 @@ def open_recording(
     kept = _kept(config, out)
     if kept is not None:
         return kept
+    with cluster.rest.reading():
+        version = str(cluster.rest.overview()["flink-version"])
     environment: dict[str, object] = {
-        "flink": str(cluster.rest.overview()["flink-version"]),
+        "flink": version,
         "cluster": cluster.settings.model_dump(mode="json"),
         "plan": config.model_dump(mode="json", exclude={"cluster"}),
     }

@@ -63,7 +63,8 @@ class InPlaceActuator(OneJobActuator):
     def _runs(self, job_id: str, wanted: Configuration) -> bool:
         """Whether the configuration runs in full."""
         self._check_alive(job_id)
-        return unready(self.rest.job(job_id), self.spec, wanted) is None
+        with self.rest.reading():
+            return unready(self.rest.job(job_id), self.spec, wanted) is None
 
     def _check_alive(self, job_id: str) -> None:
         state = state_of(self.rest, job_id)

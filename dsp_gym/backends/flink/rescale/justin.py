@@ -108,20 +108,21 @@ class JustinActuator(InPlaceActuator):
         return super()._runs(job_id, wanted) and self._read().configuration == wanted
 
     def _requirements(self, job_id: str) -> Requirements:
-        answer: Requirements = self.rest.get(f"/jobs/{job_id}/justin")
-        return answer
+        with self.rest.reading():
+            answer: Requirements = dict(self.rest.get(f"/jobs/{job_id}/justin"))
+            return answer
 
     def _put(self, job_id: str, requirements: Requirements) -> None:
         self.rest.put(f"/jobs/{job_id}/justin", requirements)
 
     def _levels(self, job: RunningJob, requirements: Requirements) -> dict[str, int]:
         levels = dict(job.configuration.memory_level)
-        for vertex, vertex_id in job.vertex_ids.items():
-            managed = (
-                requirements.get(vertex_id, {}).get("resourceProfile", {}).get("managedMemory")
-            )
-            if managed is not None:
-                levels[vertex] = level_of(int(managed["bytes"]), self.spec.memory.base_mib)
+        with self.rest.reading():
+            for vertex, vertex_id in job.vertex_ids.items():
+                profile = requirements.get(vertex_id, {}).get("resourceProfile", {})
+                managed = profile.get("managedMemory")
+                if managed is not None:
+                    levels[vertex] = level_of(int(managed["bytes"]), self.spec.memory.base_mib)
         return levels
 
     def _to_put_back(self, old: Requirements, job: RunningJob) -> Requirements:
@@ -129,7 +130,8 @@ class JustinActuator(InPlaceActuator):
         return self._changed(old, job, job.configuration)
 
     def _changed(self, old: Requirements, job: RunningJob, wanted: Configuration) -> Requirements:
-        profile = profile_for(self.rest.taskmanagers())
+        with self.rest.reading():
+            profile = profile_for(self.rest.taskmanagers())
         base_mib = self.spec.memory.base_mib
         if base_mib != profile.managed_mib:
             raise Unreached(

@@ -18,8 +18,9 @@ def outage_of_redeploy_s(rest: FlinkRest, old_id: str, new_id: str) -> float | N
         Seconds; None if Flink has forgotten one of them.
     """
     try:
-        ended_ms = int(rest.job(old_id).get("end-time", -1))
-        return (_all_run_since_ms(rest, new_id) - ended_ms) / 1000 if ended_ms > 0 else None
+        with rest.reading():
+            ended_ms = int(rest.job(old_id).get("end-time", -1))
+            return (_all_run_since_ms(rest, new_id) - ended_ms) / 1000 if ended_ms > 0 else None
     except FlinkError:
         return None
 
@@ -33,8 +34,9 @@ def outage_of_rescale_s(rest: FlinkRest, job_id: str) -> float | None:
         Seconds; None if Flink does not say.
     """
     try:
-        created_ms = int(rest.job(job_id)["timestamps"]["CREATED"])
-        return (_all_run_since_ms(rest, job_id) - created_ms) / 1000
+        with rest.reading():
+            created_ms = int(rest.job(job_id)["timestamps"]["CREATED"])
+            return (_all_run_since_ms(rest, job_id) - created_ms) / 1000
     except FlinkError:
         return None
 

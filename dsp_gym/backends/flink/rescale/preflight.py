@@ -49,7 +49,7 @@ def check_slots(rest: FlinkRest, job: RunningJob, wanted: Configuration) -> None
     """Refuse what has no slots, counting those that the job gives back."""
     sharing = job.submission.slot_sharing
     need, own = wanted.slots(sharing), job.configuration.slots(sharing)
-    free = int(rest.overview()["slots-available"])
+    free = rest.free_slots()
     if need > free + own:
         raise Unreached(
             f"the new configuration needs {need} slots; the job has {own} and {free} are free",
@@ -59,9 +59,10 @@ def check_slots(rest: FlinkRest, job: RunningJob, wanted: Configuration) -> None
 
 def check_memory(rest: FlinkRest, job: RunningJob, wanted: Configuration, spec: JobSpec) -> None:
     """Refuse more managed memory than the TaskManagers have, counting what the job gives back."""
-    taskmanagers = rest.taskmanagers()
-    free = sum(float(tm["freeResource"]["managedMemory"]) for tm in taskmanagers)
-    largest = max((float(tm["totalResource"]["managedMemory"]) for tm in taskmanagers), default=0.0)
+    with rest.reading():
+        managers = rest.taskmanagers()
+        free = sum(float(tm["freeResource"]["managedMemory"]) for tm in managers)
+        largest = max((float(tm["totalResource"]["managedMemory"]) for tm in managers), default=0.0)
     own, need = managed_mib(job.configuration, spec), managed_mib(wanted, spec)
     if need > max(free + own, own):
         raise Unreached(

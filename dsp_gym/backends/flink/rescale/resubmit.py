@@ -31,14 +31,17 @@ from dsp_gym.backends.flink.rescale.savepoints import (
     dispose,
     newest_checkpoint,
 )
-from dsp_gym.backends.flink.rescale.worker import OneJobActuator, Unreached, as_words
-from dsp_gym.backends.flink.rest import ENDED, FlinkRest
-from dsp_gym.backends.flink.submission import Configuration, all_running
+from dsp_gym.backends.flink.rescale.worker import CameUp, OneJobActuator, Unreached, as_words
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary
+from dsp_gym.backends.flink.submission import Configuration, runs_whole
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
 
 __all__ = ["ResubmitActuator", "attempt_id", "by_hand"]
+
+_ATTEMPTS = 64
+"""Attempts to bring a job back whose ids are taken for ours."""
 
 
 class ResubmitActuator(OneJobActuator):
@@ -193,7 +196,7 @@ class ResubmitActuator(OneJobActuator):
             if self._savepoint is None:
                 return
             self._tell_savepoint(self._savepoint)
-        self._bring_back(job, self._savepoint.location)
+        self._bring_back(job, wanted, self._savepoint.location)
 
     def _outcome(self, job: RunningJob, stop: Stop) -> Savepoint | None:
         """See a stop out that failed or took too long; None: the job was not stopped by us.
@@ -230,7 +233,7 @@ class ResubmitActuator(OneJobActuator):
                 state = state_of(self.rest, job.id)
                 if state in ENDED:
                     break
-                if state == "RUNNING" and all_running(self.rest.job(job.id)):
+                if state == "RUNNING" and runs_whole(self.rest, job.id):
                     self._emit("restored", {"job_id": job.id, "stopped": False})
                     return None
             time.sleep(self.poll_s)
@@ -239,19 +242,43 @@ class ResubmitActuator(OneJobActuator):
         self._alarm(f"the job is not running (state {state}): {failed}", job, self._checkpoint)
         return None
 
-    def _bring_back(self, job: RunningJob, location: str) -> None:
+    def _bring_back(self, job: RunningJob, wanted: Configuration, location: str) -> None:
         """Submit the old configuration from the savepoint until it runs.
 
         An attempt has twice the time of the one before: a job that needs longer than the time
         limit to come up would otherwise be cancelled again and again.
+
+        A job that came up from the savepoint and has ended since is started from what it has
+        retained, or is named: the savepoint is older than what it has written.
+
+        Raises:
+            CameUp: The wanted configuration runs: only answers of Flink were lost.
         """
         alarm, patience_s = _Alarm(self.timeout_s), self.timeout_s
         for number in itertools.count(1):
             try:
-                job_id = self._attempt(job, location, patience_s, number, alarmed=alarm.raised)
+                ran = self._ran_and_ended()
+                if ran is not None and self._retained() is None:
+                    self._alarm(
+                        f"job {ran} came up, ran, and has ended since: it is not started again "
+                        "from an older state",
+                        job,
+                        newest_checkpoint(self.rest, ran),
+                    )
+                    return
+                job_id = self._attempt(
+                    job, wanted, location, patience_s, number, alarmed=alarm.raised
+                )
+            except CameUp:
+                self._needs(location)
+                raise
             except Exception as error:  # whatever it is, the job has to come back
                 if alarm.due():
-                    self._alarm(f"the job could not be brought back: {error}", job, location)
+                    self._alarm(
+                        f"the job could not be brought back: {error}",
+                        job,
+                        self._newest_of_ours() or location,
+                    )
                 if alarm.raised and self._closing.is_set():
                     return
                 patience_s *= 2
@@ -263,31 +290,87 @@ class ResubmitActuator(OneJobActuator):
                 return
 
     def _attempt(
-        self, job: RunningJob, location: str, patience_s: float, number: int, *, alarmed: bool
+        self,
+        job: RunningJob,
+        wanted: Configuration,
+        location: str,
+        patience_s: float,
+        number: int,
+        *,
+        alarmed: bool,
     ) -> str:
         """Submit the old configuration once, with nothing of the failed one left running.
 
-        Once the alarm was raised, a job of that name may be one that a person has started: it is
-        taken for the restored one, never cancelled.
+        A job that runs as wanted, or has gone on from the savepoint, is never cancelled: records
+        that it has processed since would be processed again. Once the alarm was raised, a job of
+        that name may be one that a person has started: it is taken for the restored one.
         """
         for left in self.rest.jobs():
             if left.name != self.job_name or left.state in ENDED:
                 continue
             found = RunningJob.find(self.rest, self.job_name, self.spec).configuration
-            runs = all_running(self.rest.job(left.id))
+            runs = runs_whole(self.rest, left.id)
+            if runs and left.id == self._next_id and found == wanted:
+                self._emit("running", {"job_id": left.id, "outage_s": None})
+                raise CameUp
             if runs and (alarmed or found == job.configuration):
                 return left.id
-            if alarmed:
+            if alarmed or self.rest.has_checkpoint(left.id):
                 raise FlinkError(f"job {left.id} is {left.state}")
             self.rest.cancel(left.id)
             self.rest.wait_for(left.id, ENDED, patience_s)
         return job.submission.submit(
             self.rest,
             job.configuration,
-            location,
+            self._retained() or location,
             timeout_s=patience_s,
             job_id=attempt_id(self._next_id, number),
         )
+
+    def _ids(self) -> frozenset[str]:
+        """Ids that Flink may know the next job by."""
+        tried = (attempt_id(self._next_id, number) for number in range(1, _ATTEMPTS))
+        return frozenset((self._next_id, *tried))
+
+    def _ours(self) -> list[JobSummary]:
+        """Jobs that were submitted since the savepoint, the oldest first."""
+        ours = self._ids()
+        return sorted(
+            (one for one in self.rest.jobs() if one.id in ours), key=lambda one: one.start_s
+        )
+
+    def _ran_and_ended(self) -> str | None:
+        """The last job since the savepoint, where it has made progress and ended."""
+        ours = self._ours()
+        if not ours or any(one.state not in ENDED for one in ours):
+            return None
+        ran = [one.id for one in ours if self.rest.has_checkpoint(one.id)]
+        return ran[-1] if ran else None
+
+    def _newest_of_ours(self) -> str | None:
+        """The newest checkpoint of the jobs since the savepoint, as far as Flink answers."""
+        try:
+            found = [newest_checkpoint(self.rest, one.id) for one in self._ours()]
+        except FlinkError:
+            return None
+        return next((one for one in reversed(found) if one is not None), None)
+
+    def _retained(self) -> str | None:
+        """The newest checkpoint of the next job, which a JobManager has run and forgotten.
+
+        Flink keeps the checkpoints of a job in a folder named after its id.
+        """
+        if self._checkpoint is None:
+            return None
+        folder = local_folder(self._checkpoint, self.rest.url)
+        if folder is None:
+            return None
+        found = [
+            (written.stat().st_mtime, written.parent)
+            for job_id in self._ids()
+            for written in (folder.parents[1] / job_id).glob("chk-*/_metadata")
+        ]
+        return str(max(found)[1]) if found else None
 
     def _tell_savepoint(self, savepoint: Savepoint) -> None:
         self._emit(

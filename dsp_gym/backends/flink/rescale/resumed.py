@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
-from dsp_gym.backends.flink.rescale.preflight import local_folder
-from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator, attempt_id, by_hand
+from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator, by_hand
 from dsp_gym.backends.flink.rescale.running import RunningJob, state_of
 from dsp_gym.backends.flink.rescale.savepoints import Savepoint, Stop, newest_checkpoint
 from dsp_gym.backends.flink.rescale.worker import Unreached
@@ -21,9 +20,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.rescales import Unfinished
 
 __all__ = ["ResumedRescale", "advice"]
-
-_ATTEMPTS = 64
-"""Attempts to bring a job back whose ids are taken for ours."""
 
 
 def advice(url: str, job_name: str, spec: JobSpec, left: Unfinished) -> tuple[str, str]:
@@ -173,28 +169,6 @@ class ResumedRescale(ResubmitActuator):
         else:
             stopped = self._spared != job.id
             self._emit("restored", {"job_id": self._spared, "stopped": stopped})
-
-    def _ids(self) -> frozenset[str]:
-        """Ids that Flink may know the next job by."""
-        tried = (attempt_id(self._next_id, number) for number in range(1, _ATTEMPTS))
-        return frozenset((self._next_id, *tried))
-
-    def _retained(self) -> str | None:
-        """The newest checkpoint of the next job, which a JobManager has run and forgotten.
-
-        Flink keeps the checkpoints of a job in a folder named after its id.
-        """
-        if self._checkpoint is None:
-            return None
-        folder = local_folder(self._checkpoint, self.rest.url)
-        if folder is None:
-            return None
-        found = [
-            (written.stat().st_mtime, written.parent)
-            for job_id in self._ids()
-            for written in (folder.parents[1] / job_id).glob("chk-*/_metadata")
-        ]
-        return str(max(found)[1]) if found else None
 
 
 def _newest_state(left: Unfinished) -> str | None:

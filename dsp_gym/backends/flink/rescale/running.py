@@ -36,11 +36,12 @@ class RunningJob:
         """
         job_id = rest.find_job(name).id
         submission, configuration = Submission.of_running(rest, job_id, spec)
-        job = rest.job(job_id)
         names = list(configuration.parallelism)
-        ids = {vertex_of(vertex["name"], names): str(vertex["id"]) for vertex in job["vertices"]}
-        known = {vertex: vertex_id for vertex, vertex_id in ids.items() if vertex is not None}
-        return cls(job_id, str(job["state"]), submission, configuration, known)
+        with rest.reading():
+            job = rest.job(job_id)
+            ids = {vertex_of(v["name"], names): str(v["id"]) for v in job["vertices"]}
+            known = {vertex: vertex_id for vertex, vertex_id in ids.items() if vertex is not None}
+            return cls(job_id, str(job["state"]), submission, configuration, known)
 
 
 def state_of(rest: FlinkRest, job_id: str) -> str:
@@ -49,4 +50,4 @@ def state_of(rest: FlinkRest, job_id: str) -> str:
     Returns:
         Flink's word, such as RUNNING.
     """
-    return str(rest.get(f"/jobs/{job_id}/status")["status"])
+    return rest.state(job_id)

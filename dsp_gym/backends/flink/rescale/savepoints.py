@@ -68,10 +68,11 @@ def newest_checkpoint(rest: FlinkRest, job_id: str) -> str | None:
         Its location; None without one.
     """
     try:
-        latest = rest.get(f"/jobs/{job_id}/checkpoints")["latest"]["completed"]
+        latest = rest.latest(job_id, "completed")
+        with rest.reading():
+            return None if latest is None else str(latest["external_path"])
     except FlinkError:
         return None
-    return str(latest["external_path"]) if latest else None
 
 
 def dispose(rest: FlinkRest, location: str) -> bool:
@@ -147,11 +148,12 @@ class Stop:
             The savepoint; None without one.
         """
         try:
-            latest = self.rest.get(f"/jobs/{self.job_id}/checkpoints")["latest"]["savepoint"]
+            latest = self.rest.latest(self.job_id, "savepoint")
         except FlinkError:
             latest = None
-        if latest and latest.get("checkpoint_type") == _STOP_WITH_SAVEPOINT:
-            return self._complete(str(latest["external_path"]), latest)
+        location = None if latest is None else latest.get("external_path")
+        if latest and location and latest.get("checkpoint_type") == _STOP_WITH_SAVEPOINT:
+            return self._complete(str(location), latest)
         if self.folder is None:
             return None
         path = newest_savepoint(self.folder, self.job_id, self._began_at_s)
@@ -215,17 +217,18 @@ class Stop:
 
     def _statistics(self, location: str) -> Document | None:
         try:
-            found = self.rest.get(f"/jobs/{self.job_id}/checkpoints")["latest"]["savepoint"]
+            found = self.rest.latest(self.job_id, "savepoint")
         except FlinkError:
             return None
-        return dict(found) if found and found["external_path"] == location else None
+        return found if found and found.get("external_path") == location else None
 
     def _complete(self, location: str, statistics: Document | None) -> Savepoint:
         path = local_folder(location, self.rest.url)
         if path is not None and path.is_dir():
             size: int | None = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
         else:
-            size = None if statistics is None else int(statistics["state_size"])
+            told = None if statistics is None else statistics.get("state_size")
+            size = told if isinstance(told, int) else None
         return Savepoint(location, time.monotonic() - self._began_s, size)
 
     def _fail(self, reason: str) -> None:

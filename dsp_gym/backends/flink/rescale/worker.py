@@ -28,6 +28,7 @@ from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.topology import Topology
 
 __all__ = [
+    "CameUp",
     "JobActuator",
     "OneJobActuator",
     "Unreached",
@@ -44,6 +45,10 @@ class Unreached(FlinkError):
     def __init__(self, message: str, *, status: int = REFUSED, remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
         self.status = status
+
+
+class CameUp(Exception):
+    """A request that seemed to have failed has come about after all."""
 
 
 def clipped(guarded: GuardedDecision, topology: Topology) -> Configuration:
@@ -183,7 +188,11 @@ class JobActuator(ABC):
 
     @abstractmethod
     def _recover(self, job: RunningJob, wanted: Configuration) -> None:
-        """After a failed `_rescale`: the job runs as before, or an alarm says what to do."""
+        """After a failed `_rescale`: the job runs as before, or an alarm says what to do.
+
+        Raises:
+            CameUp: The job runs as wanted.
+        """
 
     @abstractmethod
     def _read(self) -> RunningJob:
@@ -261,6 +270,9 @@ class JobActuator(ABC):
         try:
             if job is not None:
                 self._recover(job, wanted)
+        except CameUp:
+            known, status = wanted, REACHED
+            self._emit("reached", {"configuration": as_words(wanted)})
         except Exception as trouble:
             known = None
             self._emit("alarm", {"reason": str(trouble), "remedy": "look at the job in Flink's UI"})

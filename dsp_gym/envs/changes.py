@@ -1,0 +1,177 @@
+"""The keyword arguments of `gymnasium.make` that change a scenario: load, reward and SLO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from dsp_gym.config.files import names, parse
+from dsp_gym.config.model import ConfigModel
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.reward import TERMS, RewardWeights
+from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.job.spec import JobSpec, Slo
+from dsp_gym.loads.spec import LoadConfig
+from dsp_gym.loads.splits import LoadSet, SplitName, WeightedLoad
+
+__all__ = [
+    "Load",
+    "Reward",
+    "ScenarioChanges",
+    "bounded",
+    "refuse_changes",
+    "refuse_unknown",
+    "reloaded",
+    "rewarded",
+]
+
+Load = str | Path | Mapping[str, object] | ConfigModel
+"""A load: shipped name, YAML file, mapping as in a load file, or an object of `dsp_gym.loads`."""
+
+Reward = Mapping[str, float] | RewardWeights
+"""Weights of the reward by term; terms that are not named keep theirs."""
+
+OTHERS = ("job", "config", "backend", "split", "guardrails", "where", "render_mode", "action")
+"""The other keywords that `gymnasium.make` takes."""
+
+SEEDS = {
+    "train": {"from": 0, "to": 512},
+    "validation": {"from": 4096, "to": 4352},
+    "test": {"from": 4352, "to": 4608},
+}
+"""Seeds of the loads of a scenario without a config, by split."""
+
+
+class ScenarioChanges(TypedDict, total=False):
+    """What replaces a part of a scenario; what is left out, or None, stays."""
+
+    load: Load | Sequence[Load] | None
+    reward: Reward | None
+    slo_s: float | None
+
+
+def bounded(specs: tuple[JobSpec, ...], changes: ScenarioChanges) -> tuple[JobSpec, ...]:
+    """The jobs with another bound on their latency, if one is given.
+
+    Returns:
+        The jobs, in their order.
+
+    Raises:
+        ConfigError: The bound is no number above 0.
+    """
+    slo_s = changes.get("slo_s")
+    if slo_s is None:
+        return specs
+    number = isinstance(slo_s, int | float) and not isinstance(slo_s, bool)
+    if not (number and math.isfinite(slo_s) and slo_s > 0):
+        raise ConfigError(
+            "expected seconds above 0: the bound on the p95 latency", key="slo_s", value=slo_s
+        )
+    return tuple(spec.model_copy(update={"slo": Slo(latency_s=float(slo_s))}) for spec in specs)
+
+
+def reloaded(loads: LoadSet, changes: ScenarioChanges, split: SplitName) -> LoadSet:
+    """A set of loads that has the given ones in the split of the episodes, and nothing else.
+
+    Args:
+        loads: Before; the seeds of its split stay.
+        changes: What to replace.
+        split: The part of the loads that episodes are drawn from.
+
+    Returns:
+        The set; without a load among the changes the one given.
+
+    Raises:
+        ConfigError: A load is wrong, or there is none of its name.
+    """
+    load = changes.get("load")
+    if load is None:
+        return loads
+    seeds = next((part.seeds for name, part in loads.splits() if name == split), None)
+    several = load if isinstance(load, Sequence) and not isinstance(load, str) else (load,)
+    entries = [_entry(one) for one in several]
+    return parse(LoadSet, {split: {"loads": entries, "seeds": seeds or SEEDS[split]}}, "load")
+
+
+def rewarded(env: EnvConfig, changes: ScenarioChanges) -> EnvConfig:
+    """An environment's configuration with other weights of the reward.
+
+    Returns:
+        The configuration; without a reward among the changes the one given.
+    """
+    reward = changes.get("reward")
+    if reward is None:
+        return env
+    if isinstance(reward, Mapping):
+        weights = parse(RewardWeights, {**env.reward.model_dump(), **reward}, "reward")
+    elif isinstance(reward, RewardWeights):
+        weights = reward
+    else:
+        raise ConfigError(
+            "expected weights by term",
+            key="reward",
+            value=reward,
+            remedy=f"Pass a mapping of {', '.join(TERMS)} to weights, such as {{'slo': 8.0}}.",
+        )
+    return env.model_copy(update={"reward": weights})
+
+
+def refuse_changes(backend: str, changes: ScenarioChanges, *keys: str) -> None:
+    """Refuses unknown keywords, and those that a backend leaves nothing to change for.
+
+    Args:
+        backend: The backend.
+        changes: What was given.
+        keys: The keywords that do not apply.
+
+    Raises:
+        ConfigError: One was given.
+    """
+    refuse_unknown(changes)
+    given: Mapping[str, object] = changes
+    for key in keys:
+        if given.get(key) is not None:
+            raise ConfigError(
+                f"the backend '{backend}' has its own",
+                key=key,
+                value=given[key],
+                remedy="Leave it out, or take backend='simulated'.",
+            )
+
+
+def refuse_unknown(changes: ScenarioChanges) -> None:
+    """Refuses a keyword that the environment does not take.
+
+    Raises:
+        ConfigError: There is one; it names the nearest.
+    """
+    for name in changes:
+        if name not in ScenarioChanges.__annotations__:
+            raise ConfigError(
+                f"the environment takes no keyword '{name}'",
+                remedy=did_you_mean(name, (*ScenarioChanges.__annotations__, *OTHERS)),
+            )
+
+
+def _entry(load: object) -> object:
+    """One load as an entry of a split."""
+    if isinstance(load, str | Path):
+        return str(load)
+    if isinstance(load, LoadConfig):
+        return {"load": load.load}
+    if isinstance(load, WeightedLoad):
+        return load
+    if isinstance(load, ConfigModel):
+        return {"load": load}
+    if not isinstance(load, Mapping):
+        raise ConfigError(
+            "expected a load",
+            key="load",
+            value=load,
+            remedy=f"Pass one of {', '.join(names('loads'))}, a YAML file, a mapping such as "
+            "{'form': 'constant', 'scale': 0.5}, or a list of these.",
+        )
+    entry = {key: value for key, value in load.items() if key != "description"}
+    return entry if "load" in entry else {"load": entry}
