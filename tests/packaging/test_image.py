@@ -127,6 +127,9 @@ def test_what_is_installed_is_the_light_core_and_the_clients(image) -> None:
     assert {"dsp-gym", "kubernetes", "prometheus-client", "requests"} <= names
     assert not names & HEAVY
     assert not machine.path("/wheels").exists()
+    assert not machine.path("/tmp/sbom").exists()
+    sbom = json.loads((machine.path("/opt/dsp-gym") / "sbom.cdx.json").read_text())
+    assert {component["name"].lower() for component in sbom["components"]} == names
 
 
 def test_the_process_starts_from_what_was_compiled_and_says_so(image) -> None:

@@ -36,6 +36,15 @@ def test_every_command_it_names_is_there(command: str) -> None:
     assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0
 
 
+def test_its_film_takes_ten_seconds_and_at_most_a_mebibyte() -> None:
+    image = pytest.importorskip("PIL.Image")
+    (name,) = re.findall(r"\]\((docs/figures/.*\.gif)\)", README)
+    assert name in (ROOT / "Makefile").read_text("utf-8")
+    assert (ROOT / name).stat().st_size <= 2**20
+    with image.open(ROOT / name) as film:
+        assert 9_000 <= film.n_frames * film.info["duration"] <= 12_500
+
+
 @pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
 def test_its_python_runs(block: str) -> None:
     exec(compile(block, "README.md", "exec"), {})

@@ -16,7 +16,19 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"agents", "baselines", "dsp_gym", "spark_pipelines"}
-EXTRAS = ("torch", "stable_baselines3", "sb3_contrib", "mlflow", "matplotlib", "pandas", "scipy")
+EXTRAS = (
+    "torch",
+    "stable_baselines3",
+    "sb3_contrib",
+    "mlflow",
+    "matplotlib",
+    "pandas",
+    "scipy",
+    "PIL",
+    "moviepy",
+    "pygame",
+    "imageio_ffmpeg",
+)
 
 WITHOUT_EXTRAS = f"""
 import sys
@@ -89,6 +101,16 @@ def test_every_configuration_travels_inside_and_nothing_compiled_does(wheel: Pat
     assert shipped
     assert shipped <= inside
     assert not [name for name in members(wheel) if name.endswith((".pyc", ".nbi", ".nbc"))]
+
+
+def test_the_recordings_and_the_journal_of_a_real_job_travel_inside(wheel: Path) -> None:
+    shipped = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "dsp_gym" / "samples").rglob("*")
+        if path.is_file()
+    }
+    assert {Path(name).parts[2] for name in shipped} == {"recordings", "journals"}
+    assert shipped <= set(members(wheel))
 
 
 def test_the_wheel_says_what_it_needs_and_under_which_licence(wheel: Path) -> None:
