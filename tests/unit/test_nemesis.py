@@ -1,0 +1,275 @@
+"""The parts of the nemesis: a schedule, links that fail, and checks that notice."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dsp_gym.backends.kubernetes.overrides import KEY, text_of
+from dsp_gym.backends.kubernetes.stamps import DECISION, EPOCH, HOLDER
+from dsp_gym.records.journal import Journal
+from tests.fakes.kubernetes_api import FakeKubernetes
+from tests.flink_resources import MAP, deployment
+from tests.nemesis.checks import Writes, check_asked, check_written
+from tests.nemesis.journals import Tail
+from tests.nemesis.links import Link, Links
+from tests.nemesis.program import stepped
+from tests.nemesis.schedule import KINDS, round_of
+from tests.nemesis.sinks import Ledger, Load, Violation
+
+
+def test_a_round_follows_from_seed_and_number_alone():
+    assert round_of(7, 12) == round_of(7, 12)
+    rounds = [round_of(7, number) for number in range(1, 41)]
+    assert len({one.faults for one in rounds}) == 40
+    assert round_of(8, 12).faults != round_of(7, 12).faults
+    for one in rounds:
+        assert 1 <= len(one.faults) <= 3
+        assert [f.at_s for f in one.faults] == sorted(f.at_s for f in one.faults)
+        for fault in one.faults:
+            assert fault.target in KINDS[fault.kind]
+            assert 0 <= fault.at_s <= 4
+            assert 1 <= fault.lasts_s <= 8
+
+
+def test_every_kind_comes_up_in_as_many_rounds_as_there_are_kinds():
+    for seed in range(20):
+        kinds = {f.kind for number in range(1, 9) for f in round_of(seed, number).faults}
+        assert kinds == set(KINDS)
+
+
+class TestLedger:
+    @pytest.fixture
+    def load(self) -> Load:
+        return Load(epoch_s=int(time.time()) - 6, rate_per_s=1, on_s=3, off_s=100, lasts_s=50)
+
+    @pytest.fixture
+    def ledger(self, load, tmp_path) -> Ledger:
+        return Ledger(tmp_path, load, words=2)
+
+    def test_a_load_is_due_at_the_end_of_its_second_and_pauses(self, load):
+        at = load.epoch_s
+        assert [load.due(at + s) for s in (-5, 0, 1.5, 2, 3, 60)] == [1, 1, 2, 3, 3, 3]
+        assert not load.pauses(at + 2.9, at + 3)
+        assert load.pauses(at + 3, at + 9)
+
+    def test_every_record_once_is_as_it_must_be(self, ledger, tmp_path):
+        assert ledger.settled() == f"{tmp_path.name}: 0 of 6 records are written"
+        (tmp_path / "part-a-0").write_text("(w1,1)\n(w1,2)\n(w2,1)\n")
+        (tmp_path / ".part-b-0.inprogress.x").write_text("(w9,1)\n")
+        assert "3 of 6" in ledger.settled()
+        (tmp_path / "part-b-0").write_text("(w1,4)\n(w1,3)\n(w2,2)\n")
+        assert ledger.settled() is None
+        assert ledger.settled() is None
+
+    def test_a_record_that_is_written_twice_is_found(self, ledger, tmp_path):
+        (tmp_path / "part-a-0").write_text("(w1,1)\n(w1,2)\n")
+        ledger.settled()
+        (tmp_path / "part-b-0").write_text("(w1,2)\n")
+        with pytest.raises(Violation, match=r"\(w1,2\) was written twice"):
+            ledger.settled()
+
+    def test_more_than_was_due_is_found(self, ledger, tmp_path):
+        (tmp_path / "part-a-0").write_text("".join(f"(w1,{i})\n" for i in range(1, 8)))
+        with pytest.raises(Violation, match="7 records written, 6 are due"):
+            ledger.settled()
+
+    def test_counts_with_gaps_are_found(self, ledger, tmp_path):
+        (tmp_path / "part-a-0").write_text("".join(f"(w1,{i})\n" for i in (1, 2, 3, 4, 5, 7)))
+        with pytest.raises(Violation, match="w1 have gaps"):
+            ledger.settled()
+
+
+class TestLinks:
+    @pytest.fixture
+    def echo(self) -> Iterator[str]:
+        """A server that answers each line with itself."""
+        listener = socket.create_server(("127.0.0.1", 0))
+
+        def serve() -> None:
+            while True:
+                try:
+                    one, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=answer, args=(one,), daemon=True).start()
+
+        def answer(one: socket.socket) -> None:
+            with one, contextlib.suppress(ConnectionError):
+                while data := one.recv(100):
+                    heard.append(data)
+                    one.sendall(data)
+
+        heard: list[bytes] = []
+        self.heard = heard
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listener.close()
+
+    @pytest.fixture
+    def link(self, echo) -> Iterator[Link]:
+        with Links() as links:
+            yield links.to(echo)
+
+    def connect(self, link: Link, timeout_s: float = 5.0) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", int(link.url.rpartition(":")[2])), timeout_s)
+
+    def said(self, link: Link, text: bytes) -> bytes:
+        """What comes back; empty where the connection breaks."""
+        try:
+            with self.connect(link) as one:
+                one.sendall(text)
+                return one.recv(100)
+        except ConnectionError:
+            return b""
+
+    def test_an_open_link_forwards(self, link):
+        assert self.said(link, b"hello") == b"hello"
+
+    def test_a_cut_breaks_what_is_open_and_lets_nothing_through_until_it_is_mended(self, link):
+        with self.connect(link) as one:
+            one.sendall(b"a")
+            assert one.recv(1) == b"a"
+            link.become("cut")
+            with pytest.raises(ConnectionError):
+                one.recv(1)
+        assert self.said(link, b"hello") == b""
+        assert self.heard == [b"a"]
+        link.become("open")
+        assert self.said(link, b"hello") == b"hello"
+
+    def test_what_is_held_arrives_in_the_end(self, link):
+        link.become("hold")
+        with self.connect(link, timeout_s=0.2) as one:
+            one.sendall(b"hello")
+            with pytest.raises(TimeoutError):
+                one.recv(5)
+            assert self.heard == []
+            link.become("open")
+            one.settimeout(5)
+            assert one.recv(5) == b"hello"
+
+    def test_a_delay_delays_both_ways(self, link):
+        link.become("delay", 0.1)
+        began = time.monotonic()
+        assert self.said(link, b"hello") == b"hello"
+        assert time.monotonic() - began >= 0.2
+
+    def test_a_deaf_link_delivers_and_loses_the_answer(self, link):
+        link.become("deaf")
+        assert self.said(link, b"hello") == b""
+        assert self.heard == [b"hello"]
+
+
+class TestWrites:
+    @pytest.fixture
+    def fake(self) -> FakeKubernetes:
+        fake = FakeKubernetes()
+        fake.put(deployment("words"))
+        return fake
+
+    def write(self, fake: FakeKubernetes, tasks: int | None, **stamp: str) -> None:
+        """Write annotations, and tasks of the map unless they are None."""
+        notes = {EPOCH: stamp["epoch"], HOLDER: stamp["holder"]}
+        notes |= {DECISION: stamp["decision"]} if "decision" in stamp else {}
+
+        def change(old: dict) -> dict:
+            meta = old["metadata"] | {"annotations": notes}
+            spec = old["spec"]
+            if tasks is not None:
+                options = spec["flinkConfiguration"] | {KEY: text_of({MAP: tasks})}
+                spec = spec | {"flinkConfiguration": options}
+            return old | {"metadata": meta, "spec": spec}
+
+        resource = fake.resources["flinkdeployments"]
+        fake.store.change(resource, "jobs", "words", change, "test", of_status=False)
+
+    def test_each_write_is_noted_under_its_decision(self, fake):
+        writes = Writes(SimpleNamespace(server=fake))
+        self.write(fake, None, epoch="1", holder="a")
+        self.write(fake, 2, epoch="1", holder="a", decision="x")
+        writes.take_in()
+        self.write(fake, 3, epoch="1", holder="a", decision="y")
+        self.write(fake, None, epoch="2", holder="b", decision="y")
+        self.write(fake, 4, epoch="2", holder="b", decision="y")
+        writes.take_in()
+        assert writes.epochs == [1, 2]
+        assert writes.of_decision == {"x": [{MAP: 2}], "y": [{MAP: 3}, {MAP: 4}]}
+
+    def test_an_epoch_that_does_not_rise_is_found(self, fake):
+        self.write(fake, None, epoch="2", holder="a")
+        self.write(fake, None, epoch="2", holder="b")
+        with pytest.raises(Violation, match="the epoch went from"):
+            Writes(SimpleNamespace(server=fake)).take_in()
+
+    def test_a_write_over_the_stamp_of_another_is_found(self, fake):
+        self.write(fake, None, epoch="1", holder="a")
+        self.write(fake, 2, epoch="2", holder="b", decision="x")
+        with pytest.raises(Violation, match="wrote over the stamp"):
+            Writes(SimpleNamespace(server=fake)).take_in()
+
+    def test_a_write_without_a_decision_is_found(self, fake):
+        self.write(fake, None, epoch="1", holder="a")
+        self.write(fake, 2, epoch="1", holder="a")
+        with pytest.raises(Violation, match="without a decision"):
+            Writes(SimpleNamespace(server=fake)).take_in()
+
+
+def test_a_decision_that_is_asked_twice_is_found():
+    steps = [{"event": "asked", "decision": 3}, {"event": "asked", "decision": 7}]
+    check_asked("first", steps)
+    with pytest.raises(Violation, match="2 times for decision 7"):
+        check_asked("first", [*steps, steps[1]])
+
+
+def test_a_write_that_nobody_asked_for_or_that_is_made_twice_is_found():
+    one, two, three = ({"map": tasks} for tasks in (1, 2, 3))
+    intents = {"x": {"from": {"parallelism": one}, "to": {"parallelism": two}}}
+    for fine in ([two], [two, one], [one]):
+        check_written({"x": fine}, intents)
+    for wrong in ([two, two], [two, one, two], [three]):
+        with pytest.raises(Violation, match="decision x"):
+            check_written({"x": wrong}, intents)
+    with pytest.raises(Violation, match="in no journal"):
+        check_written({"y": [two]}, intents)
+
+
+def test_a_journal_is_read_on_and_anew_where_its_end_was_cut_off(tmp_path):
+    tail = Tail(tmp_path)
+    tail.take_in()
+    with Journal(tmp_path) as journal:
+        journal.append("actuation", 1.0, "words", None, {"event": "asked"})
+        journal.append("error", 1.0, "words", None, {"reason": "x"})
+        journal.sync()
+        tail.take_in()
+        assert (tail.steps, tail.kinds["error"]) == ([{"event": "asked"}], 1)
+        journal.append("actuation", 2.0, "words", None, {"event": "reached"})
+        journal.sync()
+    tail.take_in()
+    assert [step["event"] for step in tail.steps] == ["asked", "reached"]
+    tail.check()
+    (segment,) = tmp_path.glob("*.jsonl")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(b"".join(lines[:-1]))
+    tail.take_in()
+    assert [step["event"] for step in tail.steps] == ["asked"]
+
+
+def test_a_clock_steps_as_its_file_says(tmp_path: Path):
+    file = tmp_path / "clock"
+    file.write_text("0.0")
+    now = stepped(file, lambda: 100.0)
+    assert now() == 100.0
+    file.write_text("-30.5")
+    time.sleep(0.06)
+    assert now() == 69.5
