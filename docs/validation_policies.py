@@ -9,7 +9,7 @@ from generator.markdown import table
 
 SLOW_MOTION = """\
 `dsp-gym validate policies` lets each policy scale a real job of its own, then plays the same runs with the calibrated
-job: same load, start, decision interval and metrics window. Two hours of a recorded load pass in ten minutes, so every
+job: same load, start, decision interval and metrics window. An hour of a recorded load passes in five minutes, so every
 clock of a policy has to run twelve times as fast, too. No constant of a policy is changed. It sees the job in slow
 motion: times of the job's file and of its metrics are twelve times as long, rates a twelfth; shares, counts and the
 cost of a run stay. Five real seconds are its minute, in which it decides once; the load is to it as fast as it was

@@ -36,10 +36,12 @@ def command_line() -> str:
 
 
 def commands(group: Any, prefix: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """Every command below a group, by its full name."""
+    """Every command below a group, by its full name; a group's default by the group's."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*prefix, name))
+        elif name == getattr(group, "default", None):
+            yield " ".join(prefix), command
         else:
             yield " ".join((*prefix, name)), command
 

@@ -18,7 +18,7 @@ TITLES = {
     FIRST: "unseen jobs, unseen generated loads",
     "unseen-jobs-recorded-loads": "unseen jobs, recorded loads",
 }
-"""Cells that are told, those of jobs that nobody was trained or tuned on."""
+"""Cells of the README and the cards: jobs that no policy was trained or tuned on."""
 
 BEGIN, END = "<!-- core-v2 -->", "<!-- end of core-v2 -->"
 PICTURE = """<picture>

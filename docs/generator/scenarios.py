@@ -7,6 +7,7 @@ import re
 
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
+from dsp_gym.envs.changes import ScenarioChanges
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import ObservationLayout
 from dsp_gym.envs.registration import CAPACITY_IDS, FROM_CONFIG, IDS, changes
@@ -237,7 +238,9 @@ def arguments() -> str:
         r"^    (\w+): (.*?)(?=^    \w|\Z)", said[1] if said else "", re.DOTALL | re.MULTILINE
     )
     signature = inspect.signature(AutoscaleEnv).parameters
-    rows = [
-        [f"`{name}`", f"`{signature[name].default!r}`", plain(about)] for name, about in entries
-    ]
+    # What changes a scenario is collected by the environment, and is None unless given.
+    defaults = {name: one.default for name, one in signature.items()} | dict.fromkeys(
+        ScenarioChanges.__annotations__
+    )
+    rows = [[f"`{name}`", f"`{defaults[name]!r}`", plain(about)] for name, about in entries]
     return table(["argument", "default", "meaning"], rows)
