@@ -27,13 +27,14 @@ from dsp_gym.loop.topology import Topology
 __all__ = ["CapacityActor", "CapacityAgent", "chosen"]
 
 
-def chosen(values: Floats32, masks: Bools, act_above: float) -> tuple[Ints, Floats32]:
+def chosen(values: Floats32, masks: Bools, act_above: float | None) -> tuple[Ints, Floats32]:
     """Decides from logits.
 
     Args:
         values: (J, K) logits.
         masks: (J, K) valid choices; holding always is.
-        act_above: Probability of acting above which the best multiple is taken.
+        act_above: Probability of acting above which the best multiple is taken; None: the best
+            choice is taken, holding among them.
 
     Returns:
         (J,) choices, and the probability of acting, (J,).
@@ -41,6 +42,8 @@ def chosen(values: Floats32, masks: Bools, act_above: float) -> tuple[Ints, Floa
     allowed = np.where(masks, values, FORBIDDEN)
     odds = np.exp(allowed - allowed.max(axis=1, keepdims=True))
     acting = 1 - odds[:, HOLD] / odds.sum(axis=1)
+    if act_above is None:
+        return np.argmax(allowed, axis=1), np.asarray(acting, np.float32)
     best = 1 + np.argmax(allowed[:, 1:], axis=1)
     acts = (acting > act_above) & masks[:, 1:].any(axis=1)
     return np.where(acts, best, HOLD), np.asarray(acting, np.float32)
@@ -100,9 +103,14 @@ class CapacityAgent:
         """
         codec = self._ready
         observation = codec.look(snapshot, self._price)
-        masks, above = codec.masks(snapshot), self.document.action.act_above
+        known, masks = self.document.action, codec.masks(snapshot)
         values = logits(self.weights, self.document.network, observation)
-        choices, acting = chosen(values, masks, 0.5 if above is None else above)
+        if self.document.network.whole and not known.masked:
+            # As its own library decides: an invalid choice may be the best, and then holds.
+            best, acting = chosen(values, np.ones_like(masks), known.act_above)
+            choices = np.where(masks[np.arange(len(best)), best], best, HOLD)
+        else:
+            choices, acting = chosen(values, masks, known.act_above)
         wanted = codec.decode(snapshot, choices[:, None])
         reasons = [""] * len(snapshot)
         if explain:

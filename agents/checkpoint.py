@@ -19,6 +19,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from agents.folder import replace_folder
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, SchemaError
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.trackers import flatten
@@ -76,7 +77,10 @@ def checkpoint_steps(folder: Path) -> int:
     """
     if not has_checkpoint(folder):
         return -1
-    return int(_document(folder)["tree"]["steps"])
+    steps = _document(folder)["tree"].get("steps")
+    if not isinstance(steps, int):
+        raise _unreadable(folder, f"{STATE} has no number of steps")
+    return steps
 
 
 def read_checkpoint(folder: Path) -> Tree:
@@ -90,29 +94,35 @@ def read_checkpoint(folder: Path) -> Tree:
         arrays = load_tensors((folder / TENSORS).read_bytes())
     except (OSError, SafetensorError) as error:
         raise _unreadable(folder, error) from error
-    return {key: _join(item, arrays) for key, item in document["tree"].items()}
+    try:
+        return {key: _join(item, arrays) for key, item in document["tree"].items()}
+    except (KeyError, TypeError) as error:
+        raise _unreadable(folder, f"{TENSORS} has no array {error}") from error
 
 
 def _document(folder: Path) -> Tree:
     file = folder / STATE
     try:
-        document: Tree = json.loads(file.read_text(encoding="utf-8"))
+        document: Tree = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _unreadable(folder, error) from error
-    if document.get("schema") != SCHEMA:
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
         raise SchemaError(
             f"expected '{SCHEMA}'",
             file=file,
             key="schema",
-            value=document.get("schema"),
+            value="nothing" if schema is None else schema,
             remedy="Go on with the release that wrote it, or train from the start.",
         )
+    if not isinstance(document.get("tree"), dict):
+        raise _unreadable(folder, f"{STATE} has no tree")
     return document
 
 
-def _unreadable(folder: Path, error: Exception) -> SchemaError:
+def _unreadable(folder: Path, why: object) -> SchemaError:
     return SchemaError(
-        f"the checkpoint cannot be read: {error}",
+        f"the checkpoint cannot be read: {why}",
         file=folder,
         remedy="Remove the folder and train from the start.",
     )

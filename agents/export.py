@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import platform
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from agents.folder import (
     SCHEMA,
@@ -17,22 +13,26 @@ from agents.folder import (
     PolicyDocument,
     write_folder,
 )
+from agents.foreign import plain_layers
+from agents.importing import foreign_document, foreign_weights
 from agents.learner import Learner, by_feature
 from agents.network import Weights, parameters
-from agents.offline import dataset_hashes, datasets_of
-from dsp_gym import __version__
+from agents.provenance import (
+    config_text,
+    data_hashes,
+    dataset_hashes,
+    datasets_of,
+    job_hashes,
+    versions,
+)
 from dsp_gym.arrays import Floats32
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.guardrails.out_of_distribution import quantile_box
-from dsp_gym.job.catalog import load_job
-from dsp_gym.job.identity import job_hash
-from dsp_gym.loads.spec import TraceLoad, nodes
-from dsp_gym.loads.traces import TraceLibrary
 
-__all__ = ["config_text", "data_hashes", "export", "job_hashes", "versions"]
+__all__ = ["export"]
 
 
 def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -> Path:
@@ -42,6 +42,8 @@ def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -
         The policy's folder.
     """
     config, best = learner.config, learner.best
+    if config.ppo.is_stock:
+        return _export_stock(learner, target, base_dir)
     document = PolicyDocument(
         schema=SCHEMA,
         name=config.name,
@@ -66,6 +68,28 @@ def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -
     )
     # The critic stays behind: a deployed policy only acts.
     weights = actor_weights(best.weights, learner)
+    return write_folder(target, document, weights, config_text(config), card(document, config))
+
+
+def _export_stock(learner: Learner, target: Path, base_dir: str | Path | None) -> Path:
+    """Writes plain layers of Stable-Baselines3, as `dsp-gym policy import` does."""
+    config, best = learner.config, learner.best
+    found = foreign_document(
+        config, learner.shape, algorithm=config.ppo.algorithm, masked=False, steps=best.steps
+    )
+    document = found.model_copy(
+        update={
+            "observation": found.observation.model_copy(
+                update={"quantiles": _training_box(learner)}
+            ),
+            "data": data_hashes(config, base_dir),
+            "seed": learner.seed,
+            "seeds": config.ppo.seeds,
+            "validation": best.figures,
+            "versions": versions(),
+        }
+    )
+    weights = foreign_weights(plain_layers(best.weights, target), learner.shape)
     return write_folder(target, document, weights, config_text(config), card(document, config))
 
 
@@ -100,56 +124,6 @@ def actor_weights(weights: dict[str, Floats32], learner: Learner) -> Weights:
         The actor's weights by name.
     """
     return {name: weights[name] for name in parameters(learner.shape)}
-
-
-def config_text(config: ExperimentConfig) -> str:
-    """The resolved experiment as YAML that `dsp-gym train` reads.
-
-    Returns:
-        A YAML document with every field written out, defaults included, in the model's order.
-    """
-    document = config.model_dump(mode="json", by_alias=True)
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
-
-
-def job_hashes(config: ExperimentConfig) -> dict[str, str]:
-    """Hashes everything the job files say but the evidence of their fit.
-
-    Returns:
-        The hash of each job by name.
-    """
-    return {spec.job: job_hash(spec) for spec in map(load_job, config.jobs)}
-
-
-def data_hashes(config: ExperimentConfig, base_dir: str | Path | None = None) -> dict[str, str]:
-    """Hashes the recorded loads of all splits.
-
-    Returns:
-        The hash of each file by its path.
-    """
-    library = TraceLibrary(base_dir)
-    paths = {
-        node.path: library.find(node.path)
-        for _, split in config.loads.splits()
-        for entry in split.loads
-        for node in nodes(entry.load)
-        if isinstance(node, TraceLoad)
-    }
-    return {name: _short_hash(path.read_bytes()) for name, path in sorted(paths.items())}
-
-
-def versions() -> dict[str, str]:
-    """Lists the versions that the numbers depend on.
-
-    Returns:
-        Versions by package.
-    """
-    packages = ("gymnasium", "numba", "numpy", "sb3-contrib", "stable-baselines3", "torch")
-    return {
-        "dsp-gym": __version__,
-        "python": platform.python_version(),
-        **{package: version(package) for package in packages},
-    }
 
 
 def card(document: PolicyDocument, config: ExperimentConfig) -> str:
@@ -222,7 +196,3 @@ def _training_box(learner: Learner) -> dict[str, tuple[float, float]]:
     samples = {name: vertex[:, i] for i, name in enumerate(of_vertex)}
     samples |= {name: job[:, i] for i, name in enumerate(of_job)}
     return quantile_box(samples)
-
-
-def _short_hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]

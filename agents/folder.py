@@ -25,8 +25,10 @@ from safetensors.numpy import save as save_tensors
 from agents.network import NetworkShape, Weights
 from dsp_gym.config.explain import explain
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
+from dsp_gym.policies.registry import MOST_BYTES
 
 __all__ = [
     "ActionDocument",
@@ -68,8 +70,10 @@ class ObservationDocument(ConfigModel):
 class ActionDocument(ConfigModel):
     """What the network's logits mean: moves of a vertex, or capacities of the job."""
 
-    space: Literal["vertex", "capacity"] = Field(
-        "vertex", description="moves of every vertex, or a multiple of the load for the whole job"
+    space: Literal["vertex", "single", "capacity"] = Field(
+        "vertex",
+        description="moves of every vertex; one move of one vertex; or a multiple of the load for "
+        "the whole job",
     )
     moves: tuple[str, ...] = Field((), description="parallelism moves of a vertex, in order")
     memory_moves: tuple[str, ...] = Field((), description="memory moves of a vertex, in order")
@@ -77,7 +81,11 @@ class ActionDocument(ConfigModel):
         (), description="capacity: multiples of the present load, in order, after holding"
     )
     act_above: float | None = Field(
-        None, gt=0, lt=1, description="capacity: the policy acts above this probability of acting"
+        None,
+        gt=0,
+        lt=1,
+        description="capacity: the policy acts above this probability of acting; none: where "
+        "acting is its best choice",
     )
     late_price: float | None = Field(
         None,
@@ -294,7 +302,10 @@ def read_any(folder: Path) -> tuple[TrainedDocument, Weights]:
 
 def _read_document(file: Path) -> TrainedDocument:
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        content = file.read_bytes()
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it has {len(content):,} bytes, {MOST_BYTES:,} are the most")
+        data = parse_json(content)
     except OSError as error:
         raise PolicyError(
             f"cannot be read: {error.strerror}",
@@ -302,7 +313,9 @@ def _read_document(file: Path) -> TrainedDocument:
             remedy="Name the folder of a policy: dsp-gym train makes one.",
         ) from error
     except ValueError as error:
-        raise PolicyError(f"is not JSON: {error}", file=file) from error
+        raise PolicyError(
+            f"is not JSON: {error}", file=file, remedy="Export or pull the policy again."
+        ) from error
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:
         raise PolicyError(
@@ -313,7 +326,7 @@ def _read_document(file: Path) -> TrainedDocument:
             remedy="Train the policy again with this release, or use the release that made it.",
         )
     kind = data.get("policy", "learned")
-    if kind not in DOCUMENTS:
+    if not isinstance(kind, str) or kind not in DOCUMENTS:
         raise PolicyError(
             f"expected one of {', '.join(DOCUMENTS)}",
             file=file,

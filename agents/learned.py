@@ -18,6 +18,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs import action
 from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES, ObservationEncoder
+from dsp_gym.envs.single_move import masks_of, pairs_of
 from dsp_gym.errors import PolicyError
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
@@ -105,19 +106,26 @@ class LearnedPolicy:
             if self.explain:
                 self.confidence = np.repeat(taken[:, None], decision.parallelism.shape[1], axis=1)
             return decision
-        encoder = self._ready
-        scores = self.scores(encoder.encode(snapshot), encoder.layout.vertices)
-        columns = snapshot.topology.max_vertices
+        encoder, network = self._ready, self.document.network
+        seen, columns = encoder.encode(snapshot), snapshot.topology.max_vertices
         parallelism, level = action.targets(snapshot, self.document.ds2_utilization)
         valid = action.masks(parallelism, level).reshape(len(snapshot), columns, action.LOGITS)
-        scores = np.where(valid, scores[:, :columns], -np.inf)
-        pairs = np.stack(
-            [scores[..., : action.MOVES].argmax(2), scores[..., action.MOVES :].argmax(2)], axis=2
-        )
+        scores: Floats32 | None = None
+        if network.single:
+            values = logits(self._weights, network, seen)
+            pairs = _single(values, valid, encoder.layout.vertices, self.document.action.masked)
+        else:
+            scores = self.scores(seen, encoder.layout.vertices)[:, :columns]
+            if self.document.action.masked or not network.whole:
+                scores = np.where(valid, scores, -np.inf)
+            pairs = _best(scores)
+        if network.whole:
+            pairs = _held(pairs, valid)
         wanted = action.decode(pairs.reshape(len(snapshot), -1), parallelism, level)
         reasons = [HOLD if self.explain else ""] * len(snapshot)
         if self.explain:
-            self.confidence = _probability(scores, pairs, snapshot.topology.mask)
+            if scores is not None:
+                self.confidence = _probability(scores, pairs, snapshot.topology.mask)
             for job in np.flatnonzero(pairs.any(axis=(1, 2))).tolist():
                 reasons[job] = _reason(snapshot, pairs, job)
         return ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons))
@@ -207,6 +215,29 @@ def _capacity_agent(
             remedy="Name one between them, or train the policy with other prices.",
         )
     return CapacityAgent(document, weights, price)
+
+
+def _best(scores: Floats32) -> Ints:
+    """The move and the memory move of every vertex that score best, (J, V, 2)."""
+    return np.stack(
+        [scores[..., : action.MOVES].argmax(2), scores[..., action.MOVES :].argmax(2)], axis=2
+    )
+
+
+def _single(values: Floats32, valid: Bools, vertices: int, masked: bool) -> Ints:
+    """The best single move, as (J, V, 2) moves of the V vertices there are."""
+    jobs, columns, _ = valid.shape
+    if masked:
+        room = np.zeros((jobs, vertices, action.LOGITS), bool)
+        room[:, :columns] = valid
+        values = np.where(masks_of(room.reshape(jobs, -1)), values, -np.inf)
+    return pairs_of(values.argmax(axis=1), vertices).reshape(jobs, vertices, 2)[:, :columns]
+
+
+def _held(pairs: Ints, valid: Bools) -> Ints:
+    """The moves, with holding in place of those that cannot be made."""
+    parts = np.stack([pairs[..., 0], action.MOVES + pairs[..., 1]], axis=2)
+    return np.where(np.take_along_axis(valid, parts, axis=2), pairs, 0)
 
 
 def _probability(scores: Floats32, pairs: Ints, mask: Bools) -> Floats32:

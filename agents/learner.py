@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from agents.capacity import CapacityActor
 from agents.checkpoint import read_checkpoint, refuse_other_config, write_checkpoint
@@ -21,6 +22,7 @@ from agents.ppo import NativePpo
 from agents.sb3_ppo import Sb3Ppo
 from agents.sb3_vec import Sb3VecEnv
 from agents.stages import OnStage, TrainingInterrupted
+from agents.stock import StockActor, StockLearner
 from agents.validation import validate
 from dsp_gym.arrays import Floats32
 from dsp_gym.envs.batch import AutoscaleBatch
@@ -29,6 +31,7 @@ from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.agent import OfflineConfig, WarmStartConfig
 from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.evaluation.statistics import interquartile_mean
 
 __all__ = ["Learner", "TrainingInterrupted"]
 
@@ -87,9 +90,10 @@ class Learner:
         self._record = record or (lambda figures, step: None)
         self.batch = training_batch(config, agent.n_envs, base_dir)
         self.validation = validation_batch(config, base_dir)
-        self.env = Sb3VecEnv(self.batch, agent.gamma)
+        self.env = Sb3VecEnv(self.batch, agent.gamma, flat=agent.needs_flat_actions)
         self.shape = shape_of(config, self.batch)
-        algorithm = NativePpo if agent.learner == "native" else Sb3Ppo
+        ppo = NativePpo if agent.learner == "native" else Sb3Ppo
+        algorithm = StockLearner if agent.is_stock else ppo
         self.model: NativePpo | Sb3Ppo = algorithm(self.env, agent, self.shape, seed)
         self._resumed_at = 0
 
@@ -126,6 +130,10 @@ class Learner:
 
     def _validated(self) -> dict[str, float]:
         """Figures of the agent as it is; of a capacity agent at its best threshold."""
+        if self.config.ppo.is_stock:
+            actor = StockActor(self.model.policy, self.shape)
+            average = interquartile_mean if self.shape.choices is None else np.mean
+            return validate(actor, self.validation, masked=False, average=average)
         if self.shape.choices is None:
             return validate(self.model.policy, self.validation, masked=self.masked)
         # Lateness is rare and dear: the plain mean, since that is what its price is paid on.
@@ -146,8 +154,14 @@ class Learner:
         Returns:
             Float32 arrays by the names that NumPy inference knows.
         """
-        network = self.model.policy.features_extractor
-        return {key: value.numpy().copy() for key, value in network.state_dict().items()}
+        state = self._network.state_dict()
+        return {key: value.detach().numpy().copy() for key, value in state.items()}
+
+    @property
+    def _network(self) -> nn.Module:
+        """All weights of the agent."""
+        policy = self.model.policy
+        return policy if self.config.ppo.is_stock else policy.features_extractor
 
     def save(self) -> None:
         """Writes a checkpoint from which training continues bit for bit."""
@@ -212,7 +226,7 @@ class Learner:
                 self._keep(shown.observations)
         if agent.offline is not None:
             self._learn_offline(agent.offline, normalise=agent.warm_start is None)
-        elif agent.warm_start is None:
+        elif agent.warm_start is None and not agent.is_stock:
             seen = _wander if self.shape.choices is None else _hold_mostly
             self._normalise(seen(self.batch))
         # Learning begins on the first episodes of the seed's streams, whatever came before.
@@ -260,8 +274,7 @@ class Learner:
     def _restore(self) -> None:
         saved = read_checkpoint(self.checkpoint)
         refuse_other_config(self.checkpoint, saved["config"], self.config)
-        network = self.model.policy.features_extractor
-        network.load_state_dict({k: torch.from_numpy(v) for k, v in saved["policy"].items()})
+        self._network.load_state_dict({k: torch.from_numpy(v) for k, v in saved["policy"].items()})
         self.env.load(saved["env"])
         self.model.restore(saved)
         best = saved["best"]
@@ -280,6 +293,8 @@ def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:
     """
     given = config.ppo.network.model_dump()
     codec = batch.codec
+    if config.ppo.is_stock:
+        given["whole"] = True
     if config.env.action == "capacity":
         if config.ppo.network.encoder != "mlp":
             raise ConfigError(
@@ -292,6 +307,7 @@ def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:
         return NetworkShape(
             **given, vertices=0, vertex_features=0, job_features=features, choices=choices
         )
+    given["single"] = config.ppo.needs_flat_actions
     return NetworkShape(**given, vertices=batch.vertices, vertex_features=FV, job_features=FJ)
 
 

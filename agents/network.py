@@ -8,13 +8,14 @@ columns its batch is padded to.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Floats32, Ints
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
+from dsp_gym.envs.single_move import choices_of
 from dsp_gym.evaluation.agent import NetworkConfig
 
 __all__ = [
@@ -47,6 +48,25 @@ class NetworkShape(NetworkConfig):
         None, ge=2, description="choices of a capacity action; none: moves of every vertex"
     )
 
+    whole: bool = Field(
+        False,
+        # Left out of dumps, so that other networks stay readable by earlier releases.
+        exclude_if=lambda value: not value,
+        description="plain layers over the observation as it stands, edges included, as other "
+        "libraries' networks read it; an invalid choice holds unless they were masked",
+    )
+    single: bool = Field(
+        False,
+        exclude_if=lambda value: not value,
+        description="one move of one vertex per decision, or none",
+    )
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers in an observation."""
+        v = self.vertices
+        return v * self.vertex_features + self.job_features + v + v**2
+
     @property
     def places(self) -> int:
         """What is decided about apart: the vertices, or the job as a whole."""
@@ -60,6 +80,8 @@ class NetworkShape(NetworkConfig):
     @property
     def logits(self) -> int:
         """Logits of all places."""
+        if self.single:
+            return choices_of(self.vertices)
         return self.places * sum(self.blocks)
 
     @property
@@ -102,8 +124,11 @@ def logits(weights: Weights, shape: NetworkShape, observation: Floats32) -> Floa
     """Runs the actor; padded vertices can only stay.
 
     Returns:
-        Logits of all moves of all vertices, (B, V * 10), or of the choices of a capacity action.
+        Logits of all moves of all vertices, (B, V * 10), or of the choices of a capacity action
+        or of a single move.
     """
+    if shape.whole:
+        return _of_all(weights, shape, observation.astype(np.float32))
     if shape.choices is not None:
         return _of_job(weights, shape, observation.astype(np.float32))
     x, job, mask, adjacency = split_observation(shape, observation.astype(np.float32))
@@ -125,25 +150,35 @@ def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
     Returns:
         Shapes by name.
     """
+    found: dict[str, tuple[int, ...]]
+    if shape.whole:
+        size = shape.observation_size
+        found = {"observation_shift": (size,), "observation_scale": (size,)}
+        return found | _layers([size, *shape.hidden], shape.logits)
     fv, fj = shape.vertex_features, shape.job_features
     wide, head = shape.hidden[0], shape.hidden[-1]
-    found: dict[str, tuple[int, ...]] = {
+    found = {
         "vertex_shift": (fv,),
         "vertex_scale": (fv,),
         "job_shift": (fj,),
         "job_scale": (fj,),
     }
     if shape.encoder == "mlp":
-        widths = [shape.vertices * (fv + 1) + fj, *shape.hidden]
-        for k, (a, b) in enumerate(itertools.pairwise(widths)):
-            found |= _dense(f"actor.{k}", a, b)
-        return found | _dense("actor_out", head, shape.logits)
+        return found | _layers([shape.vertices * (fv + 1) + fj, *shape.hidden], shape.logits)
     message = (wide + 1) // 2
     found |= _dense("encode", fv, wide) | {"encode_job.weight": (wide, fj)}
     for k in range(shape.rounds):
         found |= _dense(f"say.{k}", wide, message) | _dense(f"hear.{k}", 2 * message, wide)
     found |= _dense("pool", 2 * wide + fj, head) | _dense("actor_vertex", wide, head)
     return found | {"actor_pool.weight": (head, head)} | _dense("actor_out", head, LOGITS)
+
+
+def _layers(widths: Sequence[int], outputs: int) -> dict[str, tuple[int, ...]]:
+    """Plain layers of these widths, and the last one."""
+    found: dict[str, tuple[int, ...]] = {}
+    for k, (a, b) in enumerate(itertools.pairwise(widths)):
+        found |= _dense(f"actor.{k}", a, b)
+    return found | _dense("actor_out", widths[-1], outputs)
 
 
 def _dense(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
@@ -185,14 +220,21 @@ def _mlp(
     adjacency: Floats32,
 ) -> Floats32:
     h = np.concatenate([x.reshape(len(x), -1), job, mask], axis=1)
-    for k in range(len(shape.hidden)):
-        h = act(_linear(w, f"actor.{k}", h))
-    return _linear(w, "actor_out", h).reshape(len(x), shape.vertices, LOGITS)
+    return _plain(w, shape, h).reshape(len(x), shape.vertices, LOGITS)
 
 
 def _of_job(w: Weights, shape: NetworkShape, observation: Floats32) -> Floats32:
     """Plain layers over the features of the job."""
-    h = _normalised(observation, w["job_shift"], w["job_scale"])
+    return _plain(w, shape, _normalised(observation, w["job_shift"], w["job_scale"]))
+
+
+def _of_all(w: Weights, shape: NetworkShape, observation: Floats32) -> Floats32:
+    """Plain layers over the whole observation."""
+    seen = _normalised(observation, w["observation_shift"], w["observation_scale"])
+    return _plain(w, shape, seen)
+
+
+def _plain(w: Weights, shape: NetworkShape, h: Floats32) -> Floats32:
     act: Callable[[Floats32], Floats32] = np.tanh if shape.activation == "tanh" else _relu
     for k in range(len(shape.hidden)):
         h = act(_linear(w, f"actor.{k}", h))

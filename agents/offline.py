@@ -19,7 +19,6 @@ import torch
 from agents.cloning import Demonstrations
 from dsp_gym.arrays import Bools, Floats32
 from dsp_gym.compiling import njit
-from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.datasets.transitions import Transitions
 from dsp_gym.envs.capacity import CAPACITY_FEATURES
@@ -32,8 +31,6 @@ from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 
 __all__ = [
-    "dataset_hashes",
-    "datasets_of",
     "demonstrated",
     "improve",
     "priced",
@@ -101,30 +98,6 @@ def priced(seen: Transitions, env: EnvConfig) -> Transitions:
         observation[:, LATE_PRICE] = np.clip(shown, -LIMIT, LIMIT)
     # Not _replace: it counts fields, and the length of transitions is their number.
     return Transitions(**{**seen._asdict(), "observation": now, "next_observation": after})
-
-
-def datasets_of(config: ExperimentConfig) -> list[str]:
-    """Folders of the datasets that the experiment learns from.
-
-    Returns:
-        Each folder once, sorted; empty where it learns from simulation only.
-    """
-    agent = config.agent
-    if agent.kind == "planning":
-        return [] if agent.history is None else [agent.history.dataset]
-    chosen = (agent.warm_start, agent.offline)
-    return sorted({part.dataset for part in chosen if part is not None and part.dataset})
-
-
-def dataset_hashes(config: ExperimentConfig) -> dict[str, str]:
-    """The datasets an experiment learns from, with the hashes of their content.
-
-    Returns:
-        The hash of each dataset's content by folder.
-    """
-    return {
-        folder: DatasetManifest.read(folder).content_sha256[:16] for folder in datasets_of(config)
-    }
 
 
 def demonstrated(

@@ -20,7 +20,7 @@ from agents.sb3_vec import Sb3VecEnv
 from dsp_gym.arrays import Floats32
 from dsp_gym.evaluation.agent import AgentConfig
 
-__all__ = ["Sb3Ppo"]
+__all__ = ["Sb3Ppo", "schedule_of"]
 
 
 class Sb3Ppo:
@@ -44,7 +44,7 @@ class Sb3Ppo:
         self.model: Any = algorithm(
             policy,  # type: ignore[arg-type]  # one of two, with its own algorithm
             env,
-            learning_rate=_schedule(agent),
+            learning_rate=schedule_of(agent),
             n_steps=agent.n_steps,
             batch_size=agent.batch_size,
             n_epochs=agent.n_epochs,
@@ -162,7 +162,12 @@ class _Callback(BaseCallback):
         self.sampled()
 
 
-def _schedule(agent: AgentConfig) -> float | Callable[[float], float]:
+def schedule_of(agent: AgentConfig) -> float | Callable[[float], float]:
+    """The learning rate over a training, as Stable-Baselines3 takes it.
+
+    Returns:
+        A number, or a function of the share that is left.
+    """
     if agent.schedule == "constant":
         return agent.learning_rate
     rate = agent.learning_rate

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -14,6 +15,9 @@ from agents.checkpoint import Tree
 from dsp_gym.arrays import Bools, Floats, Floats32
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.observation import LIMIT
+from dsp_gym.envs.single_move import choices_of, masks_of, pairs_of
+from dsp_gym.envs.watch.watcher import BatchWatcher, Pixels
+from dsp_gym.errors import ConfigError
 
 __all__ = ["Sb3VecEnv", "discounted_units"]
 
@@ -23,28 +27,44 @@ Indices = int | Iterable[int] | None
 
 
 class Sb3VecEnv(VecEnv):
-    """An `AutoscaleBatch` as a `VecEnv`; a job that ends starts anew within the same step.
+    """A batch of jobs as a `VecEnv`; a job that ends starts anew within the same step.
 
     Args:
-        batch: The jobs.
+        jobs: The batch, or what `gymnasium.make_vec` gave.
         discount: Learn in units of this discount: rewards are multiplied by 1 - discount, so that
             values are means of rewards, and a job that is given up is charged its last reward for
             ever (all rewards are below zero, giving up must not end them). None: rewards as given.
+        flat: A `Discrete` action, as DQN needs it: one move of one vertex, as `SingleMove` gives
+            it; a capacity action is flat already.
+        render_mode: "rgb_array": `render()` tiles a picture of every job, as `VecVideoRecorder`
+            asks for it; needs the extra `video`.
     """
 
-    def __init__(self, batch: AutoscaleBatch, discount: float | None = None) -> None:
-        self.batch = batch
+    def __init__(
+        self,
+        jobs: AutoscaleBatch | VectorEnv[Any, Any, Any],
+        discount: float | None = None,
+        *,
+        flat: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        self.batch = batch = _batch_of(jobs)
+        self._shown = render_mode
+        self._watchers = None if render_mode is None else BatchWatcher(len(batch), render_mode)
         self.discount = discount
-        jobs = len(batch)
-        self._infos: Infos = [{}] * jobs
-        self._returns = np.zeros(jobs)
-        self._lengths = np.zeros(jobs, dtype=np.int64)
-        choices = batch.codec.choices
-        self._actions = np.zeros((jobs, len(choices)), dtype=np.int64)
+        rows, choices = len(batch), batch.codec.choices
+        self._infos: Infos = [{}] * rows
+        self._returns = np.zeros(rows)
+        self._lengths = np.zeros(rows, dtype=np.int64)
+        self._actions = np.zeros((rows, len(choices)), dtype=np.int64)
+        self._single = flat and len(choices) > 1
+        action: spaces.Space[Any] = spaces.MultiDiscrete(list(choices))
+        if flat:
+            action = spaces.Discrete(choices_of(batch.vertices) if self._single else choices[0])
         super().__init__(
-            jobs,
+            rows,
             spaces.Box(-LIMIT, LIMIT, (batch.codec.observation_size,), np.float32),
-            spaces.MultiDiscrete(list(choices)),
+            action,
         )
 
     def seed(self, seed: int | None = None) -> list[int | None]:
@@ -65,13 +85,21 @@ class Sb3VecEnv(VecEnv):
         self._reset_options()
         self._returns[:] = 0
         self._lengths[:] = 0
-        return self.batch.reset()
+        observation = self.batch.reset()
+        if self._watchers is not None:
+            self._watchers.begin(self.batch)
+        return observation
 
     def step_async(self, actions: NDArray[np.generic]) -> None:
-        self._actions = np.asarray(actions, dtype=np.int64)
+        chosen = np.asarray(actions, dtype=np.int64)
+        if self._single:
+            chosen = pairs_of(chosen.reshape(-1), self.batch.vertices)
+        self._actions = chosen.reshape(self.num_envs, -1)
 
     def step_wait(self) -> tuple[Floats32, Floats32, Bools, Infos]:
         step = self.batch.step(self._actions)
+        if self._watchers is not None:
+            self._watchers.add(self.batch, step)
         observation, infos = step.observation, self._infos
         done = step.terminated | step.truncated
         self._returns += step.reward
@@ -90,8 +118,18 @@ class Sb3VecEnv(VecEnv):
             self._returns[done] = 0
             self._lengths[done] = 0
             observation = self.batch.reset(done)
+            if self._watchers is not None:
+                self._watchers.begin(self.batch, done)
         reward = discounted_units(step.reward, step.terminated, self.discount)
         return observation, reward, done, infos
+
+    def get_images(self) -> tuple[Pixels, ...]:
+        """Every job's episode so far.
+
+        Returns:
+            A picture (720, 1280, 3) of uint8 for each.
+        """
+        return () if self._watchers is None else self._watchers.pictures()
 
     def close(self) -> None:
         pass
@@ -103,6 +141,8 @@ class Sb3VecEnv(VecEnv):
         if method_name != "action_masks":
             raise AttributeError(f"the jobs of a batch have no method '{method_name}'")
         masks = self.batch.action_masks()
+        if self._single:
+            masks = masks_of(masks)
         return masks if indices is None else masks[self._rows(indices)]
 
     def has_attr(self, attr_name: str) -> bool:
@@ -111,7 +151,7 @@ class Sb3VecEnv(VecEnv):
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[object]:
         if attr_name != "render_mode":
             raise AttributeError(f"the jobs of a batch have no attribute '{attr_name}'")
-        return [None] * len(self._rows(indices))
+        return [self._shown] * len(self._rows(indices))
 
     def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         raise AttributeError(f"'{attr_name}' cannot be set on single jobs of a batch")
@@ -139,6 +179,20 @@ class Sb3VecEnv(VecEnv):
 
     def _rows(self, indices: Indices) -> list[int]:
         return list(self._get_indices(indices))
+
+
+def _batch_of(jobs: AutoscaleBatch | VectorEnv[Any, Any, Any]) -> AutoscaleBatch:
+    """The batch, out of the environment of `gymnasium.make_vec` if it is in one."""
+    found = jobs if isinstance(jobs, AutoscaleBatch) else getattr(jobs.unwrapped, "batch", None)
+    if not isinstance(found, AutoscaleBatch):
+        raise ConfigError(
+            "is no batch of simulated jobs",
+            key="jobs",
+            value=str(jobs),
+            remedy="Pass gymnasium.make_vec(ID, num_envs=64) of an id of dsp_gym, without "
+            "vectorization_mode.",
+        )
+    return found
 
 
 def discounted_units(reward: Floats, terminated: Bools, discount: float | None) -> Floats32:

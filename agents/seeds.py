@@ -10,17 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agents.checkpoint import checkpoint_steps, has_checkpoint
-from agents.export import export
 from agents.folder import replace_folder
-from agents.learner import Learner
 from agents.planning.export import export_planning
 from agents.planning.learner import PlanningLearner
 from agents.stages import TrainingInterrupted
 from dsp_gym.engine import Tell
 from dsp_gym.evaluation.experiment import ExperimentConfig
+
+if TYPE_CHECKING:
+    from agents.learner import Learner
 
 __all__ = [
     "CHECKPOINT",
@@ -108,7 +109,7 @@ def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[st
         tell((RECORD, step, step, figures))
 
     plans = cell.config.agent.kind == "planning"
-    learner: Learner | PlanningLearner = (PlanningLearner if plans else Learner)(
+    learner: Learner | PlanningLearner = (PlanningLearner if plans else _learner())(
         cell.config,
         cell.seed,
         cell.folder,
@@ -127,8 +128,17 @@ def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[st
     if isinstance(learner, PlanningLearner):
         export_planning(learner, target, cell.base_dir)
     else:
+        from agents.export import export
+
         export(learner, target, cell.base_dir)
     return learner.best.figures
+
+
+def _learner() -> type[Learner]:
+    """The learner of networks, which needs torch; a planning agent is trained without."""
+    from agents.learner import Learner
+
+    return Learner
 
 
 def _read_files(folder: Path) -> Files:

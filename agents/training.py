@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.checkpoint import checkpoint_steps, has_checkpoint
-from agents.export import config_text, data_hashes, job_hashes, versions
 from agents.folder import POLICY, read_any, replace_folder
-from agents.offline import dataset_hashes
+from agents.provenance import config_text, data_hashes, dataset_hashes, job_hashes, versions
 from agents.seeds import (
     CHECKPOINT,
     RECORD,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -47,18 +47,36 @@ def decision(
     """
     if why is None:
         return ScalingDecision(parallelism, memory_level, ("",) * len(snapshot))
-    differs = (parallelism != snapshot.parallelism) | (memory_level != snapshot.memory_level)
-    differs &= snapshot.topology.mask
     reasons = [HOLD] * len(snapshot)
-    for job in np.flatnonzero(differs.any(axis=1)).tolist():
+    for job, moved in _moved(snapshot, parallelism, memory_level):
         names = snapshot.topology.names(job)
         moves = []
-        for v in np.flatnonzero(differs[job]).tolist():
+        for v in moved:
             before = _written(snapshot.parallelism[job, v], snapshot.memory_level[job, v])
             after = _written(parallelism[job, v], memory_level[job, v])
             moves.append(f"{names[v]} {before} -> {after} ({why(job, v)})")
         reasons[job] = "; ".join(moves)
     return ScalingDecision(parallelism, memory_level, tuple(reasons))
+
+
+def _moved(
+    snapshot: MetricsSnapshot, parallelism: Ints, memory_level: Ints
+) -> Iterator[tuple[int, list[int]]]:
+    """The jobs that change, and the columns that do."""
+    running, running_level = snapshot.parallelism, snapshot.memory_level
+    if len(snapshot) == 1:  # where arrays take longer than lists
+        pairs = zip(parallelism[0].tolist(), memory_level[0].tolist(), strict=True)
+        before = zip(running[0].tolist(), running_level[0].tolist(), strict=True)
+        names = snapshot.topology.names(0)
+        differing = zip(range(len(names)), pairs, before, strict=False)
+        moved = [v for v, wanted, found in differing if wanted != found]
+        if moved:
+            yield 0, moved
+        return
+    differs = (parallelism != running) | (memory_level != running_level)
+    differs &= snapshot.topology.mask
+    for job in np.flatnonzero(differs.any(axis=1)).tolist():
+        yield job, np.flatnonzero(differs[job]).tolist()
 
 
 def _written(parallelism: int, level: int) -> str:

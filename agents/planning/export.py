@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.export import config_text, data_hashes, job_hashes, versions
 from agents.folder import SCHEMA, HistoryDocument, PlanningDocument, write_folder
-from agents.offline import dataset_hashes
 from agents.planning.chain import packed
 from agents.planning.learner import PlanningLearner
 from agents.planning.trained import STATES_DOCUMENT, TABLE_PREFIX, past_prefix
+from agents.provenance import config_text, data_hashes, dataset_hashes, job_hashes, versions
 
 __all__ = ["export_planning"]
 

@@ -141,27 +141,28 @@ def look_ahead(
         p, x = seen.parallelism[j], seen.memory_level[j]
         running = believed(known, t, j, p, x)
         cost = _cost_per_s(t, k, p, x) / unit
-        here, below = -1, 0
+        here, offered = -1, np.empty(count)
         for a in range(count):
-            if _is_same(t, k, p, x, s.frontiers.parallelism[j, a], s.frontiers.level[j, a]):
+            q, y = s.frontiers.parallelism[j, a], s.frontiers.level[j, a]
+            offered[a] = believed(known, t, j, q, y)
+            if _is_same(t, k, p, x, q, y):
                 here = a
-            if s.frontiers.rate_per_s[j, a] <= running:
-                below = a
         capacity = running * stakes.headroom / reference
         keep = minute_price(level, capacity, cost, c)
         keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s)
         if here >= 0:
             keep += later[here]
         else:
-            keep += later[below] + (cost - s.frontiers.cost_per_s[j, below] / unit) * _KEPT_S
+            frontier_cost = s.frontiers.cost_per_s[j, :count] / unit
+            keep += _between(offered, later, running)
+            keep += (cost - _between(offered, frontier_cost, running)) * _KEPT_S
 
         best, place = keep, -1
         for a in range(count):
             if a == here:
                 continue
-            p, x = s.frontiers.parallelism[j, a], s.frontiers.level[j, a]
-            offered = believed(known, t, j, p, x) * stakes.headroom / reference
-            price = move_price(level, offered, s.frontiers.cost_per_s[j, a] / unit, backlog, c)
+            carries = offered[a] * stakes.headroom / reference
+            price = move_price(level, carries, s.frontiers.cost_per_s[j, a] / unit, backlog, c)
             price += later[a] + cost * c.outage_s
             if price < best:
                 best, place = price, a
@@ -173,6 +174,19 @@ def look_ahead(
                 if t.kind[k, v] != SOURCE:
                     outlook.parallelism[j, v] = s.frontiers.parallelism[j, place, v]
                     outlook.level[j, v] = s.frontiers.level[j, place, v]
+
+
+@njit(cache=True, nogil=True)
+def _between(offered: Floats, values: Floats, rate_per_s: float) -> float:
+    """A value of the frontier at a rate between two of its configurations, by the rate."""
+    above = 0
+    while above < offered.shape[0] and offered[above] < rate_per_s:
+        above += 1
+    if above == 0 or above == offered.shape[0]:
+        return float(values[max(0, above - 1)])
+    low, high = offered[above - 1], offered[above]
+    share = (rate_per_s - low) / (high - low)
+    return float(values[above - 1] + share * (values[above] - values[above - 1]))
 
 
 @njit(cache=True, nogil=True)

@@ -1,6 +1,6 @@
 r"""Does the shipped experiment hold what it promises? Five seeds against DS2 on unseen loads.
 
-    python -m agents.studies.claim configs/experiments/q11.yaml --runs runs/q11 \
+    python -m agents.studies.claim configs/experiments/q11.yaml --runs runs/q11/latest \
         --out docs/figures/q11.json
     python -m agents.studies.claim configs/experiments/q11.yaml --policy learned-q11
         the shipped one alone

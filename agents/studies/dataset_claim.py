@@ -22,7 +22,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from agents.offline import dataset_hashes
+from agents.provenance import dataset_hashes
 from agents.studies.learning_curve import Curve, forget, learning_curve
 from agents.training import TrainingInterrupted
 from dsp_gym.arrays import Floats
@@ -35,6 +35,7 @@ from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.evaluation.share import OnStep
 from dsp_gym.evaluation.statistics import interquartile_mean, paired_difference
+from dsp_gym.evaluation.trainings import newest_training
 from dsp_gym.studies.bench.machine import machine
 
 __all__ = ["cloning", "offline", "steps_to"]
@@ -288,8 +289,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--runs",
         type=Path,
-        help="cloning: folder it was trained into, runs/NAME; offline: folder for what it trains, "
-        "runs/NAME-claim",
+        help="cloning: folder it was trained into, its newest training's by default; offline: "
+        "folder for what it trains, runs/NAME-claim",
     )
     parser.add_argument(
         "--split",
@@ -330,7 +331,7 @@ def _result(given: argparse.Namespace) -> dict[str, object]:
         evaluation = config.evaluation.model_copy(update={"split": given.split})
         config = config.model_copy(update={"evaluation": evaluation})
     if given.claim == "cloning":
-        return cloning(config, given.runs or Path("runs") / config.name, say)
+        return cloning(config, given.runs or newest_training(config.name) or Path("runs"), say)
     runs = given.runs or Path("runs") / f"{config.name}-claim"
     return offline(config, runs, resume=given.resume, say=say)
 

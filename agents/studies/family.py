@@ -1,7 +1,7 @@
 """Figures of a policy that decides on capacities, on a benchmark's test jobs and loads.
 
-python -m agents.studies.family runs/family/policy --late-price 1 2.5 5
-python -m agents.studies.family runs/family/policy --policies mdp justin-artifact
+python -m agents.studies.family runs/family/latest/policy --late-price 1 2.5 5
+python -m agents.studies.family runs/family/latest/policy --policies mdp justin-artifact
 """
 
 from __future__ import annotations

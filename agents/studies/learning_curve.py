@@ -12,9 +12,10 @@ from pathlib import Path
 
 from agents.checkpoint import Tree, checkpoint_steps, has_checkpoint, refuse_other_config
 from agents.learner import Learner
-from agents.offline import dataset_hashes
+from agents.provenance import dataset_hashes
 from agents.training import stopped_by_interrupt
 from dsp_gym.config.files import write_atomic
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, SchemaError
 from dsp_gym.evaluation.experiment import ExperimentConfig
 
@@ -109,7 +110,7 @@ def _kept(file: Path, config: ExperimentConfig, seed: int) -> Curve:
     if not file.exists():
         return {}
     try:
-        document: Tree = json.loads(file.read_text(encoding="utf-8"))
+        document: Tree = parse_json(file.read_text(encoding="utf-8"))
         if document.get("schema") != SCHEMA:
             raise ValueError(f"expected '{SCHEMA}', found {document.get('schema')!r}")
         returns = {int(step): float(value) for step, value in document["returns"]}

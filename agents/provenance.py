@@ -1,0 +1,105 @@
+"""What an agent was made from: its experiment, jobs, data and versions. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import yaml
+
+from dsp_gym import __version__
+from dsp_gym.datasets.manifest import DatasetManifest
+from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.identity import job_hash
+from dsp_gym.loads.spec import TraceLoad, nodes
+from dsp_gym.loads.traces import TraceLibrary
+
+__all__ = [
+    "config_text",
+    "data_hashes",
+    "dataset_hashes",
+    "datasets_of",
+    "job_hashes",
+    "versions",
+]
+
+
+def config_text(config: ExperimentConfig) -> str:
+    """The resolved experiment as YAML that `dsp-gym train` reads.
+
+    Returns:
+        A YAML document with every field written out, defaults included, in the model's order.
+    """
+    document = config.model_dump(mode="json", by_alias=True)
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def job_hashes(config: ExperimentConfig) -> dict[str, str]:
+    """Hashes everything the job files say but the evidence of their fit.
+
+    Returns:
+        The hash of each job by name.
+    """
+    return {spec.job: job_hash(spec) for spec in map(load_job, config.jobs)}
+
+
+def datasets_of(config: ExperimentConfig) -> list[str]:
+    """Folders of the datasets that the experiment learns from.
+
+    Returns:
+        Each folder once, sorted; empty where it learns from simulation only.
+    """
+    agent = config.agent
+    if agent.kind == "planning":
+        return [] if agent.history is None else [agent.history.dataset]
+    chosen = (agent.warm_start, agent.offline)
+    return sorted({part.dataset for part in chosen if part is not None and part.dataset})
+
+
+def dataset_hashes(config: ExperimentConfig) -> dict[str, str]:
+    """The datasets an experiment learns from, with the hashes of their content.
+
+    Returns:
+        The hash of each dataset's content by folder.
+    """
+    return {
+        folder: DatasetManifest.read(folder).content_sha256[:16] for folder in datasets_of(config)
+    }
+
+
+def data_hashes(config: ExperimentConfig, base_dir: str | Path | None = None) -> dict[str, str]:
+    """Hashes the recorded loads of all splits.
+
+    Returns:
+        The hash of each file by its path.
+    """
+    library = TraceLibrary(base_dir)
+    paths = {
+        node.path: library.find(node.path)
+        for _, split in config.loads.splits()
+        for entry in split.loads
+        for node in nodes(entry.load)
+        if isinstance(node, TraceLoad)
+    }
+    return {name: _short_hash(path.read_bytes()) for name, path in sorted(paths.items())}
+
+
+def versions() -> dict[str, str]:
+    """Lists the versions that the numbers depend on.
+
+    Returns:
+        Versions by package; a planning agent is trained where those of learning are missing.
+    """
+    found = {"dsp-gym": __version__, "python": platform.python_version()}
+    for package in ("gymnasium", "numba", "numpy", "sb3-contrib", "stable-baselines3", "torch"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _short_hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

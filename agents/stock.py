@@ -1,0 +1,188 @@
+"""Other algorithms of Stable-Baselines3 and sb3-contrib on the batch of jobs, as they come."""
+
+from __future__ import annotations
+
+import inspect
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from sb3_contrib import QRDQN, TRPO
+from stable_baselines3 import A2C, DQN
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.logger import configure
+from torch import nn
+
+from agents.checkpoint import Tree
+from agents.network import NetworkShape
+from agents.sb3_ppo import Sb3Ppo, schedule_of
+from agents.sb3_vec import Sb3VecEnv
+from dsp_gym.arrays import Floats32, Ints
+from dsp_gym.envs.single_move import pairs_of
+from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.evaluation.agent import AgentConfig
+
+__all__ = ["StockActor", "StockLearner"]
+
+STOCK: dict[str, type[BaseAlgorithm]] = {"a2c": A2C, "trpo": TRPO, "dqn": DQN, "qr-dqn": QRDQN}
+
+KEPT_DECISIONS = 100_000
+"""Decisions that an algorithm with a replay buffer learns from, unless `params` says otherwise."""
+
+REPLAYED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+
+class StockActor:
+    """A policy of Stable-Baselines3 that answers with actions of the batch.
+
+    Args:
+        policy: The policy.
+        shape: Of its network.
+    """
+
+    def __init__(self, policy: Any, shape: NetworkShape) -> None:
+        self.policy, self.shape = policy, shape
+
+    def predict(self, observation: Floats32, *, deterministic: bool) -> tuple[Ints, None]:
+        """Decides.
+
+        Returns:
+            Actions (J, parts), and no hidden state.
+        """
+        chosen, _ = self.policy.predict(observation, deterministic=deterministic)
+        chosen = np.asarray(chosen, np.int64)
+        if self.shape.single:
+            return pairs_of(chosen, self.shape.vertices), None
+        return chosen.reshape(len(observation), -1), None
+
+
+class StockLearner(Sb3Ppo):
+    """Learns on the batch of an environment with `MlpPolicy` over the whole observation.
+
+    Args:
+        env: The jobs, with flat actions where the algorithm needs them.
+        agent: How to learn.
+        shape: Of the network.
+        seed: Of network, exploration and environments.
+    """
+
+    def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
+        self.threads = agent.threads or 1
+        torch.set_num_threads(self.threads)
+        activation = nn.Tanh if shape.activation == "tanh" else nn.ReLU
+        algorithm: Any = STOCK[agent.algorithm]
+        given: Tree = deepcopy(agent.params)
+        network: Tree = given.pop("policy_kwargs", {})
+        for name in {"net_arch", "activation_fn"} & network.keys():
+            raise ConfigError(
+                "is said by agent.network",
+                key=f"agent.params.policy_kwargs.{name}",
+                remedy="Set agent.network.hidden and agent.network.activation.",
+            )
+        known = [*inspect.signature(algorithm).parameters]
+        for name in agent.params:
+            if name not in known:
+                raise ConfigError(
+                    f"{algorithm.__name__} takes no argument '{name}'",
+                    key="agent.params",
+                    remedy=did_you_mean(name, known),
+                )
+        self.model: Any = algorithm(
+            "MlpPolicy",
+            env,
+            **{
+                "learning_rate": schedule_of(agent),
+                "policy_kwargs": {
+                    "net_arch": list(shape.hidden),
+                    "activation_fn": activation,
+                    **network,
+                },
+                "seed": seed,
+                "device": "cpu",
+                **_arguments(agent),
+                **given,
+            },
+        )
+        self.model.set_logger(configure(None, []))
+        if hasattr(self.model.policy, "action_net"):
+            _hold_first(self.model.policy.action_net, shape)
+
+    @property
+    def observations(self) -> Floats32:
+        """Observations of the last rollout, or of the replay buffer, (N, size)."""
+        replay = getattr(self.model, "replay_buffer", None)
+        if replay is None:
+            return super().observations
+        seen: Floats32 = replay.observations[: _filled(replay)]
+        return seen.reshape(-1, seen.shape[-1])
+
+    def state(self) -> Tree:
+        """Everything the next update depends on, weights and environments left out.
+
+        Returns:
+            Arrays and JSON values; `restore` continues from there.
+        """
+        saved = super().state()
+        replay = getattr(self.model, "replay_buffer", None)
+        if replay is not None:
+            filled = _filled(replay)
+            saved["replay"] = {
+                "calls": int(self.model._n_calls),
+                "explores": float(self.model.exploration_rate),
+                "place": int(replay.pos),
+                "full": bool(replay.full),
+                "random": self.model.action_space.np_random.bit_generator.state,
+                **{name: getattr(replay, name)[:filled].copy() for name in REPLAYED},
+            }
+        return saved
+
+    def restore(self, saved: Tree) -> None:
+        """Goes on from `state()` and the number of steps."""
+        super().restore(saved)
+        if "replay" not in saved:
+            return
+        held, replay = saved["replay"], self.model.replay_buffer
+        self.model._n_calls, self.model.exploration_rate = held["calls"], held["explores"]
+        replay.pos, replay.full = held["place"], held["full"]
+        self.model.action_space.np_random.bit_generator.state = held["random"]
+        for name in REPLAYED:
+            getattr(replay, name)[: len(held[name])] = held[name]
+
+
+def _arguments(agent: AgentConfig) -> dict[str, object]:
+    """The keys of an agent that the algorithm knows, under its names."""
+    if agent.algorithm in ("dqn", "qr-dqn"):
+        return {
+            "gamma": agent.gamma,
+            "batch_size": agent.batch_size,
+            "train_freq": agent.n_steps,
+            "gradient_steps": agent.n_epochs,
+            "learning_starts": agent.n_envs * agent.n_steps,
+            "buffer_size": KEPT_DECISIONS,
+            "max_grad_norm": agent.max_grad_norm,
+        }
+    shared: dict[str, object] = {
+        "n_steps": agent.n_steps,
+        "gamma": agent.gamma,
+        "gae_lambda": agent.gae_lambda,
+    }
+    if agent.algorithm == "a2c":
+        return shared | {
+            "ent_coef": agent.ent_coef,
+            "vf_coef": agent.vf_coef,
+            "max_grad_norm": agent.max_grad_norm,
+        }
+    limit: dict[str, object] = {} if agent.target_kl is None else {"target_kl": agent.target_kl}
+    return shared | {"batch_size": agent.batch_size, "n_critic_updates": agent.n_epochs} | limit
+
+
+def _hold_first(head: Any, shape: NetworkShape) -> None:
+    """A fresh agent holds: one that begins by moving at random sees nothing but outages."""
+    with torch.no_grad():
+        head.bias.view(-1)[shape.starts[:-1].tolist()] = shape.hold_bias
+
+
+def _filled(replay: Any) -> int:
+    """Rows of a replay buffer that hold decisions."""
+    return int(replay.buffer_size if replay.full else replay.pos)
