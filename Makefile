@@ -9,11 +9,17 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+QUICK_STAMP := $(VENV)/.installed-for-quickstart
 # The CPU build of torch is a fraction of the default one and enough for networks of this size.
 # Where the default index offers only CUDA builds, name PyTorch's CPU index: TORCH_INDEX=URL.
 TORCH_INDEX ?=
+# How long the nemesis plays, and which schedule: none is a drawn one.
+MINUTES ?= 60
+SEED ?=
 # Tests of a real Flink wait more than they compute, so there are more of them than cores.
 JOBS ?= 4
+# What others submitted, played anew; add --run-code for entries whose code you have read.
+ENTRIES ?= $(if $(wildcard entries/core-v2/*),--entries entries/core-v2)
 EXPERIMENT ?= configs/experiments/quickstart.yaml
 JDK_BIN := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)
 FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
@@ -21,25 +27,32 @@ FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
 # Compiled modules and rewritten assertions are kept from run to run, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: flink-jobs help install quickstart check types layers test docs wheel golden bench reproduce leaderboard frontier validate validate-flink validate-policies validate-spark clean
+.PHONY: flink-jobs samples notebooks help install quickstart check types layers test faults fuzz docs wheel golden bench reproduce leaderboard frontier film validate validate-flink validate-policies validate-spark clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP)  ## Make .venv and install everything into it, torch first (CPU build).
 
-$(STAMP): pyproject.toml constraints.txt
-	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer is needed; none was found." \
-		"Name one: make install PYTHON=/path/to/python3" >&2; exit 2; fi
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
-	@touch $(STAMP)
+	@touch $@
 
-quickstart: $(STAMP)  ## Train a small agent and compare it with DS2, Justin and Flink's autoscaler on a job it never saw.
-	$(BIN)/dsp-gym train $(EXPERIMENT) --overwrite
-	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --overwrite --policy runs/$(basename $(notdir $(EXPERIMENT)))/policy
+$(QUICK_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[plan]'
+	@touch $@
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer is needed; none was found." \
+		"Name one: make install PYTHON=/path/to/python3" >&2; exit 2; fi
+	$(PYTHON) -m venv $(VENV)
+
+# A planning agent needs neither torch nor Spark: a fifth of the whole, which serves where it is there.
+quickstart: $(or $(wildcard $(STAMP)),$(QUICK_STAMP))  ## Train a small agent and compare it with DS2, Justin and Flink's autoscaler on a job it never saw.
+	$(BIN)/dsp-gym train $(EXPERIMENT)
+	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --overwrite
 
 check: $(STAMP)  ## Format, lint, types, import layers, small tests: no torch, Spark, Flink (a minute).
 	$(BIN)/ruff format --check .
@@ -59,9 +72,22 @@ layers: $(STAMP)
 	$@/bin/python -m pip install --quiet checkov==3.3.30
 	@touch $@
 
-# Without a JDK the tests of a real Flink are skipped; nothing else needs the jar.
-test: $(STAMP) .venv-checkov $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR))  ## Run the tests; validate has the longest.
+# What writes the SBOM of the images, of the same version; its chardet would change what requests does.
+.venv-sbom: deploy/Dockerfile
+	test -x $@/bin/python || $(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet cyclonedx-bom==7.5.0
+	@touch $@
+
+# Without a JDK the tests of a real Flink are skipped; nothing else needs the jar. Tests in a browser
+# leave a picture of every page in build/screenshots.
+test: $(STAMP) .venv-checkov .venv-sbom $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR))  ## Run the tests; validate has the longest.
 	$(BIN)/python -m pytest -m 'not validate' -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+faults: $(STAMP) $(FLINK_JAR)  ## Kill, freeze, cut off and starve dsp-gym, Flink and Prometheus for an hour (MINUTES=60; SEED=N to repeat).
+	$(BIN)/python -m tests.nemesis --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+fuzz: $(STAMP)  ## Try 100,000 malformed inputs on every reader (hours; goes on where it was stopped: runs/fuzz.json).
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 flink-jobs: $(FLINK_JAR)  ## Compile the jobs for a real Flink into a jar (needs a JDK 17).
 
@@ -74,6 +100,13 @@ $(FLINK_JAR): $(shell find flink-jobs/src -name '*.java') | $(STAMP)
 		$(BIN)/python -c 'from dsp_gym.backends.flink.local.distribution import find_libraries as f; print(f().class_path)')" $^
 	$(JDK_BIN)jar --create --file build/flink-jobs.jar -C build/flink-jobs .
 	mv build/flink-jobs.jar $@
+
+samples: $(STAMP) flink-jobs  ## Record the shipped samples of a real Flink anew (a quarter of an hour on a quiet machine).
+	rm -rf dsp_gym/samples/recordings dsp_gym/samples/journals
+	$(BIN)/python -m dsp_gym.studies.samples
+
+notebooks: $(STAMP)  ## Run the notebooks and keep their outputs.
+	$(BIN)/python docs/execute_notebooks.py
 
 docs: $(STAMP)  ## Build the documentation into site/, refusing broken links.
 	$(BIN)/mkdocs build --strict
@@ -96,26 +129,30 @@ leaderboard: $(STAMP)  ## Rank every policy on core-v1 (minutes) and write docs/
 	$(BIN)/dsp-gym leaderboard core-v1 --page docs/leaderboard.md
 
 frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goes on where it was stopped): docs/core-v2.md, README, cards.
-	$(BIN)/dsp-gym leaderboard core-v2 --resume --page docs/core-v2.md
+	$(BIN)/dsp-gym leaderboard core-v2 --resume --page docs/core-v2.md $(ENTRIES)
 	$(BIN)/python docs/results.py --core-v2 runs/frontiers/core-v2/frontier.json
 
-validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three hours) and write its figures to docs/figures/.
+film: $(STAMP)  ## Draw the README's film: DS2 and the learned policy on an unseen job and load (a minute).
+	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-crowds --duration 24h \
+		--video docs/figures/ds2-and-learned.gif
+
+validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (four hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate
 	-$(BIN)/dsp-gym reproduce  # ends with 1 where a bar is missed; docs/reproduction.md says which
-	$(BIN)/dsp-gym train configs/experiments/q11.yaml --overwrite
-	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --runs runs/q11 \
+	$(BIN)/dsp-gym train configs/experiments/q11.yaml
+	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --runs runs/q11/latest \
 		--other-jobs nexmark-q1 nexmark-q2 nexmark-q3 nexmark-q5 nexmark-q8 --out docs/figures/q11.json > /dev/null
 	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --policy learned-q11 \
 		--out docs/figures/q11-shipped.json > /dev/null
 	$(BIN)/dsp-gym evaluate configs/experiments/q11.yaml --policy learned-q11 \
 		--out runs/evaluations/q11 --overwrite
-	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml --overwrite
+	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml
 	$(BIN)/dsp-gym evaluate configs/experiments/q11-worldcup.yaml \
-		--policy runs/q11-worldcup/policy --out runs/evaluations/q11-worldcup --overwrite
+		--policy runs/q11-worldcup/latest/policy --out runs/evaluations/q11-worldcup --overwrite
 	for name in q11-justin q11-late; do \
 		$(BIN)/dsp-gym rollout $$name && $(BIN)/dsp-gym dataset build $$name || exit; \
 	done
-	$(BIN)/dsp-gym train configs/experiments/q11-cloned.yaml --overwrite
+	$(BIN)/dsp-gym train configs/experiments/q11-cloned.yaml
 	$(BIN)/python -m agents.studies.dataset_claim cloning q11-cloned --out docs/figures/q11-cloned.json > /dev/null
 	$(BIN)/python -m agents.studies.dataset_claim offline q11-offline --out docs/figures/q11-offline.json > /dev/null
 	$(BIN)/dsp-gym bench env --json > docs/figures/bench.json
@@ -123,6 +160,7 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (three 
 	$(BIN)/dsp-gym bench growth --json --plot docs/figures/growth.svg > docs/figures/growth.json
 	$(BIN)/python docs/results.py --q11 runs/evaluations/q11/scorecard.json \
 		--worldcup runs/evaluations/q11-worldcup/scorecard.json
+	@$(MAKE) --no-print-directory faults MINUTES=60
 
 VALIDATED := flink-q1 flink-q5 flink-q11 flink-wordcount flink-micro-update flink-large-update
 FIGURES := docs/figures/validation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from types import TracebackType
 
 import pytest
@@ -39,6 +40,10 @@ CONTRASTS = """(() => {
   });
 })()"""
 """Contrast of every text with the paper: WCAG's AA asks for 4.5."""
+
+
+SCREENSHOTS = "DSP_GYM_SCREENSHOTS"
+"""Names the folder where pictures of the pages are kept; build/screenshots if it is not set."""
 
 
 class Browser:
@@ -79,6 +84,21 @@ class Browser:
     def run(self, expression: str) -> object:
         """The value of an expression in the page."""
         return self.page.evaluate(expression)
+
+    def keep_picture(self, name: str) -> Path:
+        """A picture of the whole page, for people who look at pages after the tests.
+
+        Args:
+            name: Of the page, its width and scheme; a picture of that name is replaced.
+
+        Returns:
+            The file.
+        """
+        build = Path(__file__).parents[1] / "build" / "screenshots"
+        file = Path(os.environ.get(SCREENSHOTS) or build) / f"{name}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        assert self.page.screenshot(path=file, full_page=True)
+        return file
 
     def wait_for(self, selector: str) -> None:
         """Waits until the page has such an element, over a change of page too.

@@ -52,6 +52,7 @@ FIRST = (
     # What computes beside what waits, the longest first.
     "integration/test_dataset_build.py",
     "integration/test_run.py",
+    "integration/test_nemesis.py",
     "integration/test_record.py",
     "integration/test_shadow_kubernetes.py",
     "integration/test_dataset_rescales.py",

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import jsonpatch
+import pytest
 import yaml
 
-__all__ = ["render"]
+__all__ = ["agree_with_kubectl", "render"]
 
 Resource = dict[str, Any]
 
-_KNOWN = {"apiVersion", "kind", "resources", "components", "patches", "configMapGenerator"}
+_IN_A_COMPONENT = {"apiVersion", "kind", "resources", "patches", "images"}
+_KNOWN = _IN_A_COMPONENT | {"components", "configMapGenerator"}
 
 
 def render(folder: Path) -> list[Resource]:
@@ -31,18 +36,34 @@ def _rendered(folder: Path) -> list[Resource]:
     document = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
     unknown = set(document) - _KNOWN
     assert not unknown, f"{folder}: this renderer does not know {unknown}"
+    found = _resources(folder, document)
+    found += [_config_map(folder, entry) for entry in document.get("configMapGenerator", ())]
+    for name in document.get("components", ()):
+        part = yaml.safe_load((folder / name / "kustomization.yaml").read_text(encoding="utf-8"))
+        assert set(part) <= _IN_A_COMPONENT, name
+        found = _transformed(found + _resources(folder / name, part), part)
+    return _transformed(found, document)
+
+
+def _resources(folder: Path, document: dict[str, Any]) -> list[Resource]:
     found: list[Resource] = []
     for name in document.get("resources", ()):
         path = folder / name
         found += render(path) if path.is_dir() else _read(path)
-    found += [_config_map(folder, entry) for entry in document.get("configMapGenerator", ())]
-    patches = list(document.get("patches", ()))
-    for name in document.get("components", ()):
-        part = yaml.safe_load((folder / name / "kustomization.yaml").read_text(encoding="utf-8"))
-        assert set(part) <= {"apiVersion", "kind", "patches"}, name
-        patches = [*part["patches"], *patches]
-    for patch in patches:
+    return found
+
+
+def _transformed(found: list[Resource], document: dict[str, Any]) -> list[Resource]:
+    """Patched first, then with images replaced."""
+    for patch in document.get("patches", ()):
         found = [_patched(resource, patch) for resource in found]
+    for image in document.get("images", ()):
+        assert set(image) == {"name", "newName", "digest"}, image
+        for resource in found:
+            pod = resource.get("spec", {}).get("template", {}).get("spec", {})
+            for container in pod.get("initContainers", []) + pod.get("containers", []):
+                if re.split("[:@]", container["image"])[0] == image["name"]:
+                    container["image"] = f"{image['newName']}@{image['digest']}"
     return found
 
 
@@ -73,3 +94,19 @@ def _patched(resource: Resource, patch: dict[str, Any]) -> Resource:
         return resource
     changed: Resource = jsonpatch.apply_patch(resource, yaml.safe_load(patch["patch"]))
     return changed
+
+
+def agree_with_kubectl(folder: Path) -> None:
+    """Hold this renderer against kubectl's."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl on the PATH")
+    command = ["kubectl", "kustomize", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unknown field" in done.stderr:  # kubectl before 1.21 knows no `patches`
+        pytest.skip("this kubectl is too old")
+    assert done.returncode == 0, done.stderr
+
+    def keyed(resources: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+        return {(r["kind"], r["metadata"]["name"]): r for r in resources}
+
+    assert keyed(list(yaml.safe_load_all(done.stdout))) == keyed(render(folder))

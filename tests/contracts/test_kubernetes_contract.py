@@ -494,6 +494,16 @@ class TestLeases:
         assert other.try_acquire()
         assert not mine.is_held_now()
 
+    def test_what_a_holder_leaves_is_kept_and_inherited(self, server):
+        mine = Lease(server.api, server.namespace, "words", "me", 30)
+        assert mine.try_acquire()
+        mine.memory = "rests until noon " + "x" * 100_000
+        assert mine.try_acquire()
+        mine.release()
+        other = Lease(server.api, server.namespace, "words", "other", 30)
+        assert other.try_acquire()
+        assert other.inherited == mine.memory
+
     def test_a_stale_replacement_is_a_conflict(self, server):
         Lease(server.api, server.namespace, "words", "me", 30).try_acquire()
         old = server.api.get("Lease", server.namespace, "words")

@@ -155,6 +155,23 @@ def test_a_recording_that_is_not_there_is_refused(tmp_path):
         gymnasium.make("dsp_gym/Autoscale-v1", backend="replay", where=str(tmp_path))
 
 
+def test_a_recording_is_watched_to_its_end(recording):
+    pytest.importorskip("PIL")
+    env = gymnasium.make(
+        "dsp_gym/Autoscale-v1",
+        config=CONFIG,
+        backend="replay",
+        where=str(recording),
+        render_mode="rgb_array",
+    )
+    env.reset(seed=0)
+    ended = False
+    while not ended:
+        _, _, terminated, truncated, _ = env.step(np.zeros(env.action_space.shape, np.int64))
+        ended = terminated or truncated
+    assert env.render().shape == (720, 1280, 3)
+
+
 def test_there_is_no_batch_of_one_recording(recording):
     with pytest.raises(ConfigError, match="one job"):
         gymnasium.make_vec("dsp_gym/Autoscale-v1", num_envs=2, backend="replay")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RATE_PER_S", "FakeJob", "Pace", "ResubmittingCluster"]
+__all__ = ["RATE_PER_S", "FakeJob", "Pace", "ResubmittingCluster", "check_exactly_once"]
 
 RATE_PER_S = 1000.0
 
@@ -228,6 +228,19 @@ class ResubmittingCluster:
             "timestamps": {"CREATED": round(1000 * job.created_s)},
             "vertices": vertices,
         }
+
+
+def check_exactly_once(cluster: ResubmittingCluster) -> None:
+    """One job runs; every record was taken once, by the job before or by the one after it."""
+    (runs,) = cluster.alive()
+    now_s = time.monotonic()
+    assert runs.state(now_s) == "RUNNING"
+    expected = 0
+    for job in sorted(cluster.jobs.values(), key=lambda one: one.runs_s):
+        if job.records(now_s) > 0:
+            assert job.begins_at == expected
+            expected = job.begins_at + job.records(now_s)
+    assert expected == runs.begins_at + runs.records(now_s) > 0
 
 
 def _write(folder: Path, count: int) -> None:

@@ -9,6 +9,7 @@ from dsp_gym.pages import (
     Mark,
     Panel,
     ScatterPoint,
+    against,
     choice,
     curves,
     page,
@@ -39,10 +40,20 @@ def written(tmp_path_factory):
         ScatterPoint("ds2", [5.3], [5.2]),
         ScatterPoint("mdp", [2.0, 3.0], [8.7, 8.0], own=True),
     ]
+    pairs = against(
+        "predicted against seen",
+        [
+            ScatterPoint("fitted", [100.0, 1e4, 1e4], [120.0, 9e3, 1.1e4], ("a", "b", "c")),
+            ScatterPoint("held out", [300.0], [310.0], ("held out, d",)),
+        ],
+        x_label="seen",
+        y_label="predicted",
+    )
     text = page(
         "A day",
         section("Cost", table(("policy", *("a long column",) * 12), [("ds2", *("123,456",) * 12)])),
         section("Plane", scatter("cost", points, x_label="late", y_label="cost", bound=5)),
+        section("Agreement", pairs),
         section("Curves", choice("Load", {"one": curve, "other": curve})),
     )
     path = tmp_path_factory.mktemp("page") / "day.html"
@@ -58,7 +69,7 @@ def tab():
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1400, 2560])
-def test_a_page_fits_every_width_in_both_schemes(tab, written, width, scheme, tmp_path):
+def test_a_page_fits_every_width_in_both_schemes(tab, written, width, scheme):
     tab.page.set_viewport_size({"width": width, "height": 900})
     tab.page.emulate_media(color_scheme=scheme)
     tab.open(written.as_uri())
@@ -67,7 +78,7 @@ def test_a_page_fits_every_width_in_both_schemes(tab, written, width, scheme, tm
     assert tab.run("[...document.querySelectorAll('canvas')].every(c => c.width > 200)")
     dark = tab.run("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
-    assert tab.page.screenshot(path=tmp_path / "page.png", full_page=True)
+    tab.keep_picture(f"charts-{width}-{scheme}")
     assert tab.errors == []
 
 
@@ -99,4 +110,23 @@ def test_another_load_is_drawn_when_it_is_chosen(tab, written):
     tab.open(written.as_uri())
     tab.page.locator("select.choice").select_option("other")
     tab.wait_for(".chosen:nth-of-type(2):not([hidden]) canvas")
+    assert tab.errors == []
+
+
+def test_a_pair_says_what_it_is_and_lies_at_its_place_on_logarithmic_axes(tab, written):
+    tab.page.set_viewport_size({"width": 1400, "height": 900})
+    tab.open(written.as_uri())
+    tab.wait_for(".chosen:not([hidden]) canvas")
+    chart = tab.page.locator("section", has_text="Agreement").locator(".chart")
+    plane = chart.locator(".u-over")
+    plane.scroll_into_view_if_needed()
+    box = plane.bounding_box()
+    low, high = math.log(100 / 1.2), math.log(1.1e4 * 1.2)
+    right, up = ((math.log(value) - low) / (high - low) for value in (300, 310))
+    at = box["x"] + box["width"] * right, box["y"] + box["height"] * (1 - up)
+    tab.page.mouse.move(*at)
+    assert chart.locator(".said").inner_text() == "held out, d: 300 and 310"
+    chart.locator(".key", has_text="held out").click()
+    tab.page.mouse.move(at[0] + 1, at[1])
+    assert chart.locator(".said").inner_text() != "held out, d: 300 and 310"
     assert tab.errors == []

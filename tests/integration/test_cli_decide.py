@@ -102,7 +102,7 @@ def changed(document: dict, **values) -> dict:
         (lambda d: changed(d, t_s=0.0), "t_s 0 of job 'a' does not follow 0"),
         (lambda d: changed(d, vertices=d["vertices"][:2]), "had the vertices bids, session, sink"),
         (lambda d: changed(d, status="FINE"), "value 'FINE'"),
-        (lambda d: [d], "expected a JSON object, found list"),
+        (lambda d: [d], "holds a list, expected a JSON object"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said(second, message, tmp_path):

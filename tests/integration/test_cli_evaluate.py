@@ -112,6 +112,17 @@ def test_a_policy_can_be_added_and_seeds_reduced(benchmark):
     assert {cell.seed for cell in card.cells} == {900}
 
 
+def test_some_policies_are_chosen_by_label_beside_the_reference_and_those_added(benchmark):
+    benchmark.write_text(BENCHMARK.replace("  - ds2\n", "  - ds2\n  - hpa-cpu\n  - dhalion\n"))
+    for only in (["--only", "static,hpa-cpu"], ["--only", "hpa-cpu", "--only", " static"]):
+        card = scorecard(benchmark, *only, "--policy", "justin-paper", "--seeds", "1")
+        named = ("static", "ds2", "hpa-cpu", "justin-paper", "clairvoyant", "bound")
+        assert card.policies == named
+    refused = evaluate(benchmark, "--only", "static,dhalio")
+    assert refused.exit_code == 2
+    assert "Did you mean 'dhalion'?" in " ".join(refused.output.split())
+
+
 def test_guardrails_hold_in_evaluation_and_are_counted(benchmark, tmp_path):
     rules = tmp_path / "rules.yaml"
     rules.write_text("guardrails: [{kind: step_limit, up_factor: 1, tasks: 1}]")

@@ -208,9 +208,24 @@ def test_options_of_a_frontier_are_refused_elsewhere_and_wrong_ones_there(tmp_pa
     for arguments, said in (
         (["core-v1", "--cell", "seen-jobs-seen-loads"], "needs a frontier"),
         (["small.yaml", "--cell", "unseen"], "there is no cell 'unseen'"),
-        (["small.yaml", "--only", "ds3"], "takes no part"),
+        (["small.yaml", "--only", "ds2,ds3"], "takes no part"),
         (["small.yaml", "--tuned", "."], "a frontier lists its tuned rules"),
     ):
         run = CliRunner().invoke(app, ["leaderboard", *arguments])
         assert run.exit_code == 2, run.output
         assert said in " ".join(run.stderr.split())
+
+
+@pytest.mark.slow
+def test_some_policies_can_be_ranked_alone_but_not_out_of_a_scorecard(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(BENCHMARK)
+    some = ["leaderboard", "small.yaml", "--only", "ds2-justin,static", "--seeds", "1"]
+    run = CliRunner().invoke(app, [*some, "--json", "--no-track"])
+    assert run.exit_code == 0, run.output
+    ranked = {one["policy"] for one in json.loads(run.stdout)["standings"]}
+    assert ranked == {"ds2", "ds2-justin", "static", "clairvoyant", "bound"}
+    card = "runs/leaderboards/small/scorecard.json"
+    refused = CliRunner().invoke(app, ["leaderboard", card, "--only", "ds2"])
+    assert refused.exit_code == 2
+    assert "Name the benchmark instead of the scorecard" in " ".join(refused.stderr.split())

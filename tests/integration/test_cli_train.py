@@ -80,7 +80,7 @@ def test_training_leaves_a_policy_and_a_record_of_the_run(trained):
     from dsp_gym.trackers.mlflow import fetch_run
 
     folder, result = trained
-    assert sorted(file.name for file in (folder / "runs/small/policy").iterdir()) == [
+    assert sorted(file.name for file in (folder / "runs/small/latest/policy").iterdir()) == [
         "card.md",
         "config.yaml",
         "policy.json",
@@ -92,7 +92,7 @@ def test_training_leaves_a_policy_and_a_record_of_the_run(trained):
     assert record.tags["job.nexmark-q11"]
     assert record.tags["version.torch"]
     assert (record.folder / "config.yaml").read_text() == (
-        folder / "runs/small/config.yaml"
+        folder / "runs/small/latest/config.yaml"
     ).read_text()
     assert (record.folder / "policy" / "policy.json").is_file()
 
@@ -106,7 +106,7 @@ def test_the_policy_is_shown_and_pulled_from_the_registry(trained, here):
     assert pulled.exit_code == 0, pulled.stderr
     weights = "weights.safetensors"
     assert (folder / "mine" / weights).read_bytes() == (
-        folder / "runs/small/policy" / weights
+        folder / "runs/small/latest/policy" / weights
     ).read_bytes()
     card = here("policy", "show", "mine")
     assert "## Limits" in card.stdout
@@ -119,6 +119,9 @@ def test_the_policy_is_shown_and_pulled_from_the_registry(trained, here):
         (("policy", "show", "nowhere"), "policy.json"),
         (("train", "nowhere"), "no shipped configuration 'nowhere'"),
         (("train", "small.yaml", "--resume", "--out", "new"), "no checkpoint"),
+        (("train", "quickstart", "--resume"), "no training to resume"),
+        (("train", "small.yaml", "--overwrite"), "a folder of its own"),
+        (("train", "small.yaml", "--engine", "sparc"), "no engine 'sparc'"),
     ],
 )
 def test_what_is_not_there_is_named_on_one_screen(here, arguments, says):
@@ -151,12 +154,14 @@ def test_ctrl_c_writes_a_checkpoint_and_resume_goes_on(tmp_path):
     assert running.returncode == 130
     assert "--resume" in said
     assert "Traceback" not in said
-    state = json.loads((tmp_path / "runs/small/seed-0/checkpoint/state.json").read_text())
+    state = json.loads((tmp_path / "runs/small/latest/seed-0/checkpoint/state.json").read_text())
     reached = state["tree"]["steps"]
     assert 0 < reached < 1_000_000
+    runs = sorted(folder.name for folder in (tmp_path / "runs/small").iterdir())
     write(tmp_path, agent={**SMALL["agent"], "total_steps": reached + 512,
                            "checkpoint_every": 900_000})  # fmt: skip
     ran = dsp_gym("train", "small.yaml", "--no-track", "--resume", folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    state = json.loads((tmp_path / "runs/small/seed-0/checkpoint/state.json").read_text())
+    state = json.loads((tmp_path / "runs/small/latest/seed-0/checkpoint/state.json").read_text())
     assert state["tree"]["steps"] == reached + 512
+    assert sorted(folder.name for folder in (tmp_path / "runs/small").iterdir()) == runs

@@ -65,9 +65,9 @@ class Seen:
         while not holds():
             now = time.monotonic()
             assert now - began < PATIENCE_S, f"not so within {PATIENCE_S:g} s"
-            time.sleep(1.0)
+            time.sleep(min(1.0, max(0.0, polled + SAMPLE_S - now)))
             if time.monotonic() - polled >= SAMPLE_S:
-                polled = time.monotonic()
+                polled = max(polled + SAMPLE_S, time.monotonic() - SAMPLE_S)  # a look takes time
                 self.polled.poll()
 
 

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
+from dsp_gym.cli import app
 from dsp_gym.evaluation.counterfactual.report import write_page
 from spark_pipelines.quality.report import quality_of, report_html
 from tests.browser import BROWSER, CONTRASTS, Browser
+from tests.unit.calibration.reports import calibrated, measured
 from tests.unit.evaluation.counterfactual.cards import GOOD, card
 from tests.unit.spark_pipelines.quality_datasets import made
 
 pytestmark = [BROWSER, pytest.mark.slow]
+
+PAGES = ("scorecard", "dataset", "calibration", "throughput", "simulate", "evaluation")
+PAGES += ("leaderboard", "frontier")
+
+BENCHMARK = """
+policies: [ds2, justin-paper, static]
+reference: ds2
+jobs: [nexmark-q1, nexmark-q11]
+loads: {test: {loads: [diurnal-bursts], seeds: {from: 0, to: 2}}}
+episode_s: 1800
+bootstrap: 100
+"""
+FRONTIER = """
+policies:
+  - {policy: ds2, rule: true, knob: target_utilization, values: [0.5, 0.8]}
+  - {policy: clairvoyant, knob: slo_weight, values: [1, 8]}
+jobs:
+  seen: {named: [nexmark-q1]}
+  unseen: {named: [nexmark-q11]}
+loads:
+  seen: {loads: [diurnal], seeds: {from: 0, to: 1}}
+  unseen: {loads: [markov], seeds: {from: 10, to: 11}}
+lateness: [0.2, 0.5]
+episode_s: 1800
+bootstrap: 100
+"""
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +60,60 @@ def dataset(tmp_path_factory):
     return file
 
 
+@pytest.fixture(scope="module")
+def calibration(tmp_path_factory):
+    file = tmp_path_factory.mktemp("calibration") / "a.html"
+    file.write_text(calibrated().render_html(), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def throughput(tmp_path_factory):
+    file = tmp_path_factory.mktemp("throughput") / "a.html"
+    file.write_text(measured().render_html(), encoding="utf-8")
+    return file
+
+
+def run(*line):
+    result = CliRunner().invoke(app, [str(word) for word in line])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.fixture(scope="module")
+def simulate(tmp_path_factory):
+    file = tmp_path_factory.mktemp("simulate") / "a.html"
+    chosen = ("--policy", "ds2", "--load", "diurnal-bursts", "--duration", "30m")
+    run("simulate", "nexmark-q11", *chosen, "--plot", file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def evaluation(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluation")
+    (folder / "small.yaml").write_text(BENCHMARK)
+    run("evaluate", folder / "small.yaml", "--no-track", "--out", folder)
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def leaderboard(evaluation):
+    card = evaluation.parent / "scorecard.json"
+    run("leaderboard", card, "--no-track", "--out", evaluation.parent / "board")
+    return evaluation.parent / "board" / "leaderboard.html"
+
+
+@pytest.fixture(scope="module")
+def frontier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("frontier")
+    (folder / "small.yaml").write_text(FRONTIER)
+    run("leaderboard", folder / "small.yaml", "--no-track", "--out", folder)
+    return folder / "frontier.html"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1400, 2560])
-@pytest.mark.parametrize("name", ["scorecard", "dataset"])
-def test_a_report_fits_every_width_in_both_schemes(tab, request, name, width, scheme, tmp_path):
+@pytest.mark.parametrize("name", PAGES)
+def test_a_report_fits_every_width_in_both_schemes(tab, request, name, width, scheme):
     tab.page.set_viewport_size({"width": width, "height": 900})
     tab.page.emulate_media(color_scheme=scheme)
     tab.open(request.getfixturevalue(name).as_uri())
@@ -44,5 +123,5 @@ def test_a_report_fits_every_width_in_both_schemes(tab, request, name, width, sc
     contrasts = tab.run(CONTRASTS)
     assert len(contrasts) > 20
     assert min(contrasts) >= 4.5
-    assert tab.page.screenshot(path=tmp_path / "page.png", full_page=True)
+    tab.keep_picture(f"{name}-{width}-{scheme}")
     assert tab.errors == []

@@ -67,6 +67,7 @@ def record(cluster: LocalCluster, out: Path, config: RecordConfig, **given: Any)
     return Recording.open(out)
 
 
+@pytest.mark.validate
 def test_stopped_by_ctrl_c_the_same_command_goes_on_with_what_is_missing(tmp_path):
     settings = {"rest_port": 0, "prometheus_port": 0, "managed_mib": 256}
     config = tmp_path / "recordings" / "plan.yaml"

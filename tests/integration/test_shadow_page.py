@@ -161,7 +161,7 @@ def test_of_several_jobs_one_is_shown_and_the_others_are_a_click_away(browser, t
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_graph_and_the_curves_fit_every_width(browser, watched, scheme, tmp_path):
+def test_the_graph_and_the_curves_fit_every_width(browser, watched, scheme):
     browser.page.emulate_media(color_scheme=scheme)
     for width in (390, 1400, 2560):
         browser.page.set_viewport_size({"width": width, "height": 900})
@@ -171,7 +171,7 @@ def test_the_graph_and_the_curves_fit_every_width(browser, watched, scheme, tmp_
         assert browser.run("document.documentElement.scrollWidth") <= width
         assert min(browser.run(CONTRASTS)) >= 4.5
         assert browser.run("document.querySelectorAll('#curves canvas').length") == 5
-        assert browser.page.screenshot(path=tmp_path / f"{width}.png", full_page=True)
+        browser.keep_picture(f"live-{width}-{scheme}")
         assert browser.errors == []
 
 

@@ -16,38 +16,15 @@ from agents.training import SeedProgress, TrainingInterrupted, train
 from dsp_gym.engine import LocalEngine
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.trackers import NullTracker
+from tests.learning import small_experiment
 
 pytestmark = pytest.mark.slow
 
-DAY = [{"name": "day", "load": {"form": "diurnal", "period_s": 1800, "noise_cv": 0.1}}]
 SEEDS = (0, 1, 2)
 
 
-def an_experiment(**agent) -> ExperimentConfig:
-    return ExperimentConfig.model_validate(
-        {
-            "name": "small",
-            "jobs": ["nexmark-q11", "nexmark-q3"],
-            "loads": {
-                "train": {"loads": DAY, "seeds": {"from": 0, "to": 50}},
-                "validation": {"loads": DAY, "seeds": {"from": 50, "to": 60}},
-            },
-            "env": {"episode_s": 1200},
-            "agent": {
-                "seeds": SEEDS,
-                "n_envs": 16,
-                "n_steps": 16,
-                "batch_size": 128,
-                "n_epochs": 2,
-                "total_steps": 1024,
-                "eval_every": 512,
-                "eval_episodes": 4,
-                "checkpoint_every": 512,
-                "network": {"hidden": [16]},
-                **agent,
-            },
-        }
-    )
+def an_experiment(**agent: object) -> ExperimentConfig:
+    return small_experiment({"seeds": SEEDS, **agent})
 
 
 def contents(folder: Path) -> dict[str, bytes]:

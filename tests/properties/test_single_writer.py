@@ -466,3 +466,21 @@ def test_a_spec_that_changed_between_two_looks_is_left_alone():
         machine.the_spec_is_what_was_written_last()
     finally:
         machine.teardown()
+
+
+def test_a_write_without_an_answer_that_was_written_over_is_not_called_refused():
+    state = SingleWriter()
+    try:
+        state.lead(0)
+        state.begin(0)
+        while state.instances[0].call.what != "patch":
+            state.deliver(0, 1)
+        state.lose(0, "at once")
+        state.somebody_else_writes(taken_in=True)
+        state.deliver(0, 5)
+        (decision,) = state.decisions
+        assert [landed for landed, _ in state.landed] == [decision]
+        assert decision.ended is not None
+        state.a_decision_that_was_refused_never_applies()
+    finally:
+        state.teardown()

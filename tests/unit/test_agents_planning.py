@@ -381,3 +381,22 @@ def test_a_first_outage_is_expected_to_restore_the_state_as_it_is_known():
         policy.decide(plant.snapshot(0.5, **({"outage_s": np.nan} | state | values)))
         expected += policy.state()["watch"]["outage_s"]
     assert expected == pytest.approx([20, 30, 50, 50, 50 - 0.3 * 10])
+
+
+class Drifting(Plant):
+    """A job whose tasks are now a little faster, now a little slower."""
+
+    def snapshot(self, load, **values):
+        self.cpu_s = 1e-3 * (1.0 + 0.02 * np.sin(self.t_s / 400.0))
+        return super().snapshot(load, **values)
+
+
+def test_beside_its_frontier_it_moves_no_more_than_on_it():
+    """Slots of one size show memory that nobody asked for: what runs is never on the frontier."""
+    memory = SPEC.memory.model_copy(update={"levels": 1, "start_level": 0, "uniform": True})
+    moves = []
+    for level in (-1, 0):
+        plant = Drifting(SPEC.model_copy(update={"memory": memory}))
+        found = tasks(plant.run(MdpPolicy(), DAY, memory_level=level))
+        moves.append(sum(before != after for before, after in pairwise(found)))
+    assert moves[1] <= moves[0]

@@ -67,7 +67,7 @@ def failing(error: BaseException) -> typer.Typer:
             "MissingExtraError: this command needs the extra 'train'. Install it: pip install "
             "'dsp-gym[train]'\n",
         ),
-        (KeyboardInterrupt(), 130, "Interrupted; finished results are kept.\n"),
+        (KeyboardInterrupt(), 130, "Interrupted; nothing was written.\n"),
         (
             ZeroDivisionError("division by zero"),
             1,
@@ -139,6 +139,28 @@ def test_config_check_needs_a_kind_where_the_folder_does_not_tell(tmp_path: Path
     assert CliRunner().invoke(app, ["config", "check", str(file), "--kind", "jobs"]).exit_code == 0
 
 
+def test_config_check_reads_the_kind_from_a_comment_that_agrees_with_the_folder(
+    tmp_path: Path,
+) -> None:
+    def checked(file: Path, text: str):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        return CliRunner().invoke(app, ["config", "check", str(file)])
+
+    said = "# a job of ours\n# kind: jobs\n" + JOB
+    found = checked(tmp_path / "mine.yaml", said)
+    assert (found.exit_code, found.stdout) == (0, f"{tmp_path / 'mine.yaml'}: fine, kind 'jobs'\n")
+    assert checked(tmp_path / "jobs" / "mine.yaml", said).exit_code == 0
+    elsewhere = tmp_path / "loads"
+    refused = checked(elsewhere / "mine.yaml", said)
+    assert "its folder is one of 'loads'" in refused.stderr
+    # A folder further up may be called anything.
+    assert checked(elsewhere / "deeper" / "mine.yaml", said).exit_code == 0
+    wrong = checked(tmp_path / "mine.yaml", said.replace("kind: jobs", "kind: job"))
+    assert wrong.exit_code == 2
+    assert "Did you mean 'jobs'?" in wrong.stderr
+
+
 def test_config_schema_is_a_json_schema_that_refuses_unknown_keys() -> None:
     document = json.loads(CliRunner().invoke(app, ["config", "schema", "jobs"]).stdout)
     assert document["type"] == "object"
@@ -201,7 +223,7 @@ def test_an_unwritable_cache_of_compiled_code_is_said_with_its_remedy():
     [
         ("dsp-gym flink submit flink-q1", ["flink-q1", "flink-q11"]),
         ("dsp-gym record flink-w", ["flink-wordcount"]),
-        ("dsp-gym run flink-q", ["flink-q11"]),
+        ("dsp-gym run flink-q", ["flink-q11", "flink-q11-day"]),
         ("dsp-gym calibrate ./my", []),  # the shell completes paths
         ("dsp-gym reco", ["record"]),
     ],

@@ -96,8 +96,8 @@ def message(tmp_path: Path, text: str) -> str:
         ("nodes: *x", "line 1, column 8: is not valid YAML: found undefined alias 'x'"),
         ("nodes: [{x: 1,\n  x: 2}]", "key 'x': line 2: already given in line 1. Keep one of"),
         ("nodes: !!python/object:os.system []", "line 1, column 8: is not valid YAML"),
-        ("- 1", "expected a mapping of keys, found list"),
-        ("", "expected a mapping of keys, found nothing"),
+        ("- 1", "holds a list, expected a mapping of keys"),
+        ("", "is empty, expected a mapping of keys"),
     ],
 )
 def test_a_wrong_file_is_refused_with_key_value_and_remedy(

@@ -22,6 +22,7 @@ from dsp_gym.config.kinds import model_of
 from dsp_gym.loads.splits import LoadSet
 from tests.browser import BROWSER, Browser
 from tests.guides import needs_edit
+from tests.helming import checked
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -149,7 +150,9 @@ def test_yaml_examples_are_accepted(block):
         return  # a package of the reader's: the guide's own test installs it
     kind = re.match(r"# kind: (\w+)\n", block)
     data = yaml.safe_load(block)
-    if kind:
+    if block.startswith("# values.yaml"):
+        parse(model_of("shadow"), checked(data)["config"], "docs")
+    elif kind:
         parse(model_of(kind[1]), data, "docs")
     else:
         parse(LoadSet, data["loads"], "docs")

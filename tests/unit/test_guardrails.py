@@ -130,6 +130,19 @@ def test_the_box_may_be_about_features_of_ones_own():
         other.allow(snapshot(), wanted(9, 9))
 
 
+def test_without_a_box_nobody_asks_and_the_others_are_flagged_in_their_places():
+    guards = chain(
+        out_of_distribution={"action": "fallback"},
+        fallback={"policy": "ds2"},
+        bounds_and_quota={"max_parallelism": 10},
+    )
+    assert [guardrail.is_inert for guardrail in guards.guardrails] == [True, True, False]
+    guarded = guards.allow(snapshot(), wanted(4, 50))
+    assert guarded.trips.tolist() == [[False, False, True]]
+    assert [found.guardrail for found in guarded.interventions] == ["bounds_and_quota"]
+    assert guarded.replaced_by == (None,)
+
+
 def test_a_box_is_learned_from_quantiles():
     values = np.arange(1001.0)
     low, high = quantile_box({"x": values}, tail=0.01, widen=0.0)["x"]

@@ -29,7 +29,7 @@ def test_a_dataset_of_the_first_release_is_of_the_same_job(job):
 
 @pytest.mark.slow  # importing torch takes seconds
 def test_a_policy_of_the_first_release_was_trained_on_the_same_jobs():
-    from agents.export import job_hashes
+    from agents.provenance import job_hashes
 
     assert job_hashes(SimpleNamespace(jobs=tuple(FIRST_RELEASE))) == FIRST_RELEASE
 

@@ -131,7 +131,7 @@ def test_a_broken_trace_is_refused_by_file_and_line(tmp_path, text, message):
 def test_a_trace_that_is_no_text_is_refused(tmp_path):
     file = tmp_path / "binary.csv"
     file.write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(LoadError, match=r"binary\.csv: cannot be read as a CSV file"):
+    with pytest.raises(LoadError, match=r"binary\.csv: is not UTF-8 text: byte 0xff at line 1,"):
         read_trace(file)
 
 

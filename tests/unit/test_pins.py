@@ -16,6 +16,7 @@ from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import seat_names, started
 from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.evaluation.config import Entrant
+from dsp_gym.guardrails.chain import build
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.pins import digest_of, split_pin
 from dsp_gym.policies.registry import is_pinned, is_trained, make, resolve
@@ -91,6 +92,30 @@ def test_a_run_that_asks_for_pins_refuses_a_policy_without_one(folder, tmp_path)
         with pytest.raises(ConfigError, match="pinned: true"), started(config, mode="shadow"):
             pytest.fail("it was asked")
     assert seat_names(parse(RunConfig, document | {"policy": pinned}, "test")) == ["mine"]
+
+
+GUARDS = ("capacity_floor", "excess_budget", "fallback")
+
+
+@pytest.mark.parametrize("kind", GUARDS)
+def test_the_policies_of_guardrails_are_pinned_like_the_policy(folder, kind):
+    def run(named: str) -> RunConfig:
+        guardrails = {"guardrails": [{"kind": kind, "policy": named}]}
+        document = {"job": "nexmark-q11", "policy": "ds2", "guardrails": guardrails}
+        return parse(RunConfig, {**document, "pinned": True}, "test")
+
+    with pytest.raises(ConfigError, match="pinned: true") as refused:
+        seat_names(run(str(folder)))
+    assert refused.value.key == f"guardrails.{kind}.policy"
+    pinned = f"{folder}@{digest_of(folder)}"
+    assert seat_names(run(pinned)) == ["ds2"]
+    assert seat_names(run("justin-paper")) == ["ds2"]
+    if kind == "capacity_floor":  # a learned policy has no model
+        return
+    assert build(run(pinned).guardrails).names == (kind,)
+    (folder / "card.md").write_text("changed")
+    with pytest.raises(PolicyError, match="not the one that was pinned"):
+        build(run(pinned).guardrails)
 
 
 def test_the_commands_print_the_digest(folder):

@@ -1,8 +1,12 @@
 """What a long command says of its progress where nobody sees a bar."""
 
+import re
 import time
+from io import StringIO
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from dsp_gym.cli import progress
 from dsp_gym.cli.engines import cells_bar
@@ -46,3 +50,38 @@ def test_work_not_yet_counted_is_named(quickly, capsys):
     with cells_bar("episodes"):
         time.sleep(0.2)
     assert lines_of(capsys)[0] == "0:00:00  episodes"
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields"),
+    [
+        (
+            progress.long_columns(),
+            {"figures": "best return -0.512  cost/h 0.223  SLO missed 0.0213"},
+        ),
+        (progress.cells_columns(), {"said": "200 of 12345 runs of unseen-jobs-unseen-loads"}),
+    ],
+    ids=["long", "cells"],
+)
+def test_a_bar_fits_80_columns_and_shows_the_time_left_whole(columns, fields):
+    clock = iter(float(second) for second in range(1000))
+    console = Console(width=80, file=StringIO(), force_terminal=True, color_system=None)
+    shown = Progress(*columns, console=console, auto_refresh=False, get_time=lambda: next(clock))
+    name = "flink-autoscaler-tuned on nexmark-q11"
+    task = shown.add_task(name, total=12_345, **fields)
+    for done in (100, 200):
+        shown.update(task, completed=done)
+    console.print(shown.make_tasks_table(shown.tasks))
+    line, *more = console.file.getvalue().splitlines()
+    assert more == []
+    assert len(line.rstrip()) <= 80
+    assert re.search(r"\d:\d\d:\d\d left", line), line
+    assert "flink-autosc" in line
+    assert "200 of 12345 runs" in line or "2 %" in line
+
+
+def test_a_bar_is_drawn_before_the_number_of_cells_is_known(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    with cells_bar("runs") as told:
+        told("ds2", 1.0, 4)
+    assert "1 of 4 runs" in capsys.readouterr().err

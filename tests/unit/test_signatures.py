@@ -80,6 +80,17 @@ def test_a_run_that_demands_a_signature_refuses_a_policy_without_one(folder, tmp
     assert seat_names(parse(RunConfig, document | {"policy": "ds2"}, "test")) == ["ds2"]
 
 
+def test_a_fallback_of_the_guardrails_must_be_signed_too(folder, tmp_path):
+    private, public = keys(tmp_path, "owner")
+    guardrails = {"guardrails": [{"kind": "excess_budget", "policy": str(folder)}]}
+    document = {"job": "nexmark-q11", "policy": "ds2", "guardrails": guardrails}
+    config = parse(RunConfig, {**document, "signed_by": str(public)}, "test")
+    with pytest.raises(PolicyError, match="is not signed"), started(config, mode="shadow"):
+        pytest.fail("it was asked")
+    sign(folder, private)
+    assert seat_names(config) == ["ds2"]
+
+
 def test_what_is_no_key_is_named(folder, tmp_path):
     for private, public in (
         keys(tmp_path, "curve", generate_private_key(SECP256R1())),

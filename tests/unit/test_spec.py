@@ -45,7 +45,7 @@ def test_a_number_is_bare_or_has_a_source():
         ((vertex("a"), vertex("b", "a", parallelism=9, max_parallelism=8)), "8 key groups"),
         ((vertex("a"), vertex("b", "a", parallelism=25)), "max_parallelism_per_vertex 24"),
         ((vertex("a"), vertex("b", *"aaaaa")), "more than 4 inputs"),
-        ((vertex("a"),), "at least 2"),
+        ((vertex("a"),), "2 or more entries"),
         ((vertex("a"), vertex("b", "a", cpu_us_per_record=-1)), r"vertices\[1\].cpu_us_per_record"),
         ((vertex("a"), vertex("b", "a", cpu_us=1)), "unknown key.*cpu_us"),
     ],

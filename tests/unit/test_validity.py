@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.export import job_hashes
+from agents.provenance import job_hashes
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import ConfigError
@@ -161,7 +161,7 @@ def test_evidence_does_not_change_which_job_it_is(tmp_path, monkeypatch):
     assert versions((with_evidence,)) == versions((without,))
     hashes = []
     for spec in (with_evidence, without):
-        monkeypatch.setattr("agents.export.load_job", lambda name, spec=spec: spec)
+        monkeypatch.setattr("agents.provenance.load_job", lambda name, spec=spec: spec)
         config = type("Config", (), {"jobs": ("small",)})
         hashes.append(job_hashes(config))
     assert hashes[0] == hashes[1]

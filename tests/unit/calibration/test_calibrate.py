@@ -196,9 +196,11 @@ def test_the_report_is_valid_json_and_one_page_without_outside_references(folder
     assert document["errors"]["held_out"]["rate_median"] is None
     assert "state.state.read_miss_us" in document["not_identified"]
     page = report.render_html()
-    assert "<svg" in page
+    assert page.count('class="chart"') == 4  # rate, busyness, hit rate, read latency
+    assert '"name":"fitted"' in page
+    assert '"name":"held out"' not in page  # every run is in the fit
     assert "state.state.read_miss_us" in page
-    for outside in ("<script", "<link", 'src="', "@import"):
+    for outside in ("<script src", "<link", 'src="', "@import"):
         assert outside not in page
     assert len(report.facts()[0]) == 3
 

@@ -11,7 +11,7 @@ import pytest
 
 from dsp_gym.config.files import parse
 from dsp_gym.control import start
-from dsp_gym.control.carried import MEMORY, RunMemory
+from dsp_gym.control.carried import MEMORY, RunMemory, _text
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
@@ -35,16 +35,39 @@ GUARDRAILS = {
 class Process:
     """What one process remembers of a job."""
 
-    def __init__(self, folder: Path, living: Living, guardrails=None) -> None:
+    def __init__(
+        self, folder: Path, living: Living, guardrails=None, office: Office | None = None
+    ) -> None:
         self.permission = Permission("canary", CanaryConfig(share=0.5))
         self.roll_back = RollBack(RollBackConfig(return_s=60))
         self.seat = Seat(
-            make("ds2"), build(GuardrailsConfig.model_validate(guardrails or GUARDRAILS))
+            make("ds2"),
+            build(guardrails)
+            if isinstance(guardrails, str)
+            else build(GuardrailsConfig.model_validate(guardrails or GUARDRAILS)),
         )
         self.seat.reset(living.topology, np.array([0]))
         self.carried = RunMemory(
-            folder, living.topology, self.permission, self.roll_back, (self.seat,)
+            folder, living.topology, self.permission, self.roll_back, (self.seat,), office
         )
+        self.told: list[tuple[str, dict[str, object]]] = []
+
+    def takes_over(self, now_s: float) -> list[str]:
+        """What it tells at its first decision in office."""
+        self.told.clear()
+        self.carried.take_over(now_s, lambda event, body: self.told.append((event, body)))
+        return [event for event, _ in self.told]
+
+
+class Office:
+    """An office that a test fills and empties."""
+
+    def __init__(self, holder: str, inherited: str | None = None) -> None:
+        self.holder, self.inherited = holder, inherited
+        self.term, self.memory, self.why = 1, None, None
+
+    def standby(self) -> str | None:
+        return self.why
 
 
 @pytest.fixture
@@ -204,3 +227,102 @@ def test_on_a_full_disk_the_memory_before_stays(tmp_path, living, limited_files)
     assert second.carried.give_back(300.0) == []
     assert second.permission.rests_until_s == 3800.0
     assert [file.name for file in tmp_path.iterdir()] == [MEMORY]
+
+
+def test_a_successor_continues_where_the_former_one_was(tmp_path, living):
+    seen, office = living.seen(), Office("first")
+    first = Process(tmp_path / "first", living, office=office)
+    assert first.takes_over(1000.0) == []
+    for t_s, tasks in ((1000.0, 1), (1060.0, 1), (1120.0, 3)):
+        look = at(seen, t_s, tasks)
+        guarded = first.seat.chain.allow(look, first.seat.policy.decide(look))
+        first.seat.chain.commit(look, guarded)
+    first.roll_back.asked(at(seen, 1120.0, tasks=1), asks(seen, 3))
+    first.permission.rest(1120.0, 3600.0)
+    (tmp_path / "first").mkdir()
+    first.carried.keep(1120.0)
+    second = Process(tmp_path / "second", living, office=Office("second", office.memory))
+    assert second.takes_over(1100.0) == ["took over"]  # its clock is behind
+    assert second.told[0][1] == {"from": "first", "kept_s": 1120.0, "term": 1}
+    assert second.permission.state() == first.permission.state()
+    assert second.roll_back.state() == first.roll_back.state()
+    assert second.seat.chain.state() == first.seat.chain.state()
+    assert second.takes_over(1180.0) == []  # once a term
+
+
+def test_who_stands_by_keeps_nothing_and_takes_nothing_over(tmp_path, living):
+    office = Office("me", "{}")
+    office.why = "another instance holds the lease"
+    waiting = Process(tmp_path, living, office=office)
+    assert waiting.takes_over(100.0) == []
+    waiting.carried.keep(100.0)
+    assert (office.memory, list(tmp_path.iterdir())) == (None, [])
+    office.why = None
+    waiting.carried.keep(160.0)  # in office, and what was left is not looked at yet
+    assert (office.memory, list(tmp_path.iterdir())) == (None, [])
+
+
+@pytest.mark.parametrize(("left_s", "rests"), [(200.0, True), (100.0, False)])
+def test_of_its_own_memories_a_process_takes_the_younger(tmp_path, living, left_s, rests):
+    """The disk was full, or the server was out of reach, when one of them was kept."""
+    office = Office("pod-0")
+    before = Process(tmp_path, living, office=office)
+    before.takes_over(50.0)
+    before.carried.keep(150.0)
+    if rests:
+        before.permission.rest(left_s, 3600.0)
+    text = before.carried._body(left_s, "pod-0")
+    again = Process(tmp_path, living, office=Office("pod-0 again", _text(text)))
+    assert again.carried.give_back(300.0) == []
+    assert again.takes_over(300.0) == (["took over"] if rests else [])
+    assert math.isfinite(again.permission.rests_until_s) is rests
+
+
+def test_what_another_left_counts_more_than_an_own_file_however_their_clocks_go(tmp_path, living):
+    mine = Process(tmp_path, living, office=Office("me"))
+    mine.takes_over(100.0)
+    mine.carried.keep(900.0)
+    other = Process(tmp_path, living, office=Office("other"))
+    other.permission.rest(100.0, 3600.0)
+    left = _text(other.carried._body(100.0, "other"))
+    again = Process(tmp_path, living, office=Office("me again", left))
+    assert again.carried.give_back(1000.0) == []
+    assert again.takes_over(1000.0) == ["took over"]
+    assert again.permission.rests_until_s == 3700.0
+
+
+@pytest.mark.parametrize(
+    "left", ["", "[" * 100_000, '{"schema": "dsp-gym/memory/1"}', "null", '{"schema": 1}']
+)
+def test_a_text_that_is_no_memory_is_told_and_nothing_of_it_is_used(tmp_path, living, left):
+    process = Process(tmp_path, living, office=Office("me", left))
+    before = process.permission.state(), process.seat.chain.state()
+    assert process.takes_over(100.0) == ["started anew"]
+    assert "rests, counts and guardrails start anew" in process.told[0][1]["reason"]
+    assert (process.permission.state(), process.seat.chain.state()) == before
+    process.carried.keep(160.0)
+    assert process.carried._office.memory is not None
+
+
+def test_a_memory_too_long_for_an_annotation_leaves_the_guardrails_out(
+    tmp_path, living, monkeypatch
+):
+    monkeypatch.setattr("dsp_gym.control.carried._MOST_BYTES", 500)
+    office = Office("first")
+    first = Process(tmp_path, living, office=office)
+    first.takes_over(100.0)
+    first.permission.rest(100.0, 3600.0)
+    first.carried.keep(100.0)
+    second = Process(tmp_path, living, office=Office("second", office.memory))
+    assert second.takes_over(160.0) == ["took over", "started anew"]
+    said = "the guardrails of ds2 start anew: nothing was kept of them"
+    assert second.told[1][1] == {"reason": said}
+    assert second.permission.rests_until_s == 3700.0
+
+
+def test_what_a_handover_takes_is_small(tmp_path, living):
+    office = Office("first")
+    first = Process(tmp_path, living, "deployed", office)
+    first.takes_over(100.0)
+    first.carried.keep(100.0)
+    assert len(office.memory) < 20_000

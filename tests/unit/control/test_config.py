@@ -7,11 +7,14 @@ import pytest
 
 from dsp_gym.config.files import load, names, parse
 from dsp_gym.control.config import RunConfig
+from dsp_gym.control.places import Elsewhere
+from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.slots import bounded
 from dsp_gym.job.placement import slots_of
 from dsp_gym.loop.topology import Topology
+from dsp_gym.records.journal import read
 from tests.simulating import constant, exact, line, wanted
 
 
@@ -78,3 +81,12 @@ def test_bounds_of_the_guardrails_stay_when_they_are_tighter():
 def test_slots_that_not_even_the_sources_fit_into_are_refused():
     with pytest.raises(ConfigError, match="4 source tasks"):
         bounded(None, line(), 4)
+
+
+def test_a_journal_gives_back_the_configuration_of_its_run(tmp_path):
+    rules = {"guardrails": [{"kind": "freeze"}, {"kind": "cool_down", "reversal_s": 0}]}
+    made = config(guardrails=rules)
+    with started(made, elsewhere=Elsewhere(load="constant"), journal=tmp_path):
+        pass
+    (body,) = [e.body for e in read(tmp_path) if e.body.get("event") == "started"]
+    assert parse(RunConfig, body["configuration"], "journal") == made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 
 from dsp_gym.backends.base import Clock
@@ -14,7 +15,9 @@ from dsp_gym.control.places import Elsewhere
 from dsp_gym.control.start import permitted, seat_names, started
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
+from dsp_gym.job.sizing import sized
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.topology import Topology
 from dsp_gym.records.journal import read
 from dsp_gym.records.manifest import RecordedLoad
 
@@ -58,6 +61,23 @@ def test_every_policy_leaves_its_entries_for_the_same_snapshot(tmp_path):
     for begin in range(0, len(entries), len(turn)):
         decisions = entries[begin : begin + len(turn) - 2]
         assert {e.body["t_s"] for e in decisions} == {entries[begin].t_s}
+
+
+def test_a_simulated_job_can_begin_sized_for_its_load(tmp_path):
+    found = {}
+    for start in ("job", "sized"):
+        elsewhere = Elsewhere(load="constant", duration_s=1200, start=start)
+        with started(config(tmp_path / start), elsewhere=elsewhere) as run:
+            run.run(steps=2)
+        seen = journal(tmp_path / start, "snapshot")[-1].body
+        found[start] = [vertex["parallelism"] for vertex in seen["vertices"]]
+    spec = load_job(JOB)
+    assert found["job"] == [vertex.parallelism for vertex in spec.vertices]
+    topology = Topology.of([spec])
+    rate = np.array([spec.source.rate_per_s])
+    level = topology.tables.start_level[topology.row]
+    expected = sized(topology.tables, topology.row, rate, 0.7, np.ones(1), level)
+    assert found["sized"] == expected[0].tolist() != found["job"]
 
 
 def test_in_shadow_the_job_stays_as_it_is_and_in_active_it_changes(tmp_path):

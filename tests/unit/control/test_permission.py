@@ -149,3 +149,16 @@ def test_a_change_is_watched_for_its_time_only(seen):
     for t_s in (1240.0, 1300.0, 1360.0):
         watch.happened(t_s, outcome(1.0))
     assert watch.due(at(seen, 1360.0, tasks=2)) is None
+
+
+def test_a_change_is_watched_as_long_where_the_clock_goes_back(seen):
+    roll_back = RollBack(RollBackConfig(return_s=90, watch_s=300))
+    roll_back.asked(at(seen, 10_000.0), change(seen, 5))
+    roll_back.happened(9_990.0, outcome(0.5))
+    roll_back.set_back(9_000.0)
+    down = {"status": Status.RESTARTING, "tasks": 5}
+    assert roll_back.due(at(seen, 1_080.0, **down)) is None
+    assert roll_back.state()["outcomes"] == [[990.0, 60.0, 30.0]]
+    before, reason = roll_back.due(at(seen, 1_100.0, **down))
+    assert before.parallelism[0, 1] == 3
+    assert "RESTARTING 100 s after" in reason

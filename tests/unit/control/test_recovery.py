@@ -12,7 +12,7 @@ import pytest
 from dsp_gym.errors import FlinkError
 from dsp_gym.records.journal import Journal, read
 from tests.fakes.justin_endpoint import served
-from tests.fakes.resubmitting import Pace, ResubmittingCluster
+from tests.fakes.resubmitting import Pace, ResubmittingCluster, check_exactly_once
 from tests.killing import POINTS, Stage, killed, recovery_of, restarted, steps
 from tests.living import Living
 from tests.simulating import line
@@ -47,19 +47,6 @@ def stage(tmp_path, jar, cluster) -> Iterator[Stage]:
     with served(cluster) as url:
         spec = line(flink={"program": "micro-update", "jar": str(jar)})
         yield Stage(url, spec, tmp_path / "savepoints", tmp_path / "journal")
-
-
-def check_exactly_once(cluster: ResubmittingCluster) -> None:
-    """One job runs; every record was taken once, by the job before or by the one after it."""
-    (runs,) = cluster.alive()
-    now_s = time.monotonic()
-    assert runs.state(now_s) == "RUNNING"
-    expected = 0
-    for job in sorted(cluster.jobs.values(), key=lambda one: one.runs_s):
-        if job.records(now_s) > 0:
-            assert job.begins_at == expected
-            expected = job.begins_at + job.records(now_s)
-    assert expected == runs.begins_at + runs.records(now_s) > 0
 
 
 def check_recovery(stage: Stage, cluster: ResubmittingCluster, point: str) -> None:

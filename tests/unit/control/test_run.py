@@ -15,7 +15,8 @@ from dsp_gym.control.seat import Seat
 from dsp_gym.errors import FlinkError, KubernetesError, StorageError
 from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.restriction import Restriction
-from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.wire import decision_from_json, snapshot_from_json
 from dsp_gym.policies.registry import make
 from dsp_gym.records.journal import Journal, read
@@ -260,6 +261,19 @@ def test_a_clock_that_goes_back_makes_policies_start_anew_and_nothing_is_asked(l
     assert turns[3].asked
 
 
+def test_a_rest_lasts_no_longer_where_the_clock_goes_back(living, journal):
+    turns: list[Turn] = []
+    run = started(living, Asks(3), journal, on_turn=turns.append)
+    run.turn()
+    run.permission.rest(living.now_s + 3600, 300)  # the clock was ahead by an hour
+    run._last_s += 3600
+    run.run(steps=8)
+    codes = [turn.held_code for turn in turns[1:]]
+    assert codes[0] == "clock"
+    assert codes[1:5] == ["rests"] * 4
+    assert "rests" not in codes[5:]
+
+
 def test_time_that_was_slept_through_is_told_and_holds_nothing(living, journal):
     run = started(living, Asks(1), journal)
     run.turn()
@@ -365,3 +379,62 @@ def test_a_decision_that_the_actuator_refused_is_not_counted(living, journal, mo
     run = started(living, Asks(3), journal, Chain([counts]))
     run.run(steps=2)
     assert (counts.committed, counts.watched) == ([], 2)
+
+
+class Held:
+    """An office that another process holds until a test says otherwise."""
+
+    holder, term, inherited, memory = "me", 0, None, None
+
+    def __init__(self) -> None:
+        self.why: str | None = "another instance holds the lease 'words': other"
+
+    def standby(self) -> str | None:
+        return self.why
+
+
+def test_while_another_process_acts_nothing_is_asked_told_or_rolled_back(living, journal):
+    office, told = Held(), []
+    living.backend.platform = type(
+        "Elsewhere", (Platform,), {"office": office, "tell": lambda *_, **__: told.append(1)}
+    )()
+    run = started(living, Asks(3), journal)
+    seen = living.seen()
+    run.roll_back.asked(seen, GuardedDecision.unchanged(Asks(2).decide(seen)))
+    living.status_shown = Status.RESTARTING
+    run.turn()  # the job is down after a change, and the other process sees to it
+    living.now_s += 10_000
+    living.status_shown = None
+    turn = run.turn()
+    assert (turn.held_code, turn.held) == ("standby", office.why)
+    assert (living.asked, living.taken_back, told) == ([], [], [])
+    office.why = None
+    turn = run.turn()
+    assert turn.held_code is None
+    assert len(living.asked) == 1
+    assert told == [1]
+
+
+def test_before_a_change_is_asked_for_what_is_remembered_of_it_is_kept(living, journal):
+    kept: list[tuple[int, bool]] = []
+    run = started(living, Asks(3), journal)
+    run._hooks = replace(
+        run._hooks,
+        before_change=lambda t_s: kept.append(
+            (len(living.asked), run.roll_back.state()["before"] is not None)
+        ),
+    )
+    run.turn()
+    assert kept == [(0, True)]
+
+
+def test_a_change_that_could_not_be_asked_for_is_not_watched(living, journal):
+    run = started(living, Asks(3), journal)
+    before = run.roll_back.state()
+
+    def refuse(guarded) -> None:
+        raise FlinkError("no")
+
+    living.apply = refuse
+    assert run.decide().held_code == "actuator"
+    assert run.roll_back.state() == before

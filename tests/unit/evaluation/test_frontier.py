@@ -247,7 +247,9 @@ def test_under_a_shift_prices_are_compared_with_the_best_rule_there():
         "Against the best tuned rule, mine loses most under the shift 'worse': its price is 0.9 of "
         "the rule's, +0.10 against no shift."
     )
-    assert "| worse | mine | 8 | 25 % | 0 | 0.9 | +0.10 |" in render_markdown(board)
+    assert "| worse | mine | 8 | 25 % | 0 | 0.9 | +0.10 |" in render_markdown(
+        board, "dsp-gym leaderboard"
+    )
 
 
 def test_the_board_says_its_result_in_a_sentence_and_leaves_no_number_undefined():
@@ -260,7 +262,7 @@ def test_the_board_says_its_result_in_a_sentence_and_leaves_no_number_undefined(
         "less than the best tuned rule."
     )
     assert '"schema": "dsp-gym/frontier/1"' in render_json(board)
-    assert "| 0.8 (job-0) |" in render_markdown(board)
+    assert "| 0.8 (job-0) |" in render_markdown(board, "dsp-gym leaderboard")
 
 
 def test_figures_are_named_by_cell_policy_and_lateness_and_hold_what_was_reached_alone():
@@ -275,7 +277,7 @@ def test_figures_are_named_by_cell_policy_and_lateness_and_hold_what_was_reached
 
 def test_the_page_shows_what_the_policy_that_knows_the_load_pays_at_each_setting():
     cell = runs({"rule": [(0.02, 10.0)], "clairvoyant": [(0.04, 3.0), (0.01, 4.0)]})
-    page = render_markdown(board_of("small", config(), [cell], {}, {}))
+    page = render_markdown(board_of("small", config(), [cell], {}, {}), "dsp-gym leaderboard small")
     assert "The frontier of clairvoyant:" in page
     assert "| 0 | 4 % | 30 | 4 % | 0 |\n| 1 | 1 % | 40 | 1 % | 0 |" in page
 

@@ -176,9 +176,10 @@ def test_differences_stand_with_their_intervals():
     assert rows["  by cool-down"] == ("1", "1")
 
 
-def test_intervals_can_be_left_to_the_metrics_that_matter():
-    shown = {row[0]: row[1] for row in summary(card(), "q11", intervals=()).rows}
-    assert shown["cost, requested"] == "11"
+def test_intervals_are_left_to_the_wide_table():
+    narrow, wide = (ranked_table(card(), "q11", wide=wide).rows[0] for wide in (False, True))
+    assert narrow[1] == "11"
+    assert re.fullmatch(r"11 \[\d+(\.\d)?, \d+(\.\d)?\]", wide[1])
 
 
 def test_a_guardrail_that_never_acted_takes_no_room():

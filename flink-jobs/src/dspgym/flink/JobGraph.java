@@ -7,14 +7,20 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.operators.SlotSharingGroup;
+import org.apache.flink.api.common.serialization.SimpleStringEncoder;
 import org.apache.flink.configuration.CheckpointingOptions;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.configuration.MemorySize;
 import org.apache.flink.configuration.StateBackendOptions;
+import org.apache.flink.connector.file.sink.FileSink;
+import org.apache.flink.core.fs.Path;
 import org.apache.flink.state.rocksdb.RocksDBOptions;
 import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.DataStreamSink;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.sink.filesystem.bucketassigners.BasePathBucketAssigner;
+import org.apache.flink.streaming.api.functions.sink.filesystem.rollingpolicies.OnCheckpointRollingPolicy;
 
 /**
  * A Flink job under construction: gives every vertex its name, uid, parallelism and slot.
@@ -111,6 +117,27 @@ class JobGraph {
     /** A sink that runs in the tasks of another vertex. */
     void chainedSink(String vertex, DataStream<?> records) {
         placed(vertex, "sink", records.process(sinkOf(Pacer.FREE)));
+        if (arguments.has("results")) {
+            written(vertex, records);
+        }
+    }
+
+    /** Writes records as lines of files, which a checkpoint makes visible: each record once. */
+    private <T> void written(String vertex, DataStream<T> records) {
+        FileSink<T> files = FileSink.<T>forRowFormat(
+                        new Path(arguments.text("results")), new SimpleStringEncoder<>())
+                .withBucketAssigner(new BasePathBucketAssigner<>())
+                .withRollingPolicy(OnCheckpointRollingPolicy.build())
+                .build();
+        DataStreamSink<T> sink = records.sinkTo(files)
+                .name("results")
+                .uid("results")
+                .setParallelism(parallelism.getOrDefault(vertex, 1));
+        if (slotPerVertex) {
+            sink.slotSharingGroup(slot(vertex));
+        } else {
+            sink.slotSharingGroup(DEFAULT_GROUP);
+        }
     }
 
     private <T> MeasuringSink<T> sinkOf(Pacer pacer) {

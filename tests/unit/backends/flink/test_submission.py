@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ class Running:
     def __init__(self, arguments: dict[str, str], vertices: dict[str, int]) -> None:
         self._arguments = arguments
         self._vertices = vertices
+        self.reading = contextlib.nullcontext
 
     def arguments(self, job_id: str) -> dict[str, str]:
         return self._arguments

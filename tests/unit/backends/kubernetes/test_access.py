@@ -93,6 +93,8 @@ def test_a_reader_is_proven_to_read_only(fake, account):
 
 def test_rules_of_everything_and_of_other_groups():
     class Server:
+        url = "https://server"
+
         def __init__(self, *rules: dict[str, Any]) -> None:
             self.rules = rules
 

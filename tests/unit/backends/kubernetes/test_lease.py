@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.backends.kubernetes.lease import Lease
+from dsp_gym.backends.kubernetes.lease import MEMORY, Lease
 from dsp_gym.errors import KubernetesError
 
 
@@ -222,3 +222,108 @@ def test_turns_and_times_are_written_for_people(make, server, clock):
     assert server.body["spec"]["leaseTransitions"] == 1
     mine.release()  # it is another's
     assert server.body["spec"]["holderIdentity"] == "other"
+
+
+def left_in(server):
+    return server.body["metadata"].get("annotations", {}).get(MEMORY)
+
+
+def test_what_a_holder_leaves_is_inherited_by_the_next(make, server, clock):
+    first, second = make("first"), make("second")
+    first.try_acquire()
+    assert first.inherited is None
+    first.memory = "rests until noon"
+    first.try_acquire()
+    assert left_in(server) == "rests until noon"
+    assert not second.try_acquire()
+    assert second.inherited is None
+    clock.now_s = 10.0  # the first is gone without a word
+    assert second.try_acquire()
+    assert second.inherited == "rests until noon"
+    clock.now_s = 13.0
+    second.try_acquire()  # nothing was decided yet, so what was left stays for a third
+    assert left_in(server) == "rests until noon"
+    second.release()
+    third = make("third")
+    assert third.try_acquire()
+    assert third.inherited == "rests until noon"
+
+
+def test_what_a_former_holder_remembers_never_replaces_what_came_after(make, server, clock):
+    first, second = make("first"), make("second")
+    first.try_acquire()
+    first.memory = "old"
+    assert first.try_acquire()
+    assert not second.try_acquire()
+    clock.now_s = 10.0
+    assert second.try_acquire()
+    second.memory = "new"
+    assert second.try_acquire()
+    second.release()
+    assert first.try_acquire()  # without having seen the other hold it
+    assert (first.inherited, first.memory, first.term) == ("new", None, 2)
+    assert left_in(server) == "new"
+
+
+def test_a_lease_that_was_deleted_is_made_with_what_its_holder_remembers(make, server, clock):
+    mine = make("me")
+    mine.try_acquire()
+    mine.memory = "mine"
+    server.body = None
+    assert mine.try_acquire()
+    assert (left_in(server), mine.inherited, mine.term) == ("mine", None, 2)
+
+
+def test_who_stands_by_says_why_without_asking_the_server(make, server, clock):
+    mine, other = make("me"), make("other")
+    assert mine.standby() == "the lease 'words' could not be taken or renewed"
+    mine.try_acquire()
+    other.try_acquire()
+    server.trouble = "Unreachable"
+    assert mine.standby() is None
+    assert other.standby() == "another instance holds the lease 'words': me"
+    clock.now_s = 10.0
+    assert mine.standby() == "the lease 'words' could not be taken or renewed"
+
+
+def test_a_new_term_is_told_before_the_lease_is_seen_to_be_held(server, clock):
+    class Watched(Lease):
+        def __setattr__(self, name, value):
+            if name == "_until_s" and value > clock():
+                assert self.term == 1
+            super().__setattr__(name, value)
+
+    assert Watched(server, "jobs", "words", "me", 10, clock, clock).try_acquire()
+
+
+def test_while_a_renewal_is_on_its_way_the_lease_is_still_held(make, server, clock):
+    mine, replace, seen = make("me"), server.replace, []
+
+    def slow(*where):
+        seen.append(mine.standby())
+        raise KubernetesError("no answer", reason="Timeout", may_have_acted=True)
+
+    mine.try_acquire()
+    clock.now_s = 5.0
+    server.replace = slow
+    with pytest.raises(KubernetesError):
+        mine.try_acquire()
+    assert seen == [None]
+    assert mine.standby() is None  # as long as the answer to the last one says
+    clock.now_s = 10.0
+    assert mine.standby() is not None
+    server.replace = replace
+    assert mine.try_acquire()
+
+
+def test_a_renewal_that_meets_a_conflict_holds_nothing(make, server):
+    mine, replace = make("me"), server.replace
+
+    def late(*where):
+        server.keep({**server.body, "spec": {**server.body["spec"], "holderIdentity": "other"}})
+        return replace(*where)
+
+    mine.try_acquire()
+    server.replace = late
+    assert not mine.try_acquire()
+    assert mine.standby() is not None

@@ -320,6 +320,36 @@ GOOD = {"saving": Estimated(0.3, 0.2, 0.4), "later": Estimated(0.0, -0.001, 0.00
 EXACT = ModelError((10.0, 10.0), (0.01, 0.01), (1.0, 1.0))
 
 
+LATE = ModelError((10.0, 10.0), (1.0, 1.0), (1.0, 1.0))
+SAVED = {"saving": Estimated(-1.18, -1.2, -1.16), "later": Estimated(-0.944, -0.95, -0.94)}
+
+
+@pytest.mark.parametrize(
+    ("figures", "error", "gate", "word"),
+    [
+        (SAVED, LATE, {}, "rescue"),
+        ({**SAVED, "saving": Estimated(0.3, 0.2, 0.4)}, LATE, {}, "promote"),
+        # A bit late is no emergency; a bit less late is no rescue; nobody pays any price.
+        (SAVED, ModelError((1.0, 1.0), (0.04, 0.04), (1.0, 1.0)), {}, "reject"),
+        ({**SAVED, "later": Estimated(-0.5, -0.6, -0.4)}, LATE, {}, "reject"),
+        (SAVED, LATE, {"max_cost": 2.0}, "reject"),
+        (SAVED, LATE, {"cut": 0.96}, "reject"),
+    ],
+)
+def test_a_policy_that_saves_the_slo_for_more_money_is_a_rescue(
+    journals, figures, error, gate, word
+):
+    course = read_course(journals["justin"])
+    claim = Claim("p", figures, 0.5, 0.6, {}, {}, 240)
+    config = GateConfig.model_validate({"min_days": 0.05, "rescue": gate})
+    verdict = judge(course, claim, error, config, Trust())
+    assert verdict.word == word
+    few = judge(course, claim, error, config.model_copy(update={"min_days": 7.0}), Trust())
+    assert few.word == ("reject" if word == "reject" else "keep watching")
+    (saving,) = (reason for reason in verdict.reasons if reason.subject == "saving")
+    assert ("a rescue may cost up to 5 times as much" in saving.text) == (word == "rescue")
+
+
 @pytest.mark.parametrize(
     ("figures", "error", "days", "failures", "word", "subject"),
     [

@@ -1,0 +1,359 @@
+"""What people type and name by mistake, over all other commands.
+
+`test_cli_bad_snapshots.py` has `decide` and `simulate`, `tests/unit/test_bad_input.py` has more
+files of jobs, loads and experiments.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dsp_gym.cli import app
+from dsp_gym.cli.errors import Commands
+from tests.bad_input import (
+    BENCHMARK,
+    NO_POLICY,
+    NOT_UTF8,
+    Case,
+    assert_refused,
+    case,
+    copied,
+    write_common,
+)
+
+ARCHIVE = """\
+name: old
+sources:
+  - {kind: archives, folder: archive, files: "*.csv", job: job.yaml}
+"""
+KUBERNETES = """\
+job: job.yaml
+policy: ds2
+where: {kubernetes: {kubeconfig: KUBECONFIG, name: words, prometheus_url: "http://127.0.0.1:9"}}
+"""
+NO_JOB = "there is no shipped configuration 'nope' of kind 'jobs'"
+NO_CLUSTER = ("folder: no Flink cluster was started here", "dsp-gym flink up")
+NO_DATASET = ("is no dataset", "dsp-gym dataset build CONFIG")
+NO_JOURNAL = ("holds no journal", "Name the folder that `dsp-gym shadow` or `dsp-gym run` wrote")
+
+
+SIZES = {
+    "mst without a number": case("mst job.yaml --parallelism map", "'map'", "VERTEX=NUMBER"),
+    "mst of none": case("mst job.yaml --parallelism map=0", "vertex 'map'", "between 1 and"),
+    "mst of a half": case("mst job.yaml --parallelism map=2.5", "'map=2.5'", "For instance"),
+    "mst of words": case("mst job.yaml --level map=x", "'map=x'", "--level takes"),
+    "mst of NaN": case("mst job.yaml --slot-memory-mib nan", "--slot-memory-mib"),
+    "mst without slots": case("mst job.yaml --slots 0", "--slots", "greater than or equal to 1"),
+    "plan at a negative rate": case("plan job.yaml --rate -5", "'rate'", "-5", "--rate 50000"),
+    "plan at NaN": case("plan job.yaml --rate nan", "nan", "must be above 0"),
+    "plan at words": case("plan job.yaml --rate fast", "--rate", "valid number"),
+    "plan at a level": case("plan job.yaml --rate 5 --memory 5", "levels -1 (none) to 2"),
+    "plan elsewhere": case("plan job.yaml --rate 5 --backend xyz", "'xyz'", "simulated or flink"),
+    "plan of nothing": case("plan nope --rate 5", NO_JOB),
+}
+
+COMPARE = {
+    "evaluate nothing": case("evaluate empty.yaml", "empty.yaml: is empty"),
+    "evaluate a job": case("evaluate job.yaml", "job.yaml", "the key 'policies' is missing"),
+    "evaluate a stranger": case("evaluate bench.yaml --policy ds3 --no-track", *NO_POLICY),
+    "evaluate into a file": case(
+        "evaluate bench.yaml --out file --no-track", "'file' is a file, not a folder"
+    ),
+    "evaluate a trace": case(
+        "evaluate in.yaml --no-track",
+        "t.csv: is not UTF-8 text: byte 0xff at line 3, column 4",
+        in__yaml=BENCHMARK.replace("[constant]", "[{name: t, load: {form: trace, path: t.csv}}]"),
+        t__csv=b"t_seconds,rate\n0,1\n10,\xff\n",
+    ),
+    "engine": case("evaluate bench.yaml --engine sparks --no-track", "Did you mean 'spark'?"),
+    "master": case("evaluate bench.yaml --master local[2] --no-track", "Add --engine spark"),
+    "setting": case(
+        "evaluate bench.yaml --engine spark --setting a --no-track", "Write spark.KEY=VALUE"
+    ),
+    "scorecard of nothing": case("leaderboard empty.json", "empty.json: is not valid JSON"),
+    "scorecard of another kind": case("leaderboard list.json", "is no scorecard of a version"),
+    "scorecard that is not there": case("leaderboard no.json", "no.json: there is no such file"),
+    "leaderboard": case("leaderboard core-v3", "Did you mean 'core-v1'?"),
+    "tune a stranger": case("tune ds3 bench.yaml", *NO_POLICY),
+    "tune on nothing": case("tune ds2 nope", "there is no benchmark or experiment 'nope'"),
+    "tune for what": case("tune ds2 bench.yaml --goal cheap", "'cheap'", "cost or reward"),
+    "tune what cannot be": case("tune static bench.yaml", "no search space is known for 'static'"),
+    "rollout of a stranger": case(
+        "rollout in.yaml",
+        *NO_POLICY,
+        in__yaml="policies: [ds3]\njobs: [job.yaml]\nloads: {train: {loads: [constant]}}\n",
+    ),
+    "rollout of chance": case(
+        "rollout in.yaml",
+        "epsilon",
+        "2",
+        in__yaml="policies: [ds2]\njobs: [job.yaml]\nloads: {train: {loads: [constant]}}\n"
+        "epsilon: 2\n",
+    ),
+    "train nothing": case("train empty.yaml", "empty.yaml: is empty"),
+    "train into a file": case("train quickstart --out file --no-track", "file", "it is a file"),
+    "train twice": case(
+        "train quickstart --resume --overwrite --out new --no-track", "Give one of them"
+    ),
+}
+
+BESIDE = {
+    "shadow of nothing": case("shadow empty.yaml", "empty.yaml: is empty"),
+    "shadow of a stranger": case("shadow shadow.yaml --policy ds3", *NO_POLICY),
+    "shadow not UTF-8": case("shadow latin.yaml", "latin.yaml", *NOT_UTF8),
+    "misspelt": case("shadow flink-q1l", "Did you mean 'flink-q11'?"),
+    "recording that is not there": case("shadow shadow.yaml --replay no", "is no recording"),
+    "recording of another kind": case("shadow shadow.yaml --replay journal", "is no recording"),
+    "recording that is a file": case(
+        "shadow shadow.yaml --replay file", "file/manifest.json: cannot be read: Not a directory"
+    ),
+    "manifest not UTF-8": case(
+        "shadow shadow.yaml --replay .",
+        "cannot be read: not UTF-8 text: byte 0xe9 at line 1",
+        manifest__json=b'{"a": "\xe9"}',
+    ),
+    "load": case("shadow shadow.yaml --simulated nope", "'nope' of kind 'loads'"),
+    "duration": case(
+        "shadow shadow.yaml --simulated constant --duration long", "'--duration'", "'long'"
+    ),
+    "journal in a file": case(
+        "shadow shadow.yaml --simulated constant --steps 1 --journal file",
+        "file: File exists. A file is in the way: name another folder.",
+    ),
+    "mode": case("shadow shadow.yaml --mode observe", "'observe'", "'off', 'shadow', 'advise'"),
+    "acting without leave": case("shadow shadow.yaml --mode active", "--apply is missing"),
+    "acting stranger": case("shadow shadow.yaml --acting ds3", "'ds3'", "none of the policies"),
+    "two sources": case("shadow shadow.yaml --simulated constant --replay journal", "one of them"),
+    "run of nothing": case("shadow shadow.yaml --run run-0", "Add --replay DIR"),
+    "no port": case("shadow shadow.yaml --port 99999", "--port", "65535"),
+    "no cluster": case("run shadow.yaml --duration -5s", "'--duration'", "'-5s'"),
+    "kubeconfig not there": case(
+        "shadow in.yaml --once",
+        "nowhere: there is no such file",
+        "Name a kubeconfig",
+        in__yaml=KUBERNETES.replace("KUBECONFIG", "nowhere"),
+    ),
+    "kubeconfig is a folder": case(
+        "shadow in.yaml --once",
+        "folder: is a folder",
+        "Name a kubeconfig",
+        in__yaml=KUBERNETES.replace("KUBECONFIG", "folder"),
+    ),
+    "kubeconfig empty": case(
+        "shadow in.yaml --once",
+        "empty.yaml: no API server is known from it",
+        "Name a kubeconfig",
+        in__yaml=KUBERNETES.replace("KUBECONFIG", "empty.yaml"),
+    ),
+    "kubeconfig not UTF-8": case(
+        "shadow in.yaml --once",
+        "latin.yaml: no API server is known from it",
+        "byte 0xe9",
+        in__yaml=KUBERNETES.replace("KUBECONFIG", "latin.yaml"),
+    ),
+    "scorecard of nothing": case("scorecard folder", "folder", *NO_JOURNAL),
+    "scorecard of a file": case("scorecard file", "file: holds no journal"),
+    "scorecard of nowhere": case("scorecard no", "no: does not exist, so it holds no journal"),
+    "scorecard of another job": case("scorecard journal --job nope", "no decisions on 'nope'"),
+    "scorecard of few": case(
+        "scorecard journal", "journal: does not hold the configuration", "--config"
+    ),
+    "scorecard with what": case("scorecard journal --config latin.yaml", *NOT_UTF8),
+    "check a file": case("journal check file", "file: holds no journal"),
+    "check nowhere": case("journal check no", "no: does not exist, so it holds no journal"),
+    "check damage": case(
+        "journal check damaged",
+        "line 2: not UTF-8 text: byte 0xe9 at line 1, column 9",
+        "Repair it: dsp-gym journal repair damaged",
+    ),
+    "repair nothing": case("journal repair folder", "folder", *NO_JOURNAL),
+    "repair nowhere": case("journal repair no", "no: does not exist, so it holds no journal"),
+}
+
+DATA = {
+    "dataset of nothing": case("dataset build empty.yaml", "empty.yaml: is empty"),
+    "dataset in a file": case("dataset build q11-rollouts --out file", "file", "it is a file"),
+    "column of an archive": case(
+        "dataset build in.yaml --out new --no-track",
+        "archive/a.csv",
+        "key 'value'",
+        "has no column 'value'",
+        "Did you mean 'values'?",
+        in__yaml=ARCHIVE,
+        archive___a__csv="t_s,vertex,subtask,metric,values\n0,map,0,busy,1\n",
+    ),
+    "words in an archive": case(
+        "dataset build in.yaml --out new --no-track",
+        "archive/a.csv",
+        "key 'value'",
+        "expected a number",
+        "'fast'",
+        in__yaml=ARCHIVE,
+        archive___a__csv="t_s,vertex,subtask,metric,value\n0,map,0,busy,fast\n",
+    ),
+    "archive of nothing": case(
+        "dataset build in.yaml --out new --no-track",
+        "folder",
+        "no file below it matches *.csv",
+        in__yaml=ARCHIVE.replace("archive,", "folder,"),
+    ),
+    "inspect nothing": case("dataset inspect folder", "folder", *NO_DATASET),
+    "inspect nowhere": case("dataset inspect no", "no", *NO_DATASET),
+    "inspect a file": case("dataset inspect file", "file", *NO_DATASET),
+    "validate nothing": case("dataset validate folder", *NO_DATASET),
+    "export nothing": case("dataset export-minari folder --out new", *NO_DATASET),
+    "follow seldom": case("dataset follow q11-rollouts --every soon", "--every", "valid number"),
+    "calibrate nothing": case("calibrate", "needs exactly one source", "dsp-gym calibrate --help"),
+    "calibrate two": case("calibrate cal.yaml --mst t.csv", "exactly one source", cal__yaml=""),
+    "calibrate without tables": case(
+        "calibrate --mst empty.csv", "a table or its query is missing"
+    ),
+    "calibrate from nowhere": case(
+        "calibrate --mst no.csv --operator-rates no.csv --query q1", "no.csv", "CSV"
+    ),
+    "calibrate from nothing": case(
+        "calibrate --mst empty.csv --operator-rates empty.csv --query q1",
+        "empty.csv: has no column",
+        "It needs the columns",
+    ),
+    "calibrate from bytes": case(
+        "calibrate --series t.csv --profiles t.csv",
+        "t.csv: is not UTF-8 text: byte 0xff at line 2, column 3",
+        t__csv=b"a,b\n1,\xff\n",
+    ),
+    "calibrate from a journal": case(
+        "calibrate in.yaml",
+        "journal: is no recording",
+        in__yaml="job: flink-wordcount\nrecordings: [journal]\n",
+    ),
+    "calibrate how": case(
+        "calibrate in.yaml",
+        "key 'fit'",
+        "'fourth'",
+        in__yaml="job: flink-wordcount\nrecordings: [journal]\nfit: fourth\n",
+    ),
+    "record nothing": case("record empty.yaml", "empty.yaml: is empty"),
+    "record what": case("record nope", "'nope' of kind 'recordings'"),
+    "validate what": case("validate nope", "'nope' of kind 'validations'", "policies"),
+    "reproduce what": case("reproduce nope", "there is no study 'nope'", "Choose from"),
+    "reproduce from a file": case("reproduce justin-micro --data file", "--data", "is a file"),
+}
+
+OTHERS = {
+    "show a stranger": case("policy show no", "no/policy.json: cannot be read", "dsp-gym train"),
+    "show a file": case("policy show file", "file/policy.json: cannot be read: Not a directory"),
+    "pull what": case("policy pull nope", "is not an address", "models:/NAME@ALIAS"),
+    "pull from nowhere": case(
+        "policy pull models:/a/1 --uri sqlite:///no.db", "there is no such store", "--uri"
+    ),
+    "sign nothing": case("policy sign folder --key file", "folder", "dsp-gym train makes one"),
+    "promote what": case("policy promote nope --alias prod", "is not an address"),
+    "check nothing": case("config check no.yaml", "no.yaml: there is no such file"),
+    "check what": case("config check file --kind jbos", "Did you mean 'jobs'?"),
+    "check emptiness": case("config check empty.yaml --kind jobs", "empty.yaml: is empty"),
+    "check bytes": case("config check latin.yaml --kind jobs", "latin.yaml", *NOT_UTF8),
+    "schema of what": case("config schema jbos", "Did you mean 'jobs'?"),
+    "bench of none": case("bench env --runs 0", "--runs", "greater than or equal to 1"),
+    "bench of a stranger": case("bench policies ds3", *NO_POLICY),
+    "bench drawn nowhere": case(
+        "bench growth --quick --plot new/a.svg", "'--plot'", "Make it: mkdir -p new"
+    ),
+    "no cluster": case("flink status --home folder", *NO_CLUSTER),
+    "no cluster to submit to": case("flink submit flink-q11 --home folder", *NO_CLUSTER),
+    "no cluster to cancel on": case("flink cancel abc --home folder", *NO_CLUSTER),
+    "submit nothing": case("flink submit nope --home folder", NO_JOB),
+    "submit a negative rate": case("flink submit flink-q11 --rate -5", "--rate", "equal to 0"),
+    "submit one without a number": case(
+        "flink submit flink-q11 --home folder --parallelism x", "'x'", "VERTEX=NUMBER"
+    ),
+    "cluster without slots": case("flink up --home folder --slots 0", "'slots'", "equal to 1"),
+    "cluster in a file": case("flink up --home file", "file", "name another folder"),
+    "schedule how": case("flink up --home folder --scheduler fast", "'default' or 'adaptive'"),
+    "no command": case("simulat nexmark-q1", "Did you mean 'simulate'?"),
+    "no option": case("envs --jsn", "--json"),
+}
+
+CASES = {
+    f"{group}: {name}": one
+    for group, cases in (
+        ("sizes", SIZES),
+        ("compare", COMPARE),
+        ("beside", BESIDE),
+        ("data", DATA),
+        ("others", OTHERS),
+    )
+    for name, one in cases.items()
+}
+
+
+@pytest.fixture(scope="module")
+def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("common")
+    write_common(folder)
+    return folder
+
+
+@pytest.mark.parametrize("wrong", CASES.values(), ids=CASES.keys())
+def test_bad_input_is_refused_in_words_and_nothing_is_lost(
+    wrong: Case, common: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied(common, tmp_path / "here", wrong)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert_refused(wrong, tmp_path / "here")
+
+
+def test_every_command_that_reads_something_is_tried() -> None:
+    tried = {"decide", "simulate", *(one.line.split()[0] for one in CASES.values())}
+    commands = {info.name or info.callback.__name__ for info in app.registered_commands}  # type: ignore[union-attr]
+    commands |= {str(group.name) for group in app.registered_groups}
+    assert commands - tried == {"jobs", "policies", "doctor"}
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        ("simulate", "nothing was written"),
+        ("calibrate", "nothing was written"),
+        ("rollout", "finished episodes are kept, and the same command continues"),
+        ("record", "finished runs are in the recording's folder"),
+        ("shadow", "the journal holds every decision that was made"),
+        ("train", "the last checkpoint is kept, and --resume continues from it"),
+        ("flink", "dsp-gym flink status shows what runs"),
+        ("decide", "answers that were printed stand, no file was written"),
+    ],
+)
+def test_an_interrupted_command_says_what_it_leaves(command: str, kept: str) -> None:
+    group = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
+
+    @group.callback()
+    def _options(debug: bool = typer.Option(False, "--debug")) -> None: ...
+
+    @group.command(command)
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    result = CliRunner().invoke(group, [command])
+    assert result.exit_code == 130
+    assert result.stderr == f"Interrupted; {kept}.\n"
+
+
+def test_an_evaluation_that_finished_nothing_claims_nothing(
+    common: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dsp_gym.evaluation import run
+
+    monkeypatch.chdir(common)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "evaluate", interrupted)
+    result = CliRunner().invoke(app, ["evaluate", "bench.yaml", "--no-track"])
+    assert result.exit_code == 130
+    assert "kept" not in result.output
+    assert result.stderr.endswith("Interrupted.\n")

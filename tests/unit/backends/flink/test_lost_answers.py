@@ -1,0 +1,172 @@
+"""Answers that are lost after a submission: what has gone on from a savepoint is never repeated."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.loop.protocols import REACHED, REFUSED
+from tests.fakes.breakable import BreakableLink
+from tests.fakes.justin_endpoint import served
+from tests.fakes.resubmitting import FakeJob, ResubmittingCluster, check_exactly_once
+from tests.simulating import line, wanted
+
+FIRST = "0123456789abcdef0123456789abcdef"
+WAIT_S = 20.0
+
+
+class Rig:
+    """A cluster behind a link, and an actuator whose steps are kept."""
+
+    def __init__(self, cluster: ResubmittingCluster, link: BreakableLink, jar: Any) -> None:
+        self.cluster, self.link = cluster, link
+        self.steps: list[tuple[str, dict[str, Any]]] = []
+        self.actuator = ResubmitActuator(
+            FlinkRest(link.url, timeout_s=2), "line",
+            line(flink={"program": "micro-update", "jar": str(jar)}), cluster.savepoints,
+            timeout_s=3, retry_s=0.1, poll_s=0.01,
+            on_event=lambda kind, body: self.steps.append((kind, body)),
+        )  # fmt: skip
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.steps]
+
+    def rescale(self) -> int:
+        """To three tasks of the map; the status at the end."""
+        levels = np.array([list(self.actuator._known.memory_level.values())])
+        self.actuator.apply(wanted(np.array([[4, 3, 1]]), levels))
+        assert self.actuator.wait(WAIT_S)
+        return int(self.actuator.status()[0])
+
+    def cut(self, seconds: float) -> None:
+        self.link.cut()
+        threading.Timer(seconds, self.link.mend).start()
+
+    def after_submission(self, happens: Callable[[FakeJob], None]) -> None:
+        """Something happens when Flink has taken the next job, before it answers."""
+        run = self.cluster._run
+
+        def taken(body: Any) -> tuple[int, Any]:
+            answer = run(body)
+            self.cluster._run = run
+            happens(self.cluster.jobs[body["jobId"]])
+            return answer
+
+        self.cluster._run = taken
+
+    def cancelled(self) -> list[str]:
+        return [path for method, path in self.cluster.asked if method == "PATCH"]
+
+
+@pytest.fixture
+def rig(tmp_path) -> Iterator[Rig]:
+    jar = tmp_path / "jobs.jar"
+    jar.write_bytes(b"a jar")
+    cluster = ResubmittingCluster(jar, tmp_path / "savepoints")
+    cluster.start(
+        FIRST,
+        {
+            "program": "micro-update", "slot-sharing": "per-vertex", "job-name": "line",
+            "parallelism": "source=4,map=1,sink=1", "managed-mib": "source=158,map=158,sink=158",
+        },
+    )  # fmt: skip
+    cluster.checkpointed.add(FIRST)
+    with served(cluster) as url, closing(BreakableLink(url)) as link:
+        made = Rig(cluster, link, jar)
+        with closing(made.actuator):
+            yield made
+
+
+def test_a_job_whose_submission_was_not_answered_is_not_cancelled_once_it_runs(rig):
+    def lost(job: FakeJob) -> None:
+        rig.cluster.checkpointed.add(job.id)
+        rig.cut(0.5)
+
+    rig.after_submission(lost)
+    assert rig.rescale() == REACHED
+    assert rig.kinds[-3:] == ["failed", "running", "reached"]
+    assert rig.cancelled() == []
+    check_exactly_once(rig.cluster)
+    (runs,) = rig.cluster.alive()
+    assert "map=3" in runs.arguments["parallelism"]
+
+
+def test_while_flink_is_out_of_reach_a_submitted_job_is_waited_for(rig):
+    document = rig.cluster._document
+
+    def first_look(job: FakeJob, now_s: float) -> dict[str, Any]:
+        if job.id != FIRST and not rig.cancelled():
+            rig.cluster._document = document
+            rig.cut(0.5)
+        return document(job, now_s)
+
+    rig.cluster._document = first_look
+    assert rig.rescale() == REACHED
+    assert "failed" not in rig.kinds
+    assert rig.kinds[-2:] == ["running", "reached"]
+    check_exactly_once(rig.cluster)
+
+
+def test_a_job_that_has_gone_on_and_does_not_run_in_full_is_waited_for(rig):
+    def slow(job: FakeJob) -> None:
+        rig.cluster.checkpointed.add(job.id)
+        job.runs_s = time.monotonic() + 4
+
+    rig.after_submission(slow)
+    assert rig.rescale() == REACHED
+    assert rig.kinds[-3:] == ["failed", "running", "reached"]
+    assert rig.cancelled() == []
+    check_exactly_once(rig.cluster)
+
+
+def test_a_job_that_has_not_gone_on_is_replaced_by_the_one_before(rig):
+    def never(job: FakeJob) -> None:
+        job.runs_s = time.monotonic() + 1000
+
+    rig.after_submission(never)
+    assert rig.rescale() != REACHED
+    assert rig.kinds[-1] == "restored"
+    assert len(rig.cancelled()) == 1
+    check_exactly_once(rig.cluster)
+    (runs,) = rig.cluster.alive()
+    assert "map=1" in runs.arguments["parallelism"]
+
+
+def test_a_job_that_has_gone_on_and_ended_is_named_and_not_started_from_older_state(rig):
+    def fails(job: FakeJob) -> None:
+        rig.cluster.checkpointed.add(job.id)
+        job.ends_s, job.state_at_end = time.monotonic(), "FAILED"
+
+    rig.after_submission(fails)
+    assert rig.rescale() == REFUSED
+    assert rig.kinds[-1] == "alarm"
+    alarm = rig.steps[-1][1]
+    assert "came up, ran, and has ended since" in alarm["reason"]
+    assert alarm["savepoint"].endswith("/chk-1")
+    assert alarm["savepoint"] in alarm["remedy"]
+    assert rig.cluster.alive() == []
+
+
+def test_a_job_that_has_gone_on_and_ended_is_started_from_what_it_retained(rig):
+    def fails(job: FakeJob) -> None:
+        rig.cluster.checkpointed.add(job.id)
+        job.runs_s, job.state_at_end = time.monotonic() - 0.05, "FAILED"
+        job.stops_s = job.ends_s = time.monotonic()
+        retained = rig.cluster.savepoints.parent / "checkpoints" / job.id / "chk-1"
+        retained.mkdir(parents=True)
+        count = job.begins_at + job.records(job.stops_s)
+        (retained / "_metadata").write_text(str(count))
+
+    rig.after_submission(fails)
+    assert rig.rescale() == REFUSED
+    assert rig.kinds[-1] == "restored"
+    check_exactly_once(rig.cluster)
