@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import gymnasium
 import numpy as np
 import pytest
@@ -23,7 +21,6 @@ CONFIG = {
     "env": {"episode_s": 1800},
 }
 IDS = sorted(name for name in gymnasium.registry if name.startswith(registration.NAMESPACE))
-FRAME_CPU_S = 0.030
 
 
 def made(name, render_mode="rgb_array"):
@@ -67,18 +64,6 @@ def test_a_window_shows_the_frames(monkeypatch):
     shown = pygame.surfarray.array3d(pygame.display.get_surface()).transpose(1, 0, 2)
     assert (shown == env.unwrapped.render()).all()
     env.close()
-
-
-def test_a_frame_takes_at_most_30_ms_once_warm():
-    env = played(made("dsp_gym/Nexmark-Q3-v1"), 5)
-    env.render()
-    taken = []
-    for _ in range(30):
-        env.step(env.action_space.sample())
-        begun = time.process_time()
-        env.render()
-        taken.append(time.process_time() - begun)
-    assert np.percentile(taken, 10) <= FRAME_CPU_S  # others share the caches of this machine
 
 
 def test_a_frame_does_not_depend_on_those_drawn_before():

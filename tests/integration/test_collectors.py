@@ -104,8 +104,11 @@ def test_prometheus_and_rest_show_the_same_job(seen):
     collectors = (seen.by_rest, seen.by_prometheus)
 
     def is_steady(taken: JobSnapshot) -> bool:  # what was owed from the start is worked off
-        emitted = taken.vertex("bids", "records_out_per_s")
-        return taken.get("window_fill") == 1 and abs(emitted - RATE) < 0.1 * RATE
+        rates = (
+            taken.vertex("bids", "records_out_per_s"),
+            taken.vertex("session", "records_in_per_s"),
+        )
+        return taken.get("window_fill") == 1 and all(abs(x - RATE) < 0.1 * RATE for x in rates)
 
     seen.wait_until(lambda: all(is_steady(looked(c)) for c in collectors))
     rest, prometheus = looked(seen.by_rest), looked(seen.by_prometheus)

@@ -118,7 +118,8 @@ def now_ms() -> int:
 def test_a_job_has_the_vertices_of_its_file_and_results_arrive(cluster, job):
     spec = load_job(f"flink-{job}")
     windows = {"window_s": 2, "slide_s": 1, "gap_s": 1}
-    running = Running(cluster, spec, rate=300, epoch_ms=now_ms(), **windows)
+    # One task of each vertex: 4 ms a record, as Q5 pays, leave room to catch up.
+    running = Running(cluster, spec, rate=100, epoch_ms=now_ms(), **windows)
     names = [vertex.name for vertex in spec.vertices]
     assert sorted(str(vertex_of(v["name"], names)) for v in running.vertices()) == sorted(names)
     last = next(vertex.name for vertex in spec.vertices if vertex.kind == "sink")

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -25,7 +26,14 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["MeasuredRate", "bench_day", "bench_environment", "experiment", "measure"]
+__all__ = [
+    "MeasuredRate",
+    "bench_day",
+    "bench_environment",
+    "bench_frames",
+    "experiment",
+    "measure",
+]
 
 JOB = "bench-8"
 GUARDRAILS = "floor"
@@ -51,6 +59,10 @@ RULE = "ds2"
 
 DAYS = (QUIET, JOB)
 """Jobs of the simulated days: a small one, and the one of the other figures."""
+
+FRAME_JOB = "nexmark-q3"
+FRAME_BAR = 1 / 0.030
+"""Frames per second wanted of one core: 30 ms a frame of 1280 x 720."""
 
 DAY_S = 86_400
 DAY_BAR = 0.05
@@ -103,7 +115,8 @@ def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
     """Times the native batch and one environment, with and without guardrails, and days of one job.
 
     Returns:
-        Decisions per second of each, and seconds for a day.
+        Decisions per second of each, frames per second where Pillow is installed, and seconds for
+        a day.
     """
     rates = []
     for document, guardrails, said, bar in (
@@ -125,7 +138,30 @@ def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
         rate = _single(env)
         name = f"one job, {said}"
         rates.append(measure(name, "decisions/s", rate, runs=runs, threads=1, bar=bar))
+    if find_spec("PIL") is not None:
+        rates.append(bench_frames(runs))
     return [*rates, *(bench_day(job, runs) for job in DAYS)]
+
+
+def bench_frames(runs: int = 5) -> MeasuredRate:
+    """Times drawing: a decision a frame, the decision included.
+
+    Returns:
+        Frames per second.
+    """
+    env = AutoscaleEnv(config=experiment(FRAME_JOB), render_mode="rgb_array")
+    env.reset(seed=0)
+    env.action_space.seed(0)
+
+    def draw() -> int:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        env.render()
+        if terminated or truncated:
+            env.reset()
+        return 1
+
+    name = f"frames of 1280 x 720, {FRAME_JOB}"
+    return measure(name, "frames/s", draw, runs=runs, threads=1, bar=FRAME_BAR)
 
 
 def bench_day(job: str, runs: int = 5) -> MeasuredRate:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
+from baselines.streambed import policy as policies
 from baselines.streambed.models import Surface
 from baselines.streambed.plan import PlannerModel, ProfileRates, VertexRate
 from baselines.streambed.policy import Streambed, StreambedConfig
@@ -15,7 +14,6 @@ from dsp_gym.control.loop import ControlLoop
 from dsp_gym.errors import ConfigError
 from dsp_gym.loop.topology import Topology
 from tests.simulating import exact, line
-from tests.strategies import random_snapshot, random_topology
 
 SPEC = line(memory={"base_mib": 158, "levels": 1})
 """One task of the map carries 1000 records/s, the single sink a million."""
@@ -110,24 +108,7 @@ def test_without_a_model_it_explores_each_job_once(monkeypatch):
     policy = Streambed(StreambedConfig(**QUICK))
     topology = Topology.of([SPEC], [0, 0, 0])
     policy.reset(topology, np.arange(3))
-    began = time.process_time()
+    monkeypatch.setattr(policies, "learn", None)  # what explores once more fails
     policy.reset(topology, np.arange(3))
-    assert time.process_time() - began < 0.1
     slots, _ = policy.tables[0].slots_for(np.array([4400.0]))
     assert slots.tolist() == [6]
-
-
-def test_it_decides_fast():
-    rng = np.random.default_rng(3)
-    topology = random_topology(rng, 400)
-    policy = Streambed(StreambedConfig(**QUICK | {"memory_levels": (0,)}))
-    policy.explain = False
-    few = topology.specs[: topology.row.max() + 1]
-    assert few
-    policy.reset(topology, np.arange(400))
-    snapshots = [random_snapshot(rng, topology, 600.0 + 60 * i) for i in range(6)]
-    policy.decide(snapshots[0])
-    began = time.process_time()
-    for snapshot in snapshots[1:]:
-        policy.decide(snapshot)
-    assert 5 * 400 / (time.process_time() - began) > 20_000
