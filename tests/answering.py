@@ -28,12 +28,16 @@ START_MS = 1_000_000
 
 @dataclass
 class Answering:
-    """Answers by path; `late_s` holds every answer back, `asked` lists what came."""
+    """Answers by path; `late_s` holds every answer back, `asked` lists what came.
+
+    `accounts` lists what stood in each request's Authorization.
+    """
 
     url: str
     answers: dict[str, Answer] = field(default_factory=dict)
     late_s: float = 0.0
     asked: list[str] = field(default_factory=list)
+    accounts: list[str | None] = field(default_factory=list)
 
     def answer(self, target: str) -> tuple[int, str]:
         self.asked.append(target)
@@ -51,6 +55,7 @@ def answering() -> Iterator[Answering]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            told.accounts.append(self.headers.get("Authorization"))
             status, text = told.answer(self.path)
             try:
                 self.send_response(status)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,21 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsp_gym.backends.flink.local.distribution import find_prometheus
-from dsp_gym.backends.flink.local.processes import free_ports
-from dsp_gym.backends.flink.local.prometheus_server import (
-    is_ready,
-    prometheus_command,
-    prometheus_config,
-)
 from dsp_gym.config.files import parse
-from dsp_gym.errors import DatasetError, FlinkError
-from dsp_gym.metrics.flink import BY_NAME
+from dsp_gym.errors import DatasetError
 from dsp_gym.metrics.samples import Samples
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.sources import prometheus
 from spark_pipelines.sources.prometheus import Fetch
 from tests.answering import answering
+from tests.backfilled import Submitted, backfilled
 from tests.dataset_inputs import day_of_samples, job_file
 from tests.simulating import line
 
@@ -37,77 +27,24 @@ SECONDS = 1200
 DOWN_S = 300.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Served:
     """A Prometheus that has a history."""
 
     url: str
     samples: Samples
-    process: subprocess.Popen
-
-
-def exposed(samples: Samples, job_id: str, job_name: str, shift_s: float = 0.0) -> str:
-    """Samples as Flink's reporter would have shown them, in OpenMetrics."""
-    series: dict[str, list[str]] = {}
-    for t_s, vertex, subtask, name, value in samples.rows():
-        metric = BY_NAME[name]
-        if metric.scope == "taskmanager":
-            continue
-        prefix = "flink_taskmanager_job_task_" + ("operator_" * (metric.scope == "operator"))
-        quantile = "" if metric.quantile is None else f',quantile="{metric.quantile}"'
-        labels = (
-            f'job_id="{job_id}",job_name="{job_name}",task_name="{vertex}",tm_id="tm-1",'
-            f'subtask_index="{max(subtask, 0)}"{quantile}'
-        )
-        full = prefix + metric.flink[0].replace(".", "_").replace("-", "_")
-        told = value / metric.scale
-        series.setdefault(full, []).append(f"{full}{{{labels}}} {told!r} {t_s + shift_s:.3f}")
-    lines = []
-    for name, points in series.items():
-        lines += [f"# TYPE {name} gauge", *sorted(points, key=_in_order)]
-    return "\n".join([*lines, "# EOF"]) + "\n"
-
-
-def _in_order(point: str) -> tuple[str, float]:
-    return point.split()[0], float(point.split()[-1])
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory) -> Iterator[Served]:
-    try:
-        program = find_prometheus()
-    except FlinkError as error:
-        pytest.skip(str(error))
-    tool = shutil.which("promtool") or str(program.with_name("promtool"))
-    folder = tmp_path_factory.mktemp("prometheus")
     samples = day_of_samples(0, SECONDS)
     first = samples.between(-np.inf, BEGIN_S + SECONDS - 600)
     second = samples.between(BEGIN_S + SECONDS - 600 + DOWN_S, np.inf)
     # One job that was resubmitted, and two of one name.
-    parts = [(first, "a1", "line", 0.0), (second, "a2", "line", 0.0)]
-    parts += [(samples, "b1", "twice", 0.0), (samples, "b2", "twice", 0.0)]
-    for number, (part, job_id, name, shift_s) in enumerate(parts):
-        text = folder / f"{number}.om"
-        text.write_text(exposed(part, job_id, name, shift_s))
-        command = [tool, "tsdb", "create-blocks-from", "openmetrics", str(text)]
-        subprocess.run([*command, str(folder / "data")], check=True, capture_output=True)
-    (folder / "prometheus.yml").write_text(prometheus_config(5, []))
-    (port,) = free_ports(1)
-    command = prometheus_command(
-        program, config=folder / "prometheus.yml", storage=folder / "data", port=port,
-        retention_days=36_500,
-    )  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        until = time.monotonic() + 120
-        while not is_ready(url):
-            assert time.monotonic() < until, "Prometheus did not start"
-            time.sleep(0.2)
-        yield Served(url, samples, process)
-    finally:
-        process.terminate()
-        process.wait(30)
+    parts = [Submitted(first, "a1", "line"), Submitted(second, "a2", "line")]
+    parts += [Submitted(samples, "b1", "twice"), Submitted(samples, "b2", "twice")]
+    with backfilled(tmp_path_factory.mktemp("prometheus"), parts) as url:
+        yield Served(url, samples)
 
 
 def config(url: str, job: str, **rest):
@@ -203,9 +140,9 @@ def test_an_error_names_the_chunk_and_keeps_what_was_fetched(served, tmp_path) -
 
 def test_a_partial_answer_is_refused(tmp_path) -> None:
     with answering() as told:
-        told.answers["/api/v1/query"] = lambda _: {
+        told.answers["/api/v1/series"] = lambda _: {
             "status": "success",
-            "data": {"resultType": "vector", "result": []},
+            "data": [],
             "warnings": ["store-3 timed out"],
         }
         with pytest.raises(DatasetError, match=r"the answer is partial: store-3 timed out"):

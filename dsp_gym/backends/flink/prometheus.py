@@ -19,6 +19,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.backends.documents import MISFITS, Document
+from dsp_gym.backends.flink.labels import Labels
 from dsp_gym.backends.flink.prometheus_api import PrometheusApi, StatusError
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.errors import FlinkError
@@ -26,10 +27,11 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import FLINK_METRICS, Metric, prometheus_names, vertex_of
 from dsp_gym.metrics.samples import Samples
 
-__all__ = ["PrometheusSamples"]
+__all__ = ["Merged", "PrometheusSamples", "together_of"]
 
 _Key = tuple[str, int, str]
-_Merged = dict[_Key, tuple[Floats, Floats]]
+Merged = dict[_Key, tuple[Floats, Floats]]
+"""Times, rising, and values by vertex, subtask and metric."""
 
 _OF_TASKS = tuple(m for m in FLINK_METRICS if m.scope != "taskmanager")
 _OF_TASKMANAGERS = tuple(m for m in FLINK_METRICS if m.scope == "taskmanager")
@@ -51,6 +53,7 @@ class PrometheusSamples:
         spec: Its job file.
         timeout_s: Longest wait for an answer.
         account: File with the account; None: that of the address, or of the environment.
+        labels: What this Prometheus calls Flink's labels.
     """
 
     def __init__(
@@ -60,7 +63,9 @@ class PrometheusSamples:
         spec: JobSpec,
         timeout_s: float = 5.0,
         account: Path | None = None,
+        labels: Labels | None = None,
     ) -> None:
+        self.labels = labels or Labels()
         self.url = url.rstrip("/")
         self.job = job
         self._vertices = tuple(vertex.name for vertex in spec.vertices)
@@ -104,31 +109,39 @@ class PrometheusSamples:
                 remedy="Name the Prometheus that scrapes the cluster, with Flink's own labels.",
             ) from error
 
-    def _merged(self, ids: tuple[str, ...], since_s: float, until_s: float) -> _Merged:
-        of_job: dict[str, _Merged] = {job_id: {} for job_id in ids}
-        hosts = set()
-        for series in self._range(_OF_TASKS, "job_id", ids, since_s, until_s):
+    def _merged(self, ids: tuple[str, ...], since_s: float, until_s: float) -> Merged:
+        of_job, together = self._by_id(ids, since_s, until_s)
+        # Of two ids scraped at one time the later is the job.
+        return together_of(of_job.values(), together)
+
+    def _by_id(
+        self, ids: tuple[str, ...], since_s: float, until_s: float
+    ) -> tuple[dict[str, Merged], Merged]:
+        """Series of the tasks by id of the job, and those of their TaskManagers."""
+        of_job: dict[str, Merged] = {job_id: {} for job_id in ids}
+        hosts, named = set(), self.labels
+        for series in self._range(_OF_TASKS, named.job_id, ids, since_s, until_s):
             labels = series["metric"]
-            hosts.add(labels["tm_id"])
-            vertex = vertex_of(labels["task_name"], self._vertices)
+            hosts.add(labels[named.tm_id])
+            vertex = self._vertex_of(labels)
             metric = _metric(labels["__name__"], labels.get("quantile"))
             if vertex is not None and metric is not None:
-                whose = (vertex, int(labels["subtask_index"]))
-                _merge(of_job[labels["job_id"]], whose, metric, series["values"])
-        together: _Merged = {}
+                whose = (vertex, int(labels[named.subtask_index]))
+                _merge(of_job[labels[named.job_id]], whose, metric, series["values"])
+        managers: Merged = {}
         if hosts:
             for host in sorted(hosts):
                 self._numbers.setdefault(host, len(self._numbers))
-            for series in self._range(_OF_TASKMANAGERS, "tm_id", hosts, since_s, until_s):
+            for series in self._range(_OF_TASKMANAGERS, named.tm_id, hosts, since_s, until_s):
                 metric = _metric(series["metric"]["__name__"], None)
                 if metric is not None:
-                    whose = ("", self._numbers[series["metric"]["tm_id"]])
-                    _merge(together, whose, metric, series["values"])
-        for merged in of_job.values():  # of two ids scraped at one time the later is the job
-            for key, (times, values) in merged.items():
-                before, old = together.get(key, (times[:0], values[:0]))
-                together[key] = np.append(before, times), np.append(old, values)
-        return together
+                    whose = ("", self._numbers[series["metric"][named.tm_id]])
+                    _merge(managers, whose, metric, series["values"])
+        return of_job, managers
+
+    def _vertex_of(self, labels: Document) -> str | None:
+        """The vertex whose task a series is of; None: of none in the job file."""
+        return vertex_of(labels[self.labels.task_name], self._vertices)
 
     def _range(
         self,
@@ -183,7 +196,7 @@ def _metric(series_name: str, quantile: str | None) -> Metric | None:
 
 
 def _merge(
-    merged: _Merged, whose: tuple[str, int], metric: Metric, values: list[tuple[float, str]]
+    merged: Merged, whose: tuple[str, int], metric: Metric, values: list[tuple[float, str]]
 ) -> None:
     """Adds a series to those of the same metric and subtask, such as of its other states."""
     table = np.array(values, dtype=np.float64)
@@ -200,6 +213,20 @@ def _merge(
     at = np.searchsorted(all_times, times)
     both[at] = np.where(np.isnan(both[at]), new, _MERGES[metric.merge](both[at], new))
     merged[key] = (all_times, both)
+
+
+def together_of(parts: Iterable[Merged], managers: Merged) -> Merged:
+    """Join the series of several ids, given in the order of time, as those of one job.
+
+    Returns:
+        The series; where two ids have a value at one time, that of the later stands last.
+    """
+    together = dict(managers)
+    for merged in parts:
+        for key, (times, values) in merged.items():
+            before, old = together.get(key, (times[:0], values[:0]))
+            together[key] = np.append(before, times), np.append(old, values)
+    return together
 
 
 def _first_line(error: Exception) -> str:

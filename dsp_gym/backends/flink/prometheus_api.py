@@ -1,4 +1,4 @@
-"""One question to Prometheus' HTTP interface, which is all that this package asks of it.
+"""The two questions to Prometheus' HTTP interface that this package asks: values, and names.
 
 A process beside a job lives for months in a small container. The general client brings pandas and
 matplotlib along wherever they are installed; `requests` alone is what it would use here.
@@ -30,14 +30,21 @@ _CONNECT_S = 1.0
 
 
 class StatusError(Exception):
-    """Prometheus answered with a status other than 200."""
+    """Prometheus answered with a status other than 200.
 
-    def __init__(self, status: int, content: bytes) -> None:
+    Args:
+        status: of HTTP.
+        content: of the answer.
+        retry_after_s: how long the server wants to be left alone, s; 0: it does not say.
+    """
+
+    def __init__(self, status: int, content: bytes, retry_after_s: float = 0.0) -> None:
         super().__init__(f"HTTP status {status} ({content[:300]!r})")
+        self.status, self.retry_after_s = status, retry_after_s
 
 
 class PrometheusApi:
-    """Instant queries to one server, over connections that stay open; nothing is tried twice.
+    """Questions to one server, over connections that stay open; nothing is tried twice.
 
     Proxies, certificates and accounts are those of the environment and the address, as `requests`
     reads them.
@@ -60,10 +67,28 @@ class PrometheusApi:
         self.session = Session()
         self.takes_partial = True
         """Whether an answer may lack what a server that fans out could not reach."""
-        if account is not None:
-            self._log_in(private_text(account, "prometheus_account"))
-        self._asked = f"{url}/api/v1/query"
+        self._account_file, self._account = account, ""
+        self.renew()
+        self._api = f"{url}/api/v1"
         self._timeout_s = min(_CONNECT_S, timeout_s), timeout_s
+
+    def renew(self) -> bool:
+        """Read the file of the account again: a token expires, and another one is written there.
+
+        Returns:
+            Whether the file holds another account than before.
+
+        Raises:
+            ConfigError: The file cannot be read, or every user can read it.
+        """
+        if self._account_file is None:
+            return False
+        account = private_text(self._account_file, "prometheus_account")
+        if account == self._account:
+            return False
+        self._account = account
+        self._log_in(account)
+        return True
 
     def _log_in(self, account: str) -> None:
         user, colon, password = account.partition(":")
@@ -89,23 +114,51 @@ class PrometheusApi:
             ValueError: The answer is no JSON, too large, or partial.
             AttributeError, KeyError, TypeError: The answer is not Prometheus'.
         """
+        document = self._asked("query", {"query": expression, "time": f"{at_s:.3f}"})
+        series: list[Document] = document["data"]["result"]
+        return series
+
+    def series(self, selector: str, since_s: float, until_s: float) -> list[Document]:
+        """Ask which series there are; no value is read for that.
+
+        Args:
+            selector: in PromQL.
+            since_s: Unix seconds.
+            until_s: Unix seconds.
+
+        Returns:
+            The labels of each series that has a value in that time.
+
+        Raises:
+            RequestException: As for `query`.
+            StatusError: As for `query`.
+            ValueError: As for `query`.
+            AttributeError, KeyError, TypeError: As for `query`.
+        """
+        asked = {"match[]": selector, "start": f"{since_s:.3f}", "end": f"{until_s:.3f}"}
+        found: list[Document] = self._asked("series", asked)["data"]
+        return found
+
+    def _asked(self, what: str, params: dict[str, str]) -> Document:
         with waiting():
             answer = self.session.post(
-                self._asked,
-                params={"query": expression, "time": f"{at_s:.3f}"},
-                timeout=self._timeout_s,
-                stream=True,
+                f"{self._api}/{what}", params=params, timeout=self._timeout_s, stream=True
             )
             with answer:
                 content = _content(answer)
         if answer.status_code != 200:
-            raise StatusError(answer.status_code, content)
-        document = parse_json(content)
+            raise StatusError(answer.status_code, content, _retry_after_s(answer))
+        document: Document = parse_json(content)
         warnings = None if self.takes_partial else document.get("warnings")
         if warnings:
             raise ValueError(f"the answer is partial: {'; '.join(map(str, warnings))}")
-        series: list[Document] = document["data"]["result"]
-        return series
+        return document
+
+
+def _retry_after_s(answer: Response) -> float:
+    """Seconds that the server asks to wait; a date counts as not said."""
+    said = answer.headers.get("Retry-After", "")
+    return float(said) if said.isascii() and said.isdigit() else 0.0
 
 
 def _content(answer: Response) -> bytes:

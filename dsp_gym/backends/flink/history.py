@@ -1,0 +1,224 @@
+"""The history of a job in Prometheus: fetched chunk by chunk, and kept, so that it is asked once.
+
+    KEEP/2026-03-01/1772323200-1772326800.parquet   samples of one chunk
+    KEEP/2026-03-01/1772323200-1772326800.json      its rows, ids and tasks of its submissions
+
+Samples are as they were scraped (range selectors), never interpolated. A chunk that is not over yet
+is fetched but not kept. Chunks begin at multiples of their length, so another begin or end finds
+what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from dsp_gym.backends.flink.labels import Labels
+from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples, TooMuchError
+from dsp_gym.backends.flink.submissions import Graphs, Remark, graphs_of, moment
+from dsp_gym.config.files import write_atomic
+from dsp_gym.config.strict_json import MISFITS, parse_json
+from dsp_gym.errors import FlinkError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.samples import Samples
+from dsp_gym.records.parquet import read_samples, write_samples
+
+__all__ = ["Chunk", "History", "HistoryOptions", "keep_folder"]
+
+_GRACE_S = 60.0
+"""A chunk that ended longer ago than this has all its scrapes."""
+_OVERLAP_S = 30.0
+"""The series of a job that was resubmitted may overlap its next one's by a scrape or two."""
+Spans = dict[str, tuple[float, float]]
+"""First and last sample by id of the job, in the order of time, Unix seconds."""
+_LEAST_S = 60.0
+"""A time that is not halved any more, however much the server complains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The samples of a job over a piece of its history."""
+
+    since_s: float  # Unix seconds
+    until_s: float
+    rows: int
+    job_ids: tuple[str, ...]  # in the order of time
+    file: Path
+
+    def samples(self) -> Samples:
+        """Reads its samples.
+
+        Returns:
+            Samples with since_s < t_s <= until_s, Unix seconds, vertices named as in the job file.
+        """
+        return read_samples(self.file)
+
+
+def keep_folder(root: Path, url: str, job_name: str, spec: JobSpec, labels: Labels) -> Path:
+    """Where a history is kept by default: no two jobs share a folder, whatever their names.
+
+    Returns:
+        A folder below `root`; its name is a hash of what the samples depend on.
+    """
+    vertices = [vertex.name for vertex in spec.vertices]
+    told = json.dumps([url, job_name, vertices, str(labels)]).encode()
+    return root / hashlib.sha256(told).hexdigest()[:16]
+
+
+class History:
+    """Fetches what a Prometheus has kept of one job.
+
+    Args:
+        url: Prometheus' address.
+        job_name: Flink's name of the job.
+        spec: the job file; samples bear the names of its vertices.
+        keep: folder of the fetched chunks.
+        labels: what this Prometheus calls Flink's labels.
+        options: how it is asked.
+        account: file with `user:password` or a bearer token, read again when that is refused.
+        clock: Unix seconds.
+        sleep: waits that many seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        job_name: str,
+        spec: JobSpec,
+        *,
+        keep: Path,
+        labels: Labels | None = None,
+        options: HistoryOptions | None = None,
+        account: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url, self.job_name, self.spec, self.keep = url.rstrip("/"), job_name, spec, keep
+        self.options, self.labels = options or HistoryOptions(), labels or Labels()
+        self.fetched = 0
+        """Chunks that were asked for, not found in the folder."""
+        self._clock = clock
+        self._source = PatientSamples(
+            self.url, spec, self.options, self.labels, account, clock, sleep
+        )
+        self._graphs: Graphs | None = None
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What a reader must know of the submissions of the job; empty before the first chunk."""
+        return () if self._graphs is None else self._graphs.remarks
+
+    def chunks(
+        self,
+        since_s: float,
+        until_s: float = math.inf,
+        on_chunk: Callable[[int, int], None] | None = None,
+    ) -> Iterator[Chunk]:
+        """Go through the history in the order of time; chunks that are missing are fetched.
+
+        Args:
+            since_s: Unix seconds.
+            until_s: Unix seconds; at most now.
+            on_chunk: called with the chunks done and their number.
+
+        Yields:
+            Chunks; they begin at multiples of their length, the first before `since_s`.
+
+        Raises:
+            FlinkError: Prometheus refuses, does not answer, or knows no such job; or two jobs of
+                the name ran at once. What was fetched before is kept.
+        """
+        now_s, length = self._clock(), self.options.chunk_s
+        until_s = min(until_s, now_s)
+        first = int(since_s // length * length)
+        starts = range(first, max(first, math.ceil(until_s)), length)
+        shutil.rmtree(self.keep / ".growing", ignore_errors=True)
+        for done, start in enumerate(starts):
+            end = start + length
+            yield self._chunk(start, end, first, until_s, whole=end + _GRACE_S <= now_s)
+            if on_chunk is not None:
+                on_chunk(done + 1, len(starts))
+
+    def graphs(self, since_s: float, until_s: float) -> Graphs:
+        """Look at the submissions of the job; asked once.
+
+        Returns:
+            The graph of each id that the job has had.
+
+        Raises:
+            FlinkError: No series bears the job's name, or none with the vertices of the job file.
+        """
+        if self._graphs is None:
+            self._graphs = graphs_of(self._source, self.job_name, self.spec, since_s, until_s)
+            self._source.renamed = dict(self._graphs.renamed)
+        return self._graphs
+
+    def _chunk(
+        self, since_s: int, until_s: int, first_s: float, last_s: float, *, whole: bool
+    ) -> Chunk:
+        folder = self.keep / (moment(since_s)[:10] if whole else ".growing")
+        file = folder / f"{since_s}-{until_s}.parquet"
+        if whole and file.exists() and (facts := _facts(file)) is not None:
+            return _told(since_s, until_s, file, facts)
+        self.fetched += 1
+        graphs = self.graphs(first_s, last_s)
+        spans, samples = self._asked(graphs.ids, since_s, min(until_s, self._clock()))
+        _refuse_two_jobs(spans, self.url, self.job_name)
+        facts = {"rows": len(samples), "job_ids": list(spans)}
+        write_samples(file, self.spec.job, [samples])
+        write_atomic(file.with_suffix(".json"), json.dumps(facts, sort_keys=True))
+        return _told(since_s, until_s, file, facts)
+
+    def _asked(self, ids: tuple[str, ...], since_s: float, until_s: float) -> tuple[Spans, Samples]:
+        """First and last sample of each id, and all samples; a time that is too much is halved."""
+        if not since_s < until_s:
+            return {}, Samples.of(())
+        try:
+            return self._source.of_ids(ids, since_s, until_s)
+        except TooMuchError:
+            if until_s - since_s < 2 * _LEAST_S:
+                raise
+        middle = (since_s + until_s) // 2
+        spans: Spans = {}
+        parts = []
+        for begin, end in ((since_s, middle), (middle, until_s)):
+            seen, samples = self._asked(ids, begin, end)
+            parts.append(samples)
+            for job_id, (first, last) in seen.items():
+                spans[job_id] = (spans.get(job_id, (first, last))[0], last)
+        return spans, Samples.joined(parts)
+
+
+def _facts(file: Path) -> Mapping[str, object] | None:
+    """What was written of a chunk; None where a write was cut short before that."""
+    try:
+        found = parse_json(file.with_suffix(".json").read_text(encoding="utf-8"))
+        return {"rows": int(found["rows"]), "job_ids": [str(one) for one in found["job_ids"]]}
+    except (OSError, *MISFITS):
+        return None
+
+
+def _told(since_s: int, until_s: int, file: Path, facts: Mapping[str, object]) -> Chunk:
+    rows, ids = facts["rows"], facts["job_ids"]
+    assert isinstance(rows, int)
+    assert isinstance(ids, list)
+    return Chunk(float(since_s), float(until_s), rows, tuple(ids), file)
+
+
+def _refuse_two_jobs(spans: Spans, url: str, job_name: str) -> None:
+    for (one, (_, ended_s)), (other, (began_s, _)) in pairwise(spans.items()):
+        if ended_s - began_s > _OVERLAP_S:
+            raise FlinkError(
+                f"{url}: two jobs are named '{job_name}': {one} and {other} both ran for "
+                f"{ended_s - began_s:.0f} s from {moment(began_s)} on",
+                api="prometheus",
+                reason="Conflict",
+                remedy="Give each job a name of its own, or choose a time in which only one ran.",
+            )

@@ -1,0 +1,202 @@
+"""Samples from a Prometheus whose answers are worth waiting for: a history, not a decision.
+
+A server that is busy or starting is asked again, ever later; a token that expired is read anew from
+its file; a question that is too large for the server is halved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, cast
+
+from dsp_gym.backends.documents import MISFITS, Document
+from dsp_gym.backends.flink.labels import Labels
+from dsp_gym.backends.flink.prometheus import Merged, PrometheusSamples, together_of
+from dsp_gym.backends.flink.prometheus_api import StatusError
+from dsp_gym.backends.flink.source import RealJob
+from dsp_gym.errors import ApiReason, FlinkError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.samples import Samples
+
+__all__ = ["HistoryOptions", "PatientSamples", "TooMuchError"]
+
+_BACKOFF_S, _MOST_BACKOFF_S = 0.5, 60.0
+_REFUSED: dict[int, ApiReason] = {401: "Unauthorized", 403: "Forbidden"}
+_TOO_MUCH = frozenset({413, 414, 422})
+"""Statuses of a query that loads more samples than the server allows."""
+
+_GOES_ON = (
+    "See whether it runs and answers there. What was fetched is kept: the same command goes on "
+    "from there."
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOptions:
+    """How a history is asked for."""
+
+    chunk_s: int = 3600  # of one query
+    queries_per_s: float = 5.0  # at most, so that a live server keeps up
+    timeout_s: float = 30.0  # for one answer
+    retries: int = 5  # of a query that failed for a reason that may pass
+
+
+class TooMuchError(FlinkError):
+    """One answer would hold more than the server, or this process, takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    """What a sample source asks of a job."""
+
+    ids: tuple[str, ...] = ()
+    job_id: str = ""
+
+
+class PatientSamples(PrometheusSamples):
+    """The collector's source with patience, which takes no partial answer.
+
+    Args:
+        url: Prometheus' address.
+        spec: the job file.
+        options: how long, how often.
+        labels: what this Prometheus calls Flink's labels.
+        account: file with the account.
+        clock: Unix seconds.
+        sleep: waits that many seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        spec: JobSpec,
+        options: HistoryOptions,
+        labels: Labels,
+        account: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        job = cast("RealJob", _Ids())
+        super().__init__(url, job, spec, options.timeout_s, account, labels)
+        self._api.takes_partial = False
+        self._options, self._clock, self._sleep = options, clock, sleep
+        self._next_s = 0.0
+        self.renamed: dict[tuple[str, str], str] = {}
+        """Vertex by id and name of a task that bears another name than in the job file."""
+
+    def of_ids(
+        self, ids: tuple[str, ...], since_s: float, until_s: float
+    ) -> tuple[dict[str, tuple[float, float]], Samples]:
+        """Ask for the samples of submissions of the job.
+
+        Returns:
+            First and last sample of each id that ran, in the order of time, Unix seconds; and the
+            samples of all with since_s < t_s <= until_s.
+
+        Raises:
+            TooMuchError: The server refuses so long a time.
+            FlinkError: Prometheus does not answer as it should.
+        """
+        with self.reading():
+            of_job, managers = self._by_id(ids, since_s, until_s)
+            spans = {job_id: _span(merged) for job_id, merged in of_job.items() if merged}
+            order = sorted(spans, key=lambda job_id: spans[job_id])
+            samples = Samples.of_series(together_of((of_job[one] for one in order), managers))
+            return {one: spans[one] for one in order}, samples.between(since_s, until_s)
+
+    def tasks(self, selector: str, since_s: float, until_s: float) -> list[Document]:
+        """Ask which series there are.
+
+        Returns:
+            Labels of each, by this Prometheus' names.
+
+        Raises:
+            FlinkError: Prometheus does not answer as it should.
+        """
+        return self._patiently(lambda: self._api.series(selector, since_s, until_s))
+
+    def count_by(self, expression: str, at_s: float) -> list[Document]:
+        """Evaluate an expression at one moment.
+
+        Returns:
+            Labels of each series of the answer.
+
+        Raises:
+            FlinkError: Prometheus does not answer as it should.
+        """
+        found = self._patiently(lambda: self._api.query(expression, at_s))
+        with self.reading():
+            return [dict(series["metric"]) for series in found]
+
+    def _vertex_of(self, labels: Document) -> str | None:
+        known = (str(labels.get(self.labels.task_id, "")), str(labels[self.labels.task_name]))
+        return self.renamed.get(known) or super()._vertex_of(labels)
+
+    def _asked(self, series: str, since_s: float, until_s: float) -> list[Document]:
+        selector = f"{series}[{round((until_s - since_s) * 1000)}ms]"
+        return self._patiently(lambda: self._api.query(selector, until_s))
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        from requests import ConnectionError as NotConnected
+        from requests import RequestException, Timeout
+
+        attempt = 0
+        while True:
+            self._wait_for_turn()
+            try:
+                return ask()
+            except (RequestException, StatusError, *MISFITS) as error:
+                status = error.status if isinstance(error, StatusError) else 0
+                if status in _TOO_MUCH or "answered more than" in str(error):
+                    raise TooMuchError(self._said(error), api="prometheus") from error
+                if status in _REFUSED:
+                    if not self._api.renew():
+                        raise self._refused(status) from error
+                    continue
+                reason: ApiReason = "Unreachable" if isinstance(error, NotConnected) else "Other"
+                reason = "Timeout" if isinstance(error, Timeout) else reason
+                if attempt == self._options.retries or not _passes(error, status):
+                    raise FlinkError(
+                        self._said(error), api="prometheus", reason=reason, remedy=_GOES_ON
+                    ) from error
+                asked_s = error.retry_after_s if isinstance(error, StatusError) else 0.0
+            self._sleep(min(_MOST_BACKOFF_S, max(asked_s, _BACKOFF_S * 2.0**attempt)))
+            attempt += 1
+
+    def _wait_for_turn(self) -> None:
+        now_s = self._clock()
+        if self._next_s > now_s:
+            self._sleep(self._next_s - now_s)
+        self._next_s = max(now_s, self._next_s) + 1.0 / self._options.queries_per_s
+
+    def _said(self, error: Exception) -> str:
+        line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        return f"{self.url}: Prometheus did not answer as it should: {line}"
+
+    def _refused(self, status: int) -> FlinkError:
+        return FlinkError(
+            f"{self.url}: Prometheus refuses the account (HTTP status {status}): its token "
+            "has expired, or it may not read",
+            api="prometheus",
+            reason=_REFUSED[status],
+            remedy="Write a new token into the file of the account (--account) and give the same "
+            "command again: what was fetched is kept.",
+        )
+
+
+def _span(merged: Merged) -> tuple[float, float]:
+    times = [times for times, _ in merged.values() if len(times)]
+    return min(float(one[0]) for one in times), max(float(one[-1]) for one in times)
+
+
+def _passes(error: Exception, status: int) -> bool:
+    """Whether the same question may be answered later."""
+    if isinstance(error, MISFITS):
+        # A server that fans out answers in part while one of its stores is away.
+        return "partial" in str(error)
+    return status in {0, 429} or status >= 500

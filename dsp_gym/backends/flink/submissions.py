@@ -1,0 +1,191 @@
+"""The submissions of a job that a Prometheus knows: which had the graph of the job file.
+
+Flink gives a job another id at every submission, and a vertex the same id as long as its operator
+keeps its uid. So a vertex that was renamed is found by its id, and a submission that lacks a vertex
+of the job file was of another graph: what it shows is of another job.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dsp_gym.backends.flink.patient import PatientSamples
+from dsp_gym.errors import FlinkError, did_you_mean
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.flink import BY_NAME, prometheus_names, vertex_of
+
+__all__ = ["Graphs", "Remark", "graphs_of", "moment", "shown"]
+
+RemarkKind = Literal["renamed", "other_graph", "no_rocksdb", "shorter", "gaps", "restarts"]
+_SHOWN = 60
+"""Characters of a name in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that a reader of a history must know."""
+
+    kind: RemarkKind
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """What Prometheus knows of the submissions of one job."""
+
+    ids: tuple[str, ...]  # of submissions with every vertex of the job file
+    renamed: Mapping[tuple[str, str], str]  # vertex by id and former name of its task
+    other: Mapping[str, tuple[str, ...]]  # tasks of submissions of another graph, by job id
+    remarks: tuple[Remark, ...]
+
+
+def moment(t_s: float) -> str:
+    """A moment as text.
+
+    Returns:
+        Date and time, UTC.
+
+    >>> moment(1_772_326_800)
+    '2026-03-01 01:00:00'
+    """
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(t_s))
+
+
+def shown(name: str) -> str:
+    """A name from a cluster as a sentence takes it: no control characters, and not too long.
+
+    Returns:
+        One line of printable text.
+    """
+    text = "".join(c if c.isprintable() else "?" for c in name)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def graphs_of(
+    source: PatientSamples, job_name: str, spec: JobSpec, since_s: float, until_s: float
+) -> Graphs:
+    """Ask for the tasks of every submission of a job.
+
+    Args:
+        source: the server.
+        job_name: Flink's name of the job.
+        spec: its job file.
+        since_s: Unix seconds.
+        until_s: Unix seconds.
+
+    Returns:
+        The submissions, those of another graph apart.
+
+    Raises:
+        FlinkError: No series bears the job's name, or none with the vertices of the job file.
+    """
+    labels, every = source.labels, prometheus_names(BY_NAME["records_out_total"])
+    name, value = json.dumps(every), json.dumps(job_name)
+    selector = f"{{__name__=~{name},{labels.job_name}={value}}}"
+    tasks: dict[str, dict[str, str]] = {}  # name by id of the task, by id of the job
+    with source.reading():
+        for one in source.tasks(selector, since_s, until_s):
+            of_job = tasks.setdefault(str(one[labels.job_id]), {})
+            name = str(one[labels.task_name])
+            of_job[str(one.get(labels.task_id, name))] = name
+    if not tasks:
+        raise _silent(source, job_name, since_s, until_s)
+    return _sorted_out(source, job_name, spec, tasks)
+
+
+def _sorted_out(
+    source: PatientSamples, job_name: str, spec: JobSpec, tasks: Mapping[str, Mapping[str, str]]
+) -> Graphs:
+    names = [vertex.name for vertex in spec.vertices]
+    by_id: dict[str, str] = {}  # vertex by id of a task that bears its name
+    for of_job in tasks.values():
+        for task_id, name in of_job.items():
+            vertex = vertex_of(name, names)
+            if vertex is not None:
+                by_id[task_id] = vertex
+    renamed: dict[tuple[str, str], str] = {}
+    besides: dict[str, set[str]] = {}  # tasks that are no vertex's, of submissions that have all
+    other: dict[str, tuple[str, ...]] = {}
+    for job_id, of_job in sorted(tasks.items()):
+        named = {task_id: vertex_of(name, names) for task_id, name in of_job.items()}
+        seen = {vertex for vertex in named.values() if vertex is not None}
+        formerly = {
+            (task_id, of_job[task_id]): by_id[task_id]
+            for task_id, vertex in named.items()
+            if vertex is None and by_id.get(task_id, "") not in {"", *seen}
+        }
+        if {*seen, *formerly.values()} == set(names):
+            rest = {name for task_id, name in of_job.items() if named[task_id] is None}
+            besides[job_id] = rest - {name for _, name in formerly}
+            renamed |= formerly
+        else:
+            other[job_id] = tuple(sorted(of_job.values()))
+    fewest = min(map(len, besides.values()), default=0)
+    ids = [job_id for job_id, rest in besides.items() if len(rest) == fewest]
+    other |= {one: tuple(sorted(tasks[one].values())) for one in besides if one not in ids}
+    if not ids:
+        found = ", ".join(sorted({shown(name) for known in other.values() for name in known}))
+        raise FlinkError(
+            f"{source.url}: the job '{shown(job_name)}' never had the vertices of the job file "
+            f"({', '.join(map(shown, names))}); it had: {found}",
+            api="prometheus",
+            reason="Invalid",
+            remedy="Name the job file that describes it, or write one: dsp-gym discover --help",
+        )
+    return Graphs(tuple(ids), renamed, other, _remarks(names, renamed, other))
+
+
+def _remarks(
+    names: list[str],
+    renamed: Mapping[tuple[str, str], str],
+    other: Mapping[str, tuple[str, ...]],
+) -> tuple[Remark, ...]:
+    found = [
+        Remark(
+            "renamed", f"'{shown(vertex)}' was called '{shown(former)}' before: its id is the same"
+        )
+        for (_, former), vertex in sorted(renamed.items(), key=lambda one: one[1])
+    ]
+    for job_id, tasks in other.items():
+        lacks = [repr(shown(name)) for name in names if not _has(tasks, names, name)]
+        has = [repr(shown(task)) for task in tasks if vertex_of(task, names) is None]
+        told = [f"without {', '.join(lacks)}"] * bool(lacks) + [f"with {', '.join(has)}"] * bool(
+            has
+        )
+        found.append(
+            Remark(
+                "other_graph",
+                f"submission {shown(job_id)} had another graph, {' and '.join(told)}: the history "
+                "is split there, and what that submission shows is left out",
+            )
+        )
+    return tuple(found)
+
+
+def _has(tasks: tuple[str, ...], names: list[str], wanted: str) -> bool:
+    return any(vertex_of(task, names) == wanted for task in tasks)
+
+
+def _silent(source: PatientSamples, job_name: str, since_s: float, until_s: float) -> FlinkError:
+    """The error for a job that no series names; it offers the jobs there are."""
+    label = source.labels.job_name
+    every = prometheus_names(BY_NAME["records_out_total"])
+    asked = f"count by ({label}) (last_over_time({{__name__=~{json.dumps(every)}}}[1h]))"
+    known = [one.get(label, "") for one in source.count_by(asked, until_s)]
+    remedy = did_you_mean(job_name, map(shown, filter(None, known)))
+    if not any(known):
+        remedy = (
+            f"It has no task of any job under the label '{label}' either: does it scrape the "
+            "TaskManagers? If it has other labels than Flink's, say which: --labels job_name=THEIRS"
+        )
+    return FlinkError(
+        f"{source.url}: Prometheus has no sample of a job '{shown(job_name)}' from "
+        f"{moment(since_s)} to {moment(until_s)}",
+        api="prometheus",
+        reason="NoMetrics",
+        remedy=remedy,
+    )

@@ -1,0 +1,116 @@
+"""When a job ran undisturbed, and with how many tasks, as its samples show it.
+
+Metrics tell of no event: a restart shows where counters fall, a rescale where other subtasks
+report, an outage, and a scrape that failed, where none do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsp_gym.arrays import Floats, Ints
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.samples import SAMPLE_S, Samples
+
+__all__ = ["Running", "interval_of", "running_in"]
+
+_COUNTED = "records_out_total"
+"""Every task has it, and it starts at zero with the task."""
+_LEAST_CELLS = 2
+"""A configuration seen for less is a scrape that a rescale fell into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A time in which one set of tasks ran without a restart or a gap."""
+
+    since_s: float
+    until_s: float
+    parallelism: Mapping[str, int]  # by vertex of the job file
+
+
+def interval_of(samples: Samples) -> float:
+    """The seconds between two samples of one subtask.
+
+    Returns:
+        Their median; the interval of a recording where there is nothing to tell it from.
+    """
+    for vertex in samples.vertices():
+        times, _, values = samples.grid(vertex, _COUNTED)
+        gaps = [np.diff(times[~np.isnan(column)]) for column in values.T]
+        gaps = [one for one in gaps if len(one)]
+        if gaps:
+            return float(np.median(np.concatenate(gaps)))
+    return float(SAMPLE_S)
+
+
+def running_in(spec: JobSpec, samples: Samples) -> list[Running]:
+    """Cuts samples where the job was restarted, rescaled, down or not scraped.
+
+    Time is looked at in cells of two scrape intervals, so that tasks on several TaskManagers, which
+    are not scraped at one instant, are counted together.
+
+    Args:
+        spec: the job.
+        samples: of the job, of any length.
+
+    Returns:
+        The parts in order of time, each of two cells or more; none where a vertex never reported.
+    """
+    grids = [samples.grid(vertex.name, _COUNTED) for vertex in spec.vertices]
+    if any(len(times) == 0 for times, _, _ in grids):
+        return []
+    cell_s = 2.0 * interval_of(samples)
+    first_s = min(float(times[0]) for times, _, _ in grids)
+    last_s = max(float(times[-1]) for times, _, _ in grids)
+    cells = int((last_s - first_s) // cell_s) + 1
+    tasks = np.zeros((len(grids), cells), np.int64)
+    fell = np.zeros(cells, np.bool_)
+    for row, (times, _, values) in enumerate(grids):
+        at = ((times - first_s) // cell_s).astype(np.int64)
+        tasks[row] = _present(at, values, cells)
+        fell[_falls(at, values)] = True
+    found = []
+    for begin, end in _alike(tasks, fell):
+        if end - begin >= _LEAST_CELLS and (tasks[:, begin] > 0).all():
+            found.append(
+                Running(
+                    first_s + begin * cell_s,
+                    min(first_s + end * cell_s, last_s),
+                    {
+                        vertex.name: int(count)
+                        for vertex, count in zip(spec.vertices, tasks[:, begin], strict=True)
+                    },
+                )
+            )
+    return found
+
+
+def _present(at: Ints, values: Floats, cells: int) -> Ints:
+    """How many subtasks reported in each cell, (cells,)."""
+    seen = np.zeros((cells, values.shape[1]), np.bool_)
+    np.logical_or.at(seen, at, ~np.isnan(values))
+    return np.asarray(seen.sum(axis=1), np.int64)
+
+
+def _falls(at: Ints, values: Floats) -> Ints:
+    """Cells in which a counter stands lower than before."""
+    found = []
+    for column in values.T:
+        known = np.flatnonzero(~np.isnan(column))
+        found.append(at[known[1:][np.diff(column[known]) < 0]])
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+
+def _alike(tasks: Ints, fell: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Begin and end of neighbouring cells with the same tasks, without those of a restart."""
+    changes = (np.diff(tasks, axis=1) != 0).any(axis=0) | fell[1:] | fell[:-1]
+    edges = [0, *(np.flatnonzero(changes) + 1).tolist(), tasks.shape[1]]
+    return [
+        (begin, end) for begin, end in pairwise(edges) if not (end - begin == 1 and fell[begin])
+    ]
