@@ -293,6 +293,7 @@ def answer(
         parallelism=wanted.parallelism,
         memory_level=wanted.memory_level,
         cost_per_hour=cost,
+        currency=spec.prices.currency,
         predicted_per_s=float(model.surface.predict(chosen.slots, chosen.slot_mib)),
         profiles=profiles,
         model={

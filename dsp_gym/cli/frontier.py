@@ -121,7 +121,7 @@ def frontier_board(
     """
     from dsp_gym.cli.engines import cells_bar
     from dsp_gym.errors import ConfigError, LoadError, did_you_mean
-    from dsp_gym.evaluation.frontier.board import board_of
+    from dsp_gym.evaluation.frontier.board import board_of, currency_of
     from dsp_gym.evaluation.frontier.play import play_cell
     from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.evaluation.share import versions
@@ -133,6 +133,7 @@ def frontier_board(
             raise ConfigError(
                 f"there is no cell '{wanted}'", key="--cell", remedy=did_you_mean(wanted, offered)
             )
+    currency_of(config)  # refuses two before anything is played
     played: list[CellRuns] = []
     left_out: dict[str, str] = {}
     for cell in known.values():
@@ -197,7 +198,8 @@ def print_board(board: FrontierBoard, written: dict[str, Path], as_json: bool) -
     typer.echo(headline(board))
     for cell in board.cells:
         columns, rows = terminal_rows(cell, board.config)
-        print_table(columns, rows, title=cell.title, right=columns[1:])
+        title = f"{cell.title}, {board.currency} per job and day"
+        print_table(columns, rows, title=title, right=columns[1:])
     if board.shifts:
         columns, rows = shift_table(board)
         print_table(columns, rows, title="Shifts", right=columns[2:])

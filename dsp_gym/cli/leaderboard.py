@@ -212,22 +212,26 @@ def leaderboard(
         unfinished.clear()
     found = board.standings(card)
     if as_json:
-        print_json({"benchmark": name, "standings": found, "files": written})
+        print_json(
+            {"benchmark": name, "currency": card.currency, "standings": found, "files": written}
+        )
     else:
-        _print_standings(name, found, written)
+        _print_standings(name, card.currency, found, written)
     if track and read is None:
         _tell(record_scorecard(name, card, written, uri), uri, as_json)
 
 
-def _print_standings(name: str, found: Sequence[Standing], written: Mapping[str, Path]) -> None:
-    from dsp_gym.evaluation.report import percent
+def _print_standings(
+    name: str, currency: str, found: Sequence[Standing], written: Mapping[str, Path]
+) -> None:
+    from dsp_gym.evaluation.report import number, percent
 
-    columns = ("", "policy", "cost/day", "SLO s/day", "late %", "saving %", "rescales/day")
+    columns = ("", "policy", f"{currency}/day", "SLO s/day", "late %", "saving %", "rescales/day")
     rows = [
         (
             None if one.rank is None else one.rank if one.keeps_slo else f"({one.rank})",
             one.policy,
-            f"{one.cost.value:.4g}",
+            number(one.cost.value),
             f"{one.slo_s.value:,.0f}",
             percent(one.slo_share),
             None if one.saving is None else f"{100 * one.saving.value:.0f}",

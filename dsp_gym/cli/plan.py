@@ -130,11 +130,16 @@ def plan(
         return
     _print(found)
     if validity is not None:
+        from dsp_gym.pages import money, number
+
         print_validity(validity, found.mst_per_s)
         ends = validity.interval(1.0)
         if ends is not None:
             low, high = (found.cost_per_hour * factor for factor in ends)
-            typer.echo(f"90 % interval of the cost of that rate: {low:.4g} to {high:.4g} per hour")
+            typer.echo(
+                f"90 % interval of the cost of that rate: {number(low)} to "
+                f"{money(high, found.currency)} per hour"
+            )
     if compared:
         _print_deployments(compared, load)
 
@@ -162,7 +167,13 @@ def _validity(spec: JobSpec, found: CapacityPlan) -> Validity:
 
 
 def _fields(found: CapacityPlan | Deployment) -> dict[str, object]:
-    return {one.name: getattr(found, one.name) for one in fields(found)}
+    from dsp_gym.job.cost import HOURS_A_MONTH
+    from dsp_gym.policies.planner import CapacityPlan
+
+    document = {one.name: getattr(found, one.name) for one in fields(found)}
+    if isinstance(found, CapacityPlan):
+        document["cost_per_month"] = HOURS_A_MONTH * found.cost_per_hour
+    return document
 
 
 def _document(validity: Validity | None, found: CapacityPlan) -> dict[str, object] | None:
@@ -192,9 +203,13 @@ def _levels(text: str | None) -> tuple[int, ...] | None:
 
 
 def _print(found: CapacityPlan) -> None:
+    from dsp_gym.job.cost import HOURS_A_MONTH
+    from dsp_gym.pages import money, number
+
     typer.echo(
         f"{found.job}: {found.slots} slots of {_profile(found.profile)} for "
-        f"{found.rate_per_s:,.6g} records/s, {found.cost_per_hour:.4g} per hour"
+        f"{found.rate_per_s:,.6g} records/s, {money(found.cost_per_hour, found.currency)} per hour "
+        f"or {money(HOURS_A_MONTH * found.cost_per_hour, found.currency)} per month"
     )
     print_table(
         ["vertex", "parallelism", "level"],
@@ -205,13 +220,14 @@ def _print(found: CapacityPlan) -> None:
         right=["parallelism", "level"],
     )
     typer.echo()
+    head = f"{found.currency} per hour"
     print_table(
-        ["profile", "slots", "cost per hour"],
+        ["profile", "slots", head],
         [
-            [_profile(p), p.slots, None if p.cost_per_hour is None else f"{p.cost_per_hour:.4g}"]
+            [_profile(p), p.slots, None if p.cost_per_hour is None else number(p.cost_per_hour)]
             for p in found.profiles
         ],
-        right=["slots", "cost per hour"],
+        right=["slots", head],
     )
     low, high = found.model["learned_slots"]
     typer.echo(
@@ -229,23 +245,25 @@ def _print(found: CapacityPlan) -> None:
 
 def _print_deployments(found: tuple[Deployment, ...], load: str) -> None:
     from dsp_gym.evaluation.deployment import verdict
+    from dsp_gym.pages import number
 
     typer.echo()
+    cost, price = (f"{name}, {found[0].currency} per day" for name in ("cost", "price"))
     print_table(
-        ["scheduler", "memory level", "cost per day", "late", "rescales per day", "price per day"],
+        ["scheduler", "memory level", cost, "late", "rescales per day", price],
         [
             [
                 one.scheduler,
                 "by vertex" if one.memory_level is None else one.memory_level,
-                f"{one.cost_per_day:.4g}",
+                number(one.cost_per_day),
                 f"{100 * one.late_share:.2g} %",
                 f"{one.rescales_per_day:.3g}",
-                f"{one.price_per_day:.4g}",
+                number(one.price_per_day),
             ]
             for one in found
         ],
         title=f"a day of {load} with its peak near that rate, best plan for the known load",
-        right=["memory level", "cost per day", "late", "rescales per day", "price per day"],
+        right=["memory level", cost, "late", "rescales per day", price],
     )
     typer.echo(verdict(found))
 

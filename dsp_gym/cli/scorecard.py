@@ -90,15 +90,20 @@ def scorecard(
 
 
 def _print(card: CounterfactualEvaluation) -> None:
+    from dsp_gym.evaluation.counterfactual.headline import headline
     from dsp_gym.evaluation.counterfactual.report import (
-        CLAIM_COLUMNS,
+        claim_columns,
         claim_rows,
         error_rows,
         verdict_rows,
     )
 
+    said = headline(card)
+    if said:
+        typer.echo(f"{said}\n")
     title = f"{card.job}: {card.days:.2f} days, {card.coverage:.1%} covered"
-    print_table(CLAIM_COLUMNS, claim_rows(card), title=title, right=CLAIM_COLUMNS[1:])
+    columns = claim_columns(card)
+    print_table(columns, claim_rows(card), title=title, right=columns[1:])
     typer.echo()
     columns = ("the model on the observed run", "model", "observed", "error")
     print_table(columns, error_rows(card), right=columns[1:])

@@ -163,23 +163,26 @@ def _document(rows: list[_Row], scorecard: Scorecard) -> dict[str, object]:
         return {
             "decisions": rows,
             "summary": scorecard.cells[0].metrics,
+            "currency": scorecard.currency,
             "validity": validity,
         }
     return {
         "policies": {cell.policy: cell.metrics for cell in scorecard.cells},
+        "currency": scorecard.currency,
         "validity": validity,
     }
 
 
 def _print_policies(scorecard: Scorecard) -> None:
     """The results of several policies, a row for each."""
-    from dsp_gym.evaluation.report import METRIC_LABELS, number, validity_notes
+    from dsp_gym.evaluation.report import metric_label, number, validity_notes
 
     told = ("cost", "slo_share", "rescales")
+    labels = [metric_label(name, scorecard.currency) for name in told]
     print_table(
-        ["policy", *(METRIC_LABELS[name] for name in told)],
+        ["policy", *labels],
         [[cell.policy, *(number(cell.metrics[name]) for name in told)] for cell in scorecard.cells],
-        right=[METRIC_LABELS[name] for name in told],
+        right=labels,
     )
     for text in validity_notes(scorecard, scorecard.jobs[0]):
         typer.echo(f"note: {text}")
@@ -261,7 +264,7 @@ def _configuration(row: _Row) -> str:
 
 
 def _print(rows: list[_Row], scorecard: Scorecard) -> None:
-    from dsp_gym.evaluation.report import METRIC_LABELS, number, validity_notes
+    from dsp_gym.evaluation.report import metric_label, number, validity_notes
 
     print_table(
         ["t, s", "status", "target/s", "rate/s", "p95, s", "pending", "configuration", "reason"],
@@ -289,7 +292,7 @@ def _print(rows: list[_Row], scorecard: Scorecard) -> None:
     metrics = scorecard.cells[0].metrics
     print_table(
         ["", "value"],
-        [[METRIC_LABELS[name], number(metrics[name])] for name in metrics],
+        [[metric_label(name, scorecard.currency), number(metrics[name])] for name in metrics],
         right=["value"],
     )
     for text in validity_notes(scorecard, scorecard.jobs[0]):

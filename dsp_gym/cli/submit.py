@@ -189,6 +189,7 @@ def _document(
         "knob": mine.knob[0] if mine.knob else None,
         "values": mine.values,
         "costs": costs,
+        "currency": board.currency,
         "left_out": board.left_out,
         "versions": board.versions,
     }
@@ -222,10 +223,14 @@ def _card(policy: str, code: Code | None, document: EntryDocument, board: Fronti
 
 
 def _costs(document: EntryDocument, cell: str) -> str:
-    from dsp_gym.evaluation.report import number, percent
+    from dsp_gym.evaluation.report import percent
+    from dsp_gym.pages import money
+
+    def shown(cost: float | None) -> str:
+        return "never that rarely" if cost is None else money(cost, document.currency)
 
     return ", ".join(
-        f"{'never that rarely' if cost is None else number(cost)} at {percent(float(level))} % late"
+        f"{shown(cost)} at {percent(float(level))} % late"
         for level, cost in document.costs[cell].items()
     )
 
@@ -244,7 +249,7 @@ def _print(board: FrontierBoard, document: EntryDocument) -> None:
         )
         for cell in board.cells
     ]
-    print_table(["cost per day", *levels], rows, title=document.name, right=levels)
+    print_table([f"{document.currency} per day", *levels], rows, title=document.name, right=levels)
     typer.echo()
 
 
@@ -268,6 +273,7 @@ def with_entries(
     """
     from dsp_gym.config.files import parse
     from dsp_gym.errors import ConfigError
+    from dsp_gym.evaluation.frontier.board import currency_of
     from dsp_gym.evaluation.frontier.config import FrontierConfig
     from dsp_gym.evaluation.frontier.entry import read_entries
     from dsp_gym.policies.code import offered
@@ -277,7 +283,7 @@ def with_entries(
         return
     codes: dict[str, Code] = {}
     places, added = [], []
-    for where, entry, code in read_entries(folder, frontier):
+    for where, entry, code in read_entries(folder, frontier, currency_of(config)):
         if code is not None and not run_code:
             typer.echo(f"{entry.name} is left out: it is code, see --run-code", err=True)
             continue
@@ -302,7 +308,9 @@ def tell_unlike(board: FrontierBoard, folder: Path | None) -> None:
     from dsp_gym.evaluation.frontier.entry import read_entries, unlike
 
     names = {policy.name for policy in board.config.policies}
-    for where, entry, _ in [] if folder is None else read_entries(folder, board.name):
+    for where, entry, _ in (
+        [] if folder is None else read_entries(folder, board.name, board.currency)
+    ):
         if entry.name in names and (cells := unlike(where, entry, board)):
             said = f"{entry.name} gave other runs than its entry in {', '.join(cells)}"
             typer.echo(f"note: {said}", err=True)

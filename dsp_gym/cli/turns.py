@@ -246,8 +246,10 @@ def _running(turn: Turn) -> str:
 
 
 def _decision(turn: Turn, one: Judgement) -> str:
-    """What would change, and why."""
+    """What would change, at which cost, and why."""
+    from dsp_gym.job.cost import requested
     from dsp_gym.loop.configuration import Configuration
+    from dsp_gym.pages import money, number
 
     assert turn.snapshot is not None
     acts = turn.guarded is one.guarded
@@ -256,14 +258,20 @@ def _decision(turn: Turn, one: Judgement) -> str:
     topology = turn.snapshot.topology
     asked = Configuration.of_row(one.guarded, topology)
     runs = Configuration.of_row(turn.snapshot, topology)
+    spec = topology.spec(0)
+    now, then = (
+        requested(spec, one.parallelism, one.memory_level).money_per_hour(spec)
+        for one in (runs, asked)
+    )
     why = [one.guarded.proposed.reasons[0]]
     why += [f"{i.guardrail}: {i.reason}" for i in one.guarded.interventions]
     reasons = "; ".join(reason for reason in why if reason)
     because = f" ({reasons})" if reasons else ""
     if runs == asked:
-        return f"keeps {asked}{because}"
+        return f"keeps {asked}, {money(now, spec.prices.currency)}/h{because}"
     verb = "changes" if acts and turn.applied and turn.held is None else "would change"
-    return f"{verb} {runs} -> {asked}{because}"
+    cost = f"{number(now)} -> {money(then, spec.prices.currency)}/h"
+    return f"{verb} {runs} -> {asked}, {cost}{because}"
 
 
 def event_line(event: str, body: dict[str, object]) -> str:

@@ -202,7 +202,12 @@ def _show(found: list[CaseFigures]) -> None:
             *figures,
             *(f"sim. {name}" for name in figures),
         )
-        print_table(columns, rows, title=one.case.label, right=columns[1:])
+        print_table(
+            columns,
+            rows,
+            title=f"{one.case.label}, costs in {one.case.spec.prices.currency}",
+            right=columns[1:],
+        )
         typer.echo()
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from dsp_gym.evaluation.headline import KNOWING, first_shown, largest_late_share, own
 from dsp_gym.evaluation.scorecard import RunTimeline, Scorecard
-from dsp_gym.pages import Curve, Html, Mark, Panel, ScatterPoint, choice, curves, scatter
+from dsp_gym.pages import Curve, Html, Mark, Panel, ScatterPoint, choice, curves, money, scatter
 
 __all__ = ["cost_and_lateness", "over_time"]
 
@@ -30,13 +30,15 @@ def cost_and_lateness(scorecard: Scorecard, job: str) -> Html:
         if row.policy == KNOWING[0]:
             continue  # a cost alone
         late, cost = 100 * row.metrics["slo_share"].value, row.metrics["cost"].value
-        text = f"{row.policy}: costs {cost:.3g}, late {late:.3g} % of the time"
+        text = (
+            f"{row.policy}: costs {money(cost, scorecard.currency)}, late {late:.3g} % of the time"
+        )
         points.append(ScatterPoint(row.policy, [late], [cost], [text], row.policy in mine))
     return scatter(
         f"Cost against lateness of {len(points)} policies on {job}.",
         points,
         x_label="late, share of the time",
-        y_label="cost per run",
+        y_label=f"{scorecard.currency} per run",
         bound=100 * largest_late_share(scorecard),
     )
 

@@ -17,10 +17,11 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.job.deployment import Scheduler, deployed
 from dsp_gym.job.sizing import reference_cost_per_s, sized
-from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.spec import CURRENCY, JobSpec
 from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange, WeightedLoad
 from dsp_gym.loop.topology import Topology
+from dsp_gym.pages import money
 from dsp_gym.policies.foresight import Foreseeing, Foresight
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
@@ -46,6 +47,7 @@ class Deployment:
     late_share: float  # of the time, 0..1
     rescales_per_day: float
     price_per_day: float  # money, late time priced in
+    currency: str = CURRENCY  # of both
 
 
 def compare_deployments(
@@ -84,6 +86,7 @@ def compare_deployments(
             late_share=float(late[j]) / _DAY_S,
             rescales_per_day=float(rescales[j]),
             price_per_day=float(price[j]),
+            currency=spec.prices.currency,
         )
         for j, (scheduler, level) in enumerate(kinds)
     ]
@@ -106,8 +109,8 @@ def verdict(found: tuple[Deployment, ...]) -> str:
     )
     return (
         f"Deploy it with the {best.scheduler} scheduler, {how}: late time priced in, "
-        f"{best.price_per_day:.4g} per day, {100 * saved:.0f} % less than with the "
-        f"{other.scheduler} scheduler."
+        f"{money(best.price_per_day, best.currency)} per day, {100 * saved:.0f} % less than "
+        f"with the {other.scheduler} scheduler."
     )
 
 

@@ -23,7 +23,7 @@ from dsp_gym.evaluation.report import number, percent
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.evaluation.scorecard import IntervalEstimate, Scorecard
 from dsp_gym.evaluation.statistics import mean, ratio_of_means, stratified_bootstrap
-from dsp_gym.pages import Html, ScatterPoint, lead, page, scatter, section, shaded, table
+from dsp_gym.pages import Html, ScatterPoint, lead, money, page, scatter, section, shaded, table
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import installed
 
@@ -176,15 +176,16 @@ def tuned_on(file: Path, benchmark: str) -> bool:
     return True
 
 
-HEAD = (
-    "",
-    "policy",
-    "cost per day",
-    "SLO s per day",
-    "late",
-    "share of the possible saving",
-    "rescales per day",
-)
+def _head(card: Scorecard) -> tuple[str, ...]:
+    return (
+        "",
+        "policy",
+        f"{card.currency} per day",
+        "SLO s per day",
+        "late",
+        "share of the possible saving",
+        "rescales per day",
+    )
 
 
 def _rows(found: Sequence[Standing]) -> list[tuple[str, ...]]:
@@ -256,12 +257,12 @@ def render_markdown(card: Scorecard, name: str) -> str:
             "",
             f"<!-- Written by `dsp-gym leaderboard {name}`; do not edit. -->",
             "",
-            _markdown(HEAD, _rows(found)),
+            _markdown(_head(card), _rows(found)),
             *(f"\n{text}" for text in _explained(card, name)),
             "\nYour own policy takes part as soon as it is installed: "
             "[Add a policy](guides/add-a-policy.md).",
             "\n## By job",
-            "\nCost per day, and the late share of the time.\n",
+            f"\n{card.currency} per day, and the late share of the time.\n",
             _markdown(head, rows),
             "",
         ]
@@ -283,12 +284,13 @@ def render_html(card: Scorecard, name: str) -> str:
     head, rows = _by_job(card, found)
     return page(
         f"Leaderboard {name}",
-        lead(_headline(found)),
-        table(HEAD, _rows(found), emphasis=dict.fromkeys(_winners(found), "best")),
+        lead(_headline(card, found)),
+        table(_head(card), _rows(found), emphasis=dict.fromkeys(_winners(found), "best")),
         _drawn(card, found),
         section(
             "By job",
-            "Cost per day, and the late share of the time. A darker cell is dearer on that job.",
+            f"{card.currency} per day, and the late share of the time. A darker cell is dearer on "
+            "that job.",
             table(head, _heated(rows, found)),
         ),
         section("How to read this", *_explained(card, name)),
@@ -299,10 +301,10 @@ def _winners(found: Sequence[Standing]) -> list[int]:
     return [place for place, one in enumerate(found) if one.rank == 1]
 
 
-def _headline(found: Sequence[Standing]) -> str:
+def _headline(card: Scorecard, found: Sequence[Standing]) -> str:
     """The first of the ranking, and the distance to the second."""
     first, *others = sorted((one for one in found if one.rank), key=lambda one: one.rank or 0)
-    said = f"{first.policy} is first: {number(first.cost.value)} a day"
+    said = f"{first.policy} is first: {money(first.cost.value, card.currency)} a day"
     said += f", late {percent(first.slo_share)} %"
     if not others:
         return f"{said}."
@@ -320,7 +322,10 @@ def _drawn(card: Scorecard, found: Sequence[Standing]) -> Html:
             one.policy,
             [100 * one.slo_share],
             [one.cost.value],
-            [f"{one.policy}: {number(one.cost.value)} a day, late {percent(one.slo_share)} %"],
+            [
+                f"{one.policy}: {money(one.cost.value, card.currency)} a day, "
+                f"late {percent(one.slo_share)} %"
+            ],
         )
         for one in shown
     ]
@@ -328,7 +333,7 @@ def _drawn(card: Scorecard, found: Sequence[Standing]) -> Html:
         f"Cost against lateness of {len(points)} policies.",
         points,
         x_label="late, share of the time",
-        y_label="cost per day",
+        y_label=f"{card.currency} per day",
         bound=100 * config.max_slo_share,
         x_most=300 * config.max_slo_share,
     )

@@ -36,6 +36,7 @@ from dsp_gym.pages import (
 __all__ = [
     "RankedTable",
     "Summary",
+    "metric_label",
     "number",
     "percent",
     "render_html",
@@ -64,6 +65,9 @@ METRIC_LABELS: dict[str, str] = {
 }
 """What a metric is called in a table."""
 
+MONEY = ("cost", "cost_provisioned")
+"""Metrics in the currency of the scorecard."""
+
 
 SAVING = "share of the possible saving"
 
@@ -85,6 +89,22 @@ class RankedTable:
     rows: tuple[tuple[str, ...], ...]
     policies: tuple[str, ...]  # of the rows
     best: str | None  # the cheapest that is late no longer than allowed; none: all are
+
+
+def metric_label(name: str, currency: str) -> str:
+    """What a metric is called in a table, with the currency of money.
+
+    Args:
+        name: The metric's name.
+        currency: Of the scorecard.
+
+    Returns:
+        The label.
+
+    >>> metric_label("cost", "EUR"), metric_label("rescales", "EUR")
+    ('cost, requested, EUR', 'rescales')
+    """
+    return f"{METRIC_LABELS[name]}, {currency}" if name in MONEY else METRIC_LABELS[name]
 
 
 def percent(share: float) -> str:
@@ -111,7 +131,10 @@ def summary(scorecard: Scorecard, job: str) -> Summary:
     """
     found = [scorecard.row(policy, job) for policy in scorecard.policies]
     rows = [
-        (METRIC_LABELS[name], *(_estimate(row.metrics.get(name)) for row in found))
+        (
+            metric_label(name, scorecard.currency),
+            *(_estimate(row.metrics.get(name)) for row in found),
+        )
         for name in EPISODE_METRICS
     ]
     if any(row.saving is not None for row in found):
@@ -143,7 +166,7 @@ def ranked_table(scorecard: Scorecard, job: str, *, wide: bool = False) -> Ranke
         The table.
     """
     rows, reference = ranked(scorecard, job), scorecard.reference
-    columns = ["policy", "cost"]
+    columns = ["policy", f"cost, {scorecard.currency}"]
     if reference is not None:
         columns.append(f"vs {reference}")
     columns += ["late", "latency p95", "rescales"]
@@ -261,7 +284,9 @@ def render_html(scorecard: Scorecard) -> str:
     Returns:
         HTML of one page.
     """
-    meanings = [(METRIC_LABELS[name], about) for name, about in EPISODE_METRICS.items()]
+    meanings = [
+        (metric_label(name, scorecard.currency), about) for name, about in EPISODE_METRICS.items()
+    ]
     return page(
         str(scorecard.config.get("description") or "Scorecard"),
         lead(headline(scorecard)),

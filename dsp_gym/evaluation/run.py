@@ -23,6 +23,7 @@ from dsp_gym.evaluation.scorecard import RunValidity, Scorecard, ScorecardCell, 
 from dsp_gym.evaluation.share import OnStep, Runs, Share, ShareResult, play, runs_of, versions
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.job.cost import one_currency
 from dsp_gym.policies.foresight import Bounding, Possible
 from dsp_gym.policies.registry import is_installed, make, resolve
 
@@ -90,6 +91,7 @@ def evaluate(
         reference=config.reference,
         config=config.model_dump(mode="json", by_alias=True),
         versions=versions(runs.specs),
+        currency=one_currency(runs.specs),
         rows=rows,
         cells=tuple(cells),
         timelines=tuple(timeline for part in parts for timeline in part.timelines),

@@ -23,6 +23,7 @@ from dsp_gym.evaluation.statistics import (
     ratio_of_means,
     stratified_bootstrap,
 )
+from dsp_gym.job.spec import CURRENCY
 
 __all__ = [
     "EPISODE_METRICS",
@@ -174,6 +175,7 @@ class Scorecard(ConfigModel):
     reference: str | None = Field(description="the policy the others are compared with")
     config: dict[str, Any] = Field(description="the benchmark as it was run, defaults included")
     versions: dict[str, str] = Field(description="versions that the numbers depend on")
+    currency: str = Field(CURRENCY, description="of all costs, an ISO 4217 code")
     rows: tuple[ScorecardRow, ...] = Field(
         description="one per policy and job, in the benchmark's order"
     )

@@ -2,15 +2,24 @@
 
 `requested` leaves sources out, as DS2 and Justin do, and counts every other subtask with one core
 and heap + network + managed memory of its level; this reproduces Justin's published savings.
+
+Money has the currency of the job file's prices, which is a label: nothing is converted, and costs
+in two currencies are never compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from dsp_gym.errors import ConfigError
 from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
+
+__all__ = ["HOURS_A_MONTH", "Resources", "one_currency", "requested"]
+
+HOURS_A_MONTH = 730
+"""A year of 365 days in twelve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,30 @@ class Resources:
             Money per hour.
         """
         return self.cores * spec.prices.core_hour + self.memory_mib / 1024 * spec.prices.gib_hour
+
+
+def one_currency(specs: Iterable[JobSpec]) -> str:
+    """The currency that all jobs have their prices in.
+
+    Returns:
+        An ISO 4217 code.
+
+    Raises:
+        ConfigError: Two jobs have two currencies.
+    """
+    jobs: dict[str, str] = {}
+    for spec in specs:
+        jobs.setdefault(spec.prices.currency, spec.job)
+    if len(jobs) > 1:
+        named = [f"those of job '{job}' in {currency}" for currency, job in jobs.items()]
+        raise ConfigError(
+            f"prices differ in their currency, {', '.join(named)}; costs in two currencies are "
+            "not compared",
+            key="prices.currency",
+            remedy="Give all jobs the prices of one currency, "
+            "such as {currency: EUR, core_hour: 0.04, gib_hour: 0.004}.",
+        )
+    return next(iter(jobs))
 
 
 def requested(

@@ -5,13 +5,17 @@ A number is bare or `{value, source, ci}`; the source is kept beside the value i
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.job.evidence import Evidence
+
+CURRENCY = "USD"
+"""Of prices that name none."""
 
 MAX_INPUTS = 4
 """Inputs of one vertex the simulation has room for (Nexmark and word count need two)."""
@@ -303,10 +307,25 @@ class Slo(ConfigModel):
 
 
 class Prices(ConfigModel):
-    """Money per hour."""
+    """Money per hour; the defaults are AWS Fargate's list prices in us-east-1 (Linux on x86)."""
 
+    currency: str = Field(
+        CURRENCY,
+        # Left out of dumps, so that a job or benchmark in it reads and hashes as before.
+        exclude_if=lambda value: value == CURRENCY,
+        description="currency of both prices, an ISO 4217 code: a label, nothing is converted",
+    )
     core_hour: Number = Field(0.04048, ge=0, description="per core and hour (cloud list price)")
     gib_hour: Number = Field(0.004445, ge=0, description="per GiB and hour (cloud list price)")
+
+    @field_validator("currency")
+    @classmethod
+    def _is_a_code(cls, value: str) -> str:
+        if re.fullmatch("[A-Z]{3}", value) is None:
+            raise ValueError(
+                "is no currency: give its ISO 4217 code in three capitals, such as EUR or USD"
+            )
+        return value
 
 
 class Source(ConfigModel):

@@ -119,6 +119,11 @@ class DecisionDocument(ConfigModel):
     changed: bool = Field(description="whether this differs from what is running")
     reason: str = Field(description="the policy's reason")
     vertices: tuple[VertexDecision, ...] = Field(description="the allowed configuration")
+    cost_per_hour: float | None = Field(
+        None, description="money per hour for the resources the allowed configuration requests"
+    )
+    cost_per_month: float | None = Field(None, description="the same for 730 hours")
+    currency: str | None = Field(None, description="of both costs, an ISO 4217 code")
     proposed: tuple[VertexDecision, ...] | None = Field(
         None, description="the policy's own decision; null without guardrails"
     )

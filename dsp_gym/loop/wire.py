@@ -18,6 +18,7 @@ from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.text import described
 from dsp_gym.errors import DspGymError, SchemaError
+from dsp_gym.job.cost import HOURS_A_MONTH, requested
 from dsp_gym.job.spec import JobSpec, State, UntimedJob, Vertex
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.documents import (
@@ -39,6 +40,7 @@ __all__ = [
     "SNAPSHOT_SCHEMA",
     "DecisionDocument",
     "SnapshotDocument",
+    "costs_to_json",
     "decision_from_json",
     "decision_to_json",
     "highest_parallelism",
@@ -155,12 +157,38 @@ def decision_to_json(
         "changed": changed,
         "reason": wanted.reasons[row],
         "vertices": configured,
+        **costs_to_json(
+            batch.topology.spec(row),
+            {one["name"]: one["parallelism"] for one in configured},
+            {one["name"]: one["memory_level"] for one in configured},
+        ),
         "proposed": None if proposed is None else _configuration(proposed, job),
         "interventions": [
             {"guardrail": found.guardrail, "reason": found.reason}
             for found in (() if guarded is None else guarded.interventions)
             if found.job == row
         ],
+    }
+
+
+def costs_to_json(
+    spec: JobSpec, parallelism: Mapping[str, int], levels: Mapping[str, int]
+) -> Document:
+    """What a configuration costs, as decisions and the status say it.
+
+    Args:
+        spec: The job, with its prices.
+        parallelism: Subtasks by vertex.
+        levels: Memory level by vertex.
+
+    Returns:
+        Money per hour and per month for the requested resources, and the currency.
+    """
+    per_hour = requested(spec, parallelism, levels).money_per_hour(spec)
+    return {
+        "cost_per_hour": per_hour,
+        "cost_per_month": HOURS_A_MONTH * per_hour,
+        "currency": spec.prices.currency,
     }
 
 
@@ -340,7 +368,7 @@ def _job_to_json(spec: JobSpec) -> Document:
         "buffer_records": spec.buffer_records,
         "rescale": spec.rescale.model_dump(mode="json"),
         "slo": spec.slo.model_dump(),
-        "prices": spec.prices.model_dump(),
+        "prices": {"currency": spec.prices.currency, **spec.prices.model_dump()},
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-__all__ = ["number", "signed", "span"]
+__all__ = ["money", "number", "signed", "span"]
 
 HUNDRED_MILLIONTH = 1e-8
 """Below, a number of a page is 0: no exponent is written."""
@@ -27,6 +27,22 @@ def number(value: float) -> str:
         return "0"
     text = f"{value:.3g}"
     return f"{Decimal(text):f}" if "e" in text else text
+
+
+def money(value: float, currency: str) -> str:
+    """An amount of money for people.
+
+    Args:
+        value: The amount; NaN: unknown.
+        currency: Its ISO 4217 code.
+
+    Returns:
+        Digits as `number` gives them, and the code; "–" alone for NaN.
+
+    >>> money(1234.5, "EUR"), money(0.40486, "USD")
+    ('1,234 EUR', '0.405 USD')
+    """
+    return number(value) if value != value else f"{number(value)} {currency}"
 
 
 def signed(value: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.spec import CURRENCY, JobSpec
 
 __all__ = ["PlannerBackend", "CapacityPlan", "PlanRequest", "Planner", "ProfilePlan"]
 
@@ -59,6 +59,7 @@ class CapacityPlan:
     measured: Sequence[Mapping[str, Any]]  # budgets that were tried, in order
     effort: Mapping[str, float]  # calls, and seconds of the testbed
     mst_per_s: float  # what the job file says the configuration carries, sources never the limit
+    currency: str = CURRENCY  # of all costs
     changed: str | None = None  # why the slots differ from the model's answer; None: they do not
     notes: Sequence[str] = ()  # what still keeps the job from the rate
 

@@ -12,7 +12,7 @@ from dsp_gym import __version__
 from dsp_gym.control.modes import INCUMBENT, MODES
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.counts import BUCKETS_S
-from dsp_gym.control.serve.status import StatusBoard, cost_per_hour
+from dsp_gym.control.serve.status import StatusBoard, costs
 from dsp_gym.control.serve.versions import model_sha256
 from dsp_gym.errors import MissingExtraError
 
@@ -294,9 +294,13 @@ class Exporter:
         yield self._family(
             common,
             "predicted_cost_per_hour",
-            "Money per hour of what the guardrails leave",
-            ["policy"],
-            [((one.policy,), cost_per_hour(turn, one)) for one in turn.judgements],
+            "Money per hour, in the currency of the label, of what the guardrails leave",
+            ["policy", "currency"],
+            [
+                ((one.policy, cost["currency"]), cost["cost_per_hour"])
+                for one in turn.judgements
+                for cost in (costs(turn, one),)
+            ],
         )
 
     def _family(

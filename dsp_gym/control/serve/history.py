@@ -60,6 +60,7 @@ class StatusHistory:
         self._changes: deque[tuple[float, str]] = deque(maxlen=CHANGES)
         self._wanted = ""
         self._slo_latency_s: float | None = None
+        self._currency: str | None = None
         self._today: tuple[float, float, float] | None = None  # since when, running, recommended
 
     def add(self, turn: Turn) -> None:
@@ -71,7 +72,8 @@ class StatusHistory:
         seen, guarded = turn.snapshot, turn.guarded
         if seen is None:
             return
-        self._slo_latency_s = float(seen.topology.spec(0).slo.latency_s)
+        spec = seen.topology.spec(0)
+        self._slo_latency_s, self._currency = float(spec.slo.latency_s), spec.prices.currency
         if guarded is None:
             return
         wanted = str(Configuration.of_row(guarded, seen.topology))
@@ -97,6 +99,7 @@ class StatusHistory:
             "acting": acting,
             "decisions_made": self._made,
             "slo_latency_s": self._slo_latency_s,
+            "currency": self._currency,
             "curves": {
                 name: [_known(value) for value in rows[:, place].tolist()]
                 for place, name in enumerate(QUANTITIES)

@@ -16,10 +16,10 @@ from dsp_gym.control.serve.conditions import FULL, Conditions
 from dsp_gym.control.serve.counts import Counts
 from dsp_gym.control.serve.history import StatusHistory
 from dsp_gym.control.serve.versions import version_of
-from dsp_gym.job.cost import requested
 from dsp_gym.job.validity import validity_of
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.wire import costs_to_json
 
 __all__ = ["STATUS_SCHEMA", "StatusBoard"]
 
@@ -143,17 +143,17 @@ class StatusBoard:
         }
 
 
-def cost_per_hour(turn: Turn, one: Judgement) -> float:
-    """What the guarded configuration of a policy would cost, money per hour.
+def costs(turn: Turn, one: Judgement) -> Document:
+    """What the guarded configuration of a policy would cost.
 
     Returns:
-        Money per hour at the job file's prices, for requested resources.
+        Money per hour and per month at the job file's prices, for requested resources, and its
+        currency.
     """
     assert turn.snapshot is not None
     topology = turn.snapshot.topology
     wanted = Configuration.of_row(one.guarded, topology)
-    spec = topology.spec(0)
-    return requested(spec, wanted.parallelism, wanted.memory_level).money_per_hour(spec)
+    return costs_to_json(topology.spec(0), wanted.parallelism, wanted.memory_level)
 
 
 def validity(turn: Turn, one: Judgement) -> Document | None:
@@ -185,7 +185,7 @@ def _policy(turn: Turn, name: str) -> Document:
         "fallback_active": one.replaced_by is not None or one.failure is not None,
         "failure": None if one.failure is None else _short(one.failure.reason),
         "seconds": one.seconds,
-        "cost_per_hour": cost_per_hour(turn, one),
+        **costs(turn, one),
         "validity": validity(turn, one),
         "reason": _short(one.guarded.proposed.reasons[0]),
         "interventions": [

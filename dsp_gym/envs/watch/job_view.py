@@ -13,7 +13,7 @@ from dsp_gym.envs.watch.plot import CurvePanel, PanelEvents, Stroke, TimeAxis, t
 from dsp_gym.envs.watch.story import Scene, Story
 from dsp_gym.envs.watch.theme import Colour, Scheme, Theme, mixed, theme
 from dsp_gym.loop.snapshot import Status
-from dsp_gym.pages import number
+from dsp_gym.pages import money, number
 
 __all__ = [
     "HEIGHT",
@@ -94,7 +94,11 @@ class JobView:
             (count(now.offered_per_s), "records/s", look.ink),
             (duration(latency), f"SLO {duration(self.scene.slo_s)}", self._judged(latency)),
             (percent(late), "of the time", look.ink),
-            (number(float(story.cost()[-1])), f"{number(now.cost_per_hour)} / h", look.ink),
+            (
+                number(float(story.cost()[-1])),
+                f"{money(now.cost_per_hour, self.scene.currency)} / h",
+                look.ink,
+            ),
             (count(now.tasks), f"{bytes_of(memory)} managed", look.ink),
             (str(rescales), "so far", look.ink),
         ]
@@ -114,7 +118,7 @@ class JobView:
         told = (
             (("processed_per_s", "offered_per_s"), f"{count(now.processed_per_s)}/s"),
             (("latency_p95_s",), duration(now.latency_p95_s)),
-            (("cost_per_hour",), number(now.cost_per_hour)),
+            (("cost_per_hour",), money(now.cost_per_hour, self.scene.currency)),
             (("pending",), count(now.pending)),
         )
         for place, (panel, (names, words)) in enumerate(zip(self._panels, told, strict=True)):

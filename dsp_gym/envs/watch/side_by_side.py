@@ -23,7 +23,7 @@ from dsp_gym.envs.watch.job_view import (
 from dsp_gym.envs.watch.plot import CurvePanel, Stroke, time_labels
 from dsp_gym.envs.watch.story import Story
 from dsp_gym.envs.watch.theme import Colour, Scheme, mixed, theme
-from dsp_gym.pages import number
+from dsp_gym.pages import money, number
 
 __all__ = ["MOST_POLICIES", "SideBySide"]
 
@@ -102,7 +102,7 @@ class SideBySide:
         late, cost = float(self._late[policy][place]), float(self._costs[policy][place])
         is_late = now.latency_p95_s > story.scene.slo_s or now.down_s > 0
         told = (
-            (number(cost), "cost so far", look.ink),
+            (number(cost), f"{story.scene.currency} so far", look.ink),
             (percent(late), "late", look.bad if is_late else look.ink),
             (str(now.tasks), "tasks", look.ink),
         )
@@ -121,7 +121,11 @@ class SideBySide:
             panel.draw(sheet, (x, y), math.ceil(panel.column(t_s)))
             found = float(getattr(now, name))
             panel.dot(sheet, (x, y), t_s, found)
-            written = seconds(found) if name == "latency_p95_s" else f"{number(found)} / h"
+            written = (
+                seconds(found)
+                if name == "latency_p95_s"
+                else f"{money(found, story.scene.currency)} / h"
+            )
             panel.value(sheet, (x, y), written, colour)
 
     def _verdict(self, place: int) -> str:
@@ -133,11 +137,11 @@ class SideBySide:
         if not other > 0:
             return ""
         saved = 100 * (1 - cost / other)
-        dearer = "less" if saved >= 0 else "more"
+        how = "less" if saved >= 0 else "more"
         later = "less" if late <= 0 else "more"
         begin = "" if place == len(self.t_s) - 1 else "So far "
         return (
-            f"{begin}{self.names[-1]} costs {abs(saved):.0f} % {dearer} than {self.names[0]} "
+            f"{begin}{self.names[-1]} costs {abs(saved):.0f} % {how} than {self.names[0]} "
             f"and is late {number(abs(late))} points {later}"
         )
 

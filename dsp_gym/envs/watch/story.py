@@ -8,6 +8,7 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.job.memory import level_mib
+from dsp_gym.job.spec import CURRENCY
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
@@ -35,6 +36,7 @@ class Scene:
     slo_s: float
     managed_mib: Floats  # (levels + 1,) managed memory of a subtask by level + 1
     length_s: float | None = None  # of the episode; None: unknown
+    currency: str = CURRENCY  # of costs
 
     @classmethod
     def of(
@@ -65,7 +67,15 @@ class Scene:
         )
         memory = spec.memory
         managed = [level_mib(memory.base_mib, level) for level in range(-1, memory.levels)]
-        return cls(spec.job, load, vertices, spec.slo.latency_s, np.array(managed), length_s)
+        return cls(
+            spec.job,
+            load,
+            vertices,
+            spec.slo.latency_s,
+            np.array(managed),
+            length_s,
+            spec.prices.currency,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

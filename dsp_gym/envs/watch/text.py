@@ -7,7 +7,7 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.envs.watch.figures import count, duration, percent
 from dsp_gym.envs.watch.story import Story
-from dsp_gym.pages import number
+from dsp_gym.pages import money
 
 __all__ = ["as_text", "sparkline"]
 
@@ -40,7 +40,7 @@ def as_text(story: Story) -> str:
         f"load     {count(now.offered_per_s) + '/s':<10}{sparkline(story.series('offered_per_s'))}",
         f"latency  {duration(now.latency_p95_s):<10}{sparkline(story.series('latency_p95_s'))}",
         f"backlog  {count(now.pending):<10}{sparkline(story.series('pending'))}",
-        f"cost     {number(cost):<10}{sparkline(story.series('cost_per_hour'))}",
+        f"cost     {money(cost, scene.currency):<10}{sparkline(story.series('cost_per_hour'))}",
         f"late {percent(late)} of the time (bound {duration(scene.slo_s)}), "
         f"{int(story.rescaled().sum())} rescales",
     ]

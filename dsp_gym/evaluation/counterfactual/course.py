@@ -14,6 +14,7 @@ import numpy as np
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.errors import SchemaError
+from dsp_gym.job.spec import CURRENCY
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.records.base import Body
 from dsp_gym.records.journal import Entry, read
@@ -79,6 +80,7 @@ class ObservedRun:
     interval_s: float  # between decisions
     configuration: Mapping[str, object] | None  # of the run, where the journal holds it
     simulated: bool = False  # whether the job was one
+    currencies: tuple[str, ...] = ()  # of the prices in the snapshots
 
     def __len__(self) -> int:
         return len(self.t_s)
@@ -192,6 +194,7 @@ class _Reading:
         self._held = 0
         self._configuration: Mapping[str, object] | None = None
         self._simulated = False
+        self._currencies: dict[str, None] = {}
         self._savepoints: list[tuple[float, float]] = []
 
     def take(self, entry: Entry) -> None:
@@ -201,6 +204,8 @@ class _Reading:
             names = tuple(vertex["name"] for vertex in body["vertices"])
             self.slots = self._kept.setdefault(names, _Slots(names))
             self.slots.see(body)
+            prices = body.get("prices") or {}
+            self._currencies[str(prices.get("currency", CURRENCY))] = None
         elif entry.kind == "guard" and slots is not None and entry.policy is not None:
             slots.decide(entry.policy, body)
         elif entry.kind == "outcome" and slots is not None:
@@ -253,6 +258,7 @@ class _Reading:
             interval_s=float(np.median(steps)) if len(steps) else 60.0,
             configuration=self._configuration,
             simulated=self._simulated,
+            currencies=tuple(self._currencies),
         )
 
 

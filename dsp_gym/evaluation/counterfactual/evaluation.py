@@ -32,7 +32,7 @@ from dsp_gym.evaluation.counterfactual.uncertainty import capacity_factors, with
 from dsp_gym.evaluation.counterfactual.validity import validity_notes
 from dsp_gym.evaluation.counterfactual.verdict import Verdict, judge
 from dsp_gym.guardrails.chain import build_for
-from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.spec import CURRENCY, JobSpec
 from dsp_gym.loop.protocols import without_words
 from dsp_gym.policies.registry import make
 
@@ -79,6 +79,7 @@ class CounterfactualEvaluation:
     verdicts: dict[str, Verdict]
     line: Line
     notes: tuple[str, ...]
+    currency: str = CURRENCY  # of all costs
 
     def to_json(self) -> str:
         """The document as JSON text; numbers that are not finite are null.
@@ -129,6 +130,7 @@ def evaluate_journal(
             value=config.job,
             remedy="Name the configuration that the journal was written with: --config FILE",
         )
+    _refuse_currencies(course, spec, journal)
     parts = course.segments()
     if not parts:
         raise ConfigError(
@@ -205,7 +207,21 @@ def evaluate_journal(
         },
         line=_line(course, parts, predicted, float(spec.slo.latency_s)),
         notes=tuple(notes),
+        currency=spec.prices.currency,
     )
+
+
+def _refuse_currencies(course: ObservedRun, spec: JobSpec, journal: str | Path) -> None:
+    """What was paid and what is predicted are compared, so they are in one currency."""
+    wrong = [found for found in course.currencies if found != spec.prices.currency]
+    if wrong:
+        raise ConfigError(
+            f"the journal's costs are in {wrong[0]}, the prices of job '{spec.job}' in "
+            f"{spec.prices.currency}; costs in two currencies are not compared",
+            file=journal,
+            key="prices.currency",
+            remedy="Name a configuration whose job file has the journal's prices: --config FILE",
+        )
 
 
 def _configured(course: ObservedRun, journal: str | Path) -> RunConfig:

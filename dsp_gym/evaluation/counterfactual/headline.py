@@ -12,11 +12,10 @@ from dsp_gym.evaluation.counterfactual.verdict import (
     Verdict,
     saving_text,
 )
-from dsp_gym.pages import number, signed
+from dsp_gym.job.cost import HOURS_A_MONTH
+from dsp_gym.pages import money, number, signed
 
-__all__ = ["HOURS_A_MONTH", "headline", "monthly_saving", "ranked"]
-
-HOURS_A_MONTH = 365 * 24 / 12
+__all__ = ["headline", "monthly_saving", "ranked"]
 
 _ORDER = ("promote", "rescue", "keep watching", "reject")
 
@@ -74,13 +73,13 @@ def _claim(evaluated: CounterfactualEvaluation, one: Claim) -> str:
         return f"{one.policy}: no claim, for the model's error on the observed run is too large"
     if saved.value < 0:
         saved = Estimated(-saved.value, -saved.high, -saved.low)
-        money = f"cost {number(saved.value)} a month more"
+        told = f"cost {money(saved.value, evaluated.currency)} a month more"
     else:
-        money = f"save {number(saved.value)} a month"
+        told = f"save {money(saved.value, evaluated.currency)} a month"
     low, high = number(saved.low), number(saved.high)
     between = "" if low == high else f" ({low} to {high})"
     points = signed(round(100 * later.value, 2))
-    return f"{one.policy} would {money}{between}, late {points} points"
+    return f"{one.policy} would {told}{between}, late {points} points"
 
 
 def _wanting(verdict: Verdict) -> list[Reason]:

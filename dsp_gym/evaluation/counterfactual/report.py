@@ -13,6 +13,7 @@ from dsp_gym.evaluation.counterfactual.claims import Claim, Estimated
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualEvaluation
 from dsp_gym.evaluation.counterfactual.headline import headline, monthly_saving, ranked
 from dsp_gym.evaluation.counterfactual.verdict import Verdict, watched_text
+from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.pages import (
     Curve,
     Html,
@@ -30,27 +31,13 @@ from dsp_gym.pages import (
     table,
 )
 
-__all__ = ["CLAIM_COLUMNS", "claim_rows", "error_rows", "verdict_rows", "write_page"]
-
-CLAIM_COLUMNS = (
-    "policy",
-    "cost, % vs. now",
-    "late, points vs. now",
-    "cost/h",
-    "late",
-    "lag s",
-    "rescales/day",
-    "agrees",
-    "within 1",
-    "regret/h",
-    "trips",
-)
+__all__ = ["claim_columns", "claim_rows", "error_rows", "verdict_rows", "write_page"]
 
 OBSERVED, REPLAYED = "incumbent, observed", "incumbent, by the model"
 
 _PANELS: Mapping[str, tuple[str, str, Literal["line", "step"]]] = {
     "subtasks": ("Tasks", "subtasks", "step"),
-    "cost_per_h": ("Cost", "per hour", "step"),
+    "cost_per_h": ("Cost", "{currency} per hour", "step"),
     "latency_p95_s": ("Latency, 95th percentile", "s", "line"),
     "lag_s": ("Backlog", "s of arrivals", "line"),
 }
@@ -63,8 +50,29 @@ _HOW: Mapping[str, Judgement] = {
 }
 
 
+def claim_columns(evaluated: CounterfactualEvaluation) -> tuple[str, ...]:
+    """The columns of `claim_rows`.
+
+    Returns:
+        Their headings, with the currency of the costs.
+    """
+    return (
+        "policy",
+        "cost, % vs. now",
+        "late, points vs. now",
+        f"{evaluated.currency}/h",
+        "late",
+        "lag s",
+        "rescales/day",
+        "agrees",
+        "within 1",
+        f"regret, {evaluated.currency}/h",
+        "trips",
+    )
+
+
 def claim_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, ...]]:
-    """One row per policy in the order of `CLAIM_COLUMNS`, figures with their 95 % intervals.
+    """One row per policy in the order of `claim_columns`, figures with their 95 % intervals.
 
     Returns:
         Formatted cells, money per hour, lag in s; "–" where a figure is not known.
@@ -99,7 +107,7 @@ def error_rows(evaluated: CounterfactualEvaluation) -> list[tuple[str, str, str,
     found = [
         ("backlog, seconds of arrivals", number(lag[0]), number(lag[1]), _percent(error.lag)),
         ("late share of the time", _percent(late[0]), _percent(late[1]), off),
-        ("cost per hour", number(cost[0]), number(cost[1]), _percent(error.cost)),
+        (f"{evaluated.currency} per hour", number(cost[0]), number(cost[1]), _percent(error.cost)),
     ]
     if error.slo_range is not None:
         low, high = map(_percent, error.slo_range)
@@ -190,12 +198,14 @@ def _claims(evaluated: CounterfactualEvaluation) -> Iterator[str]:
     yield (
         "The calibrated model of the job starts from the observed state and runs forward under "
         "the observed load with the policy in charge. In brackets: 95 % intervals, which cover "
-        "the spread over the model's seeds and the model's own error. A month has 730 hours."
+        f"the spread over the model's seeds and the model's own error. A month has {HOURS_A_MONTH} "
+        "hours."
     )
     if not any(one.figures for one in evaluated.claims):
         yield note("No claims: the model's error on the observed run is too large.")
     rows = [(row[0], _month(evaluated, row[0]), *row[1:]) for row in claim_rows(evaluated)]
-    yield table((CLAIM_COLUMNS[0], "saves a month", *CLAIM_COLUMNS[1:]), rows)
+    first, *others = claim_columns(evaluated)
+    yield table((first, f"saves, {evaluated.currency} a month", *others), rows)
     trips = [
         (one.policy, name, f"{count:,}")
         for one in evaluated.claims
@@ -221,7 +231,12 @@ def _over_time(evaluated: CounterfactualEvaluation) -> Html:
         ]
         bound = line.slo_latency_s if key == "latency_p95_s" else None
         panels.append(
-            Panel(title, [Curve(OBSERVED, line.observed[key], style), *curves_of], unit, bound)
+            Panel(
+                title,
+                [Curve(OBSERVED, line.observed[key], style), *curves_of],
+                unit.format(currency=evaluated.currency),
+                bound,
+            )
         )
     hidden = [REPLAYED, *(name for name in evaluated.verdicts if name not in kept)]
     said = (

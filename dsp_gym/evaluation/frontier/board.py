@@ -19,12 +19,16 @@ from dsp_gym.evaluation.frontier.estimate import (
     price_cell,
 )
 from dsp_gym.evaluation.frontier.play import CellRuns, entrants
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.cost import one_currency
+from dsp_gym.job.spec import CURRENCY
 
 __all__ = [
     "TITLES",
     "BoardCell",
     "FrontierBoard",
     "board_of",
+    "currency_of",
     "frontier_fingerprint",
     "render_json",
 ]
@@ -67,6 +71,22 @@ class FrontierBoard:
     shifts: tuple[ShiftedPolicy, ...]  # none where no shift was played
     left_out: dict[str, str]  # reason by cell
     versions: dict[str, str]
+    currency: str = CURRENCY  # of all costs
+
+
+def currency_of(config: FrontierConfig) -> str:
+    """The currency that all costs of a frontier are in.
+
+    Returns:
+        An ISO 4217 code.
+
+    Raises:
+        ConfigError: Its jobs have prices in two currencies.
+    """
+    if config.prices is not None:
+        return config.prices.currency
+    groups = config.jobs.seen, config.jobs.unseen
+    return one_currency(load_job(name) for group in groups for name in group.names())
 
 
 def frontier_fingerprint(config: FrontierConfig) -> str:
@@ -142,6 +162,7 @@ def board_of(
         shifted,
         dict(left_out),
         dict(versions),
+        currency_of(config),
     )
 
 
@@ -156,6 +177,7 @@ def render_json(board: FrontierBoard) -> str:
         "name": board.name,
         "fingerprint": board.fingerprint,
         "config": board.config.model_dump(mode="json", by_alias=True),
+        "currency": board.currency,
         "versions": board.versions,
         "left_out": board.left_out,
         "shifts": [_named(asdict(one)) for one in board.shifts],

@@ -26,6 +26,7 @@ from dsp_gym.evaluation.frontier.board import FrontierBoard
 from dsp_gym.evaluation.frontier.config import FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
 from dsp_gym.evaluation.share import play, share_of
+from dsp_gym.job.spec import CURRENCY
 from dsp_gym.loads.splits import LoadSet, LoadSplit
 from dsp_gym.policies.code import Code, code_of
 from dsp_gym.policies.pins import digest_of
@@ -66,6 +67,7 @@ class EntryDocument(ConfigModel):
     costs: dict[str, dict[str, float | None]] = Field(
         description="cost per day by cell and share of the time late; null: it is always later"
     )
+    currency: str = Field(CURRENCY, description="of the costs, an ISO 4217 code")
     left_out: dict[str, str] = Field(description="reason for each cell that was not played")
     versions: dict[str, str] = Field(description="what the figures depend on beside the frontier")
 
@@ -157,18 +159,22 @@ def write_entry(
     return written if source is None else {**written, "policy": kept}
 
 
-def read_entries(folder: Path, frontier: str) -> list[tuple[Path, EntryDocument, Code | None]]:
+def read_entries(
+    folder: Path, frontier: str, currency: str
+) -> list[tuple[Path, EntryDocument, Code | None]]:
     """The entries below a folder, by name.
 
     Args:
         folder: One folder per entry.
         frontier: Name of the frontier they are for.
+        currency: Of its costs.
 
     Returns:
         Folder, document and code of each; no code where the policy is a folder.
 
     Raises:
-        ConfigError: There is none, or two share a name.
+        ConfigError: There is none, one is for another frontier, or its costs are in another
+            currency.
         SchemaError: A document cannot be read, or the policy is not the one that was submitted.
     """
     found = []
@@ -176,6 +182,14 @@ def read_entries(folder: Path, frontier: str) -> list[tuple[Path, EntryDocument,
         document = _read(file)
         if document.frontier != frontier:
             raise ConfigError(f"is an entry of {document.frontier}, not of {frontier}", file=file)
+        if document.currency != currency:
+            raise ConfigError(
+                f"entry '{document.name}' has its costs in {document.currency}, {frontier} in "
+                f"{currency}; costs in two currencies are not compared",
+                file=file,
+                key="currency",
+                remedy=f"Submit it again, on the {frontier} of this board.",
+            )
         kept = file.parent / POLICY
         if document.sha256 is not None and (
             not kept.is_dir() or digest_of(kept) != document.sha256

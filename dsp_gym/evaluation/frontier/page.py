@@ -15,7 +15,7 @@ from dsp_gym.evaluation.frontier.tables import (
     tables_beside,
 )
 from dsp_gym.evaluation.run import PLAN
-from dsp_gym.pages import Html, ScatterPoint, details, lead, page, scatter, section, table
+from dsp_gym.pages import Html, ScatterPoint, details, lead, money, page, scatter, section, table
 
 __all__ = ["render_html", "render_markdown"]
 
@@ -28,8 +28,8 @@ def _explained(board: FrontierBoard) -> list[str]:
         f"Benchmark {board.name}, fingerprint {board.fingerprint}, dsp-gym "
         f"{board.versions.get('dsp-gym', '?')}. Every policy ran with each value of its own risk "
         "knob. A cost is read off its frontier where the mean late share is that of the column: "
-        "money per job and day, the geometric mean over jobs. A dash: the policy is later at each "
-        "of its settings.",
+        f"{board.currency} per job and day, the geometric mean over jobs. A dash: the policy is "
+        "later at each of its settings.",
         f"The best rule is the cheapest at that lateness of {rules}. The gap closed is 0 % at the "
         f"best rule and 100 % at {PLAN}, which knows the load. The worst 5 % are the latest runs "
         f"at {level.text} mean lateness. In brackets {100 * config.confidence:g} % bootstrap "
@@ -46,12 +46,13 @@ def _explained(board: FrontierBoard) -> list[str]:
     ]
 
 
-def _played(cell: BoardCell) -> str:
+def _played(cell: BoardCell, currency: str) -> str:
     runs = cell.runs
     count = len(runs.jobs) * len(runs.loads) * len(runs.seeds)
     return (
-        f"{len(runs.jobs)} jobs under {', '.join(runs.loads)}, {len(runs.seeds)} seed"
-        f"{'s' if len(runs.seeds) > 1 else ''}: {count} runs for each setting."
+        f"{currency} per job and day. {len(runs.jobs)} jobs under {', '.join(runs.loads)}, "
+        f"{len(runs.seeds)} seed{'s' if len(runs.seeds) > 1 else ''}: {count} runs for "
+        "each setting."
     )
 
 
@@ -75,9 +76,9 @@ def render_markdown(board: FrontierBoard, command: str) -> str:
         parts += [
             f"## {cell.title}",
             _markdown(cost_head(board.config), cost_rows(cell, board.config)),
-            _played(cell),
+            _played(cell, board.currency),
         ]
-        for extra in tables_beside(cell):
+        for extra in tables_beside(cell, board.currency):
             parts += [f"{extra.title}:", _markdown(extra.head, extra.rows)]
     if board.shifts:
         parts += ["## Shifts", _markdown(*shift_table(board))]
@@ -103,11 +104,12 @@ def render_html(board: FrontierBoard) -> str:
             table(cost_head(board.config), cost_rows(cell, board.config)),
             "A point for each setting of a policy's knob; tuned rules are dashed. "
             "Dotted: no policy is better in both.",
-            _drawn(cell, board.config),
-            _played(cell),
+            _drawn(cell, board.config, board.currency),
+            _played(cell, board.currency),
         ]
         inside += [
-            details(extra.title, table(extra.head, extra.rows)) for extra in tables_beside(cell)
+            details(extra.title, table(extra.head, extra.rows))
+            for extra in tables_beside(cell, board.currency)
         ]
         parts.append(section(cell.title, *inside))
     if board.shifts:
@@ -119,18 +121,21 @@ def render_html(board: FrontierBoard) -> str:
     return page(f"Costs at equal lateness: {board.name}", *parts)
 
 
-def _drawn(cell: BoardCell, config: FrontierConfig) -> Html:
+def _drawn(cell: BoardCell, config: FrontierConfig, currency: str) -> Html:
     """Cost against lateness, a line for each policy."""
     points = []
     for one in cell.frontiers:
         found = sorted(one.points, key=lambda point: point.late)
-        texts = [f"{one.policy}: {p.cost:.3g} per day, {100 * p.late:.2g} % late" for p in found]
+        texts = [
+            f"{one.policy}: {money(p.cost, currency)} per day, {100 * p.late:.2g} % late"
+            for p in found
+        ]
         late, cost = [100 * point.late for point in found], [point.cost for point in found]
         points.append(ScatterPoint(one.policy, late, cost, texts, dashed=one.rule))
     return scatter(
         f"Cost against lateness of every policy: {cell.title}.",
         points,
         x_label="late, share of the time",
-        y_label="cost per day",
+        y_label=f"{currency} per day",
         x_most=300 * max(config.lateness),
     )

@@ -10,6 +10,7 @@ from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.estimate import BootstrapEstimate, WorstJob
 from dsp_gym.evaluation.report import number, percent
 from dsp_gym.evaluation.run import PLAN
+from dsp_gym.pages import money
 
 __all__ = [
     "Extra",
@@ -58,7 +59,8 @@ def headline(board: FrontierBoard) -> str:
     if not known:
         return f"No policy is late at most {level.text} of the time on {where}."
     best, cost = min(known, key=lambda pair: pair[1].value)
-    text = f"On {where}, {best.policy} is the cheapest at {level.text} late: {number(cost.value)}"
+    text = f"On {where}, {best.policy} is the cheapest at {level.text} late: "
+    text += money(cost.value, board.currency)
     ratio = best.ratio[level.share]
     if best.rule or ratio is None:
         return f"{text} per day."
@@ -170,10 +172,18 @@ def _price_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     ]
 
 
+COST = "cost per day"
+
+
+def _priced(head: Sequence[str], currency: str) -> tuple[str, ...]:
+    """Headings with the currency of the costs."""
+    return tuple(f"{currency} per day" if name == COST else name for name in head)
+
+
 KNOWN_HEAD = (
     "price of a late second",
     "late",
-    "cost per day",
+    COST,
     "worst 5 % late",
     "rescales per day",
 )
@@ -208,8 +218,12 @@ def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     ]
 
 
-def tables_beside(cell: BoardCell) -> list[Extra]:
+def tables_beside(cell: BoardCell, currency: str) -> list[Extra]:
     """The tables below that of the costs.
+
+    Args:
+        cell: The cell.
+        currency: Of the board.
 
     Returns:
         Those that have rows.
@@ -218,9 +232,9 @@ def tables_beside(cell: BoardCell) -> list[Extra]:
     count = max((len(row) for row in trained), default=1)
     tables = [
         Extra("By price, late time priced in", PRICE_HEAD, _price_rows(cell)),
-        Extra(f"The frontier of {PLAN}", KNOWN_HEAD, _known_rows(cell)),
+        Extra(f"The frontier of {PLAN}", _priced(KNOWN_HEAD, currency), _known_rows(cell)),
         Extra(
-            "Cost per day of each training",
+            f"Cost of each training, {currency} per day",
             ("policy", *(f"training {n}" for n in range(1, count))),
             [(*row, *["–"] * (count - len(row))) for row in trained],
         ),
@@ -239,7 +253,7 @@ class Extra(NamedTuple):
 SHIFT_HEAD = (
     "shift",
     "policy",
-    "cost per day",
+    COST,
     "late",
     "rescales per day",
     "price, of the best rule's",
@@ -268,7 +282,7 @@ def shift_table(board: FrontierBoard) -> tuple[tuple[str, ...], list[tuple[str, 
     Returns:
         Columns, and rows of text; no rows where no shift was played.
     """
-    return SHIFT_HEAD, _shift_rows(board)
+    return _priced(SHIFT_HEAD, board.currency), _shift_rows(board)
 
 
 def terminal_rows(

@@ -21,6 +21,7 @@ const CONDITIONS = {
 // Three digits that matter, thousands by commas.
 const number = value => value === null || value === undefined ? "–"
   : Math.abs(value) >= 999.5 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3)));
+const money = (value, currency) => value === null || value === undefined ? "–" : `${number(value)} ${currency}`;
 
 function cell(text, name, tag) {
   const made = document.createElement(tag || "td");
@@ -103,7 +104,8 @@ function policies(s) {
     const made = row([
       cell(name + (name === s.acting ? " (acting)" : "")),
       cell(p.failure || (p.fallback_active ? "the fallback decides" : "itself"), p.fallback_active ? "bad" : "good"),
-      cell(number(p.cost_per_hour), "number"),
+      cell(money(p.cost_per_hour, p.currency), "number"),
+      cell(money(p.cost_per_month, p.currency), "number"),
       cell(p.seconds === undefined ? null : (1000 * p.seconds).toFixed(1), "number"),
       cell(p.failures, "number"),
       cell(p.reason),
@@ -197,10 +199,10 @@ function figures(h) {
   };
   const both = (now, wanted) => now === wanted || wanted === "–" ? now : `${now} → ${wanted}`;
   if (h.today) {
-    put("cost today", number(h.today.running), `since ${moment(h.today.since_s)}`);
-    put(`today as ${h.acting} recommends`, number(h.today.recommended));
+    put("cost today", money(h.today.running, h.currency), `since ${moment(h.today.since_s)}`);
+    put(`today as ${h.acting} recommends`, money(h.today.recommended, h.currency));
   }
-  put("cost per hour", both(number(last("running_cost_per_h")), number(last("recommended_cost_per_h"))));
+  put("cost per hour", both(number(last("running_cost_per_h")), number(last("recommended_cost_per_h"))), h.currency);
   put("tasks", both(number(last("running_tasks")), number(last("recommended_tasks"))));
   put("load", number(last("load_per_s")), "records/s");
   const slo = h.slo_latency_s, late = slo !== null && last("latency_p95_s") > slo;
@@ -219,7 +221,7 @@ function curves(h) {
     panels: [
       panel("Load", "records/s", [line("the job", c.load_per_s)]),
       panel("Tasks", "running, and recommended", [line("the job", c.running_tasks, "step"), line(wanted, c.recommended_tasks, "step")]),
-      panel("Cost", "per hour", [line("the job", c.running_cost_per_h, "step"), line(wanted, c.recommended_cost_per_h, "step")]),
+      panel("Cost", `${h.currency || ""} per hour`, [line("the job", c.running_cost_per_h, "step"), line(wanted, c.recommended_cost_per_h, "step")]),
       panel("Latency, 95th percentile", "s; green: within the SLO", [line("the job", c.latency_p95_s)], h.slo_latency_s),
       panel("Backlog", "s of arrivals", [line("the job", c.lag_s)]),
     ],
