@@ -53,6 +53,7 @@ def cut(frontier: Path) -> dict[str, object]:
     ]
     levels = sorted(full["config"]["lateness"])
     told = {key: full[key] for key in ("name", "fingerprint", "versions")}
+    told["currency"] = full.get("currency", "USD")
     return {**told, "lateness": levels, "cells": cells}
 
 
@@ -76,10 +77,11 @@ def readme_block(found: Json) -> str:
         for one in (*known, *by_cost)
     ]
     seeds = f"{len(cell['seeds'])} seed{'s' if len(cell['seeds']) > 1 else ''}"
+    currency = found.get("currency", "USD")  # results of earlier releases name none
     name, jobs, loads = found["name"], len(cell["jobs"]), len(cell["loads"])
     return f"""{PICTURE}
 
-Money per job and day where each policy is late 1, 2 and 3 % of the time, on {jobs}
+{currency} per job and day where each policy is late 1, 2 and 3 % of the time, on {jobs}
 jobs and {loads} families of load that no policy was tuned or trained on. Every policy runs at
 several settings of its own risk knob; a dash: it is later at all of them. The gap closed is 0 % at
 the best tuned rule and 100 % at `{KNOWN}`, which knows the load; in brackets 95 % intervals.

@@ -34,6 +34,7 @@ class _Row(TypedDict):
     slo_s: float
     down_s: float
     cost: float
+    currency: str
     rescaled: bool
     configuration: dict[str, dict[str, int]]
     reason: str
@@ -241,6 +242,7 @@ def _row(step: LoopStep) -> _Row:
         "slo_s": past["slo_s"],
         "down_s": past["down_s"],
         "cost": past["cost"],
+        "currency": snapshot.topology.spec(0).prices.currency,
         "rescaled": past["rescales"] > 0,
         "configuration": {
             name: {"parallelism": int(parallelism[v]), "memory_level": int(level[v])}

@@ -127,6 +127,12 @@ def test_code_and_a_trained_folder_become_entries_and_rows_of_the_board(here, mo
     file.write_text(json.dumps(runs))
     caught = run(*line, "--run-code", "--cell", "seen-jobs-seen-loads")
     assert "half-busy gave other runs than its entry in seen-jobs-seen-loads" in caught.stderr
+    submitted = (entry / "entry.json").read_text()
+    (entry / "entry.json").write_text(json.dumps(document | {"currency": "EUR"}))
+    foreign = run(*line, "--run-code")
+    assert foreign.exit_code == 2
+    assert "entry 'half-busy' has its costs in EUR, tiny in USD" in foreign.stderr
+    (entry / "entry.json").write_text(submitted)
     (entry / "policy/my_rule.py").write_text(RULE.replace("300", "200"))
     refused = run(*line, "--run-code")
     assert refused.exit_code == 2

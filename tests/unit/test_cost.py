@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
-from dsp_gym.job.cost import Resources, requested
+from dsp_gym.job.cost import HOURS_A_MONTH, Resources, one_currency, requested
+from dsp_gym.job.spec import Prices
 
 
 def savings(name, main, ds2, justin, stateless=()):
@@ -46,3 +48,15 @@ def test_money_is_cores_and_gib_times_their_prices():
     spec = load_job("nexmark-q11")
     money = Resources(cores=2, memory_mib=512).money_per_hour(spec)
     assert money == pytest.approx(2 * 0.04048 + 0.5 * 0.004445)
+
+
+def test_a_month_is_a_twelfth_of_a_year():
+    assert HOURS_A_MONTH == 365 * 24 / 12
+
+
+def test_jobs_of_two_currencies_are_refused_by_name():
+    dollars = load_job("nexmark-q11")
+    assert one_currency([dollars, load_job("nexmark-q5")]) == "USD"
+    euros = load_job("nexmark-q5").model_copy(update={"prices": Prices(currency="EUR")})
+    with pytest.raises(ConfigError, match="'nexmark-q11' in USD, those of job 'nexmark-q5' in EUR"):
+        one_currency([dollars, euros])

@@ -226,3 +226,31 @@ def test_jobs_are_told_apart_and_the_oldest_are_forgotten(monkeypatch) -> None:
     seen = [blank_snapshot(Topology.of([spec])) for spec in specs for _ in range(2)]
     assert [wire.snapshot_to_json(one.job(0))["job"] for one in seen] == names
     assert len(wire._FIXED) == 2
+
+
+def test_a_snapshot_without_a_currency_is_in_the_one_of_the_shipped_prices():
+    older = wire.snapshot_from_json([document(prices={"core_hour": 2.0, "gib_hour": 0.0})])
+    prices = older.topology.spec(0).prices
+    assert (prices.currency, prices.core_hour) == ("USD", 2.0)
+
+
+def test_a_decision_says_what_it_costs_and_in_which_currency():
+    prices = {"currency": "EUR", "core_hour": 2.0, "gib_hour": 0.0}
+    seen = wire.snapshot_from_json([document(prices=prices)])
+    sent = wire.snapshot_to_json(seen.job(0))
+    assert sent["prices"] == prices
+    wanted = ScalingDecision(np.array([[2, 5]]), np.array([[-1, 1]]), ("",))
+    made = wire.decision_to_json(wanted, seen.job(0))
+    # The source is left out; five tasks of a core each.
+    assert (made["cost_per_hour"], made["cost_per_month"]) == (10.0, 7300.0)
+    assert made["currency"] == "EUR"
+    older = {key: made[key] for key in made if not key.startswith(("cost", "currency"))}
+    for one in (made, older):
+        read = wire.decision_from_json([one], seen.topology)
+        assert read.parallelism.tolist() == [[2, 5]]
+
+
+@pytest.mark.parametrize("wrong", ["eur", "EURO", "€", "E1R", ""])
+def test_a_currency_that_is_no_code_is_refused(wrong):
+    with pytest.raises(SchemaError, match=r"prices\.currency.*three capitals, such as EUR"):
+        wire.snapshot_from_json([document(prices={"currency": wrong})])

@@ -43,7 +43,7 @@ def test_the_verdict_says_what_it_saves():
     )
     assert verdict(found) == (
         "Deploy it with the adaptive scheduler, every task with memory level 1, rescaled in place: "
-        "late time priced in, 9 per day, 10 % less than with the default scheduler."
+        "late time priced in, 9 USD per day, 10 % less than with the default scheduler."
     )
     assert verdict((found[2], *found[:2])).startswith("Deploy it with the default scheduler, each")
 

@@ -30,6 +30,7 @@ def test_core_v1_measures_what_it_always_measured(core):
         ("train_jobs", ("nexmark-q1",)),
         ("slo_latency_s", 1.0),
         ("prices", Prices(core_hour=1.0)),
+        ("prices", Prices(currency="EUR")),
         ("episode_s", 7200),
         ("max_slo_share", 0.1),
         ("start_headroom", 0.8),

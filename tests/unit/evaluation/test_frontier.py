@@ -258,8 +258,8 @@ def test_the_board_says_its_result_in_a_sentence_and_leaves_no_number_undefined(
     )
     board = board_of("small", config(), [cell], {"unseen-jobs-recorded-loads": "no file"}, {})
     assert headline(board) == (
-        "On seen jobs, seen families of load, mine is the cheapest at 2 % late: 80 per day, 20 % "
-        "less than the best tuned rule."
+        "On seen jobs, seen families of load, mine is the cheapest at 2 % late: 80 USD per day, "
+        "20 % less than the best tuned rule."
     )
     assert '"schema": "dsp-gym/frontier/1"' in render_json(board)
     assert "| 0.8 (job-0) |" in render_markdown(board, "dsp-gym leaderboard")

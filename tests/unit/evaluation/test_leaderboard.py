@@ -108,7 +108,8 @@ def test_the_page_has_a_row_per_policy_and_says_what_was_run():
     assert text.count("<tr") == 2 * 6
     assert '<tr class="best"><td>1</td><td>cheap</td>' in text
     assert (
-        '<p class="lead">cheap is first: 10 a day, late 5 %; 38 % less than dear, late 0 %.' in text
+        '<p class="lead">cheap is first: 10 USD a day, late 5 %; 38 % less than dear, late 0 %.'
+        in text
     )
     assert "<mine>" not in text
 

@@ -98,7 +98,7 @@ def test_policies_stand_in_rows_best_first():
     table = ranked_table(card(late={"ds2": 0.01, "ours": 0.02}), "q11")
     assert table.policies == ("ours", "ds2")
     assert table.best == "ours"
-    assert table.columns == ("policy", "cost", "vs ds2", "late", "latency p95", "rescales")
+    assert table.columns == ("policy", "cost, USD", "vs ds2", "late", "latency p95", "rescales")
     assert table.rows[1] == ("ds2", "11", "–", "1 %", "2 s", "2")
 
 

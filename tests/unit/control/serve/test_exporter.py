@@ -29,7 +29,7 @@ NAMES = {
     "mode": {"mode"},
     "policy_info": {"policy", "version", "sha256"},
     "model_info": {"job_file", "sha256"},
-    "predicted_cost_per_hour": {"policy"},
+    "predicted_cost_per_hour": {"policy", "currency"},
     "writes": {"outcome"},
     "build_info": {"version"},
 }

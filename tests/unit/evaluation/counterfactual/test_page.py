@@ -28,27 +28,27 @@ def page_of(evaluated, folder) -> str:
             {"ds2": GOOD},
             2.0,
             None,
-            "ds2 would save 212 a month (180 to 239), late +0.1 points; "
+            "ds2 would save 212 USD a month (180 to 239), late +0.1 points; "
             "verdict: keep watching, 2 of 7 days seen.",
         ),
         (
             {"ds2": GOOD},
             7.0,
             None,
-            "ds2 would save 212 a month (180 to 239), late +0.1 points; verdict: promote.",
+            "ds2 would save 212 USD a month (180 to 239), late +0.1 points; verdict: promote.",
         ),
         (
             {"ds2": WORSE},
             7.0,
             None,
-            "ds2 would cost 17,286 a month more (16,206 to 18,250), late "
+            "ds2 would cost 17,286 USD a month more (16,206 to 18,250), late "
             "-20 points; verdict: reject, saving: -1,250 to -1,110 % (≥ 5 % needed).",
         ),
         (
             {"ds2": WORSE, "ours": GOOD},
             7.0,
             None,
-            "ours would save 212 a month (180 to 239), late +0.1 points; verdict: promote.",
+            "ours would save 212 USD a month (180 to 239), late +0.1 points; verdict: promote.",
         ),
         (
             {"ds2": {}},
