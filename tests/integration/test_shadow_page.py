@@ -8,6 +8,7 @@ import pytest
 
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.errors import FlinkError
+from dsp_gym.pages import money
 from tests.browser import BROWSER, CONTRASTS, Browser
 from tests.unit.control.serve.conftest import session_of
 
@@ -66,7 +67,9 @@ def test_every_vertex_shows_now_recommended_bounds_and_reason(browser, tmp_path)
                 assert cells[7] == policy["reason"]
         for name, policy in document["policies"].items():
             row = f"document.querySelector('#policies tr[data-policy={name}]')"
-            assert browser.run(f"{row}.cells[5].textContent") == policy["reason"]
+            shown_cost = browser.run(f"{row}.cells[3].textContent")
+            assert shown_cost == money(policy["cost_per_month"], policy["currency"])
+            assert browser.run(f"{row}.cells[6].textContent") == policy["reason"]
         wish = browser.run("document.getElementById('wish').textContent")
         assert wish.startswith("ds2 ")
         reasons = {v["policies"]["ds2"]["sentence"] for v in document["vertices"]}
@@ -116,7 +119,7 @@ def test_a_failing_policy_shows_its_fallback(browser, tmp_path, monkeypatch):
         shown(browser, 4)
         row = "document.querySelector('#policies tr[data-policy=ds2]')"
         assert "no rate" in browser.run(f"{row}.cells[1].textContent")
-        assert browser.run(f"{row}.cells[4].textContent") == "1"
+        assert browser.run(f"{row}.cells[5].textContent") == "1"
         active = browser.run(
             "document.querySelector('[data-condition=FallbackActive]').dataset.status"
         )
@@ -191,7 +194,7 @@ def test_the_graph_shows_busyness_and_what_is_recommended(browser, watched):
     assert any(one["changes"] for one in drawn)
     assert browser.run("document.querySelectorAll('#graph .edge').length") == 2
     figures = dict(browser.run(FIGURES))
-    spent = float(figures["cost today"].split(" since")[0])
+    spent = float(figures["cost today"].split(" USD since")[0])
     assert spent == pytest.approx(history["today"]["running"], rel=0.005)
     assert "SLO 2 s" in figures["latency p95"]
 
