@@ -30,6 +30,8 @@ Examples:
 
   dsp-gym validate policies                        both; nothing else should run beside it
 
+  dsp-gym validate policies --job flink-q11        the runs of one job
+
   dsp-gym validate my-validation.yaml --runs runs/validations/mine --json
 
 After an interruption the same command continues with the missing runs.
@@ -60,11 +62,20 @@ def validate(
             metavar="FOLDER", help="Reports of `dsp-gym calibrate --json`, calibrate-JOB.json each."
         ),
     ] = Path("docs/figures/validation"),
+    job: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="JOB",
+            help="Real runs of this job alone, by its label; repeat. Jobs whose costs are waited "
+            "for may run side by side, a command each.",
+        ),
+    ] = None,
     home: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Folder of the clusters, which are started and ended. Default: beside the runs.",
+            help="Folder of the clusters, which are started and ended. Default: beside the runs, "
+            "one for each choice of --job.",
         ),
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show the runs and start nothing.")] = False,
@@ -91,8 +102,9 @@ def validate(
 
     chosen = load_model(ValidationConfig, "validations", config)
     folder = runs or Path("runs/validations") / Path(config).stem
-    whole = planned(chosen, calibrations)
+    whole = planned(chosen, calibrations).of_jobs(job or ())
     kept = KeptRuns(folder, chosen)
+    home = home or folder / "clusters" / "+".join(sorted(job or ()))
     for what, why in whole.left_out.items():
         typer.echo(f"{what} is left out: {why}", err=True)
     if plan:
@@ -101,7 +113,7 @@ def validate(
     failed: dict[str, str] = {}
     if not simulate:
         with _told() as tell:
-            failed = run_missing(whole, kept, home or folder / "clusters", tell)
+            failed = run_missing(whole, kept, home, tell)
     found = compared(whole, kept, lambda case: typer.echo(f"simulating {case}", err=True))
     figures = figures_of(whole, found)
     if out is not None:

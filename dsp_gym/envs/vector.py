@@ -34,7 +34,9 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         num_envs: how many environments.
         job: a job, as in `AutoscaleEnv`.
         config: an experiment's name, path or content; its env, loads and guardrails are used.
-        changes: `load`, `reward` and `slo_s`, as in `AutoscaleEnv`.
+        load: the load of the episodes, in place of the config's, as in `AutoscaleEnv`.
+        reward: weights of the reward's terms that differ, as in `AutoscaleEnv`.
+        slo_s: bound on the p95 latency in seconds, in place of the job file's.
         backend: "simulated".
         split: part of the loads episodes are drawn from.
         guardrails: name or path of a guardrails config.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -22,7 +22,7 @@ from dsp_gym.calibration.reread import calibrated
 from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
-from dsp_gym.errors import ConfigError, DspGymError, LoadError
+from dsp_gym.errors import ConfigError, DspGymError, LoadError, did_you_mean
 from dsp_gym.evaluation.counterfactual.measured import HALF_S
 from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidatedJob, ValidationConfig
 from dsp_gym.guardrails.chain import build_for
@@ -155,6 +155,30 @@ class PlannedValidation:
     cases: tuple[ValidationCase, ...]
     runs: tuple[ValidationRun, ...]  # in their order
     left_out: Mapping[str, str]  # reason by job, or by load
+
+    def of_jobs(self, labels: Collection[str]) -> PlannedValidation:
+        """The runs of some jobs.
+
+        Args:
+            labels: Of the jobs; none: all.
+
+        Returns:
+            The plan of these jobs alone.
+
+        Raises:
+            ConfigError: No run is planned of a job with such a label.
+        """
+        there = dict.fromkeys(case.job.label for case in self.cases)
+        for label in labels:
+            if label not in there:
+                raise ConfigError(
+                    "has no run here", key="--job", value=label, remedy=did_you_mean(label, there)
+                )
+        if not labels:
+            return self
+        cases = tuple(case for case in self.cases if case.job.label in labels)
+        runs = tuple(run for run in self.runs if run.case.job.label in labels)
+        return replace(self, cases=cases, runs=runs, left_out={})
 
     def seconds(self, runs: Sequence[ValidationRun], running: str = "") -> float:
         """How long some runs take, one after the other.

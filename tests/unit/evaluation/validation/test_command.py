@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.cli import app
-from dsp_gym.errors import FlinkError
+from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.evaluation.validation.command import ValidationProgress, compared, run_missing
 from dsp_gym.evaluation.validation.loop import ValidationTotals
 from dsp_gym.evaluation.validation.order import CaseFigures, PolicyFigures, figures_of
@@ -87,6 +87,26 @@ def test_what_was_finished_before_an_interruption_is_not_done_again(plan, kept):
     assert missing(plan, kept, second) == {}
     assert first.done + second.done == [run.label for run in plan.runs]
     assert missing(plan, kept, Flink(ends_at=0)) == {}  # nothing is left
+
+
+def test_commands_with_a_job_each_do_all_runs_between_them(plan, kept):
+    labels = dict.fromkeys(case.job.label for case in plan.cases)
+    done = []
+    for label in labels:
+        flink = Flink()
+        missing(plan.of_jobs([label]), kept, flink)
+        assert all(run.startswith(f"{label} ") for run in flink.done)
+        done += flink.done
+    assert len(labels) > 1
+    assert sorted(done) == sorted(run.label for run in plan.runs)
+    assert missing(plan, kept, Flink(ends_at=0)) == {}
+
+
+def test_a_job_that_is_not_validated_is_refused_with_the_nearest(plan):
+    label = plan.cases[0].job.label
+    with pytest.raises(ConfigError, match=f"Did you mean '{label}'"):
+        plan.of_jobs([f"{label}x"])
+    assert plan.of_jobs([]) is plan
 
 
 def test_each_way_of_rescaling_has_its_cluster_and_none_is_left(plan, kept):
