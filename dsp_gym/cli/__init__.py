@@ -21,6 +21,7 @@ _MODULES: tuple[str, ...] = (
     "dataset",
     "train",
     "evaluate",
+    "backtest",
     "tune",
     "leaderboard",
     "mst",

@@ -23,11 +23,12 @@ from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, StorageError
 from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, ScorecardCell
 from dsp_gym.evaluation.share import Share, ShareResult, versions
+from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.foresight import Possible
 from dsp_gym.policies.registry import resolve
 from dsp_gym.records.hashes import bytes_sha256
 
-__all__ = ["KeptResults", "PolicyResult"]
+__all__ = ["KeptResults", "PolicyResult", "file_hashes"]
 
 
 class PolicyResult(ConfigModel):
@@ -146,6 +147,17 @@ class KeptResults:
         write_atomic(file, document.model_dump_json(by_alias=True))
 
 
+def file_hashes(policy: PolicyConfig) -> list[str]:
+    """Hashes of the files of a trained policy.
+
+    Returns:
+        sha256 of each, by path; none for a policy without a folder.
+    """
+    path = policy.params.get("path")
+    files = sorted(Path(path).rglob("*")) if isinstance(path, str) else []
+    return [bytes_sha256(file.read_bytes()) for file in files if file.is_file()]
+
+
 def _name(share: Share) -> str:
     return hashlib.sha256(share.entrant.name.encode()).hexdigest()[:16]
 
@@ -161,13 +173,11 @@ def _read(file: Path) -> PolicyResult | None:
 def _depends_on(share: Share) -> str:
     """Hash of the benchmark without its other policies, the policy with its files, and versions."""
     _, policy, _ = resolve(share.entrant.policy)
-    path = policy.params.get("path")
-    files = sorted(Path(path).rglob("*")) if isinstance(path, str) else []
     document = {
         "config": share.config.model_dump(mode="json", by_alias=True, exclude={"policies"}),
         "entrant": share.entrant.model_dump(mode="json", by_alias=True),
         "policy": policy.model_dump(mode="json", by_alias=True),
-        "files": [bytes_sha256(file.read_bytes()) for file in files if file.is_file()],
+        "files": file_hashes(policy),
         "versions": versions(share.runs.specs),
         "bounding": share.bounding,
     }

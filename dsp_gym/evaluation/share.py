@@ -43,6 +43,7 @@ __all__ = [
     "ShareResult",
     "benchmark_job",
     "play",
+    "reason_of",
     "runs_of",
     "share_of",
     "simulation_seed",
@@ -321,7 +322,7 @@ class _Record:
             trips.append(step.guarded.trips)
             for run in drawn:
                 if step.outcome.rescales[run] > 0:
-                    reasons[run].append((k, _reason(step, run)))
+                    reasons[run].append((k, reason_of(step, run)))
         names = [field.name for field in fields(Outcome)]
         return cls(
             outcome={name: np.array([getattr(o, name) for o in outcomes]) for name in names},
@@ -335,8 +336,16 @@ class _Record:
         )
 
 
-def _reason(step: LoopStep, run: int) -> str:
-    """Of the last guardrail that changed the decision, or the policy's own."""
+def reason_of(step: LoopStep, run: int) -> str:
+    """The reason of the last guardrail that changed a decision, or else the policy's own.
+
+    Args:
+        step: the turn of the loop.
+        run: row of the batch.
+
+    Returns:
+        A sentence; "" where none was asked for.
+    """
     changed = [one for one in step.guarded.interventions if one.job == run and one.reason]
     if changed:
         return f"{changed[-1].guardrail}: {changed[-1].reason}"

@@ -262,8 +262,8 @@ def choice(label: str, parts: Mapping[str, Html]) -> Html:
 
 
 def _chart(description: str, content: Mapping[str, object]) -> Html:
-    # "</" would end the element early.
-    data = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+    # "</script" would end the element early, and "<!--<script" would keep it open.
+    data = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     label = html.escape(description, quote=True)
     return Html(
         f'<div class="chart" role="img" aria-label="{label}">'

@@ -22,6 +22,7 @@ __all__ = [
     "heading",
     "judged",
     "lead",
+    "link",
     "note",
     "page",
     "page_style",
@@ -88,6 +89,19 @@ def heading(text: str) -> Html:
         Markup: an `<h3>`.
     """
     return Html(f"<h3>{html.escape(text)}</h3>")
+
+
+def link(text: str, target: str) -> Html:
+    """A link to another page.
+
+    Args:
+        text: Of the link.
+        target: A relative path or an address; not of others, who could name a script.
+
+    Returns:
+        Markup: an `<a>` element.
+    """
+    return Html(f'<a href="{html.escape(target, quote=True)}">{html.escape(text)}</a>')
 
 
 def shaded(text: str, heat: float) -> Html:

@@ -56,6 +56,40 @@ SIZES = {
     "plan of nothing": case("plan nope --rate 5", NO_JOB),
 }
 
+SERIES = "t_s,offered_events_per_s,throughput_events_per_s,throughput_samples,"
+SERIES += "consumer_lag_records,latency_ms,cpu_load,task_slots\n0,1,1,30,0,5,0.1,2\n"
+
+BACKTEST = {
+    "backtest of nothing": case("backtest", "exactly one source", "--journal, --recording"),
+    "backtest of two": case("backtest --journal a --recording b", "exactly one source of history"),
+    "backtest of no journal": case("backtest --journal folder", *NO_JOURNAL),
+    "backtest of no folder": case("backtest --series nope", "'nope'", "is no folder"),
+    "backtest of no tables": case("backtest --series folder", "DIR/JOB/series.csv"),
+    "backtest of one row": case(
+        "backtest --series tables", "needs two rows or more", tables___series__csv=SERIES
+    ),
+    "backtest with a stranger": case("backtest --journal flink-q11-day --policies ds3", *NO_POLICY),
+    "backtest with one twice": case(
+        "backtest --journal flink-q11-day --policies ds2,ds2", "is named twice"
+    ),
+    "backtest with the future": case(
+        "backtest --journal flink-q11-day --policies clairvoyant", "knows the load of the future"
+    ),
+    "backtest without policies": case(
+        "backtest --journal flink-q11-day --policies ,", "--policies", "ds2,learned"
+    ),
+    "backtest of another job": case(
+        "backtest --journal flink-q11-day --job nexmark-q1", "the journal is of a job with bids"
+    ),
+    "backtest of series with a job": case(
+        "backtest --series folder --job nexmark-q1", "belongs to --journal and --recording"
+    ),
+    "backtest of minus a day": case("backtest --journal flink-q11-day --days -1", "--days"),
+    "backtest in guardrails of nothing": case(
+        "backtest --journal flink-q11-day --guardrails nope", "nope"
+    ),
+}
+
 COMPARE = {
     "evaluate nothing": case("evaluate empty.yaml", "empty.yaml: is empty"),
     "evaluate a job": case("evaluate job.yaml", "job.yaml", "the key 'policies' is missing"),
@@ -282,6 +316,7 @@ CASES = {
     for group, cases in (
         ("sizes", SIZES),
         ("compare", COMPARE),
+        ("backtest", BACKTEST),
         ("beside", BESIDE),
         ("data", DATA),
         ("others", OTHERS),

@@ -6,17 +6,20 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.cli import app
+from dsp_gym.evaluation.backtest.report import write_report
+from dsp_gym.evaluation.backtest.run import BacktestConfig, backtest
 from dsp_gym.evaluation.counterfactual.report import write_page
 from spark_pipelines.quality.report import quality_of, report_html
 from tests.browser import BROWSER, CONTRASTS, Browser
 from tests.unit.calibration.reports import calibrated, measured
+from tests.unit.evaluation.backtest.histories import document, history
 from tests.unit.evaluation.counterfactual.cards import GOOD, card
 from tests.unit.spark_pipelines.quality_datasets import made
 
 pytestmark = [BROWSER, pytest.mark.slow]
 
 PAGES = ("scorecard", "dataset", "calibration", "throughput", "simulate", "evaluation")
-PAGES += ("leaderboard", "frontier")
+PAGES += ("leaderboard", "frontier", "fleet", "fleet_job")
 
 BENCHMARK = """
 policies: [ds2, justin-paper, static]
@@ -108,6 +111,24 @@ def frontier(tmp_path_factory):
     (folder / "small.yaml").write_text(FRONTIER)
     run("leaderboard", folder / "small.yaml", "--no-track", "--out", folder)
     return folder / "frontier.html"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fleet")
+    names = ["../../evil", "<img src=x onerror=alert(1)>", *(f"team-job-{i}" for i in range(28))]
+    return write_report(document(names, ("ds2", "justin-paper", "learned")), folder)["html"]
+
+
+@pytest.fixture(scope="module")
+def fleet_job(tmp_path_factory):
+    job = history(job="random-dag:7:16", days=1.0, tasks=9)
+    found = backtest([job], BacktestConfig(policies=("ds2", "justin-paper")), "a test")
+    assert found.jobs[0].vertices == 16
+    assert found.jobs[0].changes["ds2"]
+    folder = tmp_path_factory.mktemp("fleet-job")
+    write_report(found, folder)
+    return next(folder.glob("job-1-*.html"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -47,7 +47,7 @@ LEFT_OUT = {
     "a registry of models": (r"models:/|run:RUN_ID",),
     "a name of the reader's": (r"EXPERIMENT|runs/NAME|/path/to",),
     "measured data that does not ship": (
-        r"\.csv|\bq5\.yaml",
+        r"\.csv|\bq5\.yaml|--series exported",
         r"\.\./shared/data",
         r"traces.jsonl",
         r"^dsp-gym validate",
@@ -78,6 +78,7 @@ QUICK = (
     "dsp-gym simulate --help",
     "dsp-gym mst --help",
     "dsp-gym record --help",
+    "dsp-gym backtest --help",
     "dsp-gym decide --help",
     "dsp-gym journal check --help",
     "dsp-gym policy show --help",

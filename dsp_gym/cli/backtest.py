@@ -1,0 +1,245 @@
+"""`dsp-gym backtest`: what policies would have saved on the history a team already owns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.engines import (
+    ENGINE_OPTION,
+    MASTER_OPTION,
+    OVERWRITE_OPTION,
+    RESUME_OPTION,
+    SETTING_OPTION,
+    WORKERS_OPTION,
+    cells_bar,
+    open_engine,
+)
+from dsp_gym.cli.output import print_table
+
+if TYPE_CHECKING:
+    from dsp_gym.engine import Engine
+    from dsp_gym.evaluation.backtest.document import Backtest
+    from dsp_gym.evaluation.backtest.history import JobHistory
+    from dsp_gym.evaluation.backtest.run import BacktestConfig
+    from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.job.spec import JobSpec
+
+__all__ = ["register"]
+
+_EXAMPLES = """
+Examples:
+
+  dsp-gym backtest --journal flink-q11-day                   a journal that ships
+
+  dsp-gym backtest --recording flink-q11-day --interval 10 --policies ds2,learned
+
+  dsp-gym backtest --series exported/ --days 14 --out report/
+
+  dsp-gym backtest --series exported/ --days 14 --out report/ --resume     after Ctrl-C
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(epilog=_EXAMPLES)(backtest)
+
+
+def backtest(
+    journal: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of a journal, or a shipped name; repeat for more jobs."),
+    ] = None,
+    recording: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of a recording, or a shipped name; repeat for more jobs."),
+    ] = None,
+    series: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Exported tables: DIR/JOB/series.csv, profiles.csv."),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            help="With --journal or --recording: the calibrated file of the job. Default: that of "
+            "the journal; a recording's is fitted.",
+            autocompletion=shipped("jobs"),
+        ),
+    ] = None,
+    policies: Annotated[
+        str, typer.Option(metavar="A,B,C", help="Policies: names, YAML files or folders.")
+    ] = "ds2,justin-paper,learned",
+    guardrails: Annotated[
+        str,
+        typer.Option(
+            help="Guardrails around each policy: a shipped name, a file, or none.",
+            autocompletion=shipped("guardrails"),
+        ),
+    ] = "default",
+    days: Annotated[
+        float | None, typer.Option(min=0.001, help="The last days alone. Default: all.")
+    ] = None,
+    interval: Annotated[
+        int, typer.Option(min=5, max=3600, help="With --recording: seconds between decisions.")
+    ] = 60,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the pages. Default: runs/backtests/NAME."),
+    ] = None,
+    resume: Annotated[bool, RESUME_OPTION] = False,
+    overwrite: Annotated[bool, OVERWRITE_OPTION] = False,
+    engine: Annotated[str, ENGINE_OPTION] = "local",
+    master: Annotated[str | None, MASTER_OPTION] = None,
+    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
+    workers: Annotated[int | None, WORKERS_OPTION] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON; files only together with --out.")
+    ] = False,
+) -> None:
+    """Say what each policy would have saved on a history, and how much of it may be claimed.
+
+    A model of each job is fitted to its history. It is replayed with the deployed configurations,
+    and with each policy and its own consequences, on the observed load. Nothing is claimed about a
+    job whose model is off by more than 5 % in cost or 2 points of lateness. Nothing is written to
+    any cluster.
+    """
+    from dsp_gym.errors import ConfigError
+    from dsp_gym.evaluation.backtest.run import BacktestConfig, decisions_of, shares_of
+    from dsp_gym.evaluation.kept import KeptResults
+
+    chosen = tuple(filter(None, map(str.strip, policies.split(","))))
+    if not chosen:
+        raise ConfigError(
+            "names no policy", key="--policies", value=policies, remedy="Write ds2,learned."
+        )
+    config = BacktestConfig(
+        policies=chosen,
+        guardrails=None if guardrails == "none" else guardrails,
+    )
+    shares_of(config)  # a mistake in a name is told before hours of reading
+    name, source, histories = _histories(journal, recording, series, job, interval, days)
+    folder = out or (None if as_json else Path("runs/backtests") / name)
+    kept = None
+    if folder is not None:
+        kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
+    with open_engine(
+        "dsp-gym backtest", engine, master, setting, workers, decisions_of(histories, config)
+    ) as opened:
+        found = _played(histories, config, source, opened, kept)
+    if folder is None or kept is None:
+        typer.echo(found.to_json(), nl=False)
+        return
+    _write(found, folder, as_json)
+    kept.clear()
+
+
+def _histories(
+    journal: list[Path] | None,
+    recording: list[Path] | None,
+    series: Path | None,
+    job: str | None,
+    interval_s: int,
+    days: float | None,
+) -> tuple[str, str, list[JobHistory]]:
+    """Name of the backtest, where its histories come from, and the histories."""
+    from dsp_gym.errors import ConfigError
+    from dsp_gym.evaluation.backtest.history import since
+
+    given = [one for one in (journal, recording, series) if one]
+    if len(given) != 1:
+        raise ConfigError(
+            "needs exactly one source of history",
+            remedy="Give --journal, --recording or --series; see dsp-gym backtest --help.",
+        )
+    if job is not None and series is not None:
+        raise ConfigError(
+            "belongs to --journal and --recording",
+            key="--job",
+            value=job,
+            remedy="Put job.yaml beside the job's series.csv.",
+        )
+    spec = _model(job)
+    if journal:
+        found = [_journal(spec)(folder) for folder in journal]
+        source = f"journal {', '.join(folder.name for folder in journal)}"
+    elif recording:
+        from dsp_gym.evaluation.backtest.journals import recording_histories
+
+        found = [h for folder in recording for h in recording_histories(folder, spec, interval_s)]
+        source = f"recording {', '.join(folder.name for folder in recording)}"
+    else:
+        from dsp_gym.evaluation.backtest.series import series_history, series_jobs
+
+        assert series is not None  # the one source given
+        found = [series_history(folder) for folder in series_jobs(series)]
+        source = f"the tables of {series.name or series.resolve().name}"
+    named = (journal or recording or [series or Path()])[0]
+    return named.resolve().name, source, found if days is None else [since(h, days) for h in found]
+
+
+def _journal(spec: JobSpec | None) -> Callable[[Path], JobHistory]:
+    from dsp_gym.evaluation.backtest.journals import journal_history
+
+    return lambda folder: journal_history(folder, spec=spec)
+
+
+def _model(job: str | None) -> JobSpec | None:
+    from dsp_gym.job.catalog import load_job
+
+    return None if job is None else load_job(job)
+
+
+def _played(
+    histories: list[JobHistory],
+    config: BacktestConfig,
+    source: str,
+    engine: Engine,
+    kept: KeptResults | None,
+) -> Backtest:
+    from dsp_gym.evaluation.backtest.kept import KeptReplays
+    from dsp_gym.evaluation.backtest.run import backtest as run
+
+    replays = None if kept is None else KeptReplays(kept)
+    try:
+        with cells_bar("replays") as told:
+            return run(histories, config, source, engine=engine, told=told, kept=replays)
+    except KeyboardInterrupt:
+        if kept is not None and len(kept):
+            typer.echo(
+                f"Stopped; {len(kept)} replays are kept in {kept.folder}. "
+                "Continue with the same command and --resume.",
+                err=True,
+            )
+        raise
+
+
+def _write(found: Backtest, folder: Path, as_json: bool) -> None:
+    from dsp_gym.evaluation.backtest.report import (
+        FLEET_COLUMNS,
+        JOB_COLUMNS,
+        fleet_rows,
+        headline,
+        job_rows,
+        write_report,
+    )
+
+    written = write_report(found, folder)
+    if as_json:
+        typer.echo(found.to_json(), nl=False)
+        return
+    typer.echo(f"{headline(found)}\n")
+    print_table(FLEET_COLUMNS, fleet_rows(found), right=FLEET_COLUMNS[1:])
+    typer.echo()
+    print_table(JOB_COLUMNS, job_rows(found), right=JOB_COLUMNS[1:])
+    typer.echo()
+    for job in found.jobs:
+        for text in (*job.notes, *(() if job.best is None else job.best.why_not)):
+            typer.echo(f"note: {job.name}: {text}")
+    for text in found.left_out:
+        typer.echo(f"note: left out: {text}")
+    for kind, path in written.items():
+        typer.echo(f"{kind:>6}  {path}")
