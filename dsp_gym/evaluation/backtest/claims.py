@@ -17,14 +17,14 @@ from pydantic import Field
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.evaluation.backtest.history import JobHistory
-from dsp_gym.evaluation.backtest.result import Replayed
+from dsp_gym.evaluation.backtest.result import JobReplay
 from dsp_gym.job.cost import requested
 from dsp_gym.job.spec import JobSpec
 
 __all__ = [
     "HOURS_A_MONTH",
     "BacktestTrust",
-    "Observed",
+    "ObservedJob",
     "PolicyClaim",
     "Ranged",
     "claim_of",
@@ -75,7 +75,7 @@ class Ranged(ConfigModel):
         return Ranged(value=factor * self.value, low=factor * self.low, high=factor * self.high)
 
 
-class Observed(ConfigModel):
+class ObservedJob(ConfigModel):
     """The deployed configurations of one job, as observed and as the model has them."""
 
     cost_per_month: float = Field(description="price of what was requested, 730 hours")
@@ -108,7 +108,7 @@ class _Sums(NamedTuple):
     rescales: Floats
 
     @classmethod
-    def of(cls, replayed: Replayed, blocks: Sequence[int] | None = None) -> _Sums:
+    def of(cls, replayed: JobReplay, blocks: Sequence[int] | None = None) -> _Sums:
         by_block = {one.block: one for one in replayed.blocks}
         order = blocks if blocks is not None else list(by_block)
         return cls(
@@ -119,7 +119,7 @@ class _Sums(NamedTuple):
         )
 
 
-def observed_of(history: JobHistory, deployed: Replayed) -> Observed:
+def observed_of(history: JobHistory, deployed: JobReplay) -> ObservedJob:
     """The observed run of a job beside its replay.
 
     Returns:
@@ -129,7 +129,7 @@ def observed_of(history: JobHistory, deployed: Replayed) -> Observed:
     measured = np.isfinite(history.late)
     sums = _Sums.of(deployed)
     days = max(history.days, 1e-9)
-    return Observed(
+    return ObservedJob(
         cost_per_month=HOURS_A_MONTH * float(deployed_costs(history)[known].mean()),
         model_cost_per_month=HOURS_A_MONTH * 3600 * float(sums.cost.sum() / sums.seconds.sum()),
         late=float(history.late[measured & known].mean()) if (measured & known).any() else None,
@@ -157,7 +157,7 @@ def _cost(spec: JobSpec, names: Sequence[str], row: Sequence[int]) -> float:
     return requested(spec, tasks, level).money_per_hour(spec)
 
 
-def model_errors(found: Observed, trust: BacktestTrust) -> tuple[str, ...]:
+def model_errors(found: ObservedJob, trust: BacktestTrust) -> tuple[str, ...]:
     """Why nothing may be claimed about a job, whatever the policy.
 
     Returns:
@@ -187,7 +187,7 @@ def model_errors(found: Observed, trust: BacktestTrust) -> tuple[str, ...]:
 
 
 def claim_of(
-    deployed: Replayed, replayed: Replayed, found: Observed, trust: BacktestTrust
+    deployed: JobReplay, replayed: JobReplay, found: ObservedJob, trust: BacktestTrust
 ) -> PolicyClaim:
     """What a policy would have saved on a job, and how much of it may be claimed.
 
@@ -236,7 +236,8 @@ def claim_of(
 
 
 def fleet_saving(
-    pairs: Sequence[tuple[Replayed, Replayed]], observed: Sequence[tuple[Observed, PolicyClaim]]
+    pairs: Sequence[tuple[JobReplay, JobReplay]],
+    observed: Sequence[tuple[ObservedJob, PolicyClaim]],
 ) -> Ranged:
     """The sum of what a policy would have saved on several jobs.
 
@@ -272,7 +273,7 @@ def fleet_saving(
     )
 
 
-def cost_error(found: Observed) -> float:
+def cost_error(found: ObservedJob) -> float:
     """The model's error of the cost of the deployed configurations, relative."""
     return abs(found.model_cost_per_month / max(found.cost_per_month, 1e-12) - 1.0)
 

@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.evaluation.backtest.claims import BacktestTrust, Observed, PolicyClaim, Ranged
-from dsp_gym.evaluation.backtest.result import Change
+from dsp_gym.evaluation.backtest.claims import BacktestTrust, ObservedJob, PolicyClaim, Ranged
+from dsp_gym.evaluation.backtest.result import ReplayedRescale
 
 __all__ = ["Backtest", "FleetClaim", "JobBacktest"]
 
@@ -26,13 +26,13 @@ class JobBacktest(ConfigModel):
     is_dated: bool = Field(description="whether times count from 1970")
     interval_s: int = Field(description="seconds between decisions")
     slo_latency_s: float = Field(description="bound on latency, s")
-    observed: Observed = Field(description="the deployed configurations")
+    observed: ObservedJob = Field(description="the deployed configurations")
     claims: tuple[PolicyClaim, ...] = Field(description="one for each policy")
     notes: tuple[str, ...] = Field(description="what to know about its history and model")
     t_s: tuple[float, ...] = Field(description="the drawn points, s since the begin")
     seen: Line = Field(description="load_per_s, subtasks, cost_per_h, latency_s, lag_s as observed")
     lines: dict[str, Line] = Field(description="the same without the load, by policy")
-    changes: dict[str, tuple[Change, ...]] = Field(description="rescales by policy")
+    changes: dict[str, tuple[ReplayedRescale, ...]] = Field(description="rescales by policy")
 
     @property
     def best(self) -> PolicyClaim | None:

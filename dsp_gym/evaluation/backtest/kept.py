@@ -16,7 +16,7 @@ from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation.backtest.history import JobHistory
 from dsp_gym.evaluation.backtest.replay import ReplayShare
-from dsp_gym.evaluation.backtest.result import Replayed
+from dsp_gym.evaluation.backtest.result import JobReplay
 from dsp_gym.evaluation.kept import KeptResults, file_hashes
 from dsp_gym.evaluation.share import versions
 from dsp_gym.records.hashes import bytes_sha256
@@ -33,7 +33,7 @@ class KeptReplay(ConfigModel):
         "dsp-gym/kept-replay/1", alias="schema", description="schema and version"
     )
     of: str = Field(description="hash of everything the replay depends on")
-    result: Replayed = Field(description="the replay")
+    result: JobReplay = Field(description="the replay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class KeptReplays:
 
     folder: KeptResults
 
-    def read(self, share: ReplayShare, history: JobHistory) -> Replayed | None:
+    def read(self, share: ReplayShare, history: JobHistory) -> JobReplay | None:
         """The kept replay of a history.
 
         Returns:
@@ -55,7 +55,7 @@ class KeptReplays:
             return None
         return known.result if known.of == _depends_on(share, history) else None
 
-    def write(self, share: ReplayShare, history: JobHistory, result: Replayed) -> None:
+    def write(self, share: ReplayShare, history: JobHistory, result: JobReplay) -> None:
         """Keep the replay of a history."""
         document = KeptReplay(of=_depends_on(share, history), result=result)
         file = self.folder.folder / _name(share, history)

@@ -17,7 +17,13 @@ from dsp_gym.control.loop import ControlLoop, LoopStep
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.engine import Tell
 from dsp_gym.evaluation.backtest.history import JobHistory
-from dsp_gym.evaluation.backtest.result import BLOCK_FIELDS, Change, Replayed, blocks_of, thinned
+from dsp_gym.evaluation.backtest.result import (
+    BLOCK_FIELDS,
+    JobReplay,
+    ReplayedRescale,
+    blocks_of,
+    thinned,
+)
 from dsp_gym.evaluation.carried import Carried
 from dsp_gym.evaluation.share import reason_of
 from dsp_gym.guardrails.chain import build_for
@@ -92,7 +98,7 @@ class DeployedReplay:
         self._at = int(state["at"])
 
 
-def play(work: Carried[ReplayShare], tell: Tell[float]) -> tuple[Replayed, ...]:
+def play(work: Carried[ReplayShare], tell: Tell[float]) -> tuple[JobReplay, ...]:
     """Replays a share on an engine.
 
     Returns:
@@ -103,7 +109,7 @@ def play(work: Carried[ReplayShare], tell: Tell[float]) -> tuple[Replayed, ...]:
         return played(share if share.policy is None else replace(share, policy=policy), tell)
 
 
-def played(share: ReplayShare, tell: Tell[float] = lambda _: False) -> tuple[Replayed, ...]:
+def played(share: ReplayShare, tell: Tell[float] = lambda _: False) -> tuple[JobReplay, ...]:
     """Replays a share here.
 
     Returns:
@@ -216,7 +222,7 @@ class _Record:
         names = ("seconds", "cost", "slo_s", "rescales", "pending_s", "latency_p95_s")
         self._outcome = {name: np.zeros((steps, len(rows))) for name in names}
         self._tasks = np.zeros((steps, len(rows)))
-        self._changes: dict[int, list[Change]] = {j: [] for j in range(len(rows))}
+        self._changes: dict[int, list[ReplayedRescale]] = {j: [] for j in range(len(rows))}
         self._slots = np.array([row.slots for row in rows])
         kinds = topology.tables.kind[topology.row]
         self._scaled = (kinds >= 0) & (kinds != SOURCE)
@@ -230,7 +236,7 @@ class _Record:
         for j in np.flatnonzero((step.outcome.rescales > 0) & (k < self._slots)).tolist():
             self._changes[j].append(self._change(k, j, step))
 
-    def _change(self, k: int, j: int, step: LoopStep) -> Change:
+    def _change(self, k: int, j: int, step: LoopStep) -> ReplayedRescale:
         names, before, after = self._topology.names(j), step.snapshot, step.guarded
         moved = []
         for v, name in enumerate(names):
@@ -240,9 +246,9 @@ class _Record:
                 moved.append(f"{name} {old[0]} → {new[0]}")
             if old[1] != new[1]:
                 moved.append(f"{name} memory level {old[1]} → {new[1]}")
-        return Change(slot=k, what=", ".join(moved), reason=reason_of(step, j))
+        return ReplayedRescale(slot=k, what=", ".join(moved), reason=reason_of(step, j))
 
-    def of(self, job: int, history: JobHistory, label: str) -> Replayed:
+    def of(self, job: int, history: JobHistory, label: str) -> JobReplay:
         """The result of one history, its stretches joined."""
         own = [(j, row) for j, row in enumerate(self._rows) if row.job == job]
         at = np.concatenate([np.arange(row.part.start, row.part.stop) for _, row in own])
@@ -265,7 +271,7 @@ class _Record:
         measured = np.isfinite(history.late[at])
         seconds = float(found["seconds"][measured].sum())
         late = float(found["slo_s"][measured].sum()) / seconds if seconds else float("nan")
-        return Replayed(
+        return JobReplay(
             policy=label,
             job=history.name,
             blocks=blocks_of(history, at, {name: found[name] for name in BLOCK_FIELDS}),

@@ -14,8 +14,8 @@ from dsp_gym.evaluation.backtest.history import DAY_S, JobHistory
 __all__ = [
     "BLOCK_FIELDS",
     "Block",
-    "Change",
-    "Replayed",
+    "ReplayedRescale",
+    "JobReplay",
     "blocks_of",
     "shown_slots",
     "thinned",
@@ -42,7 +42,7 @@ class Block(ConfigModel):
     rescales: float = Field(description="rescales")
 
 
-class Change(ConfigModel):
+class ReplayedRescale(ConfigModel):
     """One rescale."""
 
     slot: int = Field(description="slot of the history")
@@ -50,7 +50,7 @@ class Change(ConfigModel):
     reason: str = Field(description="of the policy, or of the guardrail that changed its decision")
 
 
-class Replayed(ConfigModel):
+class JobReplay(ConfigModel):
     """One policy, or the deployed configurations, on one history."""
 
     policy: str = Field(description="label of the policy")
@@ -63,7 +63,7 @@ class Replayed(ConfigModel):
     line: dict[str, tuple[float | None, ...]] = Field(
         description="subtasks, cost_per_h, latency_s and lag_s over time, thinned"
     )
-    changes: tuple[Change, ...] = Field(description="rescales in the order of time")
+    changes: tuple[ReplayedRescale, ...] = Field(description="rescales in the order of time")
 
 
 def blocks_of(history: JobHistory, at: Ints, values: Mapping[str, Floats]) -> tuple[Block, ...]:

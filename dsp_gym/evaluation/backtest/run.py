@@ -27,7 +27,7 @@ from dsp_gym.evaluation.backtest.history import JobHistory, distinct
 from dsp_gym.evaluation.backtest.kept import KeptReplays
 from dsp_gym.evaluation.backtest.model import fitted
 from dsp_gym.evaluation.backtest.replay import ReplayShare, play
-from dsp_gym.evaluation.backtest.result import Replayed, shown_slots, thinned
+from dsp_gym.evaluation.backtest.result import JobReplay, shown_slots, thinned
 from dsp_gym.evaluation.carried import carried
 from dsp_gym.evaluation.share import versions
 from dsp_gym.guardrails.chain import build_for
@@ -191,9 +191,9 @@ def _replayed(
     engine: Engine,
     told: OnReplays,
     kept: KeptReplays | None,
-) -> dict[tuple[str, str], Replayed]:
+) -> dict[tuple[str, str], JobReplay]:
     """Every replay by policy and job; what was kept is not played again."""
-    found: dict[tuple[str, str], Replayed] = {}
+    found: dict[tuple[str, str], JobReplay] = {}
     work: list[ReplayShare] = []
     for share in shares:
         missing = []
@@ -244,7 +244,7 @@ def _grouped(histories: Sequence[JobHistory], slots: int) -> Iterator[tuple[JobH
 def _job(
     history: JobHistory,
     labels: Sequence[str],
-    results: dict[tuple[str, str], Replayed],
+    results: dict[tuple[str, str], JobReplay],
     config: BacktestConfig,
 ) -> JobBacktest:
     own = {label: results[label, history.name] for label in labels}
@@ -282,7 +282,7 @@ def _job(
 
 
 def _fleet(
-    label: str, jobs: Sequence[JobBacktest], results: dict[tuple[str, str], Replayed]
+    label: str, jobs: Sequence[JobBacktest], results: dict[tuple[str, str], JobReplay]
 ) -> FleetClaim:
     pairs = [(results[INCUMBENT, job.name], results[label, job.name]) for job in jobs]
     claims = [next(one for one in job.claims if one.policy == label) for job in jobs]

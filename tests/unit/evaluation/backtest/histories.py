@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dsp_gym.control.modes import INCUMBENT
-from dsp_gym.evaluation.backtest.claims import BacktestTrust, Observed, claim_of, fleet_saving
+from dsp_gym.evaluation.backtest.claims import BacktestTrust, ObservedJob, claim_of, fleet_saving
 from dsp_gym.evaluation.backtest.document import Backtest, FleetClaim, JobBacktest
 from dsp_gym.evaluation.backtest.history import JobHistory
-from dsp_gym.evaluation.backtest.result import Block, Change, Replayed
+from dsp_gym.evaluation.backtest.result import Block, JobReplay, ReplayedRescale
 from dsp_gym.job.catalog import load_job
 
 DAY_S = 86_400
@@ -58,7 +58,7 @@ def replayed(policy, costs, late_s=0.0, rescales=0.0, job="orders", measured=0.0
         "latency_s": (0.1, None, 0.2),
         "lag_s": (0.0, 0.0, 1.0),
     }
-    return Replayed(
+    return JobReplay(
         policy=policy,
         job=job,
         blocks=tuple(blocks),
@@ -69,7 +69,7 @@ def replayed(policy, costs, late_s=0.0, rescales=0.0, job="orders", measured=0.0
 
 
 def observed(cost=1.0, model_cost=1.0, late=0.0, model_late=0.0, days=10.0):
-    return Observed(
+    return ObservedJob(
         cost_per_month=cost,
         model_cost_per_month=model_cost,
         late=late,
@@ -88,7 +88,7 @@ def document(names, policies=("ds2", "learned"), vertices=3):
         found = observed(late=0.03 if place % 3 == 0 else 0.0)
         own = []
         for policy in policies:
-            change = Change(slot=1, what=f"{name} 4 → 2", reason="demand <i>1/s</i>")
+            change = ReplayedRescale(slot=1, what=f"{name} 4 → 2", reason="demand <i>1/s</i>")
             mine = replayed(policy, 6 + random.random(12), 0, 2, name, changes=(change,) * 3)
             own.append((mine, claim_of(now, mine, found, BacktestTrust())))
             every[policy].append((now, mine, found, own[-1][1]))
