@@ -18,11 +18,10 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.evaluation.backtest.history import JobHistory
 from dsp_gym.evaluation.backtest.result import JobReplay
-from dsp_gym.job.cost import requested
+from dsp_gym.job.cost import HOURS_A_MONTH, requested
 from dsp_gym.job.spec import JobSpec
 
 __all__ = [
-    "HOURS_A_MONTH",
     "BacktestTrust",
     "ObservedJob",
     "PolicyClaim",
@@ -33,8 +32,6 @@ __all__ = [
     "model_errors",
     "observed_of",
 ]
-
-HOURS_A_MONTH = 365 * 24 / 12
 
 DRAWS = 2000
 

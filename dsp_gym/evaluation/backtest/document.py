@@ -63,6 +63,7 @@ class Backtest(ConfigModel):
         "dsp-gym/backtest/1", alias="schema", description="schema and version"
     )
     source: str = Field(description="where the history comes from")
+    currency: str = Field(description="of every amount of money, an ISO 4217 code")
     trust: BacktestTrust = Field(description="bounds of a claim")
     policies: tuple[str, ...] = Field(description="labels, as they were asked for")
     fleet: tuple[FleetClaim, ...] = Field(description="one for each policy")

@@ -10,6 +10,7 @@ from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.evaluation.backtest.claims import BacktestTrust, PolicyClaim
 from dsp_gym.evaluation.backtest.document import JobBacktest
 from dsp_gym.evaluation.counterfactual.verdict import watched_text
+from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.pages import (
     Curve,
     Html,
@@ -19,6 +20,7 @@ from dsp_gym.pages import (
     details,
     lead,
     link,
+    money,
     note,
     number,
     page,
@@ -45,20 +47,25 @@ PANELS: Mapping[str, tuple[str, str, Literal["line", "step"]]] = {
     "subtasks": ("Tasks", "subtasks, sources left out", "step"),
     "latency_s": ("Latency, 95th percentile", "s", "line"),
     "lag_s": ("Backlog", "s of arrivals", "line"),
-    "cost_per_h": ("Cost", "per hour", "step"),
+    "cost_per_h": ("Cost", "{currency} per hour", "step"),
 }
 
 SHOWN_CHANGES = 300
 """Rescales of a policy that are named; the first ones."""
 
 
-def job_page(job: JobBacktest, trust: BacktestTrust) -> str:
+def job_page(job: JobBacktest, trust: BacktestTrust, currency: str) -> str:
     """The page of a job.
+
+    Args:
+        job: what was found about it.
+        trust: bounds of a claim.
+        currency: of the amounts.
 
     Returns:
         HTML of one page without outside references, but for the link to the fleet's page.
     """
-    return page(f"{job.name}: what policies would have saved", *_parts(job, trust))
+    return page(f"{job.name}: what policies would have saved", *_parts(job, trust, currency))
 
 
 def share(value: float | None) -> str:
@@ -82,17 +89,17 @@ def then(now: float | None, later: float) -> str:
     return f"{share(now)} → {share(later)}"
 
 
-def _parts(job: JobBacktest, trust: BacktestTrust) -> Iterator[str]:
+def _parts(job: JobBacktest, trust: BacktestTrust, currency: str) -> Iterator[str]:
     yield link("All jobs", "index.html")
     best = job.best
     if best is not None:
-        yield lead(_headline(best))
+        yield lead(_headline(best, currency))
     for text in job.notes:
         yield note(text)
-    yield section("Over time", *_over_time(job))
+    yield section("Over time", *_over_time(job, currency))
     yield section(
         "What each policy would have saved",
-        "Money per month of 730 hours. In brackets: 95 % intervals.",
+        f"Amounts in {currency} per month of {HOURS_A_MONTH} hours. In brackets: 95 % intervals.",
         table(CLAIM_COLUMNS, [_claim_row(one) for one in job.claims]),
         table(
             ("policy", "why the rest may not be claimed"),
@@ -109,12 +116,13 @@ def _parts(job: JobBacktest, trust: BacktestTrust) -> Iterator[str]:
     yield section("Decisions", *_decisions(job))
 
 
-def _headline(best: PolicyClaim) -> str:
+def _headline(best: PolicyClaim, currency: str) -> str:
     saved = best.saving_per_month
-    text = f"{best.policy} would have saved {span(saved.value, saved.low, saved.high)} a month"
+    amount = f"{span(saved.value, saved.low, saved.high)} {currency}"
+    text = f"{best.policy} would have saved {amount} a month"
     if saved.value < 0:
-        text = f"{best.policy} would have cost {number(-saved.value)} a month more"
-    claimed = number(best.claimed_per_month) if best.claimed_per_month > 0 else "nothing"
+        text = f"{best.policy} would have cost {money(-saved.value, currency)} a month more"
+    claimed = money(best.claimed_per_month, currency) if best.claimed_per_month > 0 else "nothing"
     return f"{text}; {claimed} of it may be claimed."
 
 
@@ -141,7 +149,7 @@ def _error_rows(job: JobBacktest) -> list[tuple[str, str, str]]:
     ]
 
 
-def _over_time(job: JobBacktest) -> Iterator[str]:
+def _over_time(job: JobBacktest, currency: str) -> Iterator[str]:
     yield (
         "In front what was observed; behind it the model, replayed with the deployed "
         "configurations and with each policy in charge. Each point stands for several slots: the "
@@ -161,7 +169,7 @@ def _over_time(job: JobBacktest) -> Iterator[str]:
         ]
         own = Curve(OBSERVED, drawn(job.seen[key]), style)
         bound = job.slo_latency_s if key == "latency_s" else None
-        panels.append(Panel(title, [own, *lines], unit, bound))
+        panels.append(Panel(title, [own, *lines], unit.format(currency=currency), bound))
     begin_s = job.begin_s if job.is_dated else 0.0
     x = [begin_s + t_s for t_s in job.t_s]
     marks = [

@@ -12,12 +12,14 @@ from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.evaluation.backtest.claims import PolicyClaim
 from dsp_gym.evaluation.backtest.document import Backtest, JobBacktest
 from dsp_gym.evaluation.backtest.job_page import job_page, share, then
+from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.pages import (
     Html,
     ScatterPoint,
     details,
     lead,
     link,
+    money,
     note,
     number,
     page,
@@ -34,7 +36,7 @@ FLEET_COLUMNS = ("policy", "saves a month", "may be claimed", "on jobs", "late",
 JOB_COLUMNS = (
     "job",
     "days",
-    "cost a month",
+    "costs a month",
     "policy",
     "saves a month",
     "may be claimed",
@@ -52,18 +54,19 @@ def headline(found: Backtest) -> str:
     Returns:
         What may be claimed for the best policy, and on how many jobs.
     """
+    currency = found.currency
     jobs = f"{len(found.jobs)} job{'' if len(found.jobs) == 1 else 's'}"
     best = max(found.fleet, key=lambda one: (one.claimed_per_month, one.saving_per_month.value))
     saved = best.saving_per_month
     if best.claimed_per_month > 0:
         return (
-            f"{best.policy} would have saved at least {number(best.claimed_per_month)} a month on "
-            f"{best.jobs_claimed} of {jobs}; the model says "
-            f"{span(saved.value, saved.low, saved.high)} on all."
+            f"{best.policy} would have saved at least {money(best.claimed_per_month, currency)} "
+            f"a month on {best.jobs_claimed} of {jobs}; the model says "
+            f"{span(saved.value, saved.low, saved.high)} {currency} on all."
         )
     return (
         f"Nothing may be claimed on {jobs} yet; for {best.policy} the model says "
-        f"{span(saved.value, saved.low, saved.high)} a month."
+        f"{span(saved.value, saved.low, saved.high)} {currency} a month."
     )
 
 
@@ -134,7 +137,7 @@ def write_report(found: Backtest, folder: Path) -> dict[str, Path]:
     """
     files = page_names([job.name for job in found.jobs])
     for job, file in zip(found.jobs, files, strict=True):
-        write_atomic(folder / file, job_page(job, found.trust))
+        write_atomic(folder / file, job_page(job, found.trust, found.currency))
     return {
         "json": write_atomic(folder / "backtest.json", found.to_json()),
         "html": write_atomic(folder / "index.html", _fleet_page(found, files)),
@@ -166,8 +169,8 @@ def _fleet_page(found: Backtest, files: Sequence[str]) -> str:
 def _parts(found: Backtest, files: Sequence[str]) -> Iterator[str]:
     yield lead(headline(found))
     yield (
-        f"From {found.source}. Money per month of 730 hours, at the prices of the job files, for "
-        "requested resources. In brackets: 95 % intervals over the days of the history, widened by "
+        f"From {found.source}. Amounts in {found.currency} per month of {HOURS_A_MONTH} hours, at "
+        "the prices of the job files, for requested resources. In brackets: 95 % intervals over the days of the history, widened by "
         "the model's error on the deployed configurations."
     )
     yield _cost_and_lateness(found)
@@ -210,7 +213,7 @@ def _cost_and_lateness(found: Backtest) -> Html:
     days = sum(job.observed.days for job in found.jobs) or 1.0
     points = []
     for label in (INCUMBENT, *found.policies):
-        late, money = 0.0, cost
+        late, cost_now = 0.0, cost
         for job in found.jobs:
             weight = job.observed.days / days
             claim = next((one for one in job.claims if one.policy == label), None)
@@ -218,14 +221,14 @@ def _cost_and_lateness(found: Backtest) -> Html:
                 late += 100 * weight * (job.observed.model_late or 0.0)
             else:
                 late += 100 * weight * claim.late
-                money -= claim.saving_per_month.value
+                cost_now -= claim.saving_per_month.value
         name = "now, by the model" if label == INCUMBENT else label
-        text = f"{name}: {number(money)} a month, late {number(late)} % of the time"
-        points.append(ScatterPoint(name, [late], [money], [text], label == INCUMBENT))
+        text = f"{name}: {money(cost_now, found.currency)} a month, late {number(late)} %"
+        points.append(ScatterPoint(name, [late], [cost_now], [text], label == INCUMBENT))
     return scatter(
         f"Cost a month against lateness of {len(points) - 1} policies and of the deployed "
         "configurations.",
         points,
         x_label="late, share of the time",
-        y_label="cost a month",
+        y_label=f"{found.currency} a month",
     )

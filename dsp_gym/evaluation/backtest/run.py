@@ -32,6 +32,7 @@ from dsp_gym.evaluation.carried import carried
 from dsp_gym.evaluation.share import versions
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.job.cost import one_currency
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.foresight import Foreseeing
@@ -98,6 +99,7 @@ def backtest(
         MetricsError: Two jobs have the same name.
     """
     shares = shares_of(config)
+    currency = one_currency(history.spec for history in histories)
     fits = _fitted(distinct(histories), engine, told, len(shares))
     sound = sorted((one.history for one in fits if one.problem is None), key=lambda h: h.name)
     missing = [*left_out, *(f"{f.history.name}: {f.problem}" for f in fits if f.problem)]
@@ -112,6 +114,7 @@ def backtest(
     labels = tuple(every[1:])
     return Backtest(
         source=source,
+        currency=currency,
         trust=config.trust,
         policies=labels,
         fleet=tuple(_fleet(label, jobs, results) for label in labels),

@@ -122,6 +122,7 @@ def document(names, policies=("ds2", "learned"), vertices=3):
     ]
     return Backtest(
         source="a test",
+        currency="EUR",
         trust=BacktestTrust(),
         policies=tuple(policies),
         fleet=tuple(fleet),
