@@ -170,8 +170,9 @@ def _parts(found: Backtest, files: Sequence[str]) -> Iterator[str]:
     yield lead(headline(found))
     yield (
         f"From {found.source}. Amounts in {found.currency} per month of {HOURS_A_MONTH} hours, at "
-        "the prices of the job files, for requested resources. In brackets: 95 % intervals over the days of the history, widened by "
-        "the model's error on the deployed configurations."
+        "the prices of the job files, for requested resources. In brackets: 95 % "
+        "intervals over the days of the history, widened by the model's error on the deployed "
+        "configurations."
     )
     yield _cost_and_lateness(found)
     yield section("Policies", table(FLEET_COLUMNS, fleet_rows(found)))
