@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from agents.folder import PolicyDocument
 from agents.network import FORBIDDEN, NetworkShape, Weights, logits
+from agents.recurrent import LstmMemory
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.envs.capacity.action import HOLD, KAPPAS
 from dsp_gym.envs.capacity.codec import CapacityCodec
@@ -84,11 +85,13 @@ class CapacityAgent:
 
     def __init__(self, document: PolicyDocument, weights: Weights, late_price: float) -> None:
         self.document, self.weights, self.late_price = document, weights, late_price
+        self._memory = LstmMemory(weights, document.network)
         self._codec: CapacityCodec | None = None
         self._price: Floats = np.zeros(0)
 
     def reset(self, jobs: Topology, mask: Mask | None) -> None:
         """Starts anew, or only the rows where the mask is True."""
+        self._memory.reset(len(jobs), mask)
         if mask is not None and self._codec is not None:
             self._codec.reset(mask)
             return
@@ -104,7 +107,8 @@ class CapacityAgent:
         codec = self._ready
         observation = codec.look(snapshot, self._price)
         known, masks = self.document.action, codec.masks(snapshot)
-        values = logits(self.weights, self.document.network, observation)
+        remembered = self._memory.see(observation)
+        values = logits(self.weights, self.document.network, observation, remembered)
         if self.document.network.whole and not known.masked:
             # As its own library decides: an invalid choice may be the best, and then holds.
             best, acting = chosen(values, np.ones_like(masks), known.act_above)
@@ -142,11 +146,12 @@ class CapacityAgent:
         Returns:
             JSON values; nothing before the first reset.
         """
-        return {} if self._codec is None else self._codec.state()
+        return {} if self._codec is None else {**self._codec.state(), **self._memory.state()}
 
     def restore(self, state: State) -> None:
         """Continues from the values of `state()`."""
         self._ready.restore(state)
+        self._memory.restore(state)
 
     @property
     def _ready(self) -> CapacityCodec:

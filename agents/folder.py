@@ -365,6 +365,8 @@ def _learned_by(document: TrainedDocument) -> dict[str, object]:
     if isinstance(document, PolicyDocument):
         network = document.network
         shape = f"{network.encoder} {'x'.join(map(str, network.hidden))}"
+        if network.lstm is not None:
+            shape = f"lstm {network.lstm}, {shape}"
         return {"network": shape, "action": document.action.space, "steps": document.steps}
     if isinstance(document, PlanningDocument):
         return {

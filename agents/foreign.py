@@ -60,8 +60,19 @@ class ForeignModel(NamedTuple):
     steps: int
 
 
+class Lstm(NamedTuple):
+    """An LSTM of one layer, gates as torch orders them."""
+
+    seen: Floats32
+    """Weight of the observation, (4 width, inputs)."""
+    hidden: Floats32
+    """Weight of the hidden state, (4 width, width)."""
+    seen_bias: Floats32
+    hidden_bias: Floats32
+
+
 class PlainLayers(NamedTuple):
-    """The actor, or the values of all choices, as plain layers."""
+    """The actor, or the values of all choices, as plain layers, behind an LSTM if it has one."""
 
     layers: list[tuple[Floats32, Floats32]]
     """Weight (outputs, inputs) and bias (outputs,) of each."""
@@ -69,6 +80,13 @@ class PlainLayers(NamedTuple):
     """Of the libraries that name weights like this, unless told otherwise."""
     quantiles: bool
     """Whether each choice has several outputs, to be averaged."""
+    lstm: Lstm | None = None
+
+    @property
+    def inputs(self) -> int:
+        """Numbers that the network reads."""
+        first = self.layers[0][0] if self.lstm is None else self.lstm.seen
+        return int(first.shape[1])
 
 
 class _Family(NamedTuple):
@@ -90,7 +108,10 @@ FAMILIES = (
     _Family("", None, "tanh"),  # a torch.nn.Sequential
 )
 
-BESIDE = ("value_net.", "mlp_extractor.value_net.", "critic.", "q_net_target.")
+LSTM = tuple(f"lstm_actor.{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+"""RecurrentPPO's, in the order of `Lstm`."""
+
+BESIDE = ("value_net.", "mlp_extractor.value_net.", "critic.", "lstm_critic.", "q_net_target.")
 BESIDE_TOO = ("quantile_net_target.", "target_network.", "log_std")
 """Beginnings of weights that do not decide."""
 
@@ -136,7 +157,7 @@ def read_model(file: Path) -> ForeignModel:
 
 
 def plain_layers(state: State, file: str | Path) -> PlainLayers:
-    """The layers that decide, of a network without anything but plain layers.
+    """The layers that decide, of a network of plain layers, behind an LSTM or not.
 
     Args:
         state: Weights by name.
@@ -162,7 +183,9 @@ def plain_layers(state: State, file: str | Path) -> PlainLayers:
             break
     else:
         raise _no_plain_layers(file, list(state))
+    lstm = Lstm(*(state[name] for name in LSTM)) if all(map(state.__contains__, LSTM)) else None
     known = {f"{name}.{part}" for name in names for part in ("weight", "bias")}
+    known |= set() if lstm is None else set(LSTM)
     strange = [name for name in state if name not in known and not _is_beside(name)]
     if strange:
         raise _no_plain_layers(file, strange)
@@ -174,7 +197,15 @@ def plain_layers(state: State, file: str | Path) -> PlainLayers:
         if not fits or (layers and layers[-1][0].shape[0] != weight.shape[1]):
             raise _no_plain_layers(file, [name])
         layers.append((weight, bias))
-    return PlainLayers(layers, family.activation, family.quantiles)
+    if lstm is not None and not _fits(lstm, layers[0][0].shape[1]):
+        raise _no_plain_layers(file, list(LSTM))
+    return PlainLayers(layers, family.activation, family.quantiles, lstm)
+
+
+def _fits(lstm: Lstm, width: int) -> bool:
+    """Whether the parts of an LSTM fit each other and the layer behind it."""
+    shapes = [one.shape for one in lstm]
+    return shapes == [(4 * width, lstm.seen.shape[-1]), (4 * width, width), *[(4 * width,)] * 2]
 
 
 def _is_beside(name: str) -> bool:
@@ -184,12 +215,14 @@ def _is_beside(name: str) -> bool:
 def _no_plain_layers(file: str | Path, names: list[str]) -> PolicyError:
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     recurrent = any("lstm" in name or "gru" in name for name in names)
-    why = "remembers what it saw (LSTM)" if recurrent else "has other parts than plain layers"
+    why = "has other parts than plain layers"
+    if recurrent:
+        why = "remembers what it saw by other means than RecurrentPPO's LSTM of one layer"
     return PolicyError(
         f"the network {why}, which a policy folder cannot hold: {shown}",
         file=file,
-        remedy="Import a model whose policy is MlpPolicy with the default features extractor, or "
-        "whose state_dict is that of a torch.nn.Sequential.",
+        remedy="Import a model whose policy is MlpPolicy or MlpLstmPolicy with the default "
+        "features extractor, or whose state_dict is that of a torch.nn.Sequential.",
     )
 
 

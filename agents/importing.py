@@ -91,9 +91,10 @@ def foreign_shape(plain: PlainLayers, activation: str, file: str | Path) -> Netw
     Raises:
         PolicyError: No environment shows as many numbers and takes as many choices.
     """
-    inputs, outputs = int(plain.layers[0][0].shape[1]), int(plain.layers[-1][0].shape[0])
+    inputs, outputs = plain.inputs, int(plain.layers[-1][0].shape[0])
     hidden = tuple(weight.shape[0] for weight, _ in plain.layers[:-1])
-    common = {"encoder": "mlp", "hidden": hidden, "activation": activation, "whole": True}
+    common: dict[str, object] = {"encoder": "mlp", "hidden": hidden, "activation": activation}
+    common |= {"whole": True, "lstm": None if plain.lstm is None else plain.lstm.hidden.shape[1]}
 
     def answers(choices: int) -> bool:
         return outputs % choices == 0 if plain.quantiles else outputs == choices
@@ -148,6 +149,13 @@ def foreign_weights(
     size = shape.observation_size
     shift, scale = normalisation or (np.zeros(size, np.float32), np.ones(size, np.float32))
     weights = {"observation_shift": shift, "observation_scale": scale}
+    if plain.lstm is not None:
+        weights |= {
+            "lstm_seen.weight": plain.lstm.seen,
+            "lstm_seen.bias": plain.lstm.seen_bias,
+            "lstm_hidden.weight": plain.lstm.hidden,
+            "lstm_hidden.bias": plain.lstm.hidden_bias,
+        }
     *hidden, (last, bias) = plain.layers
     for k, (weight, offset) in enumerate(hidden):
         weights |= {f"actor.{k}.weight": weight, f"actor.{k}.bias": offset}

@@ -12,6 +12,7 @@ from pydantic import Field
 from agents.capacity import CapacityAgent
 from agents.folder import POLICY, PolicyDocument, read_folder
 from agents.network import Weights, logits, parameters
+from agents.recurrent import LstmMemory
 from agents.shipped import policy_folder
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.config.model import ConfigModel
@@ -71,6 +72,7 @@ class LearnedPolicy:
         self.document, self._weights = read_folder(self.folder)
         _refuse_other_spaces(self.document, self._weights, self.folder / POLICY)
         self._encoder: ObservationEncoder | None = None
+        self._memory = LstmMemory(self._weights, self.document.network)
         self._of_job = _capacity_agent(self.document, self._weights, self.config, self.folder)
         self.confidence: Floats32 | None = None
         """Probability of the moves last decided, (J, V), where it explains; 1 beyond the graph."""
@@ -79,6 +81,7 @@ class LearnedPolicy:
         if self._of_job is not None:
             self._of_job.reset(jobs, mask)
             return
+        self._memory.reset(len(jobs), mask)
         if mask is not None and self._encoder is not None:
             self._encoder.reset(mask)
             return
@@ -112,10 +115,11 @@ class LearnedPolicy:
         valid = action.masks(parallelism, level).reshape(len(snapshot), columns, action.LOGITS)
         scores: Floats32 | None = None
         if network.single:
-            values = logits(self._weights, network, seen)
+            values = logits(self._weights, network, seen, self._memory.see(seen))
             pairs = _single(values, valid, encoder.layout.vertices, self.document.action.masked)
         else:
-            scores = self.scores(seen, encoder.layout.vertices)[:, :columns]
+            remembered = self._memory.see(seen)
+            scores = self.scores(seen, encoder.layout.vertices, remembered)[:, :columns]
             if self.document.action.masked or not network.whole:
                 scores = np.where(valid, scores, -np.inf)
             pairs = _best(scores)
@@ -160,13 +164,14 @@ class LearnedPolicy:
     def state(self) -> State:
         if self._of_job is not None:
             return self._of_job.state()
-        return {} if self._encoder is None else self._encoder.state()
+        return {} if self._encoder is None else {**self._encoder.state(), **self._memory.state()}
 
     def restore(self, state: State) -> None:
         if state and self._of_job is not None:
             self._of_job.restore(state)
         elif state:
             self._ready.restore(state)
+            self._memory.restore(state)
 
     @property
     def _ready(self) -> ObservationEncoder:
@@ -174,18 +179,21 @@ class LearnedPolicy:
             raise RuntimeError("reset() comes first")
         return self._encoder
 
-    def scores(self, observation: Floats32, vertices: int) -> Floats32:
+    def scores(
+        self, observation: Floats32, vertices: int, remembered: Floats32 | None = None
+    ) -> Floats32:
         """What the network says of encoded snapshots.
 
         Args:
             observation: (J, size) as the encoder gives it.
             vertices: V, vertices per row.
+            remembered: What the network's LSTM answered to the observation; None: it has none.
 
         Returns:
             (J, V, LOGITS): the logits of every move of parallelism, then of memory.
         """
         shape = self.document.network.for_vertices(vertices)
-        flat = logits(self._weights, shape, observation)
+        flat = logits(self._weights, shape, observation, remembered)
         return flat.reshape(len(observation), vertices, action.LOGITS)
 
 

@@ -22,7 +22,7 @@ from agents.ppo import NativePpo
 from agents.sb3_ppo import Sb3Ppo
 from agents.sb3_vec import Sb3VecEnv
 from agents.stages import OnStage, TrainingInterrupted
-from agents.stock import StockActor, StockLearner
+from agents.stock import StockActor, StockLearner, lstm_width
 from agents.validation import validate
 from dsp_gym.arrays import Floats32
 from dsp_gym.envs.batch import AutoscaleBatch
@@ -294,7 +294,7 @@ def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:
     given = config.ppo.network.model_dump()
     codec = batch.codec
     if config.ppo.is_stock:
-        given["whole"] = True
+        given["whole"], given["lstm"] = True, lstm_width(config.ppo)
     if config.env.action == "capacity":
         if config.ppo.network.encoder != "mlp":
             raise ConfigError(

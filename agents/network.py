@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dsp_gym.arrays import Floats32, Ints
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
@@ -22,6 +22,7 @@ __all__ = [
     "FORBIDDEN",
     "NetworkShape",
     "logits",
+    "lstm_step",
     "parameters",
     "split_observation",
 ]
@@ -60,6 +61,19 @@ class NetworkShape(NetworkConfig):
         exclude_if=lambda value: not value,
         description="one move of one vertex per decision, or none",
     )
+    lstm: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        exclude_if=lambda value: value is None,
+        description="width of an LSTM between the observation and the layers; none: no memory",
+    )
+
+    @model_validator(mode="after")
+    def _check_lstm(self) -> NetworkShape:
+        if self.lstm is not None and not self.whole:
+            raise ValueError("an LSTM stands before plain layers over the whole observation")
+        return self
 
     @property
     def observation_size(self) -> int:
@@ -120,13 +134,26 @@ def split_observation(
     )
 
 
-def logits(weights: Weights, shape: NetworkShape, observation: Floats32) -> Floats32:
+def logits(
+    weights: Weights,
+    shape: NetworkShape,
+    observation: Floats32,
+    remembered: Floats32 | None = None,
+) -> Floats32:
     """Runs the actor; padded vertices can only stay.
+
+    Args:
+        weights: Of the actor.
+        shape: Of the network.
+        observation: (B, size).
+        remembered: (B, width) what its LSTM answered to the observation; None: it has none.
 
     Returns:
         Logits of all moves of all vertices, (B, V * 10), or of the choices of a capacity action
         or of a single move.
     """
+    if remembered is not None:
+        return _plain(weights, shape, remembered)
     if shape.whole:
         return _of_all(weights, shape, observation.astype(np.float32))
     if shape.choices is not None:
@@ -144,6 +171,25 @@ def logits(weights: Weights, shape: NetworkShape, observation: Floats32) -> Floa
     return flat
 
 
+def lstm_step(weights: Weights, observation: Floats32, memory: Floats32) -> Floats32:
+    """One step of an LSTM cell, with torch's order of its gates.
+
+    Args:
+        weights: Of the actor.
+        observation: (B, size).
+        memory: (B, 2, width), the hidden and the cell state; zeros when an episode begins.
+
+    Returns:
+        The new memory; its hidden state is the cell's answer.
+    """
+    x = observation.astype(np.float32)
+    seen = _normalised(x, weights["observation_shift"], weights["observation_scale"])
+    gates = _linear(weights, "lstm_seen", seen) + _linear(weights, "lstm_hidden", memory[:, 0])
+    enters, stays, new, answers = np.split(gates, 4, axis=1)
+    cell = _sigmoid(stays) * memory[:, 1] + _sigmoid(enters) * np.tanh(new)
+    return np.stack([_sigmoid(answers) * np.tanh(cell), cell], axis=1)
+
+
 def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
     """Lists the actor's weights.
 
@@ -154,7 +200,10 @@ def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
     if shape.whole:
         size = shape.observation_size
         found = {"observation_shift": (size,), "observation_scale": (size,)}
-        return found | _layers([size, *shape.hidden], shape.logits)
+        if shape.lstm is not None:
+            found |= _dense("lstm_seen", size, 4 * shape.lstm)
+            found |= _dense("lstm_hidden", shape.lstm, 4 * shape.lstm)
+        return found | _layers([shape.lstm or size, *shape.hidden], shape.logits)
     fv, fj = shape.vertex_features, shape.job_features
     wide, head = shape.hidden[0], shape.hidden[-1]
     found = {
@@ -249,6 +298,11 @@ def _linear(weights: Weights, name: str, x: Floats32) -> Floats32:
 
 def _normalised(x: Floats32, shift: Floats32, scale: Floats32) -> Floats32:
     return np.asarray(np.clip((x - shift) * scale, -OBSERVATION_LIMIT, OBSERVATION_LIMIT))
+
+
+def _sigmoid(x: Floats32) -> Floats32:
+    y: Floats32 = np.float32(0.5) * (np.tanh(np.float32(0.5) * x) + np.float32(1))  # overflows not
+    return y
 
 
 def _relu(x: Floats32) -> Floats32:

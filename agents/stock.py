@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from sb3_contrib import QRDQN, TRPO
+from sb3_contrib import QRDQN, TRPO, RecurrentPPO
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3 import A2C, DQN
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import configure
@@ -23,9 +24,19 @@ from dsp_gym.envs.single_move import pairs_of
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.evaluation.agent import AgentConfig
 
-__all__ = ["StockActor", "StockLearner"]
+__all__ = ["StockActor", "StockLearner", "lstm_width"]
 
-STOCK: dict[str, type[BaseAlgorithm]] = {"a2c": A2C, "trpo": TRPO, "dqn": DQN, "qr-dqn": QRDQN}
+RECURRENT = "recurrent-ppo"
+STOCK: dict[str, type[BaseAlgorithm]] = {
+    "a2c": A2C,
+    "trpo": TRPO,
+    "dqn": DQN,
+    "qr-dqn": QRDQN,
+    RECURRENT: RecurrentPPO,
+}
+
+LSTM_WIDTH = 256
+"""RecurrentPPO's default of `lstm_hidden_size`."""
 
 KEPT_DECISIONS = 100_000
 """Decisions that an algorithm with a replay buffer learns from, unless `params` says otherwise."""
@@ -36,6 +47,8 @@ REPLAYED = ("observations", "next_observations", "actions", "rewards", "dones", 
 class StockActor:
     """A policy of Stable-Baselines3 that answers with actions of the batch.
 
+    What an LSTM remembers begins with the actor: take another one for other episodes.
+
     Args:
         policy: The policy.
         shape: Of its network.
@@ -43,14 +56,17 @@ class StockActor:
 
     def __init__(self, policy: Any, shape: NetworkShape) -> None:
         self.policy, self.shape = policy, shape
+        self._memory: Any = None
 
     def predict(self, observation: Floats32, *, deterministic: bool) -> tuple[Ints, None]:
         """Decides.
 
         Returns:
-            Actions (J, parts), and no hidden state.
+            Actions (J, parts), and no hidden state: the actor keeps it.
         """
-        chosen, _ = self.policy.predict(observation, deterministic=deterministic)
+        chosen, self._memory = self.policy.predict(
+            observation, state=self._memory, deterministic=deterministic
+        )
         chosen = np.asarray(chosen, np.int64)
         if self.shape.single:
             return pairs_of(chosen, self.shape.vertices), None
@@ -58,7 +74,9 @@ class StockActor:
 
 
 class StockLearner(Sb3Ppo):
-    """Learns on the batch of an environment with `MlpPolicy` over the whole observation.
+    """Learns on the batch of an environment with layers over the whole observation.
+
+    The policy is `MlpPolicy`, of RecurrentPPO `MlpLstmPolicy`.
 
     Args:
         env: The jobs, with flat actions where the algorithm needs them.
@@ -81,6 +99,8 @@ class StockLearner(Sb3Ppo):
                 remedy="Set agent.network.hidden and agent.network.activation.",
             )
         known = [*inspect.signature(algorithm).parameters]
+        if agent.algorithm == RECURRENT:
+            _refuse_other_memory(network)
         for name in agent.params:
             if name not in known:
                 raise ConfigError(
@@ -89,7 +109,7 @@ class StockLearner(Sb3Ppo):
                     remedy=did_you_mean(name, known),
                 )
         self.model: Any = algorithm(
-            "MlpPolicy",
+            "MlpLstmPolicy" if agent.algorithm == RECURRENT else "MlpPolicy",
             env,
             **{
                 "learning_rate": schedule_of(agent),
@@ -124,6 +144,11 @@ class StockLearner(Sb3Ppo):
             Arrays and JSON values; `restore` continues from there.
         """
         saved = super().state()
+        remembered = getattr(self.model, "_last_lstm_states", None)
+        if remembered is not None:
+            saved["remembered"] = {
+                name: torch.stack(getattr(remembered, name)).numpy() for name in RNNStates._fields
+            }
         replay = getattr(self.model, "replay_buffer", None)
         if replay is not None:
             filled = _filled(replay)
@@ -140,6 +165,11 @@ class StockLearner(Sb3Ppo):
     def restore(self, saved: Tree) -> None:
         """Goes on from `state()` and the number of steps."""
         super().restore(saved)
+        if "remembered" in saved:
+            held = saved["remembered"]
+            self.model._last_lstm_states = RNNStates(
+                *(tuple(torch.from_numpy(held[name])) for name in RNNStates._fields)
+            )
         if "replay" not in saved:
             return
         held, replay = saved["replay"], self.model.replay_buffer
@@ -148,6 +178,38 @@ class StockLearner(Sb3Ppo):
         self.model.action_space.np_random.bit_generator.state = held["random"]
         for name in REPLAYED:
             getattr(replay, name)[: len(held[name])] = held[name]
+
+
+def lstm_width(agent: AgentConfig) -> int | None:
+    """The width of the LSTM of an experiment's network.
+
+    Returns:
+        Numbers that it remembers; None: the algorithm has none.
+    """
+    if agent.algorithm != RECURRENT:
+        return None
+    network = agent.params.get("policy_kwargs")
+    width = network.get("lstm_hidden_size", LSTM_WIDTH) if isinstance(network, dict) else LSTM_WIDTH
+    if type(width) is not int or not 1 <= width <= 1024:
+        raise ConfigError(
+            "is no width of an LSTM",
+            key="agent.params.policy_kwargs.lstm_hidden_size",
+            value=width,
+            remedy="Give a whole number from 1 to 1,024.",
+        )
+    return width
+
+
+def _refuse_other_memory(network: Tree) -> None:
+    """A policy folder holds one LSTM of one layer, with torch's defaults."""
+    for name, only in (("n_lstm_layers", 1), ("lstm_kwargs", None)):
+        if network.get(name, only) != only:
+            raise ConfigError(
+                "a policy folder holds an LSTM of one layer, with torch's defaults",
+                key=f"agent.params.policy_kwargs.{name}",
+                value=network[name],
+                remedy="Leave it out; lstm_hidden_size makes the LSTM wider.",
+            )
 
 
 def _arguments(agent: AgentConfig) -> dict[str, object]:
@@ -172,6 +234,16 @@ def _arguments(agent: AgentConfig) -> dict[str, object]:
             "ent_coef": agent.ent_coef,
             "vf_coef": agent.vf_coef,
             "max_grad_norm": agent.max_grad_norm,
+        }
+    if agent.algorithm == RECURRENT:
+        return shared | {
+            "batch_size": agent.batch_size,
+            "n_epochs": agent.n_epochs,
+            "clip_range": agent.clip_range,
+            "ent_coef": agent.ent_coef,
+            "vf_coef": agent.vf_coef,
+            "max_grad_norm": agent.max_grad_norm,
+            "target_kl": agent.target_kl,
         }
     limit: dict[str, object] = {} if agent.target_kl is None else {"target_kl": agent.target_kl}
     return shared | {"batch_size": agent.batch_size, "n_critic_updates": agent.n_epochs} | limit

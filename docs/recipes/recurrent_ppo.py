@@ -22,4 +22,4 @@ model = RecurrentPPO(
     seed=0,
 )
 model.learn(steps)
-model.save("recurrent.zip")  # an LSTM cannot be kept in a policy folder
+model.save("recurrent.zip")  # dsp-gym policy import recurrent.zip --job nexmark-q11

@@ -151,10 +151,11 @@ _CONTINUOUS = "acts on continuous actions, and these are discrete."
 UNFIT = {
     **dict.fromkeys(("sac", "td3", "ddpg", "tqc", "crossq"), _CONTINUOUS),
     "ars": "has no gradient to learn a batch by.",
-    "recurrent-ppo": "remembers by an LSTM, which a policy folder cannot hold; "
-    "docs/recipes/recurrent_ppo.py trains it.",
 }
 """Algorithms of Stable-Baselines3 and sb3-contrib that an experiment cannot take, and why."""
+
+
+Algorithm = Literal["ppo", "maskable-ppo", "a2c", "trpo", "dqn", "qr-dqn", "recurrent-ppo"]
 
 
 class AgentConfig(ConfigModel):
@@ -163,17 +164,18 @@ class AgentConfig(ConfigModel):
     kind: Literal["ppo"] = Field(
         "ppo", description="ppo: a network that learns by acting; planning: see PlanningConfig"
     )
-    algorithm: Literal["ppo", "maskable-ppo", "a2c", "trpo", "dqn", "qr-dqn"] = Field(
+    algorithm: Algorithm = Field(
         "maskable-ppo",
         description="maskable-ppo never tries a move that bounds forbid, which saves it learning "
-        "them; the others leave them to the environment. a2c, trpo, dqn and qr-dqn are those of "
-        "Stable-Baselines3 and sb3-contrib with plain layers over the whole observation; dqn and "
-        "qr-dqn make one move of one vertex per decision, or a capacity action",
+        "them; the others leave them to the environment. a2c, trpo, dqn, qr-dqn and recurrent-ppo "
+        "are those of Stable-Baselines3 and sb3-contrib with plain layers over the whole "
+        "observation; dqn and qr-dqn make one move of one vertex per decision, or a capacity "
+        "action; recurrent-ppo has an LSTM before its layers, lstm_hidden_size wide",
     )
     params: dict[str, object] = Field(
         default_factory=dict,
-        description="of a2c, trpo, dqn and qr-dqn: further arguments of the algorithm, under its "
-        "own names",
+        description="of a2c, trpo, dqn, qr-dqn and recurrent-ppo: further arguments of the "
+        "algorithm, under its own names",
     )
     learner: Literal["native", "sb3"] = Field(
         "native",

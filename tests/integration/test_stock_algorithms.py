@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import gymnasium
 import numpy as np
 import pytest
@@ -30,6 +32,10 @@ CASES = {
     "trpo": {"algorithm": "trpo", "params": {"cg_max_steps": 5}},
     "dqn": {"algorithm": "dqn", "params": {"learning_starts": 64}},
     "qr-dqn": {"algorithm": "qr-dqn", "params": {"policy_kwargs": {"n_quantiles": 9}}},
+    "recurrent-ppo": {
+        "algorithm": "recurrent-ppo",
+        "params": {"policy_kwargs": {"lstm_hidden_size": 12}},
+    },
 }
 
 
@@ -61,10 +67,63 @@ def test_an_exported_agent_decides_as_it_did_in_training(name, action, tmp_path)
         observation = batch.step(actions).observation
 
 
-@pytest.mark.parametrize("name", ["a2c", "dqn"])
+@pytest.mark.parametrize("name", ["a2c", "dqn", "recurrent-ppo"])
 def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(name, tmp_path):
     agent = {**PLAIN, **CASES[name]}
     assert_resumes_bit_for_bit(small_experiment(agent, jobs=["nexmark-q11"]), tmp_path)
+
+
+@pytest.mark.parametrize("action", ["vertex", "capacity"])
+def test_an_lstm_remembers_until_its_episode_ends_as_stable_baselines3_has_it(action, tmp_path):
+    learner = Learner(experiment("recurrent-ppo", action), 5, tmp_path / "seed")
+    with torch.no_grad():  # an untrained one whose memory decides
+        for name, value in learner.model.policy.named_parameters():
+            value.mul_(4.0 if "lstm_actor" in name or "action_net.weight" in name else 1.0)
+        learner.model.policy.action_net.bias.zero_()
+    learner.evaluate()
+    folder = export(learner, tmp_path / "policy")
+    assert not {file.name for file in folder.iterdir()} - {
+        "policy.json", "weights.safetensors", "config.yaml", "card.md"
+    }  # fmt: skip
+    policy, batch = LearnedPolicy(LearnedConfig(path=str(folder))), learner.validation
+    batch.episodes[:] = 0
+    observation = batch.reset()
+    policy.reset(batch.topology, batch.base_seeds)
+    starts, memory, moved, forgetful = np.ones(len(batch), bool), None, set(), []
+    for step in range(20):
+        actions, memory = learner.model.policy.predict(
+            observation, memory, episode_start=starts, deterministic=True
+        )
+        actions = actions.reshape(len(batch), -1)
+        without, _ = learner.model.policy.predict(observation, deterministic=True)
+        forgetful.append((without.reshape(len(batch), -1) != actions).any())
+        expected, decided = batch.decode_actions(actions), policy.decide(batch.snapshot)
+        assert (decided.parallelism == expected.parallelism).all(), step
+        assert (decided.memory_level == expected.memory_level).all(), step
+        moved |= set(actions.reshape(-1).tolist())
+        observation = batch.step(actions).observation
+        starts = np.zeros(len(batch), bool)
+        if step == 7:  # as after a restart: another process goes on from the state
+            state = json.loads(json.dumps(policy.state()))
+            policy = LearnedPolicy(LearnedConfig(path=str(folder)))
+            policy.reset(batch.topology, batch.base_seeds)
+            policy.restore(state)
+        if step == 12:  # one episode begins anew, the others go on
+            starts[1] = True
+            observation = batch.reset(starts)
+            policy.reset(batch.topology, batch.base_seeds, starts)
+    assert len(moved) > 1
+    assert any(forgetful)  # the memory decides, too
+
+
+@pytest.mark.parametrize(
+    ("network", "says"),
+    [({"n_lstm_layers": 2}, "one layer"), ({"lstm_hidden_size": 0}, "from 1 to 1,024")],
+)
+def test_a_memory_that_a_policy_folder_cannot_hold_is_refused(network, says, tmp_path):
+    agent = {**PLAIN, "algorithm": "recurrent-ppo", "params": {"policy_kwargs": network}}
+    with pytest.raises(ConfigError, match=says):
+        Learner(small_experiment(agent), 0, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +131,6 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(name, tmp_pat
     [
         ({"algorithm": "sac"}, "'sac' acts on continuous actions.*These fit: ppo, maskable-ppo"),
         ({"algorithm": "TD3"}, "acts on continuous actions"),
-        ({"algorithm": "recurrent-ppo"}, r"LSTM.*docs/recipes/recurrent_ppo\.py"),
         ({"algorithm": "ppo2"}, "is no algorithm there is. These fit"),
         ({"algorithm": "a2c"}, "set network.encoder: mlp"),
         ({"algorithm": "a2c", **PLAIN, "warm_start": {"teacher": "ds2"}}, "leave warm_start"),
@@ -106,7 +164,9 @@ def test_the_command_says_which_algorithms_fit(tmp_path):
     )
     run = CliRunner().invoke(app, ["train", str(file)])
     assert run.exit_code == 2
-    assert "These fit: ppo, maskable-ppo, a2c, trpo, dqn, qr-dqn." in " ".join(run.stderr.split())
+    assert "These fit: ppo, maskable-ppo, a2c, trpo, dqn, qr-dqn, recurrent-ppo." in " ".join(
+        run.stderr.split()
+    )
 
 
 def test_a_flat_batch_masks_and_moves_one_vertex():

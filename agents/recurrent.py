@@ -1,0 +1,60 @@
+"""What an LSTM remembers of each job from one decision to the next, NumPy only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agents.network import NetworkShape, Weights, lstm_step
+from dsp_gym.arrays import Floats32
+from dsp_gym.loop.protocols import Mask, State
+
+__all__ = ["LstmMemory"]
+
+KEY = "lstm"
+
+
+class LstmMemory:
+    """The hidden and cell state of a network with an LSTM; of another one, nothing.
+
+    Args:
+        weights: Of the actor.
+        shape: Of the network.
+    """
+
+    def __init__(self, weights: Weights, shape: NetworkShape) -> None:
+        self._weights, self._shape = weights, shape
+        self._memory: Floats32 = np.zeros((0, 2, 0), np.float32)
+
+    def reset(self, jobs: int, mask: Mask | None = None) -> None:
+        """An episode begins: forgets all jobs, or only the rows where the mask is True."""
+        if mask is None or len(self._memory) != jobs:
+            self._memory = np.zeros((jobs, 2, self._shape.lstm or 0), np.float32)
+        else:
+            self._memory[mask] = 0.0
+
+    def see(self, observation: Floats32) -> Floats32 | None:
+        """Takes in the observation of a decision, once.
+
+        Args:
+            observation: (J, size).
+
+        Returns:
+            What the layers behind the LSTM read, (J, width); None without one.
+        """
+        if self._shape.lstm is None:
+            return None
+        self._memory = lstm_step(self._weights, observation, self._memory)
+        return self._memory[:, 0]
+
+    def state(self) -> State:
+        """The memory as JSON values.
+
+        Returns:
+            Nested lists under one key; nothing without an LSTM.
+        """
+        return {} if self._shape.lstm is None else {KEY: self._memory.tolist()}
+
+    def restore(self, state: State) -> None:
+        """Continues from the values of `state()`."""
+        if self._shape.lstm is not None:
+            self._memory = np.array(state[KEY], dtype=np.float32)
