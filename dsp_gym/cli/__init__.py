@@ -34,6 +34,7 @@ _MODULES: tuple[str, ...] = (
     "run",
     "shadow",
     "scorecard",
+    "twins",
     "journal",
     "bench",
     "flink",

@@ -31,6 +31,9 @@ from dsp_gym.simulation.state import (
     fixed_columns,
 )
 
+GROWN_S = 3600
+"""Seconds by which rates grow at once."""
+
 
 class SimulatedJobs(SelfContained):
     """J jobs of a topology, advanced together.
@@ -109,6 +112,20 @@ class SimulatedJobs(SelfContained):
         self._asked[rows] = 0
         rescaling.start(*self._held(), rows)
         state.outage_s[rows] = np.nan
+
+    def offer(self, per_s: Floats) -> None:
+        """Replace the rates of all jobs by one load; those of seconds gone by must be equal.
+
+        Args:
+            per_s: (T,) records/s offered in each second since the start; the last one holds on.
+        """
+        if not np.all(np.isfinite(per_s)) or per_s.min(initial=0.0) < 0:
+            raise MetricsError("rates must be finite and not negative")
+        longest = self.rates.shape[1]
+        if len(per_s) > longest:  # by the hour, so that a load that grows is rarely copied
+            self.rates = _held(self.rates, len(per_s) + GROWN_S)
+        self.rates[:, : len(per_s)] = per_s
+        self.rates[:, len(per_s) :] = per_s[-1]
 
     def advance(self, seconds: int) -> Outcome:
         """Let the jobs run for whole seconds.

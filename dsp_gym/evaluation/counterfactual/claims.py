@@ -20,6 +20,7 @@ from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.evaluation.counterfactual.course import Decided, ObservedRun
 from dsp_gym.evaluation.counterfactual.forward import Predicted
+from dsp_gym.evaluation.counterfactual.tally import SUMMED, ObservedTally, Tally
 
 __all__ = [
     "Claim",
@@ -28,6 +29,7 @@ __all__ = [
     "Trust",
     "decision_agreement",
     "claim_of",
+    "error_of",
     "figures_of",
     "model_error",
     "with_ranges",
@@ -158,22 +160,15 @@ def figures_of(parts: Sequence[Predicted]) -> dict[str, Floats]:
         Cost per hour, late share of the time, rescales per day, lag and p95 latency in s, each
         (S,): one value per seed.
     """
-    total = {
-        name: np.sum([p.outcome[name].sum(axis=0) for p in parts], axis=0)
-        for name in ("seconds", "cost", "slo_s", "rescales")
-    }
-    slots = sum(len(p.outcome["seconds"]) for p in parts)
-    mean = {
-        name: np.sum([p.outcome[name].sum(axis=0) for p in parts], axis=0) / slots
-        for name in ("pending_s", "latency_p95_s")
-    }
-    return {
-        "cost_per_h": 3600 * total["cost"] / total["seconds"],
-        "slo_share": total["slo_s"] / total["seconds"],
-        "rescales_per_day": 86_400 * total["rescales"] / total["seconds"],
-        "lag_s": mean["pending_s"],
-        "latency_p95_s": mean["latency_p95_s"],
-    }
+    return _tally(parts).figures()
+
+
+def _tally(parts: Sequence[Predicted]) -> Tally:
+    found = Tally.of(len(parts[0].outcome["seconds"][0]))
+    for part in parts:
+        for k in range(len(part.outcome["seconds"])):
+            found.add({name: part.outcome[name][k] for name in SUMMED}, looked=False)
+    return found
 
 
 def model_error(
@@ -189,18 +184,32 @@ def model_error(
     Returns:
         Predicted and observed lag, late share and cost over the same slots.
     """
-    said = {name: float(np.mean(values)) for name, values in figures_of(parts).items()}
-    seen = {
-        name: np.concatenate([course.outcome[name][part] for part in slices])
-        for name in ("seconds", "cost", "slo_s", "pending_s")
-    }
-    seconds = seen["seconds"].sum()
-    looked = np.isfinite(seen["pending_s"])
-    lag = np.concatenate([part.outcome["pending_s"].mean(axis=1) for part in parts])
+    said, seen = Tally.of(len(parts[0].outcome["seconds"][0])), ObservedTally()
+    for part, predicted in zip(slices, parts, strict=True):
+        for at, slot in enumerate(range(part.start, part.stop)):
+            told = {name: float(course.outcome[name][slot]) for name in SUMMED}
+            looked = bool(np.isfinite(told["pending_s"]))
+            said.add({name: predicted.outcome[name][at] for name in SUMMED}, looked=looked)
+            seen.add(told)
+    return error_of(said, seen)
+
+
+def error_of(said: Tally, seen: ObservedTally) -> ModelError:
+    """The model's error over some intervals.
+
+    Args:
+        said: the incumbent's, by the model.
+        seen: those that were observed.
+
+    Returns:
+        Predicted and observed lag, late share and cost.
+    """
+    figures, seconds = said.figures(), seen.sums["seconds"]
+    slots = seen.looked or math.nan
     return ModelError(
-        lag_s=(_mean(lag[looked]), _mean(seen["pending_s"][looked])),
-        slo_share=(said["slo_share"], float(np.nansum(seen["slo_s"]) / seconds)),
-        cost_per_h=(said["cost_per_h"], float(3600 * np.nansum(seen["cost"]) / seconds)),
+        lag_s=(said.looked_s / slots, seen.sums["pending_s"] / slots),
+        slo_share=(float(np.mean(figures["slo_share"])), seen.sums["slo_s"] / seconds),
+        cost_per_h=(float(np.mean(figures["cost_per_h"])), 3600 * seen.sums["cost"] / seconds),
     )
 
 
@@ -215,10 +224,6 @@ def with_ranges(error: ModelError, ends: Sequence[ModelError]) -> ModelError:
     every = (error, *ends)
     lag, late = [one.lag_s[0] for one in every], [one.slo_share[0] for one in every]
     return replace(error, lag_range_s=(min(lag), max(lag)), slo_range=(min(late), max(late)))
-
-
-def _mean(values: Floats) -> float:
-    return float(values.mean()) if len(values) else float("nan")
 
 
 def claim_of(

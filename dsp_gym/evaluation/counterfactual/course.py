@@ -19,7 +19,7 @@ from dsp_gym.loop.snapshot import Status
 from dsp_gym.records.base import Body
 from dsp_gym.records.journal import Entry, read
 
-__all__ = ["ObservedRun", "Decided", "read_course"]
+__all__ = ["CourseReader", "Decided", "ObservedRun", "read_course"]
 
 
 _UP = (Status.RUNNING.name, Status.SAVEPOINTING.name)
@@ -41,6 +41,10 @@ OUTCOMES = (
 TRIP_REST_S = 3600.0
 """A guardrail steps in anew after an hour without: in shadow a policy may want the same for hours,
 and waver about the bound."""
+
+LONGEST_S = 7 * 86_400.0
+"""Longest stretch, s: what a policy did a week ago says nothing of today, and the load of a
+stretch is held in memory for every predicted job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ class ObservedRun:
         """Cuts the course into stretches without a gap, each of at least `least` slots.
 
         A slot whose outcome is unknown ends a stretch: the load of that time is not known. In a
-        journal that holds backlogs, a stretch begins with a known one.
+        journal that holds backlogs, a stretch begins with a known one. It lasts a week at most.
 
         Returns:
             Slices over the slots.
@@ -130,6 +134,7 @@ class ObservedRun:
         found, begin = [], None
         for k in range(len(self) + 1):
             ends = k == len(self) or not known[k] or late[k]
+            ends = ends or (begin is not None and self.t_s[k] - self.t_s[begin] >= LONGEST_S)
             if begin is not None and ends:
                 found.append(slice(begin, k))
                 begin = None
@@ -151,31 +156,70 @@ def read_course(folder: str | Path, job: str | None = None) -> ObservedRun:
     Raises:
         SchemaError: The journal holds no decisions, or several jobs and none is named.
     """
-    readings: dict[str, _Reading] = {}
+    reader = CourseReader(folder)
     for entry in read(folder):  # one at a time: a month does not fit in memory
         if job is None or entry.job == job:
-            try:
-                readings.setdefault(entry.job, _Reading()).take(entry)
-            except MISFITS as error:
-                raise SchemaError(
-                    f"entry {entry.seq}, a {entry.kind}, is none that dsp-gym writes: {error!r}",
-                    file=folder,
-                    remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
-                ) from None
-    jobs = [name for name, reading in readings.items() if reading.slots is not None]
-    if not jobs:
-        found = [] if job is None else _jobs_of(folder)
-        there = f"; it has {', '.join(found)}" if found else ""
-        raise SchemaError(
-            f"holds no decisions{f' on {job!r}' if job else ''}{there}",
-            file=folder,
-            remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
-        )
-    if len(jobs) > 1:
-        raise SchemaError(
-            f"holds several jobs: {', '.join(jobs)}", file=folder, remedy="Name one: --job NAME"
-        )
-    return readings[jobs[0]].run(jobs[0])
+            reader.take(entry)
+    return reader.course(job)
+
+
+class CourseReader:
+    """Takes in a journal entry by entry; may be asked for the course at any time.
+
+    Args:
+        folder: the journal's folder, for errors.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = folder
+        self._readings: dict[str, _Reading] = {}
+
+    def take(self, entry: Entry) -> None:
+        """Take in the next entry.
+
+        Raises:
+            SchemaError: It is none that dsp-gym writes.
+        """
+        try:
+            self._readings.setdefault(entry.job, _Reading()).take(entry)
+        except MISFITS as error:
+            raise SchemaError(
+                f"entry {entry.seq}, a {entry.kind}, is none that dsp-gym writes: {error!r}",
+                file=self.folder,
+                remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
+            ) from None
+
+    def course(self, job: str | None = None) -> ObservedRun:
+        """The observed run so far.
+
+        Args:
+            job: name of the job; None: the only one.
+
+        Returns:
+            The observed run as arrays over its decision slots.
+
+        Raises:
+            SchemaError: There are no decisions, or several jobs and none is named.
+        """
+        readings = self._readings
+        jobs = [name for name, reading in readings.items() if reading.slots is not None]
+        if job is not None:
+            jobs = [name for name in jobs if name == job]
+        if not jobs:
+            found = [] if job is None else _jobs_of(self.folder)
+            there = f"; it has {', '.join(found)}" if found else ""
+            raise SchemaError(
+                f"holds no decisions{f' on {job!r}' if job else ''}{there}",
+                file=self.folder,
+                remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
+            )
+        if len(jobs) > 1:
+            raise SchemaError(
+                f"holds several jobs: {', '.join(jobs)}",
+                file=self.folder,
+                remedy="Name one: --job NAME",
+            )
+        return readings[jobs[0]].run(jobs[0])
 
 
 def _jobs_of(folder: str | Path) -> list[str]:
@@ -255,7 +299,8 @@ class _Reading:
                 for policy in slots.policies(order)
             },
             held=self._held,
-            interval_s=float(np.median(steps)) if len(steps) else 60.0,
+            # In whole seconds, as it is configured: it must not change with every decision.
+            interval_s=max(1.0, round(float(np.median(steps)))) if len(steps) else 60.0,
             configuration=self._configuration,
             simulated=self._simulated,
             currencies=tuple(self._currencies),

@@ -14,8 +14,13 @@ from pydantic import Field
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import INCUMBENT
-from dsp_gym.control.start import job_of, seat_names
 from dsp_gym.errors import ConfigError, DspGymError
+from dsp_gym.evaluation.counterfactual.charges import (
+    charge_of,
+    configuration_of,
+    model_of,
+    watched,
+)
 from dsp_gym.evaluation.counterfactual.claims import (
     Claim,
     ModelError,
@@ -26,15 +31,11 @@ from dsp_gym.evaluation.counterfactual.claims import (
     with_ranges,
 )
 from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
-from dsp_gym.evaluation.counterfactual.forward import IncumbentReplay, Predicted, forward
-from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_observed_outages
+from dsp_gym.evaluation.counterfactual.forward import Predicted, forward
 from dsp_gym.evaluation.counterfactual.uncertainty import capacity_factors, with_capacity
 from dsp_gym.evaluation.counterfactual.validity import validity_notes
 from dsp_gym.evaluation.counterfactual.verdict import Verdict, judge
-from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.spec import CURRENCY, JobSpec
-from dsp_gym.loop.protocols import without_words
-from dsp_gym.policies.registry import make
 
 __all__ = ["CounterfactualEvaluation", "CounterfactualConfig", "evaluate_journal"]
 
@@ -120,17 +121,8 @@ def evaluate_journal(
     """
     how = how or CounterfactualConfig()
     course = read_course(journal, job)
-    config = config or _configured(course, journal)
-    spec = with_observed_outages(job_of(config), course)
-    if {v.name for v in spec.vertices} != set(course.vertices):
-        raise ConfigError(
-            f"job '{spec.job}' has {', '.join(v.name for v in spec.vertices)}; the journal is of "
-            f"a job with {', '.join(course.vertices)}",
-            key="job",
-            value=config.job,
-            remedy="Name the configuration that the journal was written with: --config FILE",
-        )
-    _refuse_currencies(course, spec, journal)
+    config = config or configuration_of(course, journal)
+    spec = model_of(config, course, journal)
     parts = course.segments()
     if not parts:
         raise ConfigError(
@@ -139,7 +131,7 @@ def evaluate_journal(
             file=journal,
             remedy="Watch for longer.",
         )
-    names = [name for name in seat_names(config) if name != INCUMBENT]
+    names = watched(config)
     done = 0
 
     def run(policy: str, model: JobSpec) -> list[Predicted]:
@@ -147,7 +139,10 @@ def evaluate_journal(
         found = []
         for part in parts:
             progress(policy, done, max(done + 1, (len(names) + 1) * len(parts)))
-            found.append(_predicted(policy, model, config, course, part, how.seeds))
+            charge = charge_of(policy, model, config, course, part)
+            found.append(
+                forward(model, course, part, *charge, window=config.window, seeds=how.seeds)
+            )
             done += 1
         return found
 
@@ -209,44 +204,6 @@ def evaluate_journal(
         notes=tuple(notes),
         currency=spec.prices.currency,
     )
-
-
-def _refuse_currencies(course: ObservedRun, spec: JobSpec, journal: str | Path) -> None:
-    """What was paid and what is predicted are compared, so they are in one currency."""
-    wrong = [found for found in course.currencies if found != spec.prices.currency]
-    if wrong:
-        raise ConfigError(
-            f"the journal's costs are in {wrong[0]}, the prices of job '{spec.job}' in "
-            f"{spec.prices.currency}; costs in two currencies are not compared",
-            file=journal,
-            key="prices.currency",
-            remedy="Name a configuration whose job file has the journal's prices: --config FILE",
-        )
-
-
-def _configured(course: ObservedRun, journal: str | Path) -> RunConfig:
-    from dsp_gym.config.files import parse
-
-    if course.configuration is None:
-        raise ConfigError(
-            "does not hold the configuration of its run",
-            file=journal,
-            remedy="Name it: --config FILE",
-        )
-    return parse(RunConfig, dict(course.configuration), journal)
-
-
-def _predicted(
-    name: str, spec: JobSpec, config: RunConfig, course: ObservedRun, part: slice, seeds: int
-) -> Predicted:
-    if name == INCUMBENT:
-        followed = IncumbentReplay(course, part, observed_outages_s(course, spec))
-        return forward(spec, course, part, followed, None, config.window, seeds)
-    seat = next(s for n, s in zip(seat_names(config), config.seats, strict=True) if n == name)
-    policy = without_words(make(seat.policy))
-    rules = seat.guardrails if seat.has_own_guardrails else config.guardrails
-    chain = build_for(policy, rules)
-    return forward(spec, course, part, policy, chain, config.window, seeds)
 
 
 def _with_regret(claims: Sequence[Claim]) -> tuple[Claim, ...]:

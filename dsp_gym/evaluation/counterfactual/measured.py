@@ -59,8 +59,8 @@ class MeasuredJobs(SelfContained):
     ) -> None:
         self.jobs, self.topology = jobs, jobs.topology
         self._sources = np.flatnonzero(jobs.topology.tables.kind[jobs.topology.row[0]] == SOURCE)
-        self._arrived = np.concatenate([[0.0], np.cumsum(jobs.rates[0])])  # until each second
-        self._seconds = np.arange(len(self._arrived), dtype=np.float64)
+        self._arrived = self._seconds = np.empty(0)
+        self._count(jobs.rates[0])
         self._sampled = iter(ages_s)
         self._bound_s = float(jobs.topology.spec(0).slo.latency_s)
         if down_share is not None:
@@ -95,9 +95,24 @@ class MeasuredJobs(SelfContained):
         """
         return self.jobs.status()
 
-    def take(self, outage_s: float) -> None:
-        """Set the duration of the next rescales."""
-        self.jobs.topology.tables.outage_s[:] = max(0.0, outage_s - HALF_S)
+    def take(self, outage_s: float | None, k: int = 0) -> None:
+        """Set the duration of the next rescales of the jobs of one job file.
+
+        Args:
+            outage_s: seconds; None: they take as long as those before.
+            k: number of the job file in the topology.
+        """
+        if outage_s is not None:
+            self.jobs.topology.tables.outage_s[k] = max(0.0, outage_s - HALF_S)
+
+    def offer(self, per_s: Floats) -> None:
+        """Replace the rates of all jobs, (T,) records/s; those of seconds gone by must be equal."""
+        self.jobs.offer(per_s)
+        self._count(per_s)
+
+    def _count(self, per_s: Floats) -> None:
+        self._arrived = np.concatenate([[0.0], np.cumsum(per_s)])  # until each second
+        self._seconds = np.arange(len(self._arrived), dtype=np.float64)
 
     def _stop(self, stopping: Bools) -> None:
         """Stops the sources at once; the records in the buffers get through before the job ends."""
@@ -137,23 +152,16 @@ class MeasuredJobs(SelfContained):
         )
 
     def _remembered(self, seconds: int) -> list[Outcome]:
-        """Lets the jobs run, and remembers the ages of the records that reached the sinks."""
+        """Lets the jobs run, and remembers the ages of the records that reached the sinks.
+
+        Second by second: whether others of the batch are in an outage changes nothing for a job.
+        """
         parts = []
-        while seconds > 0:
-            state = self.jobs.state
-            # Ages change by the second around an outage, and hardly otherwise.
-            calm = (
-                not state.status.any()
-                and (state.tick - state.running_since).min() > self._remembers_s
-            )
-            step_s = seconds if calm else 1
-            parts.append(self.jobs.advance(step_s))
-            way = np.arange(1, step_s + 1)[:, None] / step_s
-            before, kept = self._ages[-1], len(self._ages)
-            ages = np.concatenate([self._ages, before + way * (self._age_s() - before)])[-kept:]
+        for _ in range(seconds):
+            parts.append(self.jobs.advance(1))
+            ages = np.concatenate([self._ages[1:], self._age_s()[None]])
             # After a restart the histograms are new; no record reaches a sink before it.
             self._ages = np.where(self._is_up(), ages, 0.0)
-            seconds -= step_s
         return parts
 
     def _is_up(self) -> Bools:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from dsp_gym.evaluation.counterfactual.course import ObservedRun
 from dsp_gym.job.spec import JobSpec
 
 __all__ = ["down_share", "observed_outages_s", "with_observed_outages"]
+
+T = TypeVar("T")
 
 
 def observed_outages_s(course: ObservedRun, spec: JobSpec) -> dict[int, float]:
@@ -39,7 +42,8 @@ def down_share(course: ObservedRun) -> float | None:
     """
     if not len(course.savepoints):
         return None
-    times = np.array([(stopping_s, outage_s) for _, stopping_s, outage_s in _rescales(course)])
+    found = _counted(list(_rescales(course)))
+    times = np.array([(stopping_s, outage_s) for _, stopping_s, outage_s in found]).reshape(-1, 2)
     return float(times[:, 1].sum() / times.sum()) if times.sum() > 0 else 1.0
 
 
@@ -56,6 +60,14 @@ def _rescales(course: ObservedRun) -> Iterator[tuple[int, float, float]]:
             yield before, float(stopping_s), float(course.outage_s[after])
 
 
+def _counted(found: Sequence[T]) -> Sequence[T]:
+    """The rescales that count: the first one, two, four, eight and so on of those observed.
+
+    What follows a run that goes on begins anew whenever this changes; that is rare like this.
+    """
+    return found[: 1 << (len(found).bit_length() - 1)] if found else found
+
+
 def with_observed_outages(spec: JobSpec, course: ObservedRun) -> JobSpec:
     """Replaces the job's outages by the observed ones, if there are any.
 
@@ -65,7 +77,7 @@ def with_observed_outages(spec: JobSpec, course: ObservedRun) -> JobSpec:
     Returns:
         A copy of the job; the job itself where no outage was observed.
     """
-    outages = list(observed_outages_s(course, spec).values())
+    outages = _counted(list(observed_outages_s(course, spec).values()))
     if not outages:
         return spec
     low, middle, high = np.quantile(outages, (0.1, 0.5, 0.9)).tolist()

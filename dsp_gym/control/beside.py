@@ -1,0 +1,73 @@
+"""The file with which the process of the twins tells the process of the loop how they fare.
+
+It lies beside the journal and is written whole: nobody waits for anybody, there is no port and no
+second place that asks for a token, and a process that ends leaves its last figures with their age.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.config.files import write_atomic
+from dsp_gym.config.strict_json import parse_json
+
+__all__ = ["TWINS_FILE", "TWINS_SCHEMA", "TwinsFile", "write_twins"]
+
+TWINS_SCHEMA = "dsp-gym/twins/1"
+
+TWINS_FILE = "twins.json"
+"""Its name in the folder of the journal."""
+
+LARGEST = 4 * 2**20
+"""Bytes of the largest file that is read."""
+
+
+def write_twins(folder: Path, document: dict[str, Any]) -> None:
+    """Put a document beside a journal.
+
+    Args:
+        folder: the journal's.
+        document: `dsp-gym/twins/1`, JSON-able; numbers that are not finite are not.
+
+    Raises:
+        StorageError: It cannot be written; the one before stands.
+    """
+    write_atomic(folder / TWINS_FILE, json.dumps(document, allow_nan=False) + "\n")
+
+
+class TwinsFile:
+    """Reads the file beside a journal, anew when it has changed.
+
+    Args:
+        folder: the journal's; None: there is no journal.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file = None if folder is None else folder / TWINS_FILE
+        self._known: tuple[int, int] | None = None
+        self._document: dict[str, Any] | None = None
+
+    def document(self) -> dict[str, Any] | None:
+        """What the twins' process wrote last.
+
+        Returns:
+            A `dsp-gym/twins/1` document; None where there is none that can be read.
+        """
+        if self._file is None:
+            return None
+        try:
+            found = self._file.stat()
+            stamp = found.st_mtime_ns, found.st_ino
+            if stamp != self._known:
+                self._known = stamp
+                self._document = _read(self._file) if found.st_size <= LARGEST else None
+        except (OSError, ValueError):
+            self._known = self._document = None
+        return self._document
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    found = parse_json(file.read_bytes())
+    return found if isinstance(found, dict) and found.get("schema") == TWINS_SCHEMA else None
