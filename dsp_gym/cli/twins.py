@@ -127,13 +127,15 @@ def _tell(name: str, error: DspGymError, said: dict[str, str]) -> None:
 
 def _line(document: dict[str, Any]) -> str:
     """How the twins of one job fare."""
+    from dsp_gym.pages import money
+
     start = document["periods"].get("start")
     if start is None:
         return f"{document['job']}: no stretch of ten decisions with known outcomes yet"
     if start["distrust"]:
         return f"{document['job']}: {'; '.join(start['distrust'])}"
     told = [
-        f"{name} saved {one['saved']:.3g}, late {one['later_s']:+.0f} s"
+        f"{name} saved {money(one['saved'], document['currency'])}, late {one['later_s']:+.0f} s"
         for name, one in start["policies"].items()
         if name != "incumbent"
     ]
@@ -141,6 +143,9 @@ def _line(document: dict[str, Any]) -> str:
 
 
 def _print(document: dict[str, Any]) -> None:
+    from dsp_gym.pages import money
+
+    currency = document["currency"]
     if not document["periods"]:
         typer.echo(_line(document))
     for key, period in document["periods"].items():
@@ -148,8 +153,8 @@ def _print(document: dict[str, Any]) -> None:
         rows = [
             (
                 name,
-                f"{one['cost']:.4g}",
-                f"{one['saved']:.4g}",
+                money(one["cost"], currency),
+                money(one["saved"], currency),
                 f"{one['late_s']:.0f}",
                 f"{one['later_s']:+.0f}",
                 f"{one['rescales']:.1f}",
@@ -160,10 +165,14 @@ def _print(document: dict[str, Any]) -> None:
         print_table(columns, rows, title=title, right=columns[1:])
         seen, error = period["observed"], period["error"]
         typer.echo(
-            f"observed: cost {seen['cost']:.4g}, late {seen['late_s']:.0f} s, "
+            f"observed: {money(seen['cost'], currency)}, late {seen['late_s']:.0f} s, "
             f"{seen['rescales']:.0f} rescales"
         )
-        for name, unit in (("cost_per_h", "/h"), ("slo_share", " late"), ("lag_s", " s lag")):
+        for name, unit in (
+            ("cost_per_h", f" {currency}/h"),
+            ("slo_share", " late"),
+            ("lag_s", " s lag"),
+        ):
             said, was = ("–" if v is None else f"{v:.4g}{unit}" for v in error[name])
             typer.echo(f"the model of the incumbent: {said}, observed {was}")
         for text in period["distrust"]:

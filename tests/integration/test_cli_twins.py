@@ -35,7 +35,7 @@ def test_the_terminal_shows_every_policy_beside_the_incumbent_and_the_error():
     for name in ("incumbent", "learned", "ds2"):
         assert f"\n{name} " in said
     assert "since the start, 0.1 h" in said
-    assert "the model of the incumbent: 0.2064/h, observed 0.2064/h" in said
+    assert "the model of the incumbent: 0.2064 USD/h, observed 0.2064 USD/h" in said
 
 
 def test_json_has_a_line_per_job(tmp_path):
