@@ -30,13 +30,15 @@ __all__ = ["Problem", "cleaned", "problems_of", "repeated"]
 class Problem:
     """One thing wrong with one run or several."""
 
-    kind: str  # unsteady, silent, capped, repeated, starved, invalid
-    runs: tuple[str, ...]
+    kind: str  # unsteady, silent, capped, repeated, starved, invalid; of a history: gaps, ...
+    runs: tuple[str, ...]  # none: it is about all of them
     text: str  # what is wrong, and what to do
 
     @property
     def sentence(self) -> str:
         """The runs, what is wrong with them and what to do."""
+        if not self.runs:
+            return self.text
         shown = ", ".join(self.runs[:5])
         more = f" and {len(self.runs) - 5} more" if len(self.runs) > 5 else ""
         return f"{shown}{more}: {self.text}"

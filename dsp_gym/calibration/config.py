@@ -11,9 +11,30 @@ from pydantic import Field, model_validator
 from dsp_gym.config.files import find, load_model
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["CalibrationConfig", "load_calibration"]
+__all__ = ["CalibrationConfig", "HistoryConfig", "load_calibration"]
 
 RunNames = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+
+
+class HistoryConfig(ConfigModel):
+    """The history of a running job in the Prometheus that scrapes its cluster."""
+
+    url: str = Field(pattern=r"^https?://", description="address of Prometheus")
+    job_name: str | None = Field(
+        None, min_length=1, description="Flink's job_name label; none: the job's name"
+    )
+    days: float = Field(14.0, gt=0, le=366, description="how far back, days")
+    labels: str | None = Field(
+        None,
+        min_length=1,
+        description="labels that differ from Flink's, such as job_name=flink_job,tm_id=pod",
+    )
+    account: Path | None = Field(
+        None, description="file with `user:password` or a bearer token; none: that of the URL"
+    )
+    keep: Path = Field(
+        Path("runs/history"), description="folder of what was fetched; each job has one in it"
+    )
 
 
 class CalibrationConfig(ConfigModel):
@@ -32,6 +53,11 @@ class CalibrationConfig(ConfigModel):
     )
     datasets: tuple[str, ...] = Field(
         (), description="folders of datasets with windows, as `dsp-gym dataset build` makes them"
+    )
+    history: HistoryConfig | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="what a running job left in Prometheus; each steady part of it is a run",
     )
     runs: tuple[str, ...] = Field(
         ("*",), min_length=1, description="names of the runs that belong to the job, as globs"
@@ -55,8 +81,10 @@ class CalibrationConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _measured(self) -> CalibrationConfig:
-        if not self.recordings and not self.datasets:
-            raise ValueError("there is nothing to fit to: give recordings, or datasets")
+        if not self.recordings and not self.datasets and self.history is None:
+            raise ValueError(
+                "there is nothing to fit to: give recordings, or datasets, or a history"
+            )
         return self
 
     def folders(self) -> tuple[Path, ...]:

@@ -10,6 +10,7 @@ Spread within 5 s, and the fullest subtask, are not in windows.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -24,7 +25,7 @@ from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 
-__all__ = ["MeasuredDataset", "Tables", "measured_dataset"]
+__all__ = ["MeasuredDataset", "Tables", "TransitionRow", "measured_dataset", "steady_parts"]
 
 SAME_LOAD = 0.05
 """Offered rates that differ by no more, relatively, are one load with its noise."""
@@ -159,6 +160,31 @@ def measured_dataset(
             remedy=f"It has windows of {', '.join(sorted(dataset.specs)) or 'no job'}.",
         )
     return MeasuredDataset(tuple(measured), tuple(seen), _rescale(dataset, spec))
+
+
+def steady_parts(
+    spec: JobSpec,
+    moments: Mapping[float, Mapping[str, TransitionRow]],
+    window_s: float,
+    latency: Latency,
+) -> list[SteadyPart]:
+    """The steady parts among windows that are at hand.
+
+    Args:
+        spec: the job.
+        moments: all vertices over one window, by the end of the window, Unix seconds.
+        window_s: length of a window, s.
+        latency: what the state latencies are.
+
+    Returns:
+        One part for each configuration and load, named after the moment it began.
+    """
+    windows = [_window(spec, t_s, vertices) for t_s, vertices in sorted(moments.items())]
+    found = []
+    for part in _parts(windows, window_s):
+        began = time.gmtime(part[0].t_s - part[0].seconds)
+        found.append(_observation(spec, time.strftime("%Y-%m-%d %H:%M:%S", began), part, latency))
+    return found
 
 
 def _by_run(dataset: Tables, spec: JobSpec, window_s: float) -> Iterator[tuple[str, list[_Window]]]:

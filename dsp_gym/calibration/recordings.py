@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dsp_gym.calibration.advice import advice
 from dsp_gym.calibration.agreement import agreement, linear_model
-from dsp_gym.calibration.checks import cleaned, problems_of, repeated
+from dsp_gym.calibration.checks import Problem, cleaned, problems_of, repeated
 from dsp_gym.calibration.config import CalibrationConfig
 from dsp_gym.calibration.datasets import MeasuredDataset, Tables, measured_dataset
 from dsp_gym.calibration.errors import compare, errors_of
 from dsp_gym.calibration.evidence import with_section
 from dsp_gym.calibration.fit import fit
+from dsp_gym.calibration.history import measured_history, not_identifiable, opened_history
 from dsp_gym.calibration.left_out import EACH_RUN, HELD_OUT, left_out
 from dsp_gym.calibration.noise import noise
 from dsp_gym.calibration.observations import Latency, MeasuredRun, observe_all
@@ -40,8 +42,9 @@ def calibrate(
     on_step: Callable[[str], None] | None = None,
     opened: Callable[[Path], Tables] | None = None,
     refit: bool = True,
+    on_chunk: Callable[[int, int], None] | None = None,
 ) -> CalibrationReport:
-    """Fits the job of a calibration to its recordings and datasets.
+    """Fits the job of a calibration to its recordings, datasets and history.
 
     Args:
         config: the calibration.
@@ -49,11 +52,13 @@ def calibrate(
         on_step: Called with a sentence on the current step.
         opened: opens a dataset; needed where the calibration names some.
         refit: also fit with some of the fitted runs left out, which tells the error by distance.
+        on_chunk: called with the chunks of a history that are done, and their number.
 
     Returns:
         The fitted job with its errors on fitted and held-out runs.
 
     Raises:
+        FlinkError: Prometheus refuses, or has no history of the job.
         ConfigError: No run has a name that is asked for.
         DatasetError: A dataset shows nothing steady of the job.
         MetricsError: No run has a steady part.
@@ -67,9 +72,16 @@ def calibrate(
         for folder in config.dataset_folders()
         if opened is not None
     ]
+    problems: tuple[Problem, ...] = ()
+    if config.history is not None:
+        days = config.history.days
+        past = measured_history(opened_history(config.history, spec), spec, days, on_chunk)
+        stored.append(past.measured)
+        problems = (*past.problems, *not_identifiable(spec, past.measured.seen))
     which = config.fit if isinstance(config.fit, str) else ", ".join(config.fit)
-    tell(f"fitting {spec.job} to {which} of {len(runs)} runs")
+    tell(f"fitting {spec.job} to {which} of {len(runs) + sum(len(o.runs) for o in stored)} runs")
     report = calibrate_runs(config, spec, runs, stored, refit=refit)
+    report = dataclasses.replace(report, problems=(*problems, *report.problems))
     if out is not None:
         write_atomic(out, report.job_yaml)
     return report

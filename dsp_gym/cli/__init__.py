@@ -27,6 +27,7 @@ _MODULES: tuple[str, ...] = (
     "mst",
     "plan",
     "record",
+    "discover",
     "calibrate",
     "validate",
     "reproduce",

@@ -13,6 +13,7 @@ from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dsp_gym.calibration.config import CalibrationConfig
     from dsp_gym.calibration.series_report import SeriesReport
 
 __all__ = ["register"]
@@ -21,6 +22,8 @@ _EXAMPLES = """
 Examples:
 
   dsp-gym calibrate flink-q11-day --out job.yaml --report fit.html      recordings that ship
+
+  dsp-gym calibrate --prometheus http://127.0.0.1:9090 --job words --days 14 --out fit.yaml
 
   dsp-gym calibrate --mst mst.csv --operator-rates rates.csv --query q5 --out q5.yaml
 
@@ -32,7 +35,8 @@ Examples:
       --policy flink_operator_autoscaler --out redeployed.yaml
 """
 _WAYS = (
-    "Give CONFIG, or --mst, --operator-rates and --query, or --series and --profiles; "
+    "Give CONFIG, or --prometheus and --job, or --mst, --operator-rates and --query, or --series "
+    "and --profiles; "
     "see dsp-gym calibrate --help."
 )
 
@@ -51,6 +55,42 @@ def calibrate(
             autocompletion=shipped("calibrations"),
         ),
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Prometheus that has the history of a running job."),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --prometheus: job file, as dsp-gym discover writes it: its path, its name "
+            "in jobs/, or a shipped name.",
+        ),
+    ] = None,
+    days: Annotated[
+        float, typer.Option(min=0.001, max=366, help="With --prometheus: how far back.")
+    ] = 14.0,
+    job_name: Annotated[
+        str | None,
+        typer.Option(help="With --prometheus: name of the job in Flink. Default: the job file's."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FLINKS=THEIRS,...",
+            help="With --prometheus: labels that differ from Flink's, as job_name=flink_job.",
+        ),
+    ] = None,
+    account: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --prometheus: file with user:password or a bearer token."
+        ),
+    ] = None,
+    keep: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="With --prometheus: folder of what was fetched."),
+    ] = Path("runs/history"),
     mst: Annotated[
         Path | None, typer.Option(help="CSV of measured maximal throughput (streambed_mst.csv).")
     ] = None,
@@ -95,11 +135,24 @@ def calibrate(
 ) -> None:
     """Fit a job file to recordings, to measured throughput, or to a series of a running job."""
     tables, measured = (mst, operator_rates, query), (series, profiles)
-    ways = [config is not None, any(t is not None for t in tables), any(s for s in measured)]
+    ways = [
+        config is not None,
+        prometheus is not None or job is not None,
+        any(t is not None for t in tables),
+        any(s for s in measured),
+    ]
     if sum(ways) != 1:
         raise ConfigError("calibration needs exactly one source", remedy=_WAYS)
     if config is not None:
-        _from_recordings(config, out, report, as_json)
+        from dsp_gym.calibration.config import load_calibration
+
+        _from_recordings(load_calibration(config), out, report, as_json)
+    elif prometheus is not None and job is not None:
+        told = {"url": prometheus, "days": days, "job_name": job_name, "labels": labels}
+        told |= {"account": account, "keep": keep}
+        _from_recordings(_of_history(job, told), out, report, as_json)
+    elif prometheus is not None or job is not None:
+        raise ConfigError("a history needs both --prometheus and --job", remedy=_WAYS)
     elif series is not None and profiles is not None:
         from dsp_gym.calibration.series import calibrate_series
 
@@ -180,21 +233,54 @@ def _from_series(found: SeriesReport, out: Path | None, report: Path | None, as_
     _say(found.warnings, out, report)
 
 
-def _from_recordings(config: Path, out: Path | None, report: Path | None, as_json: bool) -> None:
+def _of_history(job: str, history: dict[str, object]) -> CalibrationConfig:
+    """The calibration that the options of a history stand for."""
+    from dsp_gym.calibration.config import CalibrationConfig
+    from dsp_gym.config.files import find, parse
+
+    discovered = Path("jobs") / f"{job}.yaml"
+    if len(Path(job).parts) == 1 and not Path(job).suffix and discovered.is_file():
+        job = str(discovered)
+    try:
+        find("jobs", job)
+    except ConfigError as error:
+        error.remedy = f"{error.remedy or ''} Or write one: dsp-gym discover --help".strip()
+        raise
+    return parse(CalibrationConfig, {"job": job, "history": history}, "--prometheus")
+
+
+def _from_recordings(
+    chosen: CalibrationConfig, out: Path | None, report: Path | None, as_json: bool
+) -> None:
     from rich.console import Console
 
-    from dsp_gym.calibration.config import load_calibration
     from dsp_gym.calibration.recordings import calibrate as fit
     from dsp_gym.config.files import write_atomic
 
-    chosen = load_calibration(config)
     opened = None
     if chosen.datasets:
         from dsp_gym.datasets.reader import Dataset
 
         opened = Dataset.open
-    with Console(stderr=True).status("calibrating") as status:  # nothing unless on a terminal
-        found = fit(chosen, out, on_step=status.update, opened=opened)
+    if chosen.history is not None:
+        from dsp_gym.cli.progress import bar
+
+        with bar() as shown:
+            task = shown.add_task("history", total=None)
+
+            def done(chunks: int, of: int) -> None:
+                shown.update(task, completed=chunks, total=of)
+
+            found = fit(
+                chosen,
+                out,
+                on_step=lambda text: shown.update(task, description=text[:40]),
+                opened=opened,
+                on_chunk=done,
+            )
+    else:
+        with Console(stderr=True).status("calibrating") as status:  # nothing unless on a terminal
+            found = fit(chosen, out, on_step=status.update, opened=opened)
     if report is not None:
         write_atomic(report, found.render_html())
     if as_json:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-__all__ = ["BY_NAME", "FLINK_METRICS", "Metric", "prometheus_names", "vertex_of"]
+__all__ = [
+    "BY_NAME",
+    "FLINK_METRICS",
+    "Metric",
+    "cleaned",
+    "names_in",
+    "prometheus_names",
+    "vertex_of",
+]
 
 Scope = Literal["task", "operator", "taskmanager"]
 MetricKind = Literal["gauge", "counter"]
@@ -259,8 +267,8 @@ def vertex_of(task_name: str, vertices: Iterable[str]) -> str | None:
 
 @lru_cache(maxsize=8192)
 def _vertex_of(task_name: str, vertices: tuple[str, ...]) -> str | None:
-    known = {_cleaned(vertex): vertex for vertex in vertices}
-    for part in re.split(r"__+", _cleaned(task_name)):
+    known = {cleaned(vertex): vertex for vertex in vertices}
+    for part in re.split(r"__+", cleaned(task_name)):
         name = re.sub(r"^(Source|Sink):_", "", part.strip("_"))
         vertex = known.get(name) or known.get(re.sub(r":_(Writer|Committer)$", "", name))
         if vertex is not None:
@@ -268,5 +276,35 @@ def _vertex_of(task_name: str, vertices: tuple[str, ...]) -> str | None:
     return None
 
 
-def _cleaned(name: str) -> str:
+def names_in(task_name: str) -> list[str]:
+    """The names that a vertex of a job file may have so that `vertex_of` finds it by this task.
+
+    Args:
+        task_name: as Flink's REST interface or its Prometheus reporter has it.
+
+    Returns:
+        One for each operator of the chain that can be told, in its order, printable and not longer
+        than 120 characters.
+
+    >>> names_in("Source: bids -> Flat Map -> Sink: out: Writer")
+    ['bids', 'Flat Map', 'out']
+    """
+    found = []
+    for part in re.split(r"\s->\s|__+", task_name):
+        name = re.sub(r"^(Source|Sink):[ _]", "", part.strip(" _()"))
+        name = re.sub(r":[ _](Writer|Committer)$", "", name)
+        for choice in (name, *re.split(r"__+", cleaned(name))):
+            short = choice.strip("_ ")[:120]
+            if short and short.isprintable() and vertex_of(task_name, (short,)) == short:
+                found.append(short)
+                break
+    return list(dict.fromkeys(found))
+
+
+def cleaned(name: str) -> str:
+    """A name as Flink's Prometheus reporter writes it into a label.
+
+    Returns:
+        The name with an underscore for what is neither letter, digit, colon nor underscore.
+    """
     return re.sub(r"[^a-zA-Z0-9:_]", "_", name)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
+from typer.testing import CliRunner
 
 from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
@@ -17,6 +19,8 @@ from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest_samples import RestSamples
 from dsp_gym.backends.flink.submission import Configuration, Submission
+from dsp_gym.cli import app
+from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.snapshot import PER_VERTEX, JobSnapshot, Status
 from dsp_gym.metrics.flink import FLINK_METRICS
 from dsp_gym.metrics.samples import SAMPLE_S
@@ -153,6 +157,35 @@ def test_every_metric_of_the_table_is_found(seen, source):
     assert set(samples.grid("session", "records_in_total")[1].tolist()) == {0, 1}
     gaps = np.diff(samples.grid("session", "records_in_total")[0])
     assert np.median(gaps) == pytest.approx(SAMPLE_S, abs=1)
+
+
+def test_the_discovered_file_describes_the_job_and_shadow_takes_it(seen, tmp_path):
+    def run(*words: object) -> str:
+        done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    rest, prometheus = seen.cluster.rest_url, seen.cluster.prometheus_url
+    run("discover", "--flink", rest, "--out", tmp_path)
+    file = tmp_path / "seen.yaml"
+    spec = load_job(file)
+    assert {v.name: v.parallelism for v in spec.vertices} == RUNNING.parallelism
+    assert [edge.from_ for edge in spec.vertex("sink").inputs] == ["session"]
+    state = spec.vertex("session").state
+    assert (state.window.kind, state.window.length_s) == ("session", 2)
+    assert spec.vertex("session").selectivity < 1
+    assert spec.memory.base_mib == 64  # what the slots of the job hold, not what they could
+    assert spec.taskmanager.slots == 4
+    assert spec.source.rate_per_s == pytest.approx(RATE, rel=0.5)
+    run("config", "check", file, "--kind", "jobs")
+    run("simulate", file, "--duration", "5m")
+    beside = {
+        "job": str(file), "where": {"rest_url": rest, "prometheus_url": prometheus},
+        "policies": ["ds2", "incumbent"], "interval_s": 5, "journal": str(tmp_path / "journal"),
+        "window": {"window_s": 10, "stabilization_s": 0},
+    }  # fmt: skip
+    (tmp_path / "shadow.yaml").write_text(yaml.safe_dump(beside))
+    assert "RUNNING" in run("shadow", tmp_path / "shadow.yaml", "--steps", "1", "--no-serve")
 
 
 def test_without_prometheus_nothing_old_is_shown_and_it_is_seen_again_when_back(seen):

@@ -20,7 +20,7 @@ from dsp_gym.backends.flink.rest_samples import RestSamples
 from dsp_gym.backends.flink.silence import refuse_silence
 from dsp_gym.backends.flink.slots import slots_within_reach
 from dsp_gym.backends.flink.source import SampleSource
-from dsp_gym.backends.flink.submission import Submission
+from dsp_gym.backends.flink.submission import running_levels
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.deployment import found_in_place
 from dsp_gym.job.spec import JobSpec
@@ -115,8 +115,7 @@ def connect(
     clock = clock or Clock()
     found = place.rest.find_job(job_name)
     if place.config.actuator == "adaptive":  # policies know memory and rescales as they are there
-        _, running = Submission.of_running(place.rest, found.id, spec)
-        spec = found_in_place(spec, running.memory_level)
+        spec = found_in_place(spec, running_levels(place.rest, found.id, spec))
     job = FlinkJob(place.rest, job_name, spec)
     job.vertex_ids(job.job_id)  # a file of another job is refused
     source = _source(place, job, spec, window)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.backends.flink.source import RealJob
-from dsp_gym.backends.flink.submission import Submission, all_running
+from dsp_gym.backends.flink.submission import all_running, running_levels
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import Status
@@ -108,8 +108,8 @@ class FlinkJob(RealJob):
         vertices = self._vertices(job)
         self._tm_count = float(len(self.rest.taskmanagers()))
         if self._levels_of != job_id:
-            _, configuration = Submission.of_running(self.rest, job_id, self.spec)
-            self._memory_level, self._levels_of = configuration.memory_level, job_id
+            self._memory_level = running_levels(self.rest, job_id, self.spec)
+            self._levels_of = job_id
         # While it waits for resources, the adaptive scheduler knows no parallelism.
         seen = {name: int(vertex["parallelism"]) for name, vertex in vertices.items()}
         if max(seen.values(), default=0) > MOST_PARALLELISM:

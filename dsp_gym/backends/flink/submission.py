@@ -22,7 +22,14 @@ from dsp_gym.job.spec import FlinkProgram, JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.flink import vertex_of
 
-__all__ = ["Configuration", "Submission", "all_running", "load_arguments", "unready"]
+__all__ = [
+    "Configuration",
+    "Submission",
+    "all_running",
+    "load_arguments",
+    "running_levels",
+    "unready",
+]
 
 _CONFIGURED = ("parallelism", "managed-mib", "slot-sharing", "job-name")
 """Arguments that follow from the configuration and the name, not from the load."""
@@ -244,6 +251,28 @@ class Submission:
             )
         ordered = {vertex.name: parallelism[vertex.name] for vertex in spec.vertices}
         return submission, Configuration(ordered, level)
+
+
+def running_levels(rest: FlinkRest, job_id: str, spec: JobSpec) -> dict[str, int]:
+    """Memory levels of a running job, whoever submitted it.
+
+    A job that this project did not submit shows none: it runs at those of the job file.
+
+    Args:
+        rest: the cluster's REST interface.
+        job_id: Flink's id of the job.
+        spec: its job file.
+
+    Returns:
+        Level by vertex, -1 without managed memory.
+
+    Raises:
+        FlinkError: Flink does not answer, or the job is not of this job file.
+    """
+    arguments = rest.arguments(job_id)
+    if "parallelism" not in arguments or "slot-sharing" not in arguments:
+        return dict(Configuration.of_spec(spec).memory_level)
+    return dict(Submission.of_running(rest, job_id, spec)[1].memory_level)
 
 
 def unready(job: JobAnswer, spec: JobSpec, configuration: Configuration) -> str | None:

@@ -8,6 +8,7 @@ of the job file was of another graph: what it shows is of another job.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Literal
 from dsp_gym.backends.flink.patient import PatientSamples
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.metrics.flink import BY_NAME, prometheus_names, vertex_of
+from dsp_gym.metrics.flink import BY_NAME, cleaned, prometheus_names, vertex_of
 
 __all__ = ["Graphs", "Remark", "graphs_of", "moment", "shown"]
 
@@ -84,8 +85,10 @@ def graphs_of(
         FlinkError: No series bears the job's name, or none with the vertices of the job file.
     """
     labels, every = source.labels, prometheus_names(BY_NAME["records_out_total"])
-    name, value = json.dumps(every), json.dumps(job_name)
-    selector = f"{{__name__=~{name},{labels.job_name}={value}}}"
+    # The reporter replaces some characters in a name; what collects its series need not.
+    names = dict.fromkeys((job_name, cleaned(job_name)))
+    name, value = json.dumps(every), json.dumps("|".join(map(re.escape, names)))
+    selector = f"{{__name__=~{name},{labels.job_name}=~{value}}}"
     tasks: dict[str, dict[str, str]] = {}  # name by id of the task, by id of the job
     with source.reading():
         for one in source.tasks(selector, since_s, until_s):

@@ -1,0 +1,86 @@
+"""Job files of a discovery on disk: all beside each other, none over another unasked."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsp_gym.backends.discovery.document import Choices, Written, job_file
+from dsp_gym.backends.discovery.found import FoundJob
+from dsp_gym.backends.discovery.names import file_stems
+from dsp_gym.backends.flink.submissions import shown
+from dsp_gym.config.files import write_atomic
+from dsp_gym.errors import FlinkError, StorageError
+
+__all__ = ["Discovered", "described", "write_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """The job files of a discovery, and the jobs that have none."""
+
+    files: tuple[Written, ...]
+    refused: tuple[FlinkError, ...]
+    remarks: tuple[str, ...]  # such as two jobs of one name
+
+
+def described(jobs: Sequence[FoundJob], choices: Choices, now_s: float) -> Discovered:
+    """Describe several jobs, each in a file of a name of its own.
+
+    Args:
+        jobs: what was found.
+        choices: what nobody can look up.
+        now_s: Unix seconds.
+
+    Returns:
+        The files, not yet on disk; a job that no job file can describe is named with the reason.
+    """
+    stems = file_stems([(job.name, job.job_id) for job in jobs])
+    files, refused = [], []
+    for job, stem in zip(jobs, stems, strict=True):
+        try:
+            files.append(job_file(job, stem, choices, now_s))
+        except FlinkError as error:
+            refused.append(error)
+    return Discovered(tuple(files), tuple(refused), tuple(_shared(jobs, stems)))
+
+
+def _shared(jobs: Sequence[FoundJob], stems: Sequence[str]) -> list[str]:
+    by_name: dict[str, list[str]] = {}
+    for job, stem in zip(jobs, stems, strict=True):
+        by_name.setdefault(job.name, []).append(f"{stem}.yaml ({shown(job.job_id)})")
+    return [
+        f"{len(found)} jobs are named '{shown(name)}': {', '.join(found)}; give each a name of its "
+        "own before dsp-gym shadow follows one"
+        for name, found in by_name.items()
+        if len(found) > 1
+    ]
+
+
+def write_all(files: Sequence[Written], out: Path, *, overwrite: bool) -> list[Path]:
+    """Write job files, each whole or not at all.
+
+    Args:
+        files: what is written.
+        out: their folder, made if need be.
+        overwrite: whether files that exist are replaced; else none is written.
+
+    Returns:
+        The paths, in the order of the files.
+
+    Raises:
+        StorageError: A file exists, or cannot be written.
+    """
+    paths = [out / f"{one.stem}.yaml" for one in files]
+    there = [path for path in paths if path.exists() or path.is_symlink()]
+    if there and not overwrite:
+        more = f", and {len(there) - 1} more of them do" if len(there) > 1 else ""
+        raise StorageError(
+            f"exists already{more}; nothing was written",
+            file=there[0],
+            remedy="Replace them with --overwrite, or choose another folder: --out "
+            f"{shlex.quote(str(out) + '-new')}",
+        )
+    return [write_atomic(path, one.text) for path, one in zip(paths, files, strict=True)]

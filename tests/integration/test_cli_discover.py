@@ -1,0 +1,97 @@
+"""`dsp-gym discover`: job files that the other commands take, safely named and wholly written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dsp_gym.backends.discovery import flink as by_rest
+from dsp_gym.cli import app
+from dsp_gym.job.catalog import load_job
+from tests.answering import answering
+from tests.running_job import run_job
+
+
+@pytest.fixture
+def flink(monkeypatch):
+    monkeypatch.setattr(by_rest, "_PAUSE_S", 0.0)
+    with answering() as told:
+        yield told
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def discover(flink, folder, *words):
+    return run("discover", "--flink", flink.url, "--out", folder, *words)
+
+
+def test_the_written_file_is_taken_by_the_other_commands(flink, tmp_path):
+    run_job(flink)
+    done = discover(flink, tmp_path / "jobs", "--slo-latency-s", "5", "--core-hour", "1")
+    assert done.exit_code == 0, done.output
+    file = tmp_path / "jobs" / "words.yaml"
+    assert f"dsp-gym simulate {file}" in done.output
+    spec = load_job(file)
+    assert (spec.slo.latency_s, spec.prices.core_hour) == (5, 1)
+    assert "fine" in run("config", "check", file, "--kind", "jobs").output
+    played = run("simulate", file, "--duration", "10m", "--json")
+    assert played.exit_code == 0, played.output
+
+
+def test_evil_names_stay_inside_the_folder_and_two_of_one_name_get_two_files(flink, tmp_path):
+    run_job(flink, "../../evil", "a1")
+    run_job(flink, "../../evil", "b2")
+    run_job(flink, "\x1b[31m[red]x", "c3")
+    done = discover(flink, tmp_path / "in" / "jobs")
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in (tmp_path / "in" / "jobs").iterdir()) == [
+        "31m-red-x.yaml", "evil-b2.yaml", "evil.yaml",
+    ]  # fmt: skip
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    assert "2 jobs are named '../../evil': evil.yaml (a1), evil-b2.yaml (b2)" in done.output
+    assert "\x1b" not in done.output
+
+
+def test_files_are_replaced_only_when_told_and_never_in_part(flink, tmp_path):
+    run_job(flink, "old", "a1")
+    run_job(flink, "new", "b2")
+    (tmp_path / "old.yaml").write_text("mine")
+    done = discover(flink, tmp_path)
+    assert done.exit_code == 2
+    assert "exists already; nothing was written" in done.output
+    assert "--overwrite" in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["old.yaml"]
+    assert (tmp_path / "old.yaml").read_text() == "mine"
+    assert discover(flink, tmp_path, "--overwrite").exit_code == 0
+    assert load_job(tmp_path / "old.yaml").job == "old"
+
+
+def test_a_job_without_a_file_is_named_and_the_others_are_written(flink, tmp_path):
+    run_job(flink)
+    run_job(flink, "chained", "b2", graph=[{"name": "Source: a -> Sink: b", "busy": 1.0}])
+    done = discover(flink, tmp_path, "--json")
+    assert done.exit_code == 1
+    told = json.loads(done.stdout)
+    assert [one["job"] for one in told["jobs"]] == ["words"]
+    assert "chained into one vertex" in told["refused"][0]
+    only = discover(flink, tmp_path, "--job", "chained", "--out", tmp_path / "none")
+    assert only.exit_code == 2
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "nothing says where the jobs run"),
+        (["--flink", "127.0.0.1:8081"], "a URL begins with http"),
+        (["--flink", "http://127.0.0.1:1"], "Connection refused"),
+        (["--flink", "http://127.0.0.1:1", "--out", __file__], "is a file, not a folder"),
+    ],
+)
+def test_what_is_wrong_is_said(words, says):
+    done = run("discover", *words)
+    assert (done.exit_code, says in done.output) == (2, True), done.output
