@@ -11,12 +11,12 @@ from pydantic import Field, model_validator
 from dsp_gym.config.files import find, load_model
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["CalibrationConfig", "HistoryConfig", "load_calibration"]
+__all__ = ["CalibrationConfig", "PrometheusHistory", "load_calibration"]
 
 RunNames = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 
 
-class HistoryConfig(ConfigModel):
+class PrometheusHistory(ConfigModel):
     """The history of a running job in the Prometheus that scrapes its cluster."""
 
     url: str = Field(pattern=r"^https?://", description="address of Prometheus")
@@ -54,7 +54,7 @@ class CalibrationConfig(ConfigModel):
     datasets: tuple[str, ...] = Field(
         (), description="folders of datasets with windows, as `dsp-gym dataset build` makes them"
     )
-    history: HistoryConfig | None = Field(
+    history: PrometheusHistory | None = Field(
         None,
         exclude_if=lambda value: value is None,
         description="what a running job left in Prometheus; each steady part of it is a run",

@@ -15,11 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from dsp_gym.backends.flink.history import History, keep_folder
+from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
 from dsp_gym.backends.flink.labels import Labels
 from dsp_gym.backends.flink.submissions import Remark, moment
 from dsp_gym.calibration.checks import Problem
-from dsp_gym.calibration.config import HistoryConfig
+from dsp_gym.calibration.config import PrometheusHistory
 from dsp_gym.calibration.datasets import MeasuredDataset, TransitionRow, steady_parts
 from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
 from dsp_gym.calibration.rescale import RescaleTimes
@@ -28,7 +28,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
-from dsp_gym.metrics.running import Running, interval_of, running_in
+from dsp_gym.metrics.running import RunningTime, interval_of, running_in
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed, WindowConfig, snapshot_of
 
@@ -70,14 +70,14 @@ class _Story:
     """What comes together over the chunks."""
 
     windows: dict[float, dict[str, TransitionRow]] = field(default_factory=dict)
-    ran: list[Running] = field(default_factory=list)
+    ran: list[RunningTime] = field(default_factory=list)
     first_s: float = math.inf
     last_s: float = -math.inf
     interval_s: float = 0.0
     metrics: set[tuple[str, str]] = field(default_factory=set)
 
 
-def opened_history(config: HistoryConfig, spec: JobSpec) -> History:
+def opened_history(config: PrometheusHistory, spec: JobSpec) -> FlinkHistory:
     """The history that a calibration names.
 
     Args:
@@ -89,11 +89,11 @@ def opened_history(config: HistoryConfig, spec: JobSpec) -> History:
     """
     labels, name = Labels.parse(config.labels), config.job_name or spec.job
     keep = keep_folder(config.keep, config.url, name, spec, labels)
-    return History(config.url, name, spec, keep=keep, labels=labels, account=config.account)
+    return FlinkHistory(config.url, name, spec, keep=keep, labels=labels, account=config.account)
 
 
 def measured_history(
-    history: History,
+    history: FlinkHistory,
     spec: JobSpec,
     days: float,
     on_chunk: Callable[[int, int], None] | None = None,
@@ -193,7 +193,7 @@ def _take_in(story: _Story, topology: Topology, spec: JobSpec, samples: Samples)
                 story.windows[float(end_s)] = rows
 
 
-def _follows(before: Running, after: Running, interval_s: float) -> bool:
+def _follows(before: RunningTime, after: RunningTime, interval_s: float) -> bool:
     """Whether it is the same time, cut by the end of a chunk."""
     gap_s = after.since_s - before.until_s
     return gap_s <= 3.0 * interval_s and before.parallelism == after.parallelism
@@ -204,7 +204,7 @@ def _rows(
     spec: JobSpec,
     samples: Samples,
     end_s: float,
-    running: Running,
+    running: RunningTime,
     levels: Mapping[str, int],
 ) -> dict[str, TransitionRow] | None:
     """All vertices over one window; None where one of them did not report throughout."""

@@ -17,7 +17,7 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 
-__all__ = ["Running", "interval_of", "running_in"]
+__all__ = ["RunningTime", "interval_of", "running_in"]
 
 _COUNTED = "records_out_total"
 """Every task has it, and it starts at zero with the task."""
@@ -26,7 +26,7 @@ _LEAST_CELLS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningTime:
     """A time in which one set of tasks ran without a restart or a gap."""
 
     since_s: float
@@ -49,7 +49,7 @@ def interval_of(samples: Samples) -> float:
     return float(SAMPLE_S)
 
 
-def running_in(spec: JobSpec, samples: Samples) -> list[Running]:
+def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
     """Cuts samples where the job was restarted, rescaled, down or not scraped.
 
     Time is looked at in cells of two scrape intervals, so that tasks on several TaskManagers, which
@@ -79,7 +79,7 @@ def running_in(spec: JobSpec, samples: Samples) -> list[Running]:
     for begin, end in _alike(tasks, fell):
         if end - begin >= _LEAST_CELLS and (tasks[:, begin] > 0).all():
             found.append(
-                Running(
+                RunningTime(
                     first_s + begin * cell_s,
                     min(first_s + end * cell_s, last_s),
                     {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsp_gym.backends.flink.history import History, HistoryOptions
+from dsp_gym.backends.flink.history import FlinkHistory, HistoryOptions
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import DatasetError, FlinkError
 from dsp_gym.job.catalog import load_job
@@ -57,7 +57,7 @@ class Fetch:
         options = HistoryOptions(
             config.chunk_s, config.queries_per_s, config.timeout_s, config.retries
         )
-        self._history = History(
+        self._history = FlinkHistory(
             config.url,
             config.job_name or self.spec.job,
             self.spec,

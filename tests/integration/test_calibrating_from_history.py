@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from dsp_gym.backends.simulated.recording import simulated_samples
-from dsp_gym.calibration.config import HistoryConfig
+from dsp_gym.calibration.config import PrometheusHistory
 from dsp_gym.calibration.history import measured_history, not_identifiable, opened_history
 from dsp_gym.cli import app
 from dsp_gym.errors import MetricsError
@@ -76,7 +76,7 @@ def url(tmp_path_factory) -> Iterator[str]:
 
 
 def measured(url: str, folder: Path, name: str, spec: JobSpec | None = None):
-    config = HistoryConfig(url=url, job_name=name, keep=folder)
+    config = PrometheusHistory(url=url, job_name=name, keep=folder)
     spec = spec or line()
     return measured_history(opened_history(config, spec), spec, DAYS, now_s=NOW_S)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsp_gym.backends.flink.history import History, HistoryOptions, keep_folder
+from dsp_gym.backends.flink.history import FlinkHistory, HistoryOptions, keep_folder
 from dsp_gym.backends.flink.labels import Labels
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.metrics.running import running_in
@@ -62,17 +62,17 @@ def url(tmp_path_factory, samples) -> Iterator[str]:
         yield address
 
 
-def history(url: str, folder: Path, job: str = "steady", **rest: Any) -> History:
+def history(url: str, folder: Path, job: str = "steady", **rest: Any) -> FlinkHistory:
     rest = {"options": OPTIONS, "clock": lambda: NOW_S, "sleep": lambda _: None} | rest
-    return History(url, job, line(), keep=folder, **rest)
+    return FlinkHistory(url, job, line(), keep=folder, **rest)
 
 
-def fetched(made: History, seconds: float = SECONDS) -> Samples:
+def fetched(made: FlinkHistory, seconds: float = SECONDS) -> Samples:
     parts = [chunk.samples() for chunk in made.chunks(BEGIN_S, BEGIN_S + seconds)]
     return Samples.joined(parts)
 
 
-def remarks(made: History) -> dict[str, str]:
+def remarks(made: FlinkHistory) -> dict[str, str]:
     return {one.kind: one.sentence for one in made.remarks}
 
 
@@ -155,7 +155,7 @@ def test_a_job_of_other_vertices_is_refused(url, tmp_path):
     vertices = [v.model_copy(update={"name": f"my-{v.name}"}) for v in line().vertices]
     spec = line().model_copy(update={"vertices": tuple(vertices)})
     with pytest.raises(FlinkError, match=r"never had the vertices.*my-map.*it had: map, sink"):
-        list(History(url, "steady", spec, keep=tmp_path, clock=lambda: NOW_S).chunks(BEGIN_S))
+        list(FlinkHistory(url, "steady", spec, keep=tmp_path, clock=lambda: NOW_S).chunks(BEGIN_S))
 
 
 @pytest.mark.parametrize("status", [429, 503])

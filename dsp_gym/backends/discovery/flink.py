@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import quote
 
-from dsp_gym.backends.discovery.found import Backend, Edge, FoundJob, FoundVertex, Note, Place
+from dsp_gym.backends.discovery.found import Backend, Edge, FoundJob, FoundPlace, FoundVertex, Note
 from dsp_gym.backends.discovery.windows import says_window, window_in
 from dsp_gym.backends.documents import Document, Json
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary
@@ -229,13 +229,13 @@ def _backend(rest: FlinkRest, job_id: str, settings: Mapping[str, str]) -> Backe
     return None
 
 
-def _place(rest: FlinkRest, job_id: str, notes: list[Note]) -> Place:
+def _place(rest: FlinkRest, job_id: str, notes: list[Note]) -> FoundPlace:
     managers: Sequence[Document] = (_optional(rest, "/taskmanagers") or {}).get(
         "taskmanagers"
     ) or ()
     managers = [one for one in managers if int(one.get("slotsNumber", 0)) > 0]
     if not managers:
-        return Place()
+        return FoundPlace()
     sizes = {(one["slotsNumber"], _memory(one, "totalProcessMemory")) for one in managers}
     if len(sizes) > 1:
         text = f"the cluster has TaskManagers of {len(sizes)} sizes; these are of one of them"
@@ -248,7 +248,7 @@ def _place(rest: FlinkRest, job_id: str, notes: list[Note]) -> Place:
         managed = (_memory(first, "managedMemory") / slots,)
     heaps = [float(one["taskHeapMemory"]) for one in given]
     cores = float((first.get("totalResource") or {}).get("cpuCores", 0.0))
-    return Place(
+    return FoundPlace(
         slots=slots,
         cores=cores if cores > 0 else None,
         memory_mib=_memory(first, "totalProcessMemory") or None,

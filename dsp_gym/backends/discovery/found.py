@@ -7,7 +7,7 @@ from typing import Literal
 
 from dsp_gym.backends.discovery.windows import FoundWindow
 
-__all__ = ["Backend", "Edge", "FoundJob", "FoundVertex", "Note", "Place"]
+__all__ = ["Backend", "Edge", "FoundJob", "FoundVertex", "Note", "FoundPlace"]
 
 Backend = Literal["rocksdb", "heap"]
 """Where keyed state is kept; ForSt counts as RocksDB, whose memory it shares the rules of."""
@@ -50,7 +50,7 @@ class FoundVertex:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FoundPlace:
     """What one TaskManager and its slots have; MiB everywhere."""
 
     slots: int | None = None
@@ -70,7 +70,7 @@ class FoundJob:
     job_id: str
     seen_at: str  # who said so, for the head of the file
     vertices: tuple[FoundVertex, ...]
-    place: Place = field(default_factory=Place)
+    place: FoundPlace = field(default_factory=FoundPlace)
     backend: Backend | None = None
     scheduler: str | None = None  # Flink's word
     slot_sharing: bool | None = None

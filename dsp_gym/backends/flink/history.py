@@ -30,7 +30,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.records.parquet import read_samples, write_samples
 
-__all__ = ["Chunk", "History", "HistoryOptions", "keep_folder"]
+__all__ = ["HistoryChunk", "FlinkHistory", "HistoryOptions", "keep_folder"]
 
 _GRACE_S = 60.0
 """A chunk that ended longer ago than this has all its scrapes."""
@@ -43,7 +43,7 @@ _LEAST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class HistoryChunk:
     """The samples of a job over a piece of its history."""
 
     since_s: float  # Unix seconds
@@ -72,7 +72,7 @@ def keep_folder(root: Path, url: str, job_name: str, spec: JobSpec, labels: Labe
     return root / hashlib.sha256(told).hexdigest()[:16]
 
 
-class History:
+class FlinkHistory:
     """Fetches what a Prometheus has kept of one job.
 
     Args:
@@ -120,7 +120,7 @@ class History:
         since_s: float,
         until_s: float = math.inf,
         on_chunk: Callable[[int, int], None] | None = None,
-    ) -> Iterator[Chunk]:
+    ) -> Iterator[HistoryChunk]:
         """Go through the history in the order of time; chunks that are missing are fetched.
 
         Args:
@@ -162,7 +162,7 @@ class History:
 
     def _chunk(
         self, since_s: int, until_s: int, first_s: float, last_s: float, *, whole: bool
-    ) -> Chunk:
+    ) -> HistoryChunk:
         folder = self.keep / (moment(since_s)[:10] if whole else ".growing")
         file = folder / f"{since_s}-{until_s}.parquet"
         if whole and file.exists() and (facts := _facts(file)) is not None:
@@ -205,11 +205,11 @@ def _facts(file: Path) -> Mapping[str, object] | None:
         return None
 
 
-def _told(since_s: int, until_s: int, file: Path, facts: Mapping[str, object]) -> Chunk:
+def _told(since_s: int, until_s: int, file: Path, facts: Mapping[str, object]) -> HistoryChunk:
     rows, ids = facts["rows"], facts["job_ids"]
     assert isinstance(rows, int)
     assert isinstance(ids, list)
-    return Chunk(float(since_s), float(until_s), rows, tuple(ids), file)
+    return HistoryChunk(float(since_s), float(until_s), rows, tuple(ids), file)
 
 
 def _refuse_two_jobs(spans: Spans, url: str, job_name: str) -> None:
