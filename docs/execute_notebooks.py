@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import nbformat
@@ -94,7 +95,9 @@ def main() -> int:
     stale = []
     for name in given.names or sorted(file.stem for file in FOLDER.glob("*.ipynb")):
         file = FOLDER / f"{name}.ipynb"
+        begun_s = time.perf_counter()
         found = executed(file)
+        sys.stdout.write(f"{name}: {time.perf_counter() - begun_s:.0f} s\n")
         if given.check:
             if kinds(found) != kinds(nbformat.read(file, as_version=4)):
                 stale.append(name)

@@ -66,7 +66,7 @@ _AFTER_INTERRUPT = {
     "decide": "; answers that were printed stand, no file was written",
     "journal": "; repaired segments stay, each beside its NAME.damaged",
     # A cluster outlives the command.
-    "flink": "; dsp-gym flink status shows what runs",
+    "flink": "; dsp-gym flink status lists the running jobs",
 }
 """What an interrupted command leaves; the others write their results last."""
 

@@ -86,7 +86,7 @@ def _commented(file: Path) -> str | None:
     """The kind that the comments at the beginning of a file name."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):  # told by whoever reads the file
+    except (OSError, UnicodeDecodeError):  # the reader of the file says so
         return None
     for line in lines:
         if line.strip() and not line.startswith("#"):

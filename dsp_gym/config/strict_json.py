@@ -1,7 +1,7 @@
 r"""JSON from outside, read with bounds: how deep it is nested, and text that can be written again.
 
 Python's own parser raises `RecursionError` where a document is nested too deep for it, and a
-document that it can still read may be too deep for whoever walks through it. It also reads half a
+document that it can still read may be too deep for a recursive function. It also reads half a
 character, such as `"\ud800"`, which no file and no terminal takes.
 """
 

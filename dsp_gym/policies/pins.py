@@ -1,7 +1,7 @@
 """Pins: a trained policy named with the digest of its folder, `runs/q11/latest/policy@sha256:...`.
 
-A digest covers every file of the folder by name and content, so that whoever can write the folder
-or move an alias of the registry cannot change which policy decides.
+A digest covers every file of the folder by name and content, so that write access to the
+folder, or to an alias of the registry, is not enough to change the deciding policy.
 """
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ def _api(data: bytes, status: int = 200) -> KubernetesApi:
     api.url, api._read_s, api._connect_s = "https://server", 1.0, 1.0
     answer = _Response(data)
     answer.status = status
-    api._send = lambda *_, **__: answer  # type: ignore
+    api._send = lambda *_, **__: answer  # type: ignore[method-assign, assignment]  # no socket
     return api
 
 

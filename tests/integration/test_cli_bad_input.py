@@ -1,7 +1,7 @@
-"""What people type and name by mistake, over all other commands.
+"""What people type and name by mistake, over all commands.
 
-`test_cli_bad_snapshots.py` has `decide` and `simulate`, `tests/unit/test_bad_input.py` has more
-files of jobs, loads and experiments.
+`tests/bad_snapshots.py` has the cases of `decide` and `simulate`, `tests/unit/test_bad_input.py`
+more files of jobs, loads and experiments.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.bad_input import (
     copied,
     write_common,
 )
+from tests.bad_snapshots import DECIDE, SIMULATE
 
 ARCHIVE = """\
 name: old
@@ -319,6 +320,8 @@ OTHERS = {
 CASES = {
     f"{group}: {name}": one
     for group, cases in (
+        ("decide", DECIDE),
+        ("simulate", SIMULATE),
         ("sizes", SIZES),
         ("compare", COMPARE),
         ("backtest", BACKTEST),
@@ -348,7 +351,7 @@ def test_bad_input_is_refused_in_words_and_nothing_is_lost(
 
 
 def test_every_command_that_reads_something_is_tried() -> None:
-    tried = {"decide", "simulate", *(one.line.split()[0] for one in CASES.values())}
+    tried = {*(one.line.split()[0] for one in CASES.values())}
     commands = {info.name or info.callback.__name__ for info in app.registered_commands}  # type: ignore[union-attr]
     commands |= {str(group.name) for group in app.registered_groups}
     assert commands - tried == {"jobs", "policies", "doctor"}
@@ -363,7 +366,7 @@ def test_every_command_that_reads_something_is_tried() -> None:
         ("record", "finished runs are in the recording's folder"),
         ("shadow", "the journal holds every decision that was made"),
         ("train", "the last checkpoint is kept, and --resume continues from it"),
-        ("flink", "dsp-gym flink status shows what runs"),
+        ("flink", "dsp-gym flink status lists the running jobs"),
         ("decide", "answers that were printed stand, no file was written"),
     ],
 )

@@ -17,23 +17,11 @@ from dsp_gym.errors import PolicyError
 from dsp_gym.evaluation.frontier import play
 from dsp_gym.policies.code import code_of, offered
 from dsp_gym.policies.registry import is_installed, make
+from tests.frontiers import FRONTIER
 
 ROOT = Path(__file__).parents[2]
 PRETRAINED = ROOT / "agents/pretrained/q11"
 
-FRONTIER = """
-policies:
-  - {policy: ds2, rule: true, knob: target_utilization, values: [0.5, 0.8]}
-jobs:
-  seen: {named: [nexmark-q1]}
-  unseen: {named: [nexmark-q11]}
-loads:
-  seen: {loads: [diurnal], seeds: {from: 0, to: 1}}
-  unseen: {loads: [markov], seeds: {from: 10, to: 11}}
-lateness: [0.2, 0.5]
-episode_s: 1200
-bootstrap: 100
-"""
 GUIDE = (ROOT / "docs/guides/enter-the-leaderboard.md").read_text("utf-8")
 RULE = re.search(r"```python\n(.*?)```", GUIDE, re.DOTALL)[1]
 CHANCE = """

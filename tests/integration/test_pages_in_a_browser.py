@@ -10,6 +10,7 @@ from dsp_gym.evaluation.backtest.report import write_report
 from dsp_gym.evaluation.backtest.run import BacktestConfig, backtest
 from dsp_gym.evaluation.counterfactual.report import write_page
 from spark_pipelines.quality.report import quality_of, report_html
+from tests import frontiers
 from tests.browser import BROWSER, CONTRASTS, Browser
 from tests.unit.calibration.reports import calibrated, measured
 from tests.unit.evaluation.backtest.histories import document, history
@@ -29,20 +30,9 @@ loads: {test: {loads: [diurnal-bursts], seeds: {from: 0, to: 2}}}
 episode_s: 1800
 bootstrap: 100
 """
-FRONTIER = """
-policies:
-  - {policy: ds2, rule: true, knob: target_utilization, values: [0.5, 0.8]}
-  - {policy: clairvoyant, knob: slo_weight, values: [1, 8]}
-jobs:
-  seen: {named: [nexmark-q1]}
-  unseen: {named: [nexmark-q11]}
-loads:
-  seen: {loads: [diurnal], seeds: {from: 0, to: 1}}
-  unseen: {loads: [markov], seeds: {from: 10, to: 11}}
-lateness: [0.2, 0.5]
-episode_s: 1800
-bootstrap: 100
-"""
+FRONTIER = frontiers.FRONTIER.replace(
+    "jobs:", "  - {policy: clairvoyant, knob: slo_weight, values: [1, 8]}\njobs:", 1
+)
 
 
 @pytest.fixture(scope="module")

@@ -10,26 +10,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dsp_gym.cli import app
+from tests import bad_input
+from tests.bad_input import JOB
 
 PRETRAINED = Path(__file__).parents[2] / "agents" / "pretrained" / "q11"
 
-JOB = """\
-job: tiny
-source: {rate_per_s: 1000}
-vertices:
-- {name: source, kind: source, cpu_us_per_record: 1}
-- {name: map, inputs: [{from: source}], cpu_us_per_record: 1, parallelism: 2, max_parallelism: 4}
-- {name: sink, kind: sink, inputs: [{from: map}], cpu_us_per_record: 1}
-"""
-BENCHMARK = """\
-description: tiny
-policies: [static]
-reference: null
-jobs: [nexmark-q1]
-loads: {test: {loads: [constant]}}
-episode_s: 600
-seeds: 1
-"""
+BENCHMARK = bad_input.BENCHMARK.replace("job.yaml", "nexmark-q1")
 EXPERIMENT = """\
 name: tiny
 jobs: [nexmark-q1]

@@ -1,10 +1,37 @@
-"""What Flink's REST interface answers, as far as this project reads it."""
+"""What Flink's REST interface answers, as far as this project reads it, and answers of others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypedDict
 
-__all__ = ["JobAnswer", "ManagerAnswer", "Overview", "VertexAnswer"]
+from dsp_gym.backends.documents import MISFITS
+from dsp_gym.errors import Api, FlinkError
+
+__all__ = ["JobAnswer", "ManagerAnswer", "Overview", "VertexAnswer", "taken_apart"]
+
+_LONGEST = 300
+"""Characters of what is said of an answer."""
+
+
+@contextmanager
+def taken_apart(said: str, remedy: str, api: Api = "flink") -> Iterator[None]:
+    """Takes an answer apart in this block: one of another shape is a `FlinkError`.
+
+    Args:
+        said: What is wrong then.
+        remedy: What to do.
+        api: The interface that answered.
+
+    Yields:
+        None.
+    """
+    try:
+        yield
+    except MISFITS as error:
+        raise FlinkError(f"{said}: {error!r}"[:_LONGEST], api=api, remedy=remedy) from error
+
 
 Overview = TypedDict(
     "Overview",

@@ -19,6 +19,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.backends.documents import MISFITS, Document
+from dsp_gym.backends.flink.answers import taken_apart
 from dsp_gym.backends.flink.labels import Labels
 from dsp_gym.backends.flink.prometheus_api import PrometheusApi, StatusError
 from dsp_gym.backends.flink.source import RealJob
@@ -99,15 +100,12 @@ class PrometheusSamples:
         Yields:
             None.
         """
-        try:
+        with taken_apart(
+            f"{self.url}: the series are not from Flink's Prometheus reporter",
+            "Name the Prometheus that scrapes the cluster, with Flink's own labels.",
+            api="prometheus",
+        ):
             yield
-        except MISFITS as error:
-            said = f"{self.url}: the series are not from Flink's Prometheus reporter: {error!r}"
-            raise FlinkError(
-                said[:300],
-                api="prometheus",
-                remedy="Name the Prometheus that scrapes the cluster, with Flink's own labels.",
-            ) from error
 
     def _merged(self, ids: tuple[str, ...], since_s: float, until_s: float) -> Merged:
         of_job, together = self._by_id(ids, since_s, until_s)

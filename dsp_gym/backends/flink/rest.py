@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsp_gym.backends.documents import MISFITS, Document, Json
-from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview
+from dsp_gym.backends.documents import Document, Json
+from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview, taken_apart
 from dsp_gym.backends.turns import waiting
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ApiReason, FlinkError
@@ -71,14 +71,12 @@ class FlinkRest:
         Yields:
             None.
         """
-        try:
+        with taken_apart(
+            f"{self.url} answered something that is not Flink's",
+            "Another program listens there, or a release of Flink that is not known; name the "
+            "address of Flink's REST interface.",
+        ):
             yield
-        except MISFITS as error:
-            raise FlinkError(
-                f"{self.url} answered something that is not Flink's: {error!r}"[:300],
-                remedy="Another program listens there, or a release of Flink that is not known; "
-                "name the address of Flink's REST interface.",
-            ) from error
 
     def get(self, path: str) -> Json:
         """Get the document at a path.

@@ -1,11 +1,8 @@
-"""Wrong snapshots and wrong jobs: each says what, where and what to do, and nothing is lost."""
+"""Wrong snapshots for `decide` and wrong jobs for `simulate`: each refusal says what, and where."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-
-import pytest
 
 from tests.bad_input import (
     JOB,
@@ -13,14 +10,11 @@ from tests.bad_input import (
     NOT_UTF8,
     Case,
     Content,
-    assert_refused,
     case,
-    copied,
     edited,
     lines,
     metric,
     snapshot,
-    write_common,
 )
 
 
@@ -183,23 +177,3 @@ SIMULATE = {
     ),
     "plot on a folder": case("simulate job.yaml --plot folder", "'--plot'", "is a folder"),
 }
-
-CASES = {f"decide: {name}": one for name, one in DECIDE.items()}
-CASES |= {f"simulate: {name}": one for name, one in SIMULATE.items()}
-
-
-@pytest.fixture(scope="module")
-def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("common")
-    write_common(folder)
-    return folder
-
-
-@pytest.mark.parametrize("wrong", CASES.values(), ids=CASES.keys())
-def test_bad_input_is_refused_in_words_and_nothing_is_lost(
-    wrong: Case, common: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied(common, tmp_path / "here", wrong)
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert_refused(wrong, tmp_path / "here")
