@@ -31,6 +31,7 @@ from tests.fakes.kubernetes_api import FakeKubernetes, served_kubernetes
 from tests.flink_resources import deployment
 
 __all__ = [
+    "MEASURED",
     "PATIENCE_S",
     "QUICK_DS2",
     "QUICK_TO_RESCALE",
@@ -88,6 +89,10 @@ REAL_FLINK = [
     ),
 ]
 """For `pytestmark`. In CI a missing JDK is a failure."""
+
+MEASURED = pytest.mark.flaky(reruns=1)
+"""For tests of rates and latencies that a real job shows. Where others use the processor a second
+measurement decides; records are counted, and never counted twice to be right."""
 
 WORDS = 10
 WORD_COUNT: dict[str, Any] = {

@@ -25,7 +25,7 @@ from dsp_gym.loop.snapshot import PER_VERTEX, JobSnapshot, Status
 from dsp_gym.metrics.flink import FLINK_METRICS
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
-from tests.real_flink import PATIENCE_S, REAL_FLINK
+from tests.real_flink import MEASURED, PATIENCE_S, REAL_FLINK
 from tests.strategies import spec_of
 
 pytestmark = REAL_FLINK
@@ -104,6 +104,7 @@ def is_empty(taken: JobSnapshot) -> bool:
     return taken.get("window_fill") == 0 and means == [None] * len(means)
 
 
+@MEASURED
 def test_prometheus_and_rest_show_the_same_job(seen):
     collectors = (seen.by_rest, seen.by_prometheus)
 

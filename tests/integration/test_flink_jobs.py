@@ -17,7 +17,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import BY_NAME, vertex_of
-from tests.real_flink import PATIENCE_S, REAL_FLINK, SMALL_SEGMENT_KIB, cancel_all
+from tests.real_flink import MEASURED, PATIENCE_S, REAL_FLINK, SMALL_SEGMENT_KIB, cancel_all
 
 pytestmark = REAL_FLINK
 
@@ -114,6 +114,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+@MEASURED
 @pytest.mark.parametrize("job", QUERIES + OTHERS)
 def test_a_job_has_the_vertices_of_its_file_and_results_arrive(cluster, job):
     spec = load_job(f"flink-{job}")
@@ -157,6 +158,7 @@ def test_another_epoch_begins_another_load_with_the_state_there_is(cluster, tmp_
     assert second.metric("state", "records_in_total") == [1000]
 
 
+@MEASURED
 def test_what_a_source_cannot_emit_it_owes(cluster):
     running = Running(cluster, load_job("flink-q1"), rate=5000, epoch_ms=now_ms(),
                       cpu_us="map=1000")  # fmt: skip
@@ -165,6 +167,7 @@ def test_what_a_source_cannot_emit_it_owes(cluster):
     assert running.growth_per_s("bids", "pending_records", 6) == pytest.approx(4000, rel=0.25)
 
 
+@MEASURED
 def test_twelve_tasks_are_saturated_at_the_cost_they_were_given(cluster):
     running = Running(cluster, load_job("flink-q1"), {"map": 12}, rate=1_000_000,
                       epoch_ms=now_ms(), cpu_us="map=2000")  # fmt: skip
@@ -172,6 +175,7 @@ def test_twelve_tasks_are_saturated_at_the_cost_they_were_given(cluster):
     assert running.growth_per_s("map", "records_in_total", 10) == pytest.approx(6000, rel=0.08)
 
 
+@MEASURED
 def test_a_source_emits_its_rate(cluster):
     running = Running(cluster, load_job("flink-q3"), rate=400, epoch_ms=now_ms())
     running.wait_for("auctions", "emitted_records_total", 1500)
@@ -181,6 +185,7 @@ def test_a_source_emits_its_rate(cluster):
     assert persons == pytest.approx(100, rel=0.1)
 
 
+@MEASURED
 def test_a_source_with_nothing_due_sleeps(cluster):
     """Thousands of records a second are due less than a millisecond apart."""
     running = Running(cluster, load_job("flink-q1"), {"map": 4}, rate=3000, epoch_ms=now_ms(),
