@@ -23,11 +23,12 @@ ENTRIES ?= $(if $(wildcard entries/core-v2/*),--entries entries/core-v2)
 EXPERIMENT ?= configs/experiments/quickstart.yaml
 JDK_BIN := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)
 FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
+OPERATOR_JAR := build/dsp-gym-operator-plugin.jar
 
 # Compiled modules and rewritten assertions are kept from run to run, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: flink-jobs samples notebooks help install quickstart check types layers test faults fuzz docs wheel golden bench reproduce leaderboard frontier film validate validate-flink validate-policies validate-spark clean
+.PHONY: flink-jobs operator-plugin samples notebooks help install quickstart check types layers test faults fuzz docs wheel golden bench reproduce leaderboard frontier film validate validate-flink validate-policies validate-spark clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,7 +81,7 @@ layers: $(STAMP)
 
 # Without a JDK the tests of a real Flink are skipped; nothing else needs the jar. Tests in a browser
 # leave a picture of every page in build/screenshots.
-test: $(STAMP) .venv-checkov .venv-sbom $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR))  ## Run the tests; validate has the longest.
+test: $(STAMP) .venv-checkov .venv-sbom $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR) $(OPERATOR_JAR))  ## Run the tests; validate has the longest.
 	$(BIN)/python -m pytest -m 'not validate' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 faults: $(STAMP) $(FLINK_JAR)  ## Kill, freeze, cut off and starve dsp-gym, Flink and Prometheus for an hour (MINUTES=60; SEED=N to repeat).
@@ -100,6 +101,26 @@ $(FLINK_JAR): $(shell find flink-jobs/src -name '*.java') | $(STAMP)
 		$(BIN)/python -c 'from dsp_gym.backends.flink.local.distribution import find_libraries as f; print(f().class_path)')" $^
 	$(JDK_BIN)jar --create --file build/flink-jobs.jar -C build/flink-jobs .
 	mv build/flink-jobs.jar $@
+
+operator-plugin: $(OPERATOR_JAR)  ## Compile the plugin for the autoscaler of Flink's Kubernetes operator (needs a JDK 17).
+
+# What the operator provides at run time is declared, compiled apart, and stays out of the jar.
+$(OPERATOR_JAR): $(shell find operator-plugin/src operator-plugin/declarations -type f) | $(STAMP)
+	@command -v $(JDK_BIN)javac > /dev/null || { echo "No $(JDK_BIN)javac: a JDK 17 is needed to" \
+		"compile the plugin. Install one: apt-get install openjdk-17-jdk-headless" >&2; exit 2; }
+	rm -rf build/operator-plugin
+	mkdir -p build/operator-plugin/provided build/operator-plugin/classes $(@D)
+	flink="$$($(BIN)/python -c \
+		'from dsp_gym.backends.flink.local.distribution import find_libraries as f; print(f().class_path)')"; \
+	compile="$(JDK_BIN)javac --release 17 -proc:none -Xlint:all,-path -Werror"; \
+	$$compile -d build/operator-plugin/provided -cp "$$flink" \
+		$$(find operator-plugin/declarations -name '*.java'); \
+	$$compile -d build/operator-plugin/classes -cp "build/operator-plugin/provided:$$flink" \
+		$$(find operator-plugin/src -name '*.java')
+	cp -r operator-plugin/src/META-INF build/operator-plugin/classes/
+	$(JDK_BIN)jar --create --file build/operator-plugin.jar --date 2020-01-01T00:00:00Z \
+		-C build/operator-plugin/classes .
+	mv build/operator-plugin.jar $@
 
 samples: $(STAMP) flink-jobs  ## Record the shipped samples of a real Flink anew (a quarter of an hour on a quiet machine).
 	rm -rf dsp_gym/samples/recordings dsp_gym/samples/journals

@@ -12,6 +12,7 @@ import numpy as np
 
 from agents.planning.chain import highest_level, pooled, sparse
 from agents.planning.config import MdpConfig
+from agents.planning.forecast import AHEAD, QUANTILE, look_forward
 from agents.planning.load import HISTORY, STATES, levels
 from agents.planning.look_ahead import (
     BLIND,
@@ -33,6 +34,7 @@ from dsp_gym.calling import Handle, Handles, handle
 from dsp_gym.errors import PolicyError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.forecast import Forecast
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
@@ -173,6 +175,24 @@ class MdpPolicy:
         )
         words = self._words(snapshot, outlook) if self.explain else ("",) * jobs
         return ScalingDecision(parallelism, level, words)
+
+    def forecast(self) -> Forecast | None:
+        """What load the chain expects of each job.
+
+        Returns:
+            The highest 90 % quantile of the next 20 minutes, a row per job; None before `reset`.
+        """
+        if self._jobs is None:
+            return None
+        watch, minutes = self._watch.arrays(Watched), self._minutes.arrays(Minutes)
+        expected, error = np.full((2, len(self._jobs)), np.nan)
+        for j, seen in enumerate(watch.minutes.tolist()):
+            if seen >= 2:
+                reference = float(watch.reference_per_s[j])
+                load = minutes.load_per_s[j, HISTORY - min(seen, HISTORY) :] / reference
+                expected[j], error[j] = look_forward(self._weights, load)
+                expected[j] *= reference
+        return Forecast(expected, error, 60.0 * AHEAD, QUANTILE)
 
     def state(self) -> State:
         """Everything the next decision depends on.

@@ -21,6 +21,7 @@ from dsp_gym.guardrails.chain import Chain
 from dsp_gym.guardrails.fallback import Fallback
 from dsp_gym.guardrails.shadow import ShadowPolicy
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.forecast import Forecast, Forecasting
 from dsp_gym.loop.plausible import plausible
 from dsp_gym.loop.protocols import Confident, Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
@@ -66,6 +67,7 @@ class Judgement:
     confidence: Floats | Floats32 | None  # 0..1 per vertex, of a policy that can tell
     failure: Failure | None
     seconds: float  # it took, guardrails included
+    forecast: Forecast | None = None  # of the load, where it is asked for and the policy has one
 
     @property
     def unfamiliar(self) -> tuple[str, ...] | None:
@@ -98,6 +100,7 @@ class Seat:
         workers: threads in which the policy is asked; None: those of the process.
         tells_range: whether a judgement says what range the guardrails leave; otherwise it is what
             they allowed.
+        forecasts: whether a judgement carries the policy's forecast of the load.
     """
 
     def __init__(
@@ -110,8 +113,10 @@ class Seat:
         timeout_s: float | None = None,
         workers: Workers | None = None,
         tells_range: bool = True,
+        forecasts: bool = False,
     ) -> None:
         self._tells_range = tells_range
+        self._forecasting = policy if forecasts and isinstance(policy, Forecasting) else None
         self.policy, self.chain = policy, chain
         self._confident = policy if isinstance(policy, Confident) else None
         self._alone = None if chain is None else each_alone(chain)
@@ -185,6 +190,7 @@ class Seat:
             self._confidence(snapshot) if failure is None else None,
             failure,
             time.perf_counter() - begun,
+            self._forecast() if failure is None else None,
         )
 
     def settle(
@@ -244,6 +250,15 @@ class Seat:
         if not isinstance(values, np.ndarray) or values.shape != snapshot.parallelism.shape:
             return None
         return values if bool(np.isfinite(values).all()) else None
+
+    def _forecast(self) -> Forecast | None:
+        """What the policy expects, read after a decision that it gave in time."""
+        if self._forecasting is None:
+            return None
+        try:
+            return self._forecasting.forecast()
+        except Exception:  # a decision without a forecast is as good
+            return None
 
     def _replaced(
         self, snapshot: MetricsSnapshot, cause: Cause, reason: str

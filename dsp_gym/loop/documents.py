@@ -110,6 +110,22 @@ class InterventionDocument(ConfigModel):
     reason: str = Field(description="its change and the reason, in words")
 
 
+class ForecastDocument(ConfigModel):
+    """The load that a policy expects."""
+
+    records_in_per_s: float = Field(
+        ge=0,
+        description="highest quantile of the arrivals of all sources together, over the horizon",
+    )
+    horizon_s: float = Field(gt=0, description="how far the forecast looks ahead, s")
+    quantile: float = Field(
+        gt=0, lt=1, description="share of the load's courses that stay below at each moment"
+    )
+    error: float | None = Field(
+        None, ge=0, description="mean relative error of past forecasts; null: not known yet"
+    )
+
+
 class DecisionDocument(ConfigModel):
     """What one job should run, and how that came about."""
 
@@ -128,3 +144,7 @@ class DecisionDocument(ConfigModel):
         None, description="the policy's own decision; null without guardrails"
     )
     interventions: tuple[InterventionDocument, ...] = Field((), description="guardrails' changes")
+    forecast: ForecastDocument | None = Field(
+        None,
+        description="load that the policy expects, of a policy with a model of it; of /v1/decide",
+    )

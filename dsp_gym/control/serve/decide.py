@@ -108,13 +108,21 @@ class Decisions:
         """Bytes of all histories together."""
         return self._bytes
 
-    def answer(self, document: Document, policy: str | None = None, client: str = "") -> Document:
+    def answer(
+        self,
+        document: Document,
+        policy: str | None = None,
+        client: str = "",
+        *,
+        enacts: bool = True,
+    ) -> Document:
         """The decision on one snapshot.
 
         Args:
             document: the snapshot.
             policy: whose decision; None: that of the acting policy.
             client: who asks; clients do not share histories.
+            enacts: whether the client enacts the answer; if not the guardrails count nothing.
 
         Returns:
             The guarded decision as a `dsp-gym/decision/1` document.
@@ -142,7 +150,7 @@ class Decisions:
                 "one after the other"
             )
         try:
-            return self._decided(asked, asked.reader.read(document))
+            return self._decided(asked, asked.reader.read(document), enacts=enacts)
         finally:
             asked.lock.release()
 
@@ -152,16 +160,17 @@ class Decisions:
             self._jobs.clear()
             self._bytes = 0
 
-    def _decided(self, asked: _Job, snapshot: MetricsSnapshot) -> Document:
+    def _decided(self, asked: _Job, snapshot: MetricsSnapshot, *, enacts: bool) -> Document:
         self._refuse_future(snapshot)
         asked.history.take(snapshot)
         judged = asked.seat.decide(snapshot)
         answer = decision_to_json(judged.guarded, snapshot.job(0))
-        # The caller enacts what is answered.
-        settled = asked.seat.settle(snapshot, judged, enacted=True)
+        settled = asked.seat.settle(snapshot, judged, enacted=enacts)
         failure = judged.failure or settled
         if failure is not None:
             answer["reason"] = failure.reason
+        if judged.forecast is not None:
+            answer["forecast"] = judged.forecast.document(0)
         asked.answers += 1
         if asked.answers >= asked.weighed_at:  # a history grows less and less
             asked.weighed_at *= 4

@@ -123,7 +123,14 @@ def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> Documen
                 "in": "query",
                 "description": "Whose decision; left out: that of the acting policy",
                 "schema": {"type": "string", "enum": policies},
-            }
+            },
+            {
+                "name": "enacts",
+                "in": "query",
+                "description": "Whether the client enacts the answer; false: it only shows it, and "
+                "guardrails count no rescale of this policy",
+                "schema": {"type": "boolean", "default": True},
+            },
         ],
         "requestBody": {
             "required": True,

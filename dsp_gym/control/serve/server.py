@@ -171,8 +171,12 @@ class StatusServer:
             document = parse_json(body)
         except ValueError as error:
             return _error(HTTPStatus.BAD_REQUEST, f"is not valid JSON: {error}")
-        policy = _parameter(head.query, "policy")
-        return _json(self.decisions.answer(document, policy, self.client(head) or ""))
+        policy, enacts = (_parameter(head.query, name) for name in ("policy", "enacts"))
+        if enacts not in (None, "true", "false"):
+            return _error(HTTPStatus.BAD_REQUEST, f"enacts is {enacts!r}, expected true or false")
+        client = self.client(head) or ""
+        found = self.decisions.answer(document, policy, client, enacts=enacts != "false")
+        return _json(found)
 
     def _listening(
         self, port: int, key: str, site: _Pages | _Probes, most: int, name: str

@@ -184,6 +184,7 @@ def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Seat]
                 timeout_s=min(config.decide_timeout_s, config.serve.timeout_s),
                 workers=workers,
                 tells_range=False,
+                forecasts=True,
             )
 
         return made

@@ -14,6 +14,7 @@ from dsp_gym.control.serve.decide import AHEAD_S, SILENT_S, BusyError, Decisions
 from dsp_gym.control.serve.sizes import size_of
 from dsp_gym.errors import DspGymError, MetricsError
 from dsp_gym.guardrails.chain import build_for
+from dsp_gym.loop.documents import DecisionDocument
 from dsp_gym.policies.registry import make
 from tests.properties.test_snapshot_reader import document
 
@@ -163,3 +164,35 @@ def test_the_size_of_an_object_is_that_of_all_it_holds() -> None:
     twice = bytes(10_000)
     assert size_of([twice, twice]) < 12_000
     assert size_of(copy) < 1_000  # a module belongs to all
+
+
+def test_what_is_only_shown_is_not_counted_as_enacted(clocks):
+    settled: list[bool] = []
+
+    class Told(Seat):
+        def settle(self, snapshot, judged, *, enacted):
+            settled.append(enacted)
+            return super().settle(snapshot, judged, enacted=enacted)
+
+    served = decisions(clocks, static=lambda: Told(make("static")))
+    served.answer(snapshot(NOW_S - 60), "static")
+    served.answer(snapshot(NOW_S), "static", enacts=False)
+    assert settled == [True, False]
+
+
+def test_a_policy_with_a_model_of_the_load_adds_its_forecast(clocks):
+    planner = make("mdp")
+    served = decisions(clocks, planner=lambda: Seat(planner, tells_range=False, forecasts=True))
+    found = [served.answer(snapshot(NOW_S - 60 * k), "planner") for k in range(5, 0, -1)]
+    assert "forecast" not in served.answer(snapshot(NOW_S), "ds2")
+    last = found[-1]["forecast"]
+    assert last["records_in_per_s"] > 0
+    assert (last["quantile"], last["horizon_s"], last["error"]) == (0.9, 1200.0, None)
+    assert DecisionDocument.model_validate(found[-1]).forecast is not None
+
+
+def test_a_forecast_that_fails_takes_no_decision_with_it(clocks):
+    planner = make("mdp")
+    planner.forecast = lambda: 1 / 0
+    served = decisions(clocks, planner=lambda: Seat(planner, forecasts=True))
+    assert "forecast" not in served.answer(snapshot(NOW_S), "planner")

@@ -1,0 +1,28 @@
+package org.apache.flink.autoscaler.metrics;
+
+/** Declaration: what the autoscaler knows of a vertex or a job. */
+public enum ScalingMetric {
+    LOAD,
+    TRUE_PROCESSING_RATE,
+    OBSERVED_TPR,
+    TARGET_DATA_RATE,
+    CATCH_UP_DATA_RATE,
+    LAG,
+    PARALLELISM,
+    RECOMMENDED_PARALLELISM,
+    MAX_PARALLELISM,
+    NUM_SOURCE_PARTITIONS,
+    SCALE_UP_RATE_THRESHOLD,
+    SCALE_DOWN_RATE_THRESHOLD,
+    EXPECTED_PROCESSING_RATE,
+    NUM_RECORDS_IN,
+    NUM_RECORDS_IN_PER_SECOND,
+    NUM_RECORDS_OUT,
+    ACCUMULATED_BUSY_TIME,
+    GC_PRESSURE,
+    HEAP_MEMORY_USED,
+    MANAGED_MEMORY_USED,
+    METASPACE_MEMORY_USED,
+    HEAP_MAX_USAGE_RATIO,
+    NUM_TASK_SLOTS_USED
+}
