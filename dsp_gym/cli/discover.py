@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dsp_gym.backends.discovery.document import Choices
     from dsp_gym.backends.discovery.found import FoundJob
     from dsp_gym.backends.discovery.writing import Discovered
+    from dsp_gym.backends.flink.patient import PatientSamples
+    from dsp_gym.errors import FlinkError
 
 __all__ = ["register"]
 
@@ -24,8 +26,15 @@ Examples:
   dsp-gym discover --flink http://127.0.0.1:8081                      every running job, into jobs/
 
   dsp-gym discover --flink http://127.0.0.1:8081 --job words --out my-jobs --slo-latency-s 5
+
+  dsp-gym discover --selector team=ads --namespace jobs --flink 'http://{name}-rest.jobs:8081'
+
+  dsp-gym discover --prometheus http://127.0.0.1:9090 --labels job_name=flink_job,tm_id=pod
 """
-_SOURCES = "Name Flink's REST interface: --flink URL; see dsp-gym discover --help."
+_SOURCES = (
+    "Name Flink's REST interface: --flink URL; or resources of the operator: --selector LABELS; or "
+    "a Prometheus: --prometheus URL."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -35,11 +44,47 @@ def register(app: typer.Typer) -> None:
 
 def discover(
     flink: Annotated[
-        str | None, typer.Option(metavar="URL", help="Flink's REST interface.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Flink's REST interface. With --selector, {name} stands for the resource's name.",
+        ),
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Prometheus that scrapes the cluster, where Flink is out of reach."
+        ),
+    ] = None,
+    selector: Annotated[
+        str | None,
+        typer.Option(metavar="LABELS", help="FlinkDeployments with these labels, as team=ads."),
+    ] = None,
+    deployment: Annotated[
+        str | None, typer.Option(metavar="NAME", help="One FlinkDeployment.")
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Where the FlinkDeployments stand.")] = "default",
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="API server and account. Default: the pod's."),
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
     job: Annotated[
         list[str] | None,
         typer.Option(help="Name of a job in Flink; repeat it for several. Default: all that run."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FLINKS=THEIRS,...",
+            help="Labels of the Prometheus that differ from Flink's, as job_name=flink_job.",
+        ),
+    ] = None,
+    account: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Of the Prometheus: file with user:password or a bearer token."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the job files.")] = Path(
         "jobs"
@@ -60,33 +105,95 @@ def discover(
     ] = None,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Write a job file for every running job, from what Flink says of it.
+    """Write a job file for every running job, from what Flink, Kubernetes or Prometheus say of it.
 
     Nothing is changed there. What could not be found stands in the file as a comment, with where to
     look. Exit code 1: some jobs got no file.
     """
     from dsp_gym.backends.discovery.document import Choices
 
-    _check(out, flink)
-    choices = Choices(slo_latency_s, core_hour, gib_hour, max_parallelism)
-    assert flink is not None  # `_check` has seen to it
-    _write(_by_rest(flink, job or []), choices, out, overwrite=overwrite, as_json=as_json)
-
-
-def _check(out: Path, flink: str | None) -> None:
-    if flink is None:
-        raise ConfigError("nothing says where the jobs run", remedy=_SOURCES)
-    if not flink.startswith(("http://", "https://")):
+    _check(out, flink, prometheus)
+    series = None if prometheus is None else _series(prometheus, labels, account)
+    failed: list[FlinkError] = []
+    if selector is not None or deployment is not None:
+        place: dict[str, object] = {
+            "selector": selector,
+            "name": deployment,
+            "namespace": namespace,
+        }
+        place |= {"kubeconfig": kubeconfig, "context": context, "rest_url": flink}
+        jobs, failed = _by_kubernetes(place, series, job or [])
+    elif flink is not None and series is not None:
         raise ConfigError(
-            "a URL begins with http:// or https://",
-            key="--flink",
-            value=flink,
-            remedy="Write it out: http://127.0.0.1:8081",
+            "--flink and --prometheus both name the jobs",
+            remedy="Leave --prometheus out: Flink itself says more.",
         )
+    elif flink is not None:
+        jobs = _by_rest(flink, job or [])
+    elif series is not None:
+        jobs = _by_series(series, job or [])
+    else:
+        raise ConfigError("nothing says where the jobs run", remedy=_SOURCES)
+    choices = Choices(slo_latency_s, core_hour, gib_hour, max_parallelism)
+    _write(jobs, failed, choices, out, overwrite=overwrite, as_json=as_json)
+
+
+def _check(out: Path, *urls: str | None) -> None:
+    for option, url in zip(("--flink", "--prometheus"), urls, strict=True):
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise ConfigError(
+                "a URL begins with http:// or https://",
+                key=option,
+                value=url,
+                remedy="Write it out: http://127.0.0.1:8081",
+            )
     if out.exists() and not out.is_dir():
         raise ConfigError(
             "is a file, not a folder", key="--out", value=str(out), remedy="Name a folder."
         )
+
+
+def _series(url: str, labels: str | None, account: Path | None) -> PatientSamples:
+    from dsp_gym.backends.flink.labels import Labels
+    from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples
+
+    return PatientSamples(url, None, HistoryOptions(retries=2), Labels.parse(labels), account)
+
+
+def _by_series(source: PatientSamples, names: list[str]) -> list[FoundJob]:
+    import time
+
+    from dsp_gym.backends.discovery.prometheus import found_by_prometheus
+
+    return found_by_prometheus(source, time.time(), names)
+
+
+def _by_kubernetes(
+    place: dict[str, object], source: PatientSamples | None, names: list[str]
+) -> tuple[list[FoundJob], list[FlinkError]]:
+    import time
+
+    from dsp_gym.backends.discovery.flink import found_by_rest
+    from dsp_gym.backends.discovery.kubernetes import found_by_kubernetes
+    from dsp_gym.backends.discovery.prometheus import found_by_prometheus
+    from dsp_gym.backends.kubernetes.api import KubernetesApi
+    from dsp_gym.backends.kubernetes.config import KubernetesPlace
+    from dsp_gym.config.files import parse
+
+    at = parse(KubernetesPlace, place, "options")
+    by_series = None
+    if source is not None:
+        known = source
+
+        def by_series(job_id: str) -> FoundJob:
+            return found_by_prometheus(known, time.time(), ids=[job_id])[0]
+
+    api = KubernetesApi.connect(at)
+    try:
+        found, failed = found_by_kubernetes(api, at, found_by_rest, by_series)
+    finally:
+        api.close()
+    return [one for one in found if not names or one.name in names], failed
 
 
 def _by_rest(url: str, names: list[str]) -> list[FoundJob]:
@@ -106,20 +213,30 @@ def _by_rest(url: str, names: list[str]) -> list[FoundJob]:
 
 
 def _write(
-    jobs: list[FoundJob], choices: Choices, out: Path, *, overwrite: bool, as_json: bool
+    jobs: list[FoundJob],
+    failed: list[FlinkError],
+    choices: Choices,
+    out: Path,
+    *,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
+    import dataclasses
     import time
 
     from dsp_gym.backends.discovery.writing import described, write_all
 
     made = described(jobs, choices, time.time())
+    made = dataclasses.replace(made, refused=(*failed, *made.refused))
     paths = write_all(made.files, out, overwrite=overwrite)
     if as_json:
         print_json(_document(made, paths))
     else:
         _tell(made, paths)
-    if not made.files:
+    if not made.files and made.refused:
         raise made.refused[0]
+    if not made.files:
+        raise ConfigError("no job runs there", remedy="Start one, or name others with --job.")
     if made.refused:
         raise typer.Exit(1)
 

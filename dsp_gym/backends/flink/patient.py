@@ -63,7 +63,7 @@ class PatientSamples(PrometheusSamples):
 
     Args:
         url: Prometheus' address.
-        spec: the job file.
+        spec: the job file; None: none is known yet, and no samples are asked for.
         options: how long, how often.
         labels: what this Prometheus calls Flink's labels.
         account: file with the account.
@@ -74,7 +74,7 @@ class PatientSamples(PrometheusSamples):
     def __init__(
         self,
         url: str,
-        spec: JobSpec,
+        spec: JobSpec | None,
         options: HistoryOptions,
         labels: Labels,
         account: Path | None = None,
@@ -120,18 +120,18 @@ class PatientSamples(PrometheusSamples):
         """
         return self._patiently(lambda: self._api.series(selector, since_s, until_s))
 
-    def count_by(self, expression: str, at_s: float) -> list[Document]:
+    def values(self, expression: str, at_s: float) -> list[tuple[Document, float]]:
         """Evaluate an expression at one moment.
 
         Returns:
-            Labels of each series of the answer.
+            Labels and value of each series of the answer.
 
         Raises:
             FlinkError: Prometheus does not answer as it should.
         """
         found = self._patiently(lambda: self._api.query(expression, at_s))
         with self.reading():
-            return [dict(series["metric"]) for series in found]
+            return [(dict(one["metric"]), float(one["value"][1])) for one in found]
 
     def _vertex_of(self, labels: Document) -> str | None:
         known = (str(labels.get(self.labels.task_id, "")), str(labels[self.labels.task_name]))

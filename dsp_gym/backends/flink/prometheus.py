@@ -51,7 +51,7 @@ class PrometheusSamples:
     Args:
         url: Prometheus' address.
         job: The job.
-        spec: Its job file.
+        spec: Its job file; None: no vertex is known.
         timeout_s: Longest wait for an answer.
         account: File with the account; None: that of the address, or of the environment.
         labels: What this Prometheus calls Flink's labels.
@@ -61,7 +61,7 @@ class PrometheusSamples:
         self,
         url: str,
         job: RealJob,
-        spec: JobSpec,
+        spec: JobSpec | None,
         timeout_s: float = 5.0,
         account: Path | None = None,
         labels: Labels | None = None,
@@ -69,7 +69,7 @@ class PrometheusSamples:
         self.labels = labels or Labels()
         self.url = url.rstrip("/")
         self.job = job
-        self._vertices = tuple(vertex.name for vertex in spec.vertices)
+        self._vertices = tuple(v.name for v in spec.vertices) if spec is not None else ()
         self._api = PrometheusApi(self.url, timeout_s, account)
         self._timeout_s = timeout_s
         self._numbers: dict[str, int] = {}  # of TaskManagers

@@ -178,7 +178,7 @@ def _silent(source: PatientSamples, job_name: str, since_s: float, until_s: floa
     label = source.labels.job_name
     every = prometheus_names(BY_NAME["records_out_total"])
     asked = f"count by ({label}) (last_over_time({{__name__=~{json.dumps(every)}}}[1h]))"
-    known = [one.get(label, "") for one in source.count_by(asked, until_s)]
+    known = [one.get(label, "") for one, _ in source.values(asked, until_s)]
     remedy = did_you_mean(job_name, map(shown, filter(None, known)))
     if not any(known):
         remedy = (
