@@ -249,6 +249,27 @@ DATA = {
     "follow seldom": case("dataset follow q11-rollouts --every soon", "--every", "valid number"),
     "calibrate nothing": case("calibrate", "needs exactly one source", "dsp-gym calibrate --help"),
     "calibrate two": case("calibrate cal.yaml --mst t.csv", "exactly one source", cal__yaml=""),
+    "calibrate on half a history": case(
+        "calibrate --prometheus http://127.0.0.1:1", "needs both --prometheus and --job"
+    ),
+    "calibrate on a history of nothing": case(
+        "calibrate --prometheus http://127.0.0.1:1 --job nope", NO_JOB, "dsp-gym discover --help"
+    ),
+    "calibrate on other labels": case(
+        "calibrate --prometheus http://127.0.0.1:1 --job job.yaml --labels job=x",
+        "'job' is no label of Flink's that is read",
+    ),
+    "discover nowhere": case("discover", "nothing says where the jobs run", "--prometheus URL"),
+    "discover no URL": case("discover --flink here:8081", "'here:8081'", "http://127.0.0.1:8081"),
+    "discover twice": case(
+        "discover --flink http://127.0.0.1:1 --prometheus http://127.0.0.1:1", "both name the jobs"
+    ),
+    "discover into a file": case(
+        "discover --flink http://127.0.0.1:1 --out file", "--out", "is a file, not a folder"
+    ),
+    "discover a cluster that is down": case(
+        "discover --flink http://127.0.0.1:1", "Connection refused", "Is the cluster up?"
+    ),
     "calibrate without tables": case(
         "calibrate --mst empty.csv", "a table or its query is missing"
     ),

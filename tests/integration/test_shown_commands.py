@@ -38,6 +38,7 @@ LEFT_OUT = {
         r"^dsp-gym scorecard runs/promotion",
         r"--backend flink",
         r"^dsp-gym (calibrate flink-q11 |mst q11\.yaml)",  # of its recording
+        r"^dsp-gym simulate orders\.yaml",  # which a calibration wrote
     ),
     "a cluster of Kubernetes or Spark": (
         r"^kubectl ",
