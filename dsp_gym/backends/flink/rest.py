@@ -395,8 +395,8 @@ class FlinkRest:
         except TimeoutError as error:
             raise self._unreachable(method, url, "no answer in time", "Timeout") from error
         except urllib.error.URLError as error:
-            said = getattr(error.reason, "strerror", None) or error.reason  # no error number
-            raise self._unreachable(method, url, str(said)) from error
+            why = getattr(error.reason, "strerror", None) or error.reason  # without its number
+            raise self._unreachable(method, url, str(why)) from error
         except (OSError, http.client.HTTPException) as error:  # broke off, or is no web server
             reason: ApiReason = "Unreachable" if isinstance(error, OSError) else "Other"
             raise self._unreachable(method, url, str(error) or repr(error), reason) from error
