@@ -32,7 +32,14 @@ from dsp_gym.metrics.running import RunningTime, interval_of, running_in
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed, WindowConfig, snapshot_of
 
-__all__ = ["MeasuredHistory", "measured_history", "not_identifiable", "opened_history"]
+__all__ = [
+    "MOST_PARTS",
+    "MeasuredHistory",
+    "measured_history",
+    "not_identifiable",
+    "opened_history",
+    "thinned",
+]
 
 WINDOW_S = 120
 """Seconds of one window, as in a dataset."""
@@ -125,7 +132,7 @@ def measured_history(
     seen = steady_parts(spec, story.windows, float(WINDOW_S), "median")
     problems = (*_told(history.remarks), *_of_story(story, spec, since_s, until_s))
     _refuse(spec, story, seen, [one.sentence for one in problems])
-    kept = _thinned(seen)
+    kept = thinned(seen)
     runs = tuple(_run(spec, o) for o in kept)
     return MeasuredHistory(MeasuredDataset(runs, tuple(kept), _rescale(story)), problems)
 
@@ -236,12 +243,19 @@ def _run(spec: JobSpec, part: SteadyPart) -> MeasuredRun:
     )
 
 
-def _thinned(seen: Sequence[SteadyPart]) -> list[SteadyPart]:
-    """Some parts of every configuration, at capacity and below it, spread over its loads."""
+def thinned(seen: Sequence[SteadyPart]) -> list[SteadyPart]:
+    """Chooses parts for a fit: of every configuration, at capacity and below, spread over loads.
+
+    Args:
+        seen: steady parts of one job.
+
+    Returns:
+        At most `MOST_PARTS`, in the order of time; all of them where they are few.
+    """
     groups: dict[object, list[SteadyPart]] = {}
     for o in seen:
         groups.setdefault((o.configuration, o.saturated), []).append(o)
-    share = max(2, MOST_PARTS // len(groups)) if groups else 0
+    share = max(2, MOST_PARTS // max(1, len(groups)))
     kept = []
     order = sorted(groups.values(), key=lambda some: -sum(o.end_s - o.start_s for o in some))
     for some in order[: MOST_PARTS // 2]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,6 +114,9 @@ def discover(
     from dsp_gym.backends.discovery.document import Choices
 
     _check(out, flink, prometheus)
+    _belongs("--prometheus URL", prometheus, {"--labels": labels, "--account": account})
+    on_kubernetes = selector or deployment
+    _belongs("--selector LABELS", on_kubernetes, {"--kubeconfig": kubeconfig, "--context": context})
     series = None if prometheus is None else _series(prometheus, labels, account)
     failed: list[FlinkError] = []
     if selector is not None or deployment is not None:
@@ -151,6 +155,12 @@ def _check(out: Path, *urls: str | None) -> None:
         raise ConfigError(
             "is a file, not a folder", key="--out", value=str(out), remedy="Name a folder."
         )
+
+
+def _belongs(to: str, given: object, options: Mapping[str, object]) -> None:
+    for option, value in options.items():
+        if value is not None and given is None:
+            raise ConfigError(f"{option} belongs to {to}", remedy=f"Add {to}, or leave it out.")
 
 
 def _series(url: str, labels: str | None, account: Path | None) -> PatientSamples:

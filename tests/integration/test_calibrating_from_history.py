@@ -149,6 +149,21 @@ def test_one_command_fits_a_job_file_to_its_history(url, tmp_path, monkeypatch):
     assert len(kept) == 6
 
 
+def test_a_discovered_file_is_fitted_by_its_name_alone(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.time", lambda: MARCH_1 + 3600 + PART_S - 10)
+    for words in (
+        ["discover", "--prometheus", url, "--job", "line"],
+        ["calibrate", "--prometheus", url, "--job", "line", "--days", "0.2", "--out", "fit.yaml"],
+    ):
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        monkeypatch.setattr("time.time", lambda: NOW_S)
+    assert "never ran with more than 4 tasks of 'map'" in done.output
+    fitted = load_job(tmp_path / "fit.yaml")
+    assert fitted.vertex("map").cpu_us_per_record == pytest.approx(CPU_US, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

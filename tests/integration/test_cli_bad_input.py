@@ -264,6 +264,12 @@ DATA = {
     "discover twice": case(
         "discover --flink http://127.0.0.1:1 --prometheus http://127.0.0.1:1", "both name the jobs"
     ),
+    "discover with labels of nothing": case(
+        "discover --flink http://127.0.0.1:1 --labels job_name=x", "belongs to --prometheus URL"
+    ),
+    "discover with a context of nothing": case(
+        "discover --flink http://127.0.0.1:1 --context x", "belongs to --selector LABELS"
+    ),
     "discover into a file": case(
         "discover --flink http://127.0.0.1:1 --out file", "--out", "is a file, not a folder"
     ),

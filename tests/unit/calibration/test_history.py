@@ -1,0 +1,52 @@
+"""Of weeks of steady parts a fit gets a few dozen, and what they cannot tell is said."""
+
+from __future__ import annotations
+
+import math
+
+from dsp_gym.calibration.history import MOST_PARTS, not_identifiable, thinned
+from dsp_gym.calibration.observations import SteadyPart
+from dsp_gym.job.spec import JobSpec
+from tests.simulating import line
+
+
+def part(
+    number: int, tasks: int = 2, rate: float = 100.0, *, saturated: bool = False
+) -> SteadyPart:
+    offered = math.inf if saturated else rate
+    running = {"source": 4, "map": tasks, "sink": 1}
+    level = dict.fromkeys(running, -1)
+    return SteadyPart(
+        f"part-{number}", 600.0 * number, 600.0 * number + 480.0, running, level, offered, rate,
+        0.0, 0.0, saturated, busy={"source": 0.1, "map": min(1.0, rate / 1000.0), "sink": 0.0},
+    )  # fmt: skip
+
+
+def kinds(spec: JobSpec, *seen: SteadyPart) -> dict[str, str]:
+    return {one.kind: one.sentence for one in not_identifiable(spec, seen)}
+
+
+def test_every_configuration_and_the_ends_of_its_loads_are_kept():
+    seen = [part(n, tasks=1 + n % 3, rate=10.0 + n) for n in range(3000)]
+    seen.append(part(3000, tasks=2, rate=1.0, saturated=True))
+    kept = thinned(seen)
+    assert len(kept) <= MOST_PARTS
+    assert {o.parallelism["map"] for o in kept} == {1, 2, 3}
+    assert {o.rate_per_s for o in kept} >= {10.0, 11.0, 12.0, 3007.0, 3008.0, 3009.0}
+    assert [o.run for o in kept if o.saturated] == ["part-3000"]
+    assert kept == sorted(kept, key=lambda o: o.start_s)
+
+
+def test_few_parts_are_all_kept():
+    seen = [part(n, rate=100.0 + n) for n in range(5)]
+    assert thinned(seen) == seen
+
+
+def test_each_limit_of_a_history_is_a_sentence():
+    told = kinds(line(), part(0, rate=500.0), part(1, rate=620.0))
+    assert "only ran with 2 tasks of 'map'" in told["tasks"]
+    assert "'map' was busy 62 % at the most" in told["capacity"]
+    assert "memory" not in told  # nothing keeps state
+    told = kinds(line(), part(0, tasks=1), part(1, tasks=4, saturated=True))
+    assert "never ran with more than 4 tasks of 'map'" in told["tasks"]
+    assert "capacity" not in told
