@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import yaml
 
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.config.strict_yaml import dump_yaml
 from dsp_gym.job.evidence import LEVEL, Evidence, FitError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.validity import Distances, distances_at, slots_taken
@@ -241,14 +241,7 @@ def section(evidence: Evidence) -> str:
         Text that ends with a newline.
     """
     document = evidence.model_dump(mode="json", exclude_defaults=True)
-    text: str = yaml.safe_dump(
-        {"fitted": document},
-        sort_keys=False,
-        width=100,
-        allow_unicode=True,
-        default_flow_style=None,
-    )
-    return text
+    return dump_yaml({"fitted": document}, flow=None)
 
 
 def with_section(text: str, evidence: Evidence) -> str:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from dsp_gym.calibration.fit import Fit, Fitted
 from dsp_gym.calibration.parameters import READ_SPREAD
 from dsp_gym.calibration.rescale import RescaleTimes
+from dsp_gym.config.strict_yaml import dump_yaml
 from dsp_gym.job.spec import JobSpec
 
 __all__ = ["job_yaml"]
@@ -47,7 +46,7 @@ def job_yaml(fit: Fit, spec: JobSpec, times: RescaleTimes, runs: int, script: st
         document["buffer_records"] = _sourced(
             times.buffer_records, f"drain of {times.drains} saturated runs before their savepoint"
         )
-    return yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
+    return dump_yaml(document)
 
 
 def _set(vertex: Section, path: str, parameter: Fitted, runs: int) -> None:

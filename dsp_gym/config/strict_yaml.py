@@ -23,7 +23,7 @@ from yaml.resolver import Resolver
 from dsp_gym.config.strict_json import MOST_DEPTH, refuse_halves
 from dsp_gym.errors import ConfigError
 
-__all__ = ["MOST_BYTES", "MOST_NODES", "parse_yaml"]
+__all__ = ["MOST_BYTES", "MOST_NODES", "dump_yaml", "parse_yaml"]
 
 MOST_BYTES = 512 * 1024
 """Of a document; a job of a thousand vertices takes half of it."""
@@ -237,3 +237,40 @@ def _read(text: str, file: str, loader: type[_BoundedComposer]) -> object:
             remedy="Leave out tags, and write very large numbers as 1e300.",
         ) from None
     return document
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that `parse_yaml` would take for something else, such as `1e6`."""
+
+
+def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    is_other = any(re.match(pattern, text) for _, pattern, _ in _CORE_SCALARS)
+    style = '"' if is_other else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _quoted)
+
+
+def dump_yaml(data: object, *, flow: bool | None = False) -> str:
+    r"""Writes data as YAML that `parse_yaml` reads back as it was.
+
+    Args:
+        data: dictionaries, lists, texts, numbers, truth values and None.
+        flow: None: what holds no other collection stands on one line; False: nothing does.
+
+    Returns:
+        Text of at most 100 columns, keys in their order, that ends with a newline.
+
+    >>> dump_yaml({"name": "1e6"})
+    'name: "1e6"\n'
+    """
+    text: str = yaml.dump(
+        data,
+        Dumper=_Dumper,
+        sort_keys=False,
+        width=100,
+        allow_unicode=True,
+        default_flow_style=flow,
+    )
+    return text

@@ -11,10 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import write_atomic
+from dsp_gym.config.strict_yaml import dump_yaml
 from dsp_gym.errors import StorageError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
@@ -79,9 +79,9 @@ class RecordingWriter:
         """
         root = cls.make_folder(folder)
         document = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        write_atomic(root / "job.yaml", yaml.safe_dump(document, sort_keys=False))
+        write_atomic(root / "job.yaml", dump_yaml(document))
         env = {"machine": machine(), **environment}
-        write_atomic(root / "env.yaml", yaml.safe_dump(env, sort_keys=False))
+        write_atomic(root / "env.yaml", dump_yaml(env))
         write_atomic(root / "events.jsonl", "")
         manifest = RecordingManifest(
             job=spec.job,

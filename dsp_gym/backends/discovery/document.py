@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from dsp_gym.backends.discovery.found import FoundJob, FoundVertex, Note
 from dsp_gym.backends.discovery.names import vertex_names
 from dsp_gym.backends.flink.submissions import moment, shown
 from dsp_gym.config import files
-from dsp_gym.config.strict_yaml import parse_yaml
+from dsp_gym.config.strict_yaml import dump_yaml, parse_yaml
 from dsp_gym.errors import DspGymError, FlinkError
 from dsp_gym.job.deployment import IN_PLACE_S
 from dsp_gym.job.spec import MAX_INPUTS, JobSpec, Prices, Slo
@@ -402,19 +400,6 @@ def _head(found: FoundJob, stem: str, now_s: float) -> list[str]:
     return told
 
 
-class _Dumper(yaml.SafeDumper):
-    """Quotes every text that another reader of YAML could take for a number or a switch."""
-
-
-def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    plain = text[:1].isalpha() and text.replace("_", "a").replace("-", "a").isalnum()
-    style = None if plain and text.isascii() else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text_node)
-
-
 def _text(document: dict[str, Any], notes: Sequence[Note], head: Sequence[str]) -> str:
     """The file: every section below what there is to say about it."""
     lines = [line for text in head for line in _comment(text)]
@@ -435,15 +420,7 @@ def _text(document: dict[str, Any], notes: Sequence[Note], head: Sequence[str]) 
 
 def _dumped(value: object) -> str:
     scalar = isinstance(value, dict) and not isinstance(next(iter(value.values())), dict | list)
-    text: str = yaml.dump(
-        value,
-        Dumper=_Dumper,
-        sort_keys=False,
-        width=100,
-        allow_unicode=True,
-        default_flow_style=False if scalar else None,
-    )
-    return text
+    return dump_yaml(value, flow=False if scalar else None)
 
 
 def _comments(notes: Sequence[Note], section: str) -> list[str]:

@@ -11,6 +11,7 @@ from dsp_gym.backends.discovery.flink import found_by_rest, running_jobs
 from dsp_gym.backends.discovery.names import file_stems, safe_stem, vertex_names
 from dsp_gym.backends.discovery.windows import FoundWindow, says_window, window_in
 from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.config.strict_yaml import dump_yaml, parse_yaml
 from dsp_gym.errors import FlinkError
 from tests.answering import answering
 from tests.running_job import GRAPH, run_job
@@ -147,6 +148,7 @@ def test_no_name_of_an_operator_breaks_the_file(flink, name):
     graph = [GRAPH[0], {**GRAPH[1], "name": name}, GRAPH[2]]
     made = written(flink, name="x\n- evil: yes", graph=graph)
     assert len(made.spec.vertices) == 3
+    assert parse_yaml(dump_yaml({name: [name]}), file="test") == {name: [name]}
     assert "x?- evil: yes" in made.text  # in a comment, on its line
     assert "\n- evil" not in made.text
 
