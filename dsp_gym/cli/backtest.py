@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,15 +18,14 @@ from dsp_gym.cli.engines import (
     cells_bar,
     open_engine,
 )
+from dsp_gym.cli.histories import Histories, Sources, read_histories
 from dsp_gym.cli.output import print_table
 
 if TYPE_CHECKING:
     from dsp_gym.engine import Engine
     from dsp_gym.evaluation.backtest.document import Backtest
-    from dsp_gym.evaluation.backtest.history import JobHistory
     from dsp_gym.evaluation.backtest.run import BacktestConfig
     from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.job.spec import JobSpec
 
 __all__ = ["register"]
 
@@ -37,6 +35,8 @@ Examples:
   dsp-gym backtest --journal flink-q11-day                   a journal that ships
 
   dsp-gym backtest --recording flink-q11-day --interval 10 --policies ds2,learned
+
+  dsp-gym backtest --prometheus http://127.0.0.1:9090 --jobs jobs --days 14 --out report/
 
   dsp-gym backtest --series exported/ --days 14 --out report/
 
@@ -62,6 +62,38 @@ def backtest(
         Path | None,
         typer.Option(metavar="DIR", help="Exported tables: DIR/JOB/series.csv, profiles.csv."),
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Prometheus that has the history of running jobs."),
+    ] = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --prometheus: folder of job files, as dsp-gym discover writes them. "
+            "Default: jobs.",
+        ),
+    ] = None,
+    job_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE=NAME",
+            help="With --prometheus: Flink's name of a job, where it is not the file's; repeat it.",
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="With --prometheus: labels unlike Flink's, job_name=flink_job."),
+    ] = None,
+    account: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --prometheus: file with user:password or a bearer token."
+        ),
+    ] = None,
+    keep: Annotated[
+        Path, typer.Option(metavar="DIR", help="With --prometheus: folder of what was fetched.")
+    ] = Path("runs/history"),
     job: Annotated[
         str | None,
         typer.Option(
@@ -81,10 +113,12 @@ def backtest(
         ),
     ] = "default",
     days: Annotated[
-        float | None, typer.Option(min=0.001, help="The last days alone. Default: all.")
+        float | None,
+        typer.Option(min=0.001, help="The last days alone. Default: all, or 14."),
     ] = None,
     interval: Annotated[
-        int, typer.Option(min=5, max=3600, help="With --recording: seconds between decisions.")
+        int,
+        typer.Option(min=5, max=3600, help="Seconds between decisions."),
     ] = 60,
     out: Annotated[
         Path | None,
@@ -121,15 +155,30 @@ def backtest(
         guardrails=None if guardrails == "none" else guardrails,
     )
     shares_of(config)  # a mistake in a name is told before hours of reading
-    name, source, histories = _histories(journal, recording, series, job, interval, days)
-    folder = out or (None if as_json else Path("runs/backtests") / name)
+    read = read_histories(
+        Sources(
+            journal=journal or (),
+            recording=recording or (),
+            series=series,
+            prometheus=prometheus,
+            jobs=jobs,
+            names=job_name or (),
+            labels=labels,
+            account=account,
+            keep=keep,
+            job=job,
+            interval_s=interval,
+            days=days,
+        )
+    )
+    folder = out or (None if as_json else Path("runs/backtests") / read.name)
     kept = None
     if folder is not None:
         kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
     with open_engine(
-        "dsp-gym backtest", engine, master, setting, workers, decisions_of(histories, config)
+        "dsp-gym backtest", engine, master, setting, workers, decisions_of(read.found, config)
     ) as opened:
-        found = _played(histories, config, source, opened, kept)
+        found = _played(read, config, opened, kept)
     if folder is None or kept is None:
         typer.echo(found.to_json(), nl=False)
         return
@@ -137,66 +186,9 @@ def backtest(
     kept.clear()
 
 
-def _histories(
-    journal: list[Path] | None,
-    recording: list[Path] | None,
-    series: Path | None,
-    job: str | None,
-    interval_s: int,
-    days: float | None,
-) -> tuple[str, str, list[JobHistory]]:
-    """Name of the backtest, where its histories come from, and the histories."""
-    from dsp_gym.errors import ConfigError
-    from dsp_gym.evaluation.backtest.history import since
-
-    given = [one for one in (journal, recording, series) if one]
-    if len(given) != 1:
-        raise ConfigError(
-            "needs exactly one source of history",
-            remedy="Give --journal, --recording or --series; see dsp-gym backtest --help.",
-        )
-    if job is not None and series is not None:
-        raise ConfigError(
-            "belongs to --journal and --recording",
-            key="--job",
-            value=job,
-            remedy="Put job.yaml beside the job's series.csv.",
-        )
-    spec = _model(job)
-    if journal:
-        found = [_journal(spec)(folder) for folder in journal]
-        source = f"journal {', '.join(folder.name for folder in journal)}"
-    elif recording:
-        from dsp_gym.evaluation.backtest.journals import recording_histories
-
-        found = [h for folder in recording for h in recording_histories(folder, spec, interval_s)]
-        source = f"recording {', '.join(folder.name for folder in recording)}"
-    else:
-        from dsp_gym.evaluation.backtest.series import series_history, series_jobs
-
-        assert series is not None  # the one source given
-        found = [series_history(folder) for folder in series_jobs(series)]
-        source = f"the tables of {series.name or series.resolve().name}"
-    named = (journal or recording or [series or Path()])[0]
-    return named.resolve().name, source, found if days is None else [since(h, days) for h in found]
-
-
-def _journal(spec: JobSpec | None) -> Callable[[Path], JobHistory]:
-    from dsp_gym.evaluation.backtest.journals import journal_history
-
-    return lambda folder: journal_history(folder, spec=spec)
-
-
-def _model(job: str | None) -> JobSpec | None:
-    from dsp_gym.job.catalog import load_job
-
-    return None if job is None else load_job(job)
-
-
 def _played(
-    histories: list[JobHistory],
+    read: Histories,
     config: BacktestConfig,
-    source: str,
     engine: Engine,
     kept: KeptResults | None,
 ) -> Backtest:
@@ -206,7 +198,15 @@ def _played(
     replays = None if kept is None else KeptReplays(kept)
     try:
         with cells_bar("replays") as told:
-            return run(histories, config, source, engine=engine, told=told, kept=replays)
+            return run(
+                read.found,
+                config,
+                read.source,
+                engine=engine,
+                told=told,
+                kept=replays,
+                left_out=read.left_out,
+            )
     except KeyboardInterrupt:
         if kept is not None and len(kept):
             typer.echo(

@@ -98,6 +98,18 @@ class Samples:
         """
         return cls.of(row for part in parts for row in part.rows())
 
+    def followed_by(self, later: Samples) -> Samples:
+        """These samples and later ones as one.
+
+        Args:
+            later: none of them before the last of these.
+
+        Returns:
+            Samples in order.
+        """
+        names = ("t_s", "vertex", "subtask", "metric", "value")
+        return Samples(**{n: np.concatenate([getattr(self, n), getattr(later, n)]) for n in names})
+
     def rows(self) -> Iterable[Row]:
         """The samples one by one, as Python values.
 

@@ -59,7 +59,7 @@ class PassingSamples:
                 self._is_over = True
             elif len(self._held):
                 self._dropped_s = max(self._dropped_s, min(since_s, until_s - self._behind_s))
-                self._held = _followed(self._held.between(self._dropped_s, math.inf), part)
+                self._held = self._held.between(self._dropped_s, math.inf).followed_by(part)
             else:
                 self._held = part
         return self._held.between(since_s, until_s)
@@ -243,12 +243,6 @@ class Recording:
         """
         file = self.folder / "outcome.parquet"
         return read_table(file) if file.exists() else None
-
-
-def _followed(first: Samples, second: Samples) -> Samples:
-    """Samples and later ones as one."""
-    names = ("t_s", "vertex", "subtask", "metric", "value")
-    return Samples(**{n: np.concatenate([getattr(first, n), getattr(second, n)]) for n in names})
 
 
 def gaps_in(samples: Samples, since_s: float, until_s: float) -> tuple[tuple[float, float], ...]:

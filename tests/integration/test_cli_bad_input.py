@@ -16,6 +16,7 @@ from dsp_gym.cli import app
 from dsp_gym.cli.errors import Commands
 from tests.bad_input import (
     BENCHMARK,
+    JOB,
     NO_POLICY,
     NOT_UTF8,
     Case,
@@ -61,7 +62,7 @@ SERIES = "t_s,offered_events_per_s,throughput_events_per_s,throughput_samples,"
 SERIES += "consumer_lag_records,latency_ms,cpu_load,task_slots\n0,1,1,30,0,5,0.1,2\n"
 
 BACKTEST = {
-    "backtest of nothing": case("backtest", "exactly one source", "--journal, --recording"),
+    "backtest of nothing": case("backtest", "exactly one source", "Give --prometheus, --series"),
     "backtest of two": case("backtest --journal a --recording b", "exactly one source of history"),
     "backtest of no journal": case("backtest --journal folder", *NO_JOURNAL),
     "backtest of no folder": case("backtest --series nope", "'nope'", "is no folder"),
@@ -84,6 +85,21 @@ BACKTEST = {
     ),
     "backtest of series with a job": case(
         "backtest --series folder --job nexmark-q1", "belongs to --journal and --recording"
+    ),
+    "backtest of a host": case(
+        "backtest --prometheus 127.0.0.1:9 --jobs folder", "begins with http://"
+    ),
+    "backtest without job files": case(
+        "backtest --prometheus http://127.0.0.1:9 --jobs folder", "--jobs", "holds no job file"
+    ),
+    "backtest of labels": case(
+        "backtest --journal journal --labels a=b", "--labels", "belongs to --prometheus"
+    ),
+    "backtest of another name": case(
+        "backtest --prometheus http://127.0.0.1:9 --jobs some --job-name tin=x",
+        "is no FILE=NAME",
+        "Did you mean 'tiny'?",
+        some___tiny__yaml=JOB,
     ),
     "backtest of minus a day": case("backtest --journal flink-q11-day --days -1", "--days"),
     "backtest in guardrails of nothing": case(

@@ -130,7 +130,7 @@ def test_parts_hold_rate_busyness_and_selectivity_of_their_own_time():
     assert 20 <= len(found.parts) <= 24
     one = found.parts[-1]
     assert one.rate_per_s == pytest.approx(100.0)
-    assert one.busy[NAMES[1]] == pytest.approx(0.3)  # over two tasks
+    assert one.busy[NAMES[1]] == pytest.approx(0.6)
     assert not one.saturated
 
 

@@ -1,0 +1,193 @@
+"""Samples of a job on a regular grid of slots: counters, gauges and latencies, vertex by vertex.
+
+A counter that falls has restarted, so its value is its increase. Where no sample is near, nothing
+is known of a slot, but counters tell how much arrived meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from dsp_gym.arrays import Bools, Floats
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.samples import Samples
+
+__all__ = ["SampledSlots", "sampled_slots"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledSlots:
+    """What samples say of K slots and V vertices, in topological order; NaN: not told."""
+
+    begin_s: Floats  # (K,)
+    known: Bools  # (K,) every source was sampled
+    emitted: Floats  # (K,) records that all sources gave out
+    grown: Floats  # (K,) records by which their log grew
+    pending: Floats  # (K,) records in it at the end
+    late: Floats  # (K,) late share of the samples of sinks
+    latency_s: Floats  # (K,) their p95, mean
+    busy: Floats  # (K, V) share of the time, mean over subtasks
+    came: Floats  # (K, V) records received
+    went: Floats  # (K, V) records given out
+    hits: Floats  # (K, V) of the block cache
+    misses: Floats  # (K, V)
+
+    @classmethod
+    def joined(cls, parts: Sequence[SampledSlots]) -> SampledSlots:
+        """Slots of several pieces of time, one after the other.
+
+        Returns:
+            All of them.
+        """
+        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+
+
+def sampled_slots(spec: JobSpec, samples: Samples, edges: Floats) -> SampledSlots:
+    """Puts samples on a grid.
+
+    Args:
+        spec: the job.
+        samples: of the slots, and a scrape more at either end where there is one.
+        edges: (K + 1,) begin of each slot and the end of the last, s; equally far apart.
+
+    Returns:
+        K slots.
+    """
+    vertices = [vertex.name for vertex in spec.topological_order()]
+    reading = _Reading(samples, edges)
+    latency, late = reading.latency(vertices, float(spec.slo.latency_s))
+    slots = len(edges) - 1
+    known: Bools = np.ones(slots, dtype=bool)
+    emitted, grown, pending = (np.zeros(slots) for _ in range(3))
+    for source in [v.name for v in spec.topological_order() if v.kind == "source"]:
+        times, rises = reading.emitted(source)
+        known &= _near(times, edges)
+        emitted += rises
+        growth, owed = reading.owed(source, has_log=spec.source.log)
+        grown += np.nan_to_num(growth)
+        pending += owed
+
+    def of_vertices(metric: str) -> Floats:
+        found = [reading.risen(name, metric)[1] for name in vertices]
+        return np.stack(found, axis=1)
+
+    return SampledSlots(
+        begin_s=edges[:-1],
+        known=known,
+        emitted=emitted,
+        grown=grown,
+        pending=pending,
+        late=late,
+        latency_s=latency,
+        busy=np.stack([reading.busy(name) for name in vertices], axis=1),
+        came=of_vertices("records_in_total"),
+        went=of_vertices("records_out_total"),
+        hits=of_vertices("cache_hits_total"),
+        misses=of_vertices("cache_misses_total"),
+    )
+
+
+class _Reading:
+    """Samples of one job by slot."""
+
+    def __init__(self, samples: Samples, edges: Floats) -> None:
+        self.samples, self.edges = samples, edges
+
+    def risen(self, vertex: str, metric: str) -> tuple[Floats, Floats]:
+        """Times of a counter (T,), and by how much it rose in each slot (K,); NaN: not told."""
+        times, _, values = self.samples.grid(vertex, metric)
+        if len(times) < 2:
+            return np.empty(0), np.full(len(self.edges) - 1, np.nan)
+        return times, np.diff(np.interp(self.edges, times, _total(values)))
+
+    def emitted(self, source: str) -> tuple[Floats, Floats]:
+        """The same of the counter that outlives restarts, where the source has one."""
+        for metric in ("emitted_records_total", "records_out_total"):
+            times, rises = self.risen(source, metric)
+            if rises.any() and len(times):
+                return times, rises
+        return times, np.nan_to_num(rises)
+
+    def owed(self, source: str, *, has_log: bool) -> tuple[Floats, Floats]:
+        """By how much a source's log grew in each slot, and what it held at the end."""
+        at, _, values = self.samples.grid(source, "pending_records")
+        if not len(at):
+            unknown = np.full(len(self.edges) - 1, np.nan if has_log else 0.0)
+            return unknown, unknown
+        waiting = np.interp(self.edges, at, np.nansum(values, axis=1))
+        return np.diff(waiting), waiting[1:]
+
+    def busy(self, vertex: str) -> Floats:
+        """Busy share: of the accumulated times, else of the gauge."""
+        times, _, values = self.samples.grid(vertex, "busy_ms_total")
+        if len(times) > 1:
+            tasks = _slot_means(times, np.isfinite(values).sum(axis=1).astype(float), self.edges)
+            seconds = float(self.edges[1] - self.edges[0])
+            rises = np.diff(np.interp(self.edges, times, _total(values)))
+            return np.asarray(np.clip(rises * 1e-3 / (seconds * np.maximum(tasks, 1.0)), 0.0, 1.0))
+        times, _, values = self.samples.grid(vertex, "busy_ms_per_s")
+        return np.asarray(np.clip(_slot_means(times, _row_means(values), self.edges) * 1e-3, 0, 1))
+
+    def latency(self, vertices: Sequence[str], bound_s: float) -> tuple[Floats, Floats]:
+        """Mean p95 latency of the slowest sink, and the late share of the samples."""
+        highest: dict[float, float] = {}
+        for vertex in vertices:
+            times, _, values = self.samples.grid(vertex, "latency_p95_ms")
+            told = np.where(np.isfinite(values), values, -np.inf).max(axis=1, initial=-np.inf)
+            for t_s, value in zip(times.tolist(), told.tolist(), strict=True):
+                if value > -math.inf:
+                    highest[t_s] = max(highest.get(t_s, 0.0), value / 1000)
+        when = np.array(sorted(highest))
+        seen = np.array([highest[t_s] for t_s in when.tolist()])
+        late = (seen > bound_s).astype(float)
+        return _slot_means(when, seen, self.edges), _slot_means(when, late, self.edges)
+
+
+def _total(values: Floats) -> Floats:
+    """Counters over restarts and over all subtasks, (T,); a subtask that is gone stays counted."""
+    total = np.zeros(len(values))
+    for column in values.T:
+        known = np.flatnonzero(np.isfinite(column))
+        if not len(known):
+            continue
+        series = column[known]
+        steps = np.diff(series, prepend=series[0])
+        risen = np.cumsum(np.where(steps < 0, series, steps))
+        # A subtask that appears later begins at zero: what it counted by then is its own.
+        first = series[0] if known[0] > 0 else 0.0
+        held = np.searchsorted(known, np.arange(len(values)), side="right")
+        total += np.where(held > 0, first + risen[np.maximum(held - 1, 0)], 0.0)
+    return total
+
+
+def _row_means(values: Floats) -> Floats:
+    known = np.isfinite(values)
+    count = known.sum(axis=1)
+    sums = np.where(known, values, 0.0).sum(axis=1)
+    return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+
+
+def _slot_means(times: Floats, values: Floats, edges: Floats) -> Floats:
+    """Mean of the known values of each slot; NaN where there is none."""
+    slots = len(edges) - 1
+    place = np.searchsorted(edges, times, side="left") - 1  # a sample at an edge ends its slot
+    kept = (place >= 0) & (place < slots) & np.isfinite(values)
+    sums = np.bincount(place[kept], values[kept], minlength=slots)
+    count = np.bincount(place[kept], minlength=slots)
+    return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+
+
+def _near(times: Floats, edges: Floats) -> Bools:
+    """Slots that lie in no gap between samples."""
+    if len(times) < 2:
+        return np.zeros(len(edges) - 1, dtype=bool)
+    usual = float(np.median(np.diff(times)))
+    widest = max(2.5 * usual, edges[1] - edges[0])
+    known = (edges[1:] > times[0]) & (edges[:-1] < times[-1])
+    for i in np.flatnonzero(np.diff(times) > widest).tolist():
+        known &= ~((edges[1:] > times[i] + usual) & (edges[:-1] < times[i + 1] - usual))
+    return np.asarray(known)

@@ -1,0 +1,107 @@
+"""A backtest of the history that a real Prometheus has of several jobs."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from dsp_gym.backends.flink.history import History, HistoryOptions
+from dsp_gym.cli import app
+from dsp_gym.evaluation.backtest.measured import Deployed, measured_history
+from dsp_gym.evaluation.backtest.model import fitted
+from dsp_gym.evaluation.backtest.prometheus import fetched_history
+from dsp_gym.loop.configuration import Configuration
+from tests.backfilled import Submitted, backfilled
+from tests.dataset_inputs import MARCH_1, day_of_samples
+from tests.simulating import line
+
+pytestmark = [pytest.mark.slow]
+
+SECONDS = 2400
+BEGIN_S = (time.time() - 2 * SECONDS) // 300 * 300
+CUT_S = BEGIN_S + 1200
+
+
+@pytest.fixture(scope="module")
+def samples():
+    found = day_of_samples(0, SECONDS)
+    return replace(found, t_s=found.t_s - MARCH_1 - 3600.0 + BEGIN_S)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory, samples):
+    before, after = samples.between(-np.inf, CUT_S - 300), samples.between(CUT_S + 300, np.inf)
+    parts = [
+        Submitted(samples, "a1", "steady"),
+        Submitted(before, "b1", "cut", called={"map": "filter"}, task_ids={"map": "id-f"}),
+        Submitted(after, "b2", "cut"),
+        Submitted(samples, "c1", "../../evil"),
+    ]
+    with backfilled(tmp_path_factory.mktemp("prometheus"), parts) as address:
+        yield address
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    for name in ("steady", "cut", "evil", "gone"):
+        spec = line().model_copy(update={"job": name})
+        text = yaml.safe_dump(spec.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
+
+
+def fetched(url, folder, name="steady", chunk_s=600):
+    options = HistoryOptions(chunk_s=chunk_s, queries_per_s=1000)
+    history = History(url, name, line(), keep=folder, options=options)
+    return fetched_history(history, line(), 4 * SECONDS / 86_400, 30)
+
+
+def test_chunks_give_what_the_whole_gives(url, samples, tmp_path):
+    small = fetched(url, tmp_path / "a", chunk_s=300)
+    tasks = Configuration.of_spec(line())
+    whole = measured_history(
+        "steady",
+        line(),
+        samples,
+        [Deployed(float(small.t_s[0]), tasks, float("nan"))],
+        30,
+        until_s=float(small.t_s[-1]) + 30,
+    )
+    assert len(small) == len(whole)
+    np.testing.assert_allclose(small.load_per_s[1:], whole.load_per_s[1:], rtol=1e-9)
+    np.testing.assert_array_equal(small.parallelism, whole.parallelism)
+    np.testing.assert_allclose(small.late, whole.late)
+    assert not small.rescaled.any()
+    assert fitted(small).spec.vertices[1].cpu_us_per_record == pytest.approx(1000.0, rel=0.15)
+
+
+def test_another_graph_is_left_out_and_named(url, tmp_path):
+    found = fetched(url, tmp_path, "cut")
+    assert found.t_s[0] > CUT_S
+    assert any("another graph" in note for note in found.notes)
+
+
+def test_one_command_fetches_fits_replays_and_reports(url, jobs, tmp_path):
+    out = tmp_path / "report"
+    words = ["backtest", "--prometheus", url, "--jobs", jobs, "--job-name", "evil=../../evil"]
+    words += ["--days", "0.08", "--interval", "30", "--policies", "ds2", "--out", out]
+    words += ["--keep", tmp_path / "kept"]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    found = json.loads((out / "backtest.json").read_text())
+    assert [job["name"] for job in found["jobs"]] == ["../../evil", "cut", "steady"]
+    assert "gone: " in found["left_out"][0]
+    assert found["jobs"][2]["observed"]["late"] == pytest.approx(0.0)
+    assert found["jobs"][2]["is_dated"]
+    pages = sorted(file.name for file in out.glob("*.html"))
+    assert pages == ["index.html", "job-1-evil.html", "job-2-cut.html", "job-3-steady.html"]
+    again = CliRunner().invoke(app, [str(word) for word in words])
+    assert again.exit_code == 0, again.output
