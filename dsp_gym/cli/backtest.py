@@ -36,7 +36,11 @@ Examples:
 
   dsp-gym backtest --recording flink-q11-day --interval 10 --policies ds2,learned
 
-  dsp-gym backtest --prometheus http://127.0.0.1:9090 --jobs jobs --days 14 --out report/
+  dsp-gym backtest --prometheus http://127.0.0.1:9090 --days 14
+
+  dsp-gym backtest --prometheus http://127.0.0.1:9090 --selector team=ads --out report/
+
+  dsp-gym backtest --prometheus http://127.0.0.1:9090 --jobs jobs --policies ds2,learned
 
   dsp-gym backtest --series exported/ --days 14 --out report/
 
@@ -66,19 +70,38 @@ def backtest(
         str | None,
         typer.Option(metavar="URL", help="Prometheus that has the history of running jobs."),
     ] = None,
+    flink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="With --prometheus: Flink's REST interface, which describes the jobs best.",
+        ),
+    ] = None,
+    selector: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABELS",
+            help="With --prometheus: the jobs of FlinkDeployments with these labels, as team=ads.",
+        ),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Where the FlinkDeployments stand.")] = "default",
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="API server and account. Default: the pod's."),
+    ] = None,
     jobs: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="With --prometheus: folder of job files, as dsp-gym discover writes them. "
-            "Default: jobs.",
+            help="With --prometheus: folder of job files. Default: the running jobs are described "
+            "as dsp-gym discover does.",
         ),
     ] = None,
     job_name: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FILE=NAME",
-            help="With --prometheus: Flink's name of a job, where it is not the file's; repeat it.",
+            help="With --jobs: Flink's name of a job, where it is not the file's; repeat it.",
         ),
     ] = None,
     labels: Annotated[
@@ -161,6 +184,10 @@ def backtest(
             recording=recording or (),
             series=series,
             prometheus=prometheus,
+            flink=flink,
+            selector=selector,
+            namespace=namespace,
+            kubeconfig=kubeconfig,
             jobs=jobs,
             names=job_name or (),
             labels=labels,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dsp_gym.backends.flink.patient import PatientSamples
     from dsp_gym.errors import FlinkError
 
-__all__ = ["register"]
+__all__ = ["WatchedCluster", "found_on", "register"]
 
 _EXAMPLES = """
 Examples:
@@ -117,29 +118,64 @@ def discover(
     _belongs("--prometheus URL", prometheus, {"--labels": labels, "--account": account})
     on_kubernetes = selector or deployment
     _belongs("--selector LABELS", on_kubernetes, {"--kubeconfig": kubeconfig, "--context": context})
-    series = None if prometheus is None else _series(prometheus, labels, account)
-    failed: list[FlinkError] = []
-    if selector is not None or deployment is not None:
+    cluster = WatchedCluster(
+        flink, prometheus, selector, deployment, namespace, kubeconfig, context, labels, account
+    )
+    jobs, failed = found_on(cluster, job or [])
+    choices = Choices(slo_latency_s, core_hour, gib_hour, max_parallelism)
+    _write(jobs, failed, choices, out, overwrite=overwrite, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedCluster:
+    """Where jobs run, as a command line says it."""
+
+    flink: str | None = None
+    prometheus: str | None = None
+    selector: str | None = None
+    deployment: str | None = None
+    namespace: str = "default"
+    kubeconfig: Path | None = None
+    context: str | None = None
+    labels: str | None = None
+    account: Path | None = None
+
+
+def found_on(cluster: WatchedCluster, names: list[str]) -> tuple[list[FoundJob], list[FlinkError]]:
+    """Looks at the jobs that run somewhere, with a progress bar.
+
+    Args:
+        cluster: where.
+        names: of jobs in Flink; none: all that run.
+
+    Returns:
+        What was found, and why nothing was found of some resources.
+
+    Raises:
+        ConfigError: Nothing says where the jobs run, or two options do.
+        FlinkError: The cluster does not answer, or runs no such job.
+    """
+    flink, series = cluster.flink, None
+    if cluster.prometheus is not None:
+        series = _series(cluster.prometheus, cluster.labels, cluster.account)
+    if cluster.selector is not None or cluster.deployment is not None:
         place: dict[str, object] = {
-            "selector": selector,
-            "name": deployment,
-            "namespace": namespace,
+            "selector": cluster.selector,
+            "name": cluster.deployment,
+            "namespace": cluster.namespace,
         }
-        place |= {"kubeconfig": kubeconfig, "context": context, "rest_url": flink}
-        jobs, failed = _by_kubernetes(place, series, job or [])
-    elif flink is not None and series is not None:
+        place |= {"kubeconfig": cluster.kubeconfig, "context": cluster.context, "rest_url": flink}
+        return _by_kubernetes(place, series, names)
+    if flink is not None and series is not None:
         raise ConfigError(
             "--flink and --prometheus both name the jobs",
             remedy="Leave --prometheus out: Flink itself says more.",
         )
-    elif flink is not None:
-        jobs = _by_rest(flink, job or [])
-    elif series is not None:
-        jobs = _by_series(series, job or [])
-    else:
-        raise ConfigError("nothing says where the jobs run", remedy=_SOURCES)
-    choices = Choices(slo_latency_s, core_hour, gib_hour, max_parallelism)
-    _write(jobs, failed, choices, out, overwrite=overwrite, as_json=as_json)
+    if flink is not None:
+        return _by_rest(flink, names), []
+    if series is not None:
+        return _by_series(series, names), []
+    raise ConfigError("nothing says where the jobs run", remedy=_SOURCES)
 
 
 def _check(out: Path, *urls: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dsp_gym.backends.flink.labels import Labels
     from dsp_gym.evaluation.backtest.history import JobHistory
+    from dsp_gym.job.spec import JobSpec
 
 __all__ = ["Histories", "Sources", "read_histories"]
 
@@ -28,7 +30,11 @@ class Sources:
     recording: Sequence[Path]
     series: Path | None
     prometheus: str | None
-    jobs: Path | None  # folder of job files, for Prometheus
+    flink: str | None  # that describes its running jobs, for Prometheus
+    selector: str | None  # labels of FlinkDeployments, likewise
+    namespace: str
+    kubeconfig: Path | None
+    jobs: Path | None  # folder of job files; None: the running jobs are described
     names: Sequence[str]  # FILE=NAME: Flink's name of a job file
     labels: str | None
     account: Path | None
@@ -81,8 +87,26 @@ def _check(sources: Sources) -> None:
             value=sources.job,
             remedy="Put job.yaml beside series.csv; for --prometheus name --jobs DIR.",
         )
-    beside = (("--jobs", sources.jobs), ("--job-name", sources.names), ("--labels", sources.labels))
-    for key, value in (*beside, ("--account", sources.account)):
+    if sources.jobs is not None and (sources.flink or sources.selector):
+        raise ConfigError(
+            "holds the files of jobs that --flink and --selector describe",
+            key="--jobs",
+            value=str(sources.jobs),
+            remedy="Leave one of them out.",
+        )
+    if sources.names and sources.jobs is None:
+        raise ConfigError(
+            "belongs to --jobs", key="--job-name", value=sources.names[0], remedy="Leave it out."
+        )
+    beside = (
+        ("--flink", sources.flink),
+        ("--selector", sources.selector),
+        ("--kubeconfig", sources.kubeconfig),
+        ("--jobs", sources.jobs),
+        ("--labels", sources.labels),
+        ("--account", sources.account),
+    )
+    for key, value in beside:
         if value and sources.prometheus is None:
             raise ConfigError(
                 "belongs to --prometheus", key=key, value=str(value), remedy="Leave it out."
@@ -115,11 +139,9 @@ def _of_tables(sources: Sources) -> Histories:
 
 
 def _of_prometheus(sources: Sources) -> Histories:
-    from dsp_gym.backends.flink.history import History, keep_folder
     from dsp_gym.backends.flink.labels import Labels
     from dsp_gym.cli.progress import bar
     from dsp_gym.errors import DspGymError
-    from dsp_gym.evaluation.backtest.prometheus import fetched_history, job_files
     from dsp_gym.redaction import redacted
 
     url, days = str(sources.prometheus), sources.days or DAYS
@@ -130,29 +152,81 @@ def _of_prometheus(sources: Sources) -> Histories:
             value=url,
             remedy="Write it out: http://127.0.0.1:9090",
         )
-    specs, labels = job_files(sources.jobs or Path("jobs")), Labels.parse(sources.labels)
-    called = _called(sources.names, [spec.job for spec in specs])
-    found, left_out = [], []
+    labels = Labels.parse(sources.labels)
+    named, left_out = _named_jobs(sources)
+    found = []
     with bar() as shown:
-        task = shown.add_task("fetching", total=len(specs))
-        for place, spec in enumerate(specs):
-            name = called.get(spec.job, spec.job)
-            keep = keep_folder(sources.keep, url, name, spec, labels)
-            history = History(url, name, spec, keep=keep, labels=labels, account=sources.account)
+        task = shown.add_task("fetching", total=len(named))
+        for place, (name, spec) in enumerate(named):
 
             def done(chunks: int, of: int, place: int = place) -> None:
                 shown.update(task, completed=place + chunks / of)
 
             try:
-                one = fetched_history(history, spec, days, sources.interval_s, on_chunk=done)
-                found.append(one)
+                found.append(_fetched(sources, name, spec, labels, days, done))
             except DspGymError as error:
-                if len(specs) == 1 or _stops(error):
+                if len(named) == 1 or _stops(error):
                     raise
                 left_out.append(f"{name}: {error}")
             shown.update(task, completed=place + 1)
     host = redacted(url).partition("://")[2].strip("/").replace("/", "-").replace(":", "-")
     return Histories(host, f"Prometheus {redacted(url)}", tuple(found), tuple(left_out))
+
+
+def _fetched(
+    sources: Sources,
+    name: str,
+    spec: JobSpec,
+    labels: Labels,
+    days: float,
+    done: Callable[[int, int], None],
+) -> JobHistory:
+    from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
+    from dsp_gym.evaluation.backtest.history import since
+    from dsp_gym.evaluation.backtest.prometheus import fetched_history
+
+    url = str(sources.prometheus)
+    keep = keep_folder(sources.keep, url, name, spec, labels)
+    history = FlinkHistory(url, name, spec, keep=keep, labels=labels, account=sources.account)
+    found = fetched_history(history, spec, days, sources.interval_s, on_chunk=done)
+    return since(found, days)
+
+
+def _named_jobs(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]:
+    """Flink's name and the job file of each job, and the jobs that no file can describe."""
+    from dsp_gym.evaluation.backtest.prometheus import job_files
+
+    if sources.jobs is None:
+        return _running(sources)
+    specs = job_files(sources.jobs)
+    called = _called(sources.names, [spec.job for spec in specs])
+    return [(called.get(spec.job, spec.job), spec) for spec in specs], []
+
+
+def _running(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]:
+    """The jobs that run now, as `dsp-gym discover` describes them."""
+    import time
+
+    from dsp_gym.backends.discovery.document import Choices
+    from dsp_gym.backends.discovery.writing import described
+    from dsp_gym.cli.discover import WatchedCluster, found_on
+
+    alone = sources.flink is None or sources.selector is not None
+    cluster = WatchedCluster(
+        flink=sources.flink,
+        prometheus=sources.prometheus if alone else None,
+        selector=sources.selector,
+        namespace=sources.namespace,
+        kubeconfig=sources.kubeconfig,
+        labels=sources.labels,
+        account=sources.account,
+    )
+    jobs, failed = found_on(cluster, [])
+    made = described(jobs, Choices(), time.time())
+    refused = [*failed, *made.refused]
+    if not made.files:
+        raise refused[0]
+    return [(one.found.name, one.spec) for one in made.files], [str(one) for one in refused]
 
 
 def _stops(error: Exception) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.backends.flink.history import History
+from dsp_gym.backends.flink.history import FlinkHistory
 from dsp_gym.errors import ConfigError, MetricsError
 from dsp_gym.evaluation.backtest.history import JobHistory
 from dsp_gym.evaluation.backtest.measured import Deployed, slots_history
@@ -18,7 +18,7 @@ from dsp_gym.evaluation.backtest.slots import SampledSlots, sampled_slots
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.metrics.running import Running, interval_of, running_in
+from dsp_gym.metrics.running import RunningTime, interval_of, running_in
 from dsp_gym.metrics.samples import Samples
 
 __all__ = ["fetched_history", "job_files"]
@@ -57,7 +57,7 @@ def job_files(folder: Path) -> list[JobSpec]:
 
 
 def fetched_history(
-    history: History,
+    history: FlinkHistory,
     spec: JobSpec,
     days: float,
     interval_s: int,
@@ -112,7 +112,7 @@ class _Passing:
         self._spec, self._next_s, self._interval_s = spec, since_s, interval_s
         self._carried = Samples.of(())
         self._slots: list[SampledSlots] = []
-        self._ran: list[Running] = []
+        self._ran: list[RunningTime] = []
         self._scrape_s = 0.0
 
     def take(self, samples: Samples) -> None:
@@ -137,11 +137,11 @@ class _Passing:
         return self._slots, _deployed(self._spec, self._ran, self._scrape_s)
 
 
-def _deployed(spec: JobSpec, ran: Sequence[Running], scrape_s: float) -> list[Deployed]:
+def _deployed(spec: JobSpec, ran: Sequence[RunningTime], scrape_s: float) -> list[Deployed]:
     """Configurations one after the other; what lies between two of them is a rescale's outage."""
     levels = Configuration.of_spec(spec).memory_level
     found: list[Deployed] = []
-    before: Running | None = None
+    before: RunningTime | None = None
     for one in ran:
         gap_s = math.inf if before is None else one.since_s - before.until_s
         same = before is not None and before.parallelism == one.parallelism
