@@ -42,6 +42,7 @@ def drive(course: Course) -> None:
 
     Raises:
         Exit: The run was interrupted (130), or the only decision of `once` was held (3).
+        StorageError: The journal lacks entries.
     """
     from dsp_gym.cli.turns import Printer, stopping
     from dsp_gym.control.modes import WRITING
@@ -63,8 +64,8 @@ def drive(course: Course) -> None:
     }
     ran_on = "The jobs keep running." if several else "The job keeps running."
     printer.end(printer.counts.summary | said, ran_on)
-    if printer.counts.unrecorded:
-        _tell_unrecorded(printer.counts.unrecorded, folder, interrupted=was_interrupted)
+    if printer.counts.missing:
+        _tell_missing(printer, folder, interrupted=was_interrupted)
     if was_interrupted:
         raise typer.Exit(130)
     if course.once and printer.counts.last_was_held:
@@ -123,13 +124,20 @@ def ends(
     return (1 if once else steps), None if duration is None else seconds(duration)
 
 
-def _tell_unrecorded(decisions: int, folder: Path, *, interrupted: bool) -> None:
-    """Say at the end that decisions were held for want of a record."""
+def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
+    """Say at the end what the journal lacks, and which decisions were held for want of a record."""
     from dsp_gym.errors import StorageError
 
+    counts = printer.counts
+    why = "; ".join(dict.fromkeys(counts.unwritten.values()))
+    held = (
+        f", and {counts.unrecorded} decisions were held for it: nothing is asked of a job that is "
+        "not on disk first"
+    )
     error = StorageError(
-        f"the journal could not be written, and {decisions} decisions were held for it: nothing "
-        "is asked of a job that is not on disk first",
+        f"{counts.missing} entries are missing in the journal"
+        + (f" ({why})" if why else "")
+        + (held if counts.unrecorded else ""),
         file=folder,
         remedy="Free some space, or name a folder that can be written to: --journal DIR",
     )

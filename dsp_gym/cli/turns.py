@@ -40,6 +40,9 @@ class RunTotals:
         self.unrecorded = 0
         """Decisions that were held because they could not be written down first."""
         self._held_last: dict[str, bool] = {}  # by job
+        self._missing: dict[str, int] = {}
+        self.unwritten: dict[str, str] = {}
+        """Why a journal takes nothing, by job."""
 
     def add(self, turn: Turn, job: str = "") -> None:
         """One more decision."""
@@ -50,6 +53,29 @@ class RunTotals:
         self.failures += len(turn.failures)
         self.unrecorded += turn.held_code == "journal"
 
+    def look(self, turn: Turn, job: str = "") -> str | None:
+        """Take in how a journal stands.
+
+        Returns:
+            What is new of it, in words; None where nothing is.
+        """
+        before = self.unwritten.get(job)
+        self._missing[job] = turn.missing
+        if turn.unwritten is None:
+            self.unwritten.pop(job, None)
+            if before is None:
+                return None
+            return f"the journal is written again; {turn.missing} entries are missing in all"
+        self.unwritten[job] = turn.unwritten
+        if before is not None:
+            return None
+        return f"the journal cannot be written, and decisions are lost: {turn.unwritten}"
+
+    @property
+    def missing(self) -> int:
+        """Entries that the journals lack."""
+        return sum(self._missing.values())
+
     @property
     def summary(self) -> dict[str, object]:
         """The numbers by name."""
@@ -58,6 +84,7 @@ class RunTotals:
             "changes": self.changes,
             "held": self.held,
             "failures": self.failures,
+            "missing_entries": self.missing,
         }
 
     @property
@@ -91,6 +118,7 @@ class Printer:
         """A decision was made."""
         with self._lock:
             self.counts.add(turn, job)
+        self._look(turn, job)
         if not self.as_json:
             self._print(f"{self._cell(job)}{line}" for line in lines(turn))
         elif self._at_once:
@@ -98,6 +126,7 @@ class Printer:
 
     def passed(self, turn: Turn, job: str = "") -> None:
         """The interval after a decision has passed."""
+        self._look(turn, job)
         if self.as_json and not self._at_once:
             self._print([self._json(turn, job)])
 
@@ -115,9 +144,21 @@ class Printer:
             self._print(
                 [
                     f"{counts.decisions} decisions, {counts.changes} of them changes, "
-                    f"{counts.held} held. {ran_on}"
+                    f"{counts.held} held. {self._lacks}{ran_on}"
                 ]
             )
+
+    @property
+    def _lacks(self) -> str:
+        missing = self.counts.missing
+        return f"{missing} entries are missing in the journal. " if missing else ""
+
+    def _look(self, turn: Turn, job: str) -> None:
+        """Tell once that a journal cannot be written, and once that it can."""
+        with self._lock:
+            said = self.counts.look(turn, job)
+        if said is not None:
+            typer.echo(f"{job}: {said}" if self._names_jobs else said, err=True)
 
     def _json(self, turn: Turn, job: str) -> str:
         return json_line({"job": job, **document(turn)} if self._names_jobs else document(turn))

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 
@@ -65,6 +66,17 @@ class Notes:
     def is_kept(self) -> bool:
         """Whether there is a journal."""
         return self._journal is not None
+
+    @property
+    def folder(self) -> Path | None:
+        """The journal's folder; None: there is no journal."""
+        return None if self._journal is None else self._journal.folder
+
+    @property
+    def missing(self) -> int:
+        """Entries that the journal lacks: those lost, and those it took before its disk failed."""
+        taken = 0 if self._journal is None or self.trouble is None else self._journal.unsynced
+        return self.lost + taken
 
     @property
     def is_troubled(self) -> bool:
@@ -171,6 +183,7 @@ class Notes:
         self("error", {"stage": "journal", "reason": said})
         if self.is_troubled:
             self._lost_now += lost
+            self._miss(-1)  # this sentence is said the next time
 
     def _write_kept(self) -> None:
         """Write what was done to the job meanwhile, with the times at which it was done."""

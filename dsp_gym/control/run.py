@@ -50,6 +50,8 @@ class Turn:
     seconds: float = 0.0  # from the snapshot to the decision
     held_code: str | None = None  # the same as `held` in a word
     asked: bool = False  # whether a change was asked of the job
+    unwritten: str | None = None  # why the journal takes nothing
+    missing: int = 0  # entries that the journal lacks by then
 
     @property
     def changes(self) -> bool:
@@ -183,7 +185,13 @@ class LiveRun:
             The decision with its outcome.
         """
         outcome = self._advance(wait_s)
-        turn = replace(decided, outcome=outcome, failures=tuple(self._failures))
+        turn = replace(
+            decided,
+            outcome=outcome,
+            failures=tuple(self._failures),
+            unwritten=self.notes.trouble,
+            missing=self.notes.missing,
+        )
         if self._hooks.on_turn is not None:
             self._hooks.on_turn(turn)
         return turn
@@ -467,6 +475,8 @@ class LiveRun:
             seconds,
             held and held.code,
             self._has_asked,
+            self.notes.trouble,
+            self.notes.missing,
         )
 
 

@@ -188,6 +188,11 @@ class Journal:
             raise
         self._whole = self._size, self._seq
 
+    @property
+    def unsynced(self) -> int:
+        """Entries since the last sync; where that failed they are lost."""
+        return self._seq - self._whole[1]
+
     def recover(self) -> int:
         """Takes entries again after an OSError.
 

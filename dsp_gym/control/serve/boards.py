@@ -136,7 +136,10 @@ class Boards:
         Returns:
             The document, one entry per job in order of the names.
         """
-        watched = [_line(name, board.document()) for name, board in self.all().items()]
+        watched = [
+            {**_line(name, board.document()), "saving": board.saving()}
+            for name, board in self.all().items()
+        ]
         others = [
             {"job": name, "namespace": one.namespace, "watched": False, "held": one.reason}
             for name, one in self.troubles().items()

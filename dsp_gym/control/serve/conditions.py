@@ -152,7 +152,7 @@ def _journaling(run: LiveRun) -> Found:
     if not run.notes.is_kept:
         return Found("False", "NotAsked", "no journal is kept")
     if run.notes.trouble is not None:
-        said = f"{run.notes.trouble}; {run.notes.lost} entries are lost so far"
+        said = f"{run.notes.trouble}; {run.notes.missing} entries are lost so far"
         return Found("False", "CannotWrite", said)
     return Found("True", "Writing", "every decision is written down")
 

@@ -84,6 +84,10 @@ class Exporter:
                     self._seconds(board),
                     self._vertices(board),
                 )
+            _add(
+                families,
+                self._twins(board),
+            )
         _add(families, self._not_watched())
         yield from families.values()
 
@@ -301,6 +305,58 @@ class Exporter:
                 for one in turn.judgements
                 for cost in (costs(turn, one),)
             ],
+        )
+
+    def _twins(self, board: StatusBoard) -> Iterator[Metric]:
+        """What twins have come to; nothing where the model is wrong about the incumbent."""
+        document, common = board.twins(), labels_of(board)
+        periods: dict[str, Any] = document["periods"]
+        if not periods:
+            return
+        yield self._family(
+            common,
+            "twins_until_seconds",
+            "Unix time up to which twins were driven",
+            [],
+            [((), document["until_s"])],
+        )
+        for name, about, key in (
+            ("twin_cost", "Money, in the currency of the label, of a policy's twin", "cost"),
+            ("twin_late_seconds", "Seconds a policy's twin was late", "late_s"),
+            ("twin_rescales", "Rescales of a policy's twin", "rescales"),
+        ):
+            own = ["currency"] if key == "cost" else []
+            values = tuple(document[label] for label in own)
+            yield self._family(
+                common,
+                name,
+                f"{about}, since the start or today",
+                ["policy", "period", *own],
+                [
+                    ((policy, period, *values), one[key])
+                    for period, said in periods.items()
+                    for policy, one in said["policies"].items()
+                ],
+            )
+        yield self._family(
+            common,
+            "twin_model",
+            "What the model says of the incumbent, and what was observed",
+            ["quantity", "of", "period"],
+            [
+                ((quantity, of, period), value)
+                for period, said in periods.items()
+                for quantity, pair in said["error"].items()
+                for of, value in zip(("model", "observed"), pair, strict=True)
+                if value is not None
+            ],
+        )
+        yield self._family(
+            common,
+            "twin_trusted",
+            "1: the model's error on the incumbent is within its bounds",
+            ["period"],
+            [((period,), int(not said["distrust"])) for period, said in periods.items()],
         )
 
     def _family(

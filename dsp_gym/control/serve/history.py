@@ -9,7 +9,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.control.run import Turn
-from dsp_gym.job.cost import requested
+from dsp_gym.job.cost import HOURS_A_MONTH, requested
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision
@@ -112,6 +112,26 @@ class StatusHistory:
             "today": None
             if self._today is None
             else dict(zip(("since_s", "running", "recommended"), self._today, strict=True)),
+        }
+
+    def saving(self, acting: str) -> Document | None:
+        """What the last recommendation costs less than the running configuration.
+
+        Args:
+            acting: name of the acting policy.
+
+        Returns:
+            Money per month, its currency and the policy; None where it is not known.
+        """
+        row = self._rows[(self._made - 1) % KEPT]
+        running, wanted = (float(row[QUANTITIES.index(name)]) for name in _COSTS)
+        if not self._made or not math.isfinite(running - wanted):
+            return None
+        return {
+            "per_month": HOURS_A_MONTH * (running - wanted),
+            "currency": self._currency,
+            "policy": acting,
+            "by": "advice",
         }
 
     def _spend(self, row: Floats) -> None:

@@ -241,6 +241,7 @@ class _Pages:
             "/v1/jobs": lambda head: _json(owner.boards.document()),
             "/v1/status": lambda head: self._of_job(head, StatusBoard.document),
             "/v1/history": lambda head: self._of_job(head, StatusBoard.curves),
+            "/v1/twins": lambda head: self._of_job(head, StatusBoard.twins),
             "/v1/openapi.json": lambda head: _json(owner.interface),
         }
         self._made |= {path: _file(asset) for path, asset in assets().items()}

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from dsp_gym.control.beside import TWINS_SCHEMA, TwinsFile
 from dsp_gym.control.run import LiveRun, Turn
 from dsp_gym.control.seat import Judgement
 from dsp_gym.control.serve.conditions import FULL, Conditions
 from dsp_gym.control.serve.counts import Counts
 from dsp_gym.control.serve.history import StatusHistory
 from dsp_gym.control.serve.versions import version_of
+from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.job.validity import validity_of
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import MetricsSnapshot
@@ -30,6 +32,9 @@ KEPT = 50
 
 LONGEST = 600
 """Characters of a reason in the status; the journal has all of it."""
+
+NO_LATER = 0.001
+"""Share of the time by which a policy may be later than the incumbent and still count as saving."""
 
 Document = dict[str, Any]
 
@@ -56,6 +61,7 @@ class StatusBoard:
         self.conditions = Conditions(0.0)
         self.versions = {seat.name: version_of(seat.policy) for seat in run.seats}
         self._history = StatusHistory(run.interval_s)
+        self._twins = TwinsFile(run.notes.folder)
         self._decisions: deque[Document] = deque(maxlen=KEPT)
         self._document: Document | None = None  # of the last decision, once it was asked for
 
@@ -97,6 +103,30 @@ class StatusBoard:
         """
         with self.lock:
             return self._history.document(self.run.notes.job, self.run.acting)
+
+    def twins(self) -> Document:
+        """How the twins fare that another process drives beside the journal.
+
+        Returns:
+            A `dsp-gym/twins/1` document, JSON-able; without periods where there are no twins.
+        """
+        with self.lock:
+            found = self._twins.document()
+        empty: Document = {"periods": {}, "curves": None, "failures": {}, "until_s": None}
+        return {"schema": TWINS_SCHEMA, "job": self.run.notes.job, **(found or empty)}
+
+    def saving(self) -> Document | None:
+        """What the job could save by the policy that saves most and is no later.
+
+        Returns:
+            Money per month, its currency, the policy, and `by`: `twin`, or `advice` for the cost of
+            the acting policy's recommendation; None where neither says anything.
+        """
+        found = twin_saving(self.twins())
+        if found is not None:
+            return found
+        with self.lock:
+            return self._history.saving(self.run.acting)
 
     def decided(self, turn: Turn) -> None:
         """Take in a decision."""
@@ -154,6 +184,31 @@ def costs(turn: Turn, one: Judgement) -> Document:
     topology = turn.snapshot.topology
     wanted = Configuration.of_row(one.guarded, topology)
     return costs_to_json(topology.spec(0), wanted.parallelism, wanted.memory_level)
+
+
+def twin_saving(twins: Document) -> Document | None:
+    """What the best twin saves that is no later than the incumbent's twin.
+
+    Returns:
+        As `StatusBoard.saving` gives it; None where the model is not trusted, or there are no
+        twins.
+    """
+    start = twins["periods"].get("start")
+    if not start or not start["policies"]:
+        return None
+    good = {
+        name: one["saved"]
+        for name, one in start["policies"].items()
+        if one["later_s"] <= NO_LATER * start["seconds"]
+    }
+    best = max(good, key=lambda name: good[name])
+    per_h = 3600 * good[best] / max(start["seconds"], 1.0)
+    return {
+        "per_month": HOURS_A_MONTH * per_h,
+        "currency": twins["currency"],
+        "policy": best,
+        "by": "twin",
+    }
 
 
 def validity(turn: Turn, one: Judgement) -> Document | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -188,9 +190,43 @@ def test_on_a_disk_that_fills_the_command_holds_and_says_so_at_the_end(small_dis
     assert "held: the journal cannot be written" in said
     assert "No space left on device" in said
     assert "decisions were held for it" in errors
-    assert errors.count("\n") == 1
+    told, summary = errors.splitlines()
+    assert told.startswith("the journal cannot be written, and decisions are lost: ")
+    assert "entries are missing in the journal" in summary
     entries = list(read(small_disk / "journal"))
     assert [e.seq for e in entries] == list(range(len(entries)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ended", ["by itself", "by SIGTERM"])
+def test_a_shadow_on_a_disk_that_fills_counts_what_is_lost_and_does_not_end_well(small_disk, ended):
+    """It acts on nothing, so nothing is held: 0 held alone would look like a good run."""
+    line = [sys.executable, "-c", "from dsp_gym.cli import main; main()", "shadow"]
+    line += ["shadow-wordcount", "--simulated", "diurnal", "--policy", "ds2"]
+    line += ["--steps", "120"] if ended == "by itself" else ["--speed", "6000"]
+    full = [*line, "--journal", str(small_disk / "journal")]
+    process = subprocess.Popen(full, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    told = ""
+    assert process.stderr is not None
+    while "the journal cannot be written" not in told:
+        told = process.stderr.readline()
+        assert told, "it ended without a word"
+    if ended == "by SIGTERM":
+        process.terminate()
+    said, errors = process.communicate(timeout=120)
+    assert process.returncode == (2 if ended == "by itself" else 130)
+    assert "No space left on device" in told
+    found = re.search(r"0 held\. (\d+) entries are missing", said)
+    assert found is not None
+    assert f"{found.group(1)} entries are missing in the journal" in errors
+    entries = read(small_disk / "journal")
+    written = sum(entry.body.get("stage") != "journal" for entry in entries)
+    if ended == "by itself":
+        beside = small_disk.parent / "whole"
+        whole = subprocess.run([*line, "--journal", str(beside)], capture_output=True, text=True)
+        assert whole.returncode == 0
+        assert "missing" not in whole.stdout
+        assert written + int(found.group(1)) == len(list(read(beside)))
 
 
 def test_on_a_disk_that_is_read_only_nothing_is_begun(small_disk):

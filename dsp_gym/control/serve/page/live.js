@@ -35,7 +35,7 @@ function row(cells, name) {
   if (name) made.className = name;
   return made;
 }
-function fill(table, rows) { at(table).tBodies[0].replaceChildren(...rows); }
+function fill(table, rows) { at(table).querySelector("tbody").replaceChildren(...rows); }
 function level(tasks, memory) { return memory >= 0 ? `${tasks} @${memory}` : `${tasks}`; }
 function moment(t) {
   if (t === null) return "–";
@@ -242,6 +242,53 @@ async function hours(s) {
   curves(found);
 }
 
+// ---- what policies did with twins of the job: another process drives them, see `dsp-gym twins` ----
+const PERIODS = { start: "since the start", today: "today" };
+let twinned = "", asked = 0;
+async function twins(s) {
+  const key = `${s.job} ${s.decisions_made}`;
+  if (key === twinned && ++asked < 5) return; // they are behind, and answer when they are done
+  twinned = key; asked = 0;
+  const found = await ask(`v1/twins?job=${encodeURIComponent(s.job)}`);
+  const periods = found === null ? [] : Object.entries(found.periods);
+  at("twins").hidden = !periods.length;
+  if (!periods.length) return;
+  at("twins-said").textContent = twinsSaid(found, s);
+  fill("twin-figures", periods.flatMap(([period, p]) => Object.entries(p.policies).map(([name, one]) => {
+    const made = row([cell(name, "", "th"), cell(PERIODS[period]), cell(money(one.cost, found.currency), "number"),
+      cell(money(one.saved, found.currency), "number"), cell(number(one.late_s), "number"),
+      cell(number(one.later_s), "number"), cell(number(one.rescales), "number")], name === s.acting ? "acting" : "");
+    made.dataset.policy = name;
+    made.dataset.period = period;
+    return made;
+  })));
+  at("twin-curves").hidden = found.curves === null;
+  if (found.curves !== null) twinCurves(found);
+}
+function twinsSaid(found, s) {
+  const { start, today } = found.periods, [cost, seen] = start.error.cost_per_h, [late, was] = start.error.slo_share;
+  const percent = value => value === null ? "–" : `${number(100 * value)} %`;
+  const wrong = [["since the start", start], ["today", today]].filter(([, p]) => p && p.distrust.length)
+    .map(([when, p]) => `No figures ${when}: ${p.distrust.join("; ")}.`);
+  return [`Each policy drives the model under the observed load since ${moment(start.since_s)}, until ${moment(found.until_s)}.`,
+    `The model of the deployed configurations: ${number(cost)} of ${money(seen, found.currency)} per hour observed,`,
+    `late ${percent(late)} of the time, observed ${percent(was)}.`, ...wrong,
+    ...Object.entries(found.failures).map(([name, why]) => `${name} has no twin: ${why}`)].join(" ");
+}
+function twinCurves(found) {
+  const box = at("twin-curves"), c = found.curves, names = Object.keys(c.policies);
+  const panel = (title, unit, key, style, scale) => ({ title, unit, bound: null, height: 130, lines: names.map(name =>
+    ({ name, style: style || "line", values: c.policies[name][key].map(v => v === null ? null : (scale || 1) * v) })) });
+  box.querySelector("script").textContent = JSON.stringify({
+    x: c.t_s, time: c.t_s.length && c.t_s[0] < UNIX_S ? "elapsed" : "date", hidden: [],
+    colours: Object.fromEntries(names.map((name, k) => [name, k])),
+    panels: [panel("Cost of the twins", `${found.currency} per hour`, "cost_per_h", "step"), panel("Tasks of the twins", "", "tasks", "step"),
+      panel("Late", "% of the interval", "late", "line", 100), panel("Backlog of the twins", "s of arrivals", "lag_s")],
+    marks: [],
+  });
+  if (!box.matches(":hover")) box.dispatchEvent(new Event("redraw", { bubbles: true }));
+}
+
 function show(s) {
   at("job").textContent = (s.namespace ? s.namespace + "/" : "") + s.job;
   document.title = `${s.job} · dsp-gym shadow`;
@@ -254,19 +301,29 @@ function show(s) {
   document.body.dataset.decision = s.decisions_made;
 }
 function jobs(all, chosen) {
-  at("jobs").replaceChildren(...(all.length < 2 ? [] : all.map(j => {
-    const seen = j.watched && j.conditions.Ready !== "False";
-    const made = cell(j.job, seen ? "" : "bad", "a");
-    made.href = `?job=${encodeURIComponent(j.job)}`;
-    made.title = j.held || "";
-    if (j.job === chosen) made.setAttribute("aria-current", "page");
-    return made;
-  })));
+  at("jobs").hidden = all.length < 2;
+  fill("jobs", all.length < 2 ? [] : all.map(j => {
+    const seen = j.watched && j.conditions.Ready !== "False", saves = j.saving;
+    const link = cell(j.job, seen ? "" : "bad", "a"), first = cell("", "", "th");
+    link.href = `?job=${encodeURIComponent(j.job)}`;
+    link.title = j.held || "";
+    if (j.job === chosen) link.setAttribute("aria-current", "page");
+    first.append(link);
+    return row([first, cell(saves ? money(saves.per_month, saves.currency) : null, "number"),
+      cell(saves ? `${saves.policy}${saves.by === "twin" ? "" : ", as it advises now"}` : null),
+      cell(j.watched ? j.held || j.job_status || "not seen" : "not watched", seen ? "" : "bad")]);
+  }));
+}
+// Those that could save most come first.
+function sorted(all) {
+  const worth = j => j.saving ? j.saving.per_month : -Infinity;
+  return [...all].sort((one, other) => worth(other) === worth(one) ? 0 : worth(other) - worth(one));
 }
 function absent(name, job) {
   at("job").textContent = name || "no job";
   at("mode").textContent = at("seen").textContent = at("wish").textContent = "";
   at("notice").textContent = job ? `Not watched: ${job.held}` : "There is no such job to be watched.";
+  at("twins").hidden = true;
   for (const part of ["conditions", "graph", "figures"]) at(part).replaceChildren();
   for (const table of ["vertices", "policies", "decisions"]) fill(table, []);
 }
@@ -289,11 +346,11 @@ async function ask(path) {
 }
 async function poll() {
   try {
-    const all = (await ask("v1/jobs")).jobs;
+    const all = sorted((await ask("v1/jobs")).jobs);
     const chosen = new URLSearchParams(location.search).get("job") || (all.length ? all[0].job : null);
     jobs(all, chosen);
     const status = chosen === null ? null : await ask(`v1/status?job=${encodeURIComponent(chosen)}`);
-    if (status === null) absent(chosen, all.find(j => j.job === chosen)); else { show(status); await hours(status); }
+    if (status === null) absent(chosen, all.find(j => j.job === chosen)); else { show(status); await hours(status); await twins(status); }
     document.body.dataset.connected = "true";
   } catch (error) {
     at("notice").textContent = error instanceof Refused

@@ -233,7 +233,8 @@ def test_the_interface_describes_itself(serving):
     document = ask(f"{session.server.url}/v1/openapi.json").json
     assert document["openapi"].startswith("3.1")
     assert set(document["paths"]) == {
-        "/metrics", "/v1/jobs", "/v1/status", "/v1/history", "/v1/openapi.json", "/v1/decide",
+        "/metrics", "/v1/jobs", "/v1/status", "/v1/history", "/v1/twins", "/v1/openapi.json",
+        "/v1/decide",
     }  # fmt: skip
     for path, methods in document["paths"].items():
         if "get" in methods:

@@ -1,0 +1,108 @@
+"""What is served of twins that another process drives beside the journal."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from dsp_gym.control.beside import TWINS_FILE, write_twins
+from dsp_gym.control.serve.status import twin_saving
+from dsp_gym.evaluation.counterfactual.claims import Trust
+from dsp_gym.evaluation.counterfactual.follow import JournalTwins
+from tests.unit.control.serve.conftest import ask
+from tests.unit.control.serve.test_exporter import scraped, value
+
+
+def driven(session) -> dict:
+    """Twins of a session's journal, with the file they write."""
+    folder = session.run.notes.folder
+    one = JournalTwins(folder, 2)
+    one.twins.trust = Trust(lag=10, slo_share=1, cost=10)
+    assert one.look(most=None)
+    document = one.twins.document()
+    write_twins(folder, document)
+    return document
+
+
+def test_without_twins_there_are_no_periods_and_no_metrics(serving):
+    session = serving()
+    session.run.run(steps=3)
+    found = ask(f"{session.server.url}/v1/twins").json
+    assert found == {"schema": "dsp-gym/twins/1", "job": "flink-wordcount", "periods": {},
+                     "curves": None, "failures": {}, "until_s": None}  # fmt: skip
+    assert not [name for name in scraped(session) if name.startswith("twin")]
+
+
+def test_page_and_metrics_have_the_figures_of_the_file(serving):
+    session = serving()
+    session.run.run(steps=20)
+    document = driven(session)
+    assert ask(f"{session.server.url}/v1/twins").json == document
+    assert set(document["periods"]["start"]["policies"]) == {"incumbent", "learned", "ds2"}
+    families = scraped(session)
+    for period, said in document["periods"].items():
+        for policy, one in said["policies"].items():
+            labels = {"policy": policy, "period": period}
+            assert value(families, "twin_cost", currency="USD", **labels) == one["cost"]
+            assert value(families, "twin_late_seconds", **labels) == one["late_s"]
+            assert value(families, "twin_rescales", **labels) == one["rescales"]
+        model, observed = said["error"]["cost_per_h"]
+        labels = {"quantity": "cost_per_h", "period": period}
+        assert value(families, "twin_model", of="model", **labels) == model
+        assert value(families, "twin_model", of="observed", **labels) == observed
+        assert value(families, "twin_trusted", period=period) == 1
+    assert value(families, "twins_until_seconds") == document["until_s"]
+    session.run.run(steps=25)
+    later = driven(session)
+    assert later != document
+    assert ask(f"{session.server.url}/v1/twins").json == later
+
+
+def test_where_the_model_is_wrong_there_are_no_figures_and_no_saving_of_twins(serving):
+    session = serving()
+    session.run.run(steps=20)
+    document = driven(session)
+    for said in document["periods"].values():
+        said |= {"policies": {}, "distrust": ["the model's cost is off by 40.0%"]}
+    write_twins(session.run.notes.folder, document)
+    families = scraped(session)
+    assert "twin_cost" not in families or not families["twin_cost"]
+    assert value(families, "twin_trusted", period="start") == 0
+    (job,) = ask(f"{session.server.url}/v1/jobs").json["jobs"]
+    assert job["saving"]["by"] == "advice"
+
+
+def test_a_job_could_save_by_the_twin_that_saves_most_and_is_no_later(serving):
+    policies = {
+        "incumbent": {"saved": 0.0, "later_s": 0.0},
+        "late": {"saved": 9.0, "later_s": 60.0},
+        "good": {"saved": 2.0, "later_s": 3.0},
+    }
+    start = {"policies": policies, "seconds": 7200.0}
+    found = twin_saving({"periods": {"start": start}, "currency": "EUR"})
+    assert found == {"per_month": 730.0, "currency": "EUR", "policy": "good", "by": "twin"}
+    session = serving()
+    assert session.board.saving() is None
+    session.run.run(steps=20)
+    advice = session.board.saving()
+    last = {name: values[-1] for name, values in session.board.curves()["curves"].items()}
+    assert advice["per_month"] == pytest.approx(
+        730 * (last["running_cost_per_h"] - last["recommended_cost_per_h"]), abs=1e-3
+    )
+    driven(session)
+    assert session.board.saving()["by"] == "twin"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "dsp-gym/twins/9"}', "\udcff"])
+def test_a_file_that_cannot_be_read_is_none(serving, text):
+    session = serving()
+    session.run.run(steps=2)
+    file = session.run.notes.folder / TWINS_FILE
+    file.write_text(text, encoding="utf-8", errors="surrogateescape")
+    assert ask(f"{session.server.url}/v1/twins").json["periods"] == {}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_twins(session.run.notes.folder, {"schema": "dsp-gym/twins/1", "x": math.nan})
+    assert file.read_text(encoding="utf-8", errors="surrogateescape") == text
+    assert json.loads(json.dumps(session.board.twins()))["until_s"] is None
