@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "notebooks"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.ipynb"))
-QUICK = ("first-environment",)
+QUICK = ("backtest", "first-environment")
 """The others train, calibrate or start Spark, and wait for `make validate`."""
 
 
@@ -37,8 +37,8 @@ def run(name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_there_are_four_and_the_page_names_each():
-    assert len(NAMES) == 4
+def test_there_are_five_and_the_page_names_each():
+    assert len(NAMES) == 5
     page = (FOLDER / "index.md").read_text("utf-8")
     assert all(f"({name}.ipynb)" in page for name in NAMES)
 
