@@ -7,10 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from agents.learned import LearnedConfig, LearnedPolicy
 from agents.planning.policy import MdpConfig, MdpPolicy
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies import PolicyConfig, available, make
 from dsp_gym.policies.foresight import Foreseeing, Foresight
+from tests.recurrent import recurrent_folder
 from tests.strategies import random_snapshot, random_topology
 
 POLICIES = {
@@ -56,6 +58,7 @@ POLICIES = {
     "clairvoyant": {},
     "learned-ppo": {},
     "learned-q11": {},
+    "learned-recurrent": {},
     "mdp": MdpConfig(),
     "mdp-no-prior": MdpConfig(prior="none", own_weight=0.0),
     "streambed": {
@@ -72,6 +75,8 @@ POLICIES = {
 
 def made(name: str) -> Policy:
     given = POLICIES[name]
+    if name == "learned-recurrent":
+        return LearnedPolicy(LearnedConfig(path=str(recurrent_folder())))
     if isinstance(given, MdpConfig):
         return MdpPolicy(given)
     policy = make(PolicyConfig(**given) if given else name)
