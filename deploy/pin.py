@@ -17,6 +17,7 @@ DEPLOY = Path(__file__).resolve().parent
 FILES = (
     "base/kustomization.yaml",
     "components/policy-from-registry/kustomization.yaml",
+    "components/twins/kustomization.yaml",
     "helm/values.yaml",
 )
 IMAGES = ("dsp-gym", "dsp-gym-registry")

@@ -374,6 +374,30 @@ def test_the_component_adds_the_registrys_image_before_the_process() -> None:
     assert "--replace" in given  # a pod that restarts finds the policy it fetched before
 
 
+def test_the_component_of_the_twins_reads_the_journals_that_the_process_writes() -> None:
+    from typer.main import get_command
+
+    from dsp_gym.cli import app
+
+    component = DEPLOY / "components" / "twins" / "kustomization.yaml"
+    (patch,) = yaml.safe_load(component.read_text(encoding="utf-8"))["patches"]
+    twins, *volumes = [one["value"] for one in yaml.safe_load(patch["patch"])]
+    command, folder, *options = twins["args"]
+    assert folder == shadow_yaml()["journal"]
+    known = get_command(app).commands[command]
+    given = {option.partition("=")[0] for option in options}
+    assert given <= {option for parameter in known.params for option in parameter.opts}
+    shadow = pod("base")["containers"][0]
+    mounts = {one["name"]: one["mountPath"] for one in twins["volumeMounts"]}
+    theirs = {one["name"]: one["mountPath"] for one in shadow["volumeMounts"]}
+    assert {name: mounts[name] for name in ("config", "journal")} == {
+        name: theirs[name] for name in ("config", "journal")
+    }
+    assert {one["name"] for one in volumes} == mounts.keys() - theirs.keys()
+    assert "serviceaccount" in mounts["no-account"]  # it cannot write as the pod may
+    assert twins["securityContext"] == shadow["securityContext"]
+
+
 def test_the_component_may_reach_the_registry_it_asks() -> None:
     component = DEPLOY / "components" / "policy-from-registry"
     document = yaml.safe_load((component / "kustomization.yaml").read_text(encoding="utf-8"))

@@ -80,6 +80,19 @@ def test_a_policy_is_fetched_as_the_component_does(tmp_path: Path) -> None:
 
 
 @needs_go
+def test_twins_are_driven_as_the_component_does(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text(
+        yaml.safe_dump({
+            "resources": [str(DEPLOY / "base")],
+            "components": [str(DEPLOY / "components" / "twins")],
+        }), encoding="utf-8",
+    )  # fmt: skip
+    expected = keyed(kustomized(tmp_path))
+    del expected["Namespace", "dsp-gym"]
+    assert keyed(objects({"twins": {"enabled": True}})) == expected
+
+
+@needs_go
 def test_a_release_of_another_name_shares_nothing_with_the_first() -> None:
     changes = {"mode": "active", "monitoring": {"enabled": True}, "registry": {"model": MODEL}}
     first, second = keyed(objects(changes)), keyed(objects(changes, release="ads", namespace="b"))

@@ -27,7 +27,7 @@ def copied(tmp_path: Path) -> Path:
     (folder / "overlays" / "mine" / "kustomization.yaml").write_text(
         yaml.safe_dump({
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-            "resources": ["../active"], "components": ["../../components/policy-from-registry"],
+            "resources": ["../active"], "components": ["../../components/policy-from-registry", "../../components/twins"],
         }), encoding="utf-8",
     )  # fmt: skip
     return folder
@@ -59,7 +59,7 @@ def test_an_image_that_nobody_has_pinned_does_not_start(copied: Path) -> None:
 def test_digests_are_written_into_manifests_and_chart(copied: Path) -> None:
     before = (copied / "base" / "kustomization.yaml").read_text(encoding="utf-8")
     done = pin(copied, *(f"{name}@{digest}" for name, digest in PINS.items()))
-    assert (done.returncode, done.stdout) == (0, "4 places pinned\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "5 places pinned\n"), done.stderr
     assert images(copied) == {f"{name}@{digest}" for name, digest in PINS.items()}
     values = yaml.safe_load((copied / "helm" / "values.yaml").read_text(encoding="utf-8"))
     written = [values["image"], values["registry"]["image"]]

@@ -99,6 +99,7 @@ class Twins:
         journal: the journal's folder, for errors.
         seeds: twins of each policy, each with other service times, outages and noise.
         trust: the largest errors of a model whose figures are shown.
+        config: the run's configuration; None: the one in the journal.
     """
 
     _gone: list[slice]  # stretches gone through
@@ -110,7 +111,14 @@ class Twins:
     _t_s: Floats  # of the intervals up to the last one gone through
     _until_s: float | None
 
-    def __init__(self, journal: str | Path, seeds: int = 16, trust: Trust | None = None) -> None:
+    def __init__(
+        self,
+        journal: str | Path,
+        seeds: int = 16,
+        trust: Trust | None = None,
+        config: RunConfig | None = None,
+    ) -> None:
+        self._config = config
         self.journal, self.seeds, self.trust = journal, seeds, trust or Trust()
         self.job = ""
         self.failures: dict[str, str] = {}
@@ -140,7 +148,8 @@ class Twins:
             ConfigError: The journal holds no configuration, or the model is of another job.
         """
         self.job = course.job
-        model = _Model.of(course, configuration_of(course, self.journal), self.journal)
+        config = self._config or configuration_of(course, self.journal)
+        model = _Model.of(course, config, self.journal)
         parts = course.segments()
         if model != self._model or not self._continues(course, parts):
             self._forget()

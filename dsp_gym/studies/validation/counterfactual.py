@@ -8,8 +8,9 @@ r"""The counterfactual evaluation of a journal, compared with two real runs of t
 Justin scales the real job under a load that doubles and halves, with DS2 watching; then DS2 scales
 it under the same load. The evaluation of the first journal uses the job as calibrated on earlier
 recordings. It gives the model's error on the observed run and the predicted cost of DS2; the second
-journal gives the real cost of DS2, and the model's error on that run. `--rescore` reads the newest
-journals again.
+journal gives the real cost of DS2, and the model's error on that run. DS2's twin, driven through
+the first journal as `dsp-gym twins` does, is held against the second one, too: its cost within 10 %
+and its late share within 2 points. `--rescore` reads the newest journals again.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
 from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
+from dsp_gym.evaluation.counterfactual.twins import Twins
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.studies.validation.closed_loop import start
@@ -49,7 +51,9 @@ LOADS = {"flink-q1": 2000.0, "flink-q11": 1500.0, "flink-wordcount": 1200.0}
 ANY = Trust(lag=10.0, slo_share=1.0, cost=10.0)
 """Under this trust every figure is given; figures of an untrusted model count as not claimed."""
 
-BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15}
+BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15, "twin_cost": 0.10, "twin_late": 0.02}
+"""The twin's: DS2's twin, driven while Justin scaled the job, against DS2 scaling it."""
+
 SEATS = (
     SeatConfig(name="justin", policy="justin-local"),
     SeatConfig(name="ds2", policy="ds2-local"),
@@ -133,6 +137,8 @@ def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[
     )
     claims = {one.policy: one for one in told.claims}
     said = claims["ds2"].figures["cost_per_h"].value
+    twin = _twin_of_ds2(journal, course, config, seeds)
+    late = _late_share(beside)
     # The other run is a recording too: it says how wrong the model is about DS2 in charge.
     again = evaluate_journal(other, config, how=CounterfactualConfig(seeds=seeds)).error
     return {
@@ -149,16 +155,40 @@ def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[
         "ds2_cost_per_h": {"predicted": said, "recorded": did},
         "ds2_cost_error": abs(said / did - 1.0),
         "incumbent_cost_per_h": _cost_per_h(course),
+        "ds2_twin": {"cost_per_h": twin[0], "slo_share": twin[1]},
+        "ds2_twin_cost_error": abs(twin[0] / did - 1.0),
+        "ds2_slo_share": late,
+        "ds2_twin_slo_error": abs(twin[1] - late),
         "model_of_ds2_run": _pairs(again),
         "verdicts": {name: verdict.word for name, verdict in card.verdicts.items()},
         "holds": {
             "lag": _relative(error.lag_s) <= BARS["lag"],
             "slo": error.slo <= BARS["slo_share"],
             "cost of ds2": claimed and abs(said / did - 1.0) <= BARS["cost_of_ds2"],
+            "twin's cost": abs(twin[0] / did - 1.0) <= BARS["twin_cost"],
+            "twin's late share": abs(twin[1] - late) <= BARS["twin_late"],
             "lag of ds2's run": _relative(again.lag_s) <= BARS["lag"],
             "slo of ds2's run": again.slo <= BARS["slo_share"],
         },
     }
+
+
+def _twin_of_ds2(
+    journal: Path, course: ObservedRun, config: RunConfig, seeds: int
+) -> tuple[float, float]:
+    """Cost per hour and late share of DS2's twin, driven while the other policy scaled the job."""
+    twins = Twins(journal, seeds, ANY, config)
+    twins.follow(course, final=True)
+    if "ds2" in twins.failures:
+        raise ConfigError(f"ds2 has no twin: {twins.failures['ds2']}", file=journal)
+    figures = twins.figures()["ds2"]
+    return float(np.mean(figures["cost_per_h"])), float(np.mean(figures["slo_share"]))
+
+
+def _late_share(course: ObservedRun) -> float:
+    """Late share of the stretches that a scorecard looks at."""
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in course.segments()])
+    return float(np.nansum(course.outcome["slo_s"][rows]) / course.outcome["seconds"][rows].sum())
 
 
 def _pairs(error: ModelError) -> dict[str, tuple[float, float]]:
