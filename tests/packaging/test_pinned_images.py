@@ -27,7 +27,8 @@ def copied(tmp_path: Path) -> Path:
     (folder / "overlays" / "mine" / "kustomization.yaml").write_text(
         yaml.safe_dump({
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-            "resources": ["../active"], "components": ["../../components/policy-from-registry", "../../components/twins"],
+            "resources": ["../active"],
+            "components": ["../../components/policy-from-registry", "../../components/twins"],
         }), encoding="utf-8",
     )  # fmt: skip
     return folder
