@@ -16,7 +16,7 @@ from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.wire import Document
 
-__all__ = ["HISTORY_SCHEMA", "StatusHistory"]
+__all__ = ["HISTORY_SCHEMA", "QUANTITIES", "StatusHistory"]
 
 HISTORY_SCHEMA = "dsp-gym/history/1"
 

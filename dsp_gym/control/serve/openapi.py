@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dsp_gym.control.serve.schemas import schemas
 from dsp_gym.loop.wire import DECISION_SCHEMA, SNAPSHOT_SCHEMA, Document, json_schema
 
 __all__ = ["openapi"]
@@ -38,14 +39,16 @@ def openapi(
             "/metrics": _get("Prometheus metrics", _TEXT),
             "/v1/jobs": _get(
                 "dsp-gym/jobs/1: every job that is watched, or should be",
-                {"application/json": {"schema": {"type": "object"}}},
+                _json("Jobs"),
             ),
             "/v1/status": _of_job(
+                "Status",
                 "dsp-gym/status/1: per vertex the running configuration and every policy's "
-                "target, with its reason"
+                "target, with its reason",
             ),
             "/v1/history": _of_job(
-                "dsp-gym/history/1: the last decisions as curves, and what today has cost"
+                "History",
+                "dsp-gym/history/1: the last decisions as curves, and what today has cost",
             ),
             "/v1/twins": _of_job(
                 "dsp-gym/twins/1: what every policy has cost on a twin of the job, since the start "
@@ -61,6 +64,7 @@ def openapi(
             "schemas": {
                 "Snapshot": _component(SNAPSHOT_SCHEMA, "Snapshot"),
                 "Decision": _component(DECISION_SCHEMA, "Decision"),
+                **schemas(),
                 "Error": {
                     "type": "object",
                     "properties": {"error": {"type": "string"}},
@@ -71,10 +75,13 @@ def openapi(
     }
 
 
-def _of_job(about: str) -> Document:
-    found = _get(about, {"application/json": {"schema": {"type": "object"}}})
+def _of_job(schema: str, about: str) -> Document:
+    found = _get(about, _json(schema))
     found["get"]["responses"] |= {
-        "400": {"description": "Several jobs are watched, and none is named", "content": _ERROR},
+        "400": {
+            "description": "Several jobs are watched and none is named, or the request has a body",
+            "content": _ERROR,
+        },
         "404": {"description": "No job of that name is watched", "content": _ERROR},
     }
     found["get"]["parameters"] = [
@@ -89,14 +96,23 @@ def _of_job(about: str) -> Document:
     return found
 
 
+def _json(schema: str) -> Document:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+
+
 def _get(about: str, content: Document) -> Document:
     return {
         "get": {
             "summary": about,
             "responses": {
                 "200": {"description": about, "content": content},
+                "400": {"description": "The request has a body", "content": _ERROR},
                 "401": {"description": "The token is missing or wrong", "content": _ERROR},
                 "403": {"description": "No token is configured, nor public", "content": _ERROR},
+                "421": {
+                    "description": "The server has another name: serve.hosts",
+                    "content": _ERROR,
+                },
             },
         }
     }
@@ -104,7 +120,7 @@ def _get(about: str, content: Document) -> Document:
 
 def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> Document:
     errors = {
-        "400": "The body is no snapshot, or does not follow the one before",
+        "400": "The body is no snapshot or does not follow the one before, or a parameter is wrong",
         "401": "The token is missing or wrong",
         "403": "No token is configured, so no decisions are given",
         "404": "There is no such policy",
@@ -138,14 +154,12 @@ def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> Documen
         ],
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Snapshot"}}},
+            "content": _json("Snapshot"),
         },
         "responses": {
             "200": {
                 "description": "dsp-gym/decision/1",
-                "content": {
-                    "application/json": {"schema": {"$ref": "#/components/schemas/Decision"}}
-                },
+                "content": _json("Decision"),
             },
             **{code: {"description": text, "content": _ERROR} for code, text in errors.items()},
         },

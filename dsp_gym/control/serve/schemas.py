@@ -1,0 +1,161 @@
+"""JSON Schemas of what a live loop says of itself: jobs, status and history."""
+
+from __future__ import annotations
+
+from dsp_gym.control.serve.boards import JOBS_SCHEMA
+from dsp_gym.control.serve.conditions import CONDITIONS
+from dsp_gym.control.serve.history import HISTORY_SCHEMA, QUANTITIES
+from dsp_gym.control.serve.status import STATUS_SCHEMA
+from dsp_gym.loop.snapshot import Status
+from dsp_gym.loop.wire import Document
+
+__all__ = ["schemas"]
+
+_TEXT: Document = {"type": "string"}
+_FLAG: Document = {"type": "boolean"}
+_COUNT: Document = {"type": "integer", "minimum": 0}
+_NUMBER: Document = {"type": "number"}
+_TRUTH: Document = {"enum": ["True", "False", "Unknown"]}
+_JOB_STATUS: Document = {"enum": [*Status.__members__, None]}
+_TASKS: Document = {"type": "integer", "minimum": 1}
+_LEVEL: Document = {"type": "integer", "minimum": -1}
+
+
+def schemas() -> Document:
+    """The schemas, for `components` of the OpenAPI document.
+
+    Returns:
+        A schema each of Jobs, Status and History.
+    """
+    return {"Jobs": _jobs(), "Status": _status(), "History": _history()}
+
+
+def _object(optional: Document | None = None, **required: Document) -> Document:
+    return {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: Document) -> Document:
+    return {"type": "array", "items": items}
+
+
+def _by_name(values: Document) -> Document:
+    return {"type": "object", "additionalProperties": values}
+
+
+def _or_null(schema: Document) -> Document:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _jobs() -> Document:
+    watched = _object(
+        job=_TEXT,
+        watched={"const": True},
+        namespace=_or_null(_TEXT),
+        mode=_TEXT,
+        acting=_TEXT,
+        job_status=_JOB_STATUS,
+        held=_or_null(_TEXT),
+        decisions_made=_COUNT,
+        t_s=_or_null(_NUMBER),
+        conditions=_by_name(_TRUTH),
+    )
+    in_trouble = _object(job=_TEXT, namespace=_or_null(_TEXT), watched={"const": False}, held=_TEXT)
+    jobs = _list({"anyOf": [watched, in_trouble]})
+    return _object(schema={"const": JOBS_SCHEMA}, jobs=jobs)
+
+
+def _status() -> Document:
+    condition = _object(
+        type={"enum": list(CONDITIONS)},
+        status=_TRUTH,
+        reason=_TEXT,
+        message=_TEXT,
+        since_s=_NUMBER,
+    )
+    return _object(
+        schema={"const": STATUS_SCHEMA},
+        job=_TEXT,
+        namespace=_or_null(_TEXT),
+        mode=_TEXT,
+        acting=_TEXT,
+        interval_s=_NUMBER,
+        decisions_made=_COUNT,
+        t_s=_or_null(_NUMBER),
+        job_status=_JOB_STATUS,
+        held=_or_null(_TEXT),
+        conditions=_list(condition),
+        data=_object(age_s=_or_null(_NUMBER), window_fill=_or_null(_NUMBER)),
+        policies=_by_name(_policy()),
+        vertices=_list(_vertex()),
+        decisions=_list(_decision()),
+    )
+
+
+def _policy() -> Document:
+    """A policy; before its first decision it has a version alone."""
+    validity = _object(doublings=_NUMBER, capacity_factor=_or_null(_NUMBER), sentences=_list(_TEXT))
+    decided = {
+        "fallback_active": _FLAG,
+        "failure": _or_null(_TEXT),
+        "seconds": _NUMBER,
+        "cost_per_hour": _or_null(_NUMBER),
+        "cost_per_month": _or_null(_NUMBER),
+        "currency": _TEXT,
+        "validity": _or_null(validity),
+        "reason": _TEXT,
+        "interventions": _list(_object(guardrail=_TEXT, reason=_TEXT)),
+    }
+    return _object(decided, version=_TEXT, sha256=_TEXT, failures=_COUNT)
+
+
+def _vertex() -> Document:
+    wanted = _object(
+        target=_TASKS,
+        target_memory_level=_LEVEL,
+        lower=_TASKS,
+        upper=_TASKS,
+        uncapped=_TASKS,
+        uncapped_memory_level=_LEVEL,
+        reason=_TEXT,
+        sentence=_TEXT,
+        confidence=_or_null(_NUMBER),
+    )
+    return _object(
+        name=_TEXT,
+        current=_object(parallelism=_COUNT, memory_level=_LEVEL),
+        inputs=_list(_TEXT),
+        busy_ms_per_s=_or_null(_NUMBER),
+        records_in_per_s=_or_null(_NUMBER),
+        policies=_by_name(wanted),
+    )
+
+
+def _decision() -> Document:
+    wanted = _object(changes=_FLAG, configuration=_TEXT, reason=_TEXT)
+    return _object(
+        number=_COUNT,
+        t_s=_NUMBER,
+        held=_or_null(_TEXT),
+        asked=_FLAG,
+        policies=_by_name(wanted),
+    )
+
+
+def _history() -> Document:
+    curve = _list(_or_null(_NUMBER))
+    return _object(
+        schema={"const": HISTORY_SCHEMA},
+        job=_TEXT,
+        acting=_TEXT,
+        decisions_made=_COUNT,
+        slo_latency_s=_or_null(_NUMBER),
+        currency=_or_null(_TEXT),
+        curves=_object(**dict.fromkeys(QUANTITIES, curve)),
+        changes=_list(_object(t_s=_NUMBER, text=_TEXT)),
+        today=_or_null(_object(since_s=_NUMBER, running=_NUMBER, recommended=_NUMBER)),
+    )
