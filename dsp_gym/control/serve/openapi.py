@@ -51,8 +51,9 @@ def openapi(
                 "dsp-gym/history/1: the last decisions as curves, and what today has cost",
             ),
             "/v1/twins": _of_job(
+                "Twins",
                 "dsp-gym/twins/1: what every policy has cost on a twin of the job, since the start "
-                "and today; without periods where no twins are driven"
+                "and today; without periods where no twins are driven",
             ),
             "/v1/openapi.json": _get(
                 "This document", {"application/json": {"schema": {"type": "object"}}}

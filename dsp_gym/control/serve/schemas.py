@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dsp_gym.control.beside import TWINS_SCHEMA
 from dsp_gym.control.serve.boards import JOBS_SCHEMA
 from dsp_gym.control.serve.conditions import CONDITIONS
 from dsp_gym.control.serve.history import HISTORY_SCHEMA, QUANTITIES
@@ -25,9 +26,9 @@ def schemas() -> Document:
     """The schemas, for `components` of the OpenAPI document.
 
     Returns:
-        A schema each of Jobs, Status and History.
+        A schema each of Jobs, Status, History and Twins.
     """
-    return {"Jobs": _jobs(), "Status": _status(), "History": _history()}
+    return {"Jobs": _jobs(), "Status": _status(), "History": _history(), "Twins": _twins()}
 
 
 def _object(optional: Document | None = None, **required: Document) -> Document:
@@ -52,6 +53,12 @@ def _or_null(schema: Document) -> Document:
 
 
 def _jobs() -> Document:
+    saving = _object(
+        per_month=_NUMBER,
+        currency=_or_null(_TEXT),
+        policy=_TEXT,
+        by={"enum": ["twin", "advice"]},
+    )
     watched = _object(
         job=_TEXT,
         watched={"const": True},
@@ -63,6 +70,7 @@ def _jobs() -> Document:
         decisions_made=_COUNT,
         t_s=_or_null(_NUMBER),
         conditions=_by_name(_TRUTH),
+        saving=_or_null(saving),
     )
     in_trouble = _object(job=_TEXT, namespace=_or_null(_TEXT), watched={"const": False}, held=_TEXT)
     jobs = _list({"anyOf": [watched, in_trouble]})
@@ -159,3 +167,16 @@ def _history() -> Document:
         changes=_list(_object(t_s=_NUMBER, text=_TEXT)),
         today=_or_null(_object(since_s=_NUMBER, running=_NUMBER, recommended=_NUMBER)),
     )
+
+
+def _twins() -> Document:
+    """What another process wrote last; it may say more than this release knows."""
+    found = _object(
+        schema={"const": TWINS_SCHEMA},
+        job=_TEXT,
+        periods={"type": "object"},
+        curves={"type": ["object", "null"]},
+        failures={"type": "object"},
+        until_s=_or_null(_NUMBER),
+    )
+    return {**found, "additionalProperties": True}
