@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.control.run import Turn
+from dsp_gym.control.serve.recalled import Recalled, recalled
 from dsp_gym.job.cost import HOURS_A_MONTH, requested
+from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision
@@ -56,29 +63,56 @@ class StatusHistory:
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
         self._rows: Floats = np.full((KEPT, len(QUANTITIES)), np.nan)
-        self._made = 0
+        self._made = self._recalled = 0
         self._changes: deque[tuple[float, str]] = deque(maxlen=CHANGES)
         self._wanted = ""
         self._slo_latency_s: float | None = None
         self._currency: str | None = None
         self._today: tuple[float, float, float] | None = None  # since when, running, recommended
 
+    def recall(self, folder: Path, job: str, acting: str, spec: JobSpec) -> None:
+        """Take in the last decisions of a journal, made before this process was started.
+
+        Args:
+            folder: the journal's.
+            job: name of the job.
+            acting: name of the acting policy.
+            spec: the job; decisions on another graph are left out.
+        """
+        for one in recalled(folder, job, acting, KEPT):
+            with contextlib.suppress(*MISFITS):
+                self._take(_recalled_row(one, spec), spec)
+                if one.guard is not None:
+                    wanted = _configuration(one.guard, spec)
+                    self._change(float(one.snapshot["t_s"]), str(wanted), _said(one.guard))
+        self._recalled = self._made
+
     def add(self, turn: Turn) -> None:
         """Take in a decision."""
-        row = _row(turn)
+        if self._made == self._recalled and self._is_later(turn.t_s):
+            self._made = self._recalled = 0  # of a clock that went back, such as a simulation's
+            self._changes.clear()
+            self._today = None
+        seen, guarded = turn.snapshot, turn.guarded
+        self._take(_row(turn), None if seen is None else seen.topology.spec(0))
+        if seen is not None and guarded is not None:
+            wanted = str(Configuration.of_row(guarded, seen.topology))
+            self._change(turn.t_s, wanted, _reason(guarded))
+
+    def _is_later(self, t_s: float) -> bool:
+        """Whether the newest decision is not before a time."""
+        return self._made > 0 and bool(self._rows[(self._made - 1) % KEPT][0] >= t_s)
+
+    def _take(self, row: Floats, spec: JobSpec | None) -> None:
         self._spend(row)
         self._rows[self._made % KEPT] = row
         self._made += 1
-        seen, guarded = turn.snapshot, turn.guarded
-        if seen is None:
-            return
-        spec = seen.topology.spec(0)
-        self._slo_latency_s, self._currency = float(spec.slo.latency_s), spec.prices.currency
-        if guarded is None:
-            return
-        wanted = str(Configuration.of_row(guarded, seen.topology))
+        if spec is not None:
+            self._slo_latency_s, self._currency = float(spec.slo.latency_s), spec.prices.currency
+
+    def _change(self, t_s: float, wanted: str, reason: str) -> None:
         if wanted != self._wanted:
-            self._changes.append((turn.t_s, f"{wanted}: {_reason(guarded)[:LONGEST]}"))
+            self._changes.append((t_s, f"{wanted}: {reason[:LONGEST]}"))
             self._wanted = wanted
 
     def document(self, job: str, acting: str) -> Document:
@@ -97,7 +131,7 @@ class StatusHistory:
             "schema": HISTORY_SCHEMA,
             "job": job,
             "acting": acting,
-            "decisions_made": self._made,
+            "decisions_made": self._made - self._recalled,
             "slo_latency_s": self._slo_latency_s,
             "currency": self._currency,
             "curves": {
@@ -164,9 +198,13 @@ def _row(turn: Turn) -> Floats:
     load_per_s, lag_s = _arrivals(seen)
     guarded = turn.guarded
     row[1], row[6], row[7] = load_per_s, lag_s, float(seen.latency_p95_s[0])
-    row[2], row[4] = _tasks_and_cost(Configuration.of_row(seen, seen.topology), seen)
+    row[2], row[4] = _tasks_and_cost(
+        Configuration.of_row(seen, seen.topology), seen.topology.spec(0)
+    )
     if guarded is not None:
-        row[3], row[5] = _tasks_and_cost(Configuration.of_row(guarded, seen.topology), seen)
+        row[3], row[5] = _tasks_and_cost(
+            Configuration.of_row(guarded, seen.topology), seen.topology.spec(0)
+        )
     return row
 
 
@@ -176,9 +214,53 @@ def _reason(guarded: GuardedDecision) -> str:
     return f"{found[-1].guardrail}: {found[-1].reason}" if found else guarded.proposed.reasons[0]
 
 
-def _tasks_and_cost(wanted: Configuration, seen: MetricsSnapshot) -> tuple[float, float]:
+def _recalled_row(one: Recalled, spec: JobSpec) -> Floats:
+    """One decision of a journal in the order of `QUANTITIES`; NaN: unknown."""
+    row: Floats = np.full(len(QUANTITIES), np.nan)
+    seen = one.snapshot
+    known = {vertex["name"]: vertex["metrics"] for vertex in seen["vertices"]}
+    sources = [known[vertex.name] for vertex in spec.vertices if vertex.kind == "source"]
+    load = math.fsum(
+        max(0.0, _number(m["records_out_per_s"]) + (m["pending_growth_per_s"] or 0.0))
+        for m in sources
+    )
+    pending = math.fsum(_number(metrics["pending_records"]) for metrics in sources)
+    row[0], row[7] = float(seen["t_s"]), _number(seen["metrics"]["latency_p95_s"])
+    row[1], row[6] = load, _lag_s(pending, load)
+    row[2], row[4] = _tasks_and_cost(_configuration(seen, spec), spec)
+    if one.guard is not None:
+        row[3], row[5] = _tasks_and_cost(_configuration(one.guard, spec), spec)
+    return row
+
+
+def _configuration(document: Mapping[str, Any], spec: JobSpec) -> Configuration:
+    told = {vertex["name"]: vertex for vertex in document["vertices"]}
+    names = [vertex.name for vertex in spec.topological_order()]
+    if set(names) != set(told):
+        raise ValueError(f"has {', '.join(told)}")
+    return Configuration(
+        {name: int(told[name]["parallelism"]) for name in names},
+        {name: int(told[name]["memory_level"]) for name in names},
+    )
+
+
+def _said(guard: Mapping[str, Any]) -> str:
+    """The same of a guarded decision in a journal as `_reason` says of one just made."""
+    found = guard["interventions"]
+    last = found[-1] if found else None
+    return str(guard["reason"]) if last is None else f"{last['guardrail']}: {last['reason']}"
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _lag_s(pending: float, load: float) -> float:
+    return pending / load if load > 0 else (0.0 if pending == 0 else math.nan)
+
+
+def _tasks_and_cost(wanted: Configuration, spec: JobSpec) -> tuple[float, float]:
     """Subtasks of a configuration, and its money per hour."""
-    spec = seen.topology.spec(0)
     asked = requested(spec, wanted.parallelism, wanted.memory_level)
     return float(sum(wanted.parallelism.values())), asked.money_per_hour(spec)
 
@@ -190,7 +272,7 @@ def _arrivals(seen: MetricsSnapshot) -> tuple[float, float]:
     growth = np.nan_to_num(seen.pending_growth_per_s[0, sources])
     load = float(np.maximum(0.0, seen.records_out_per_s[0, sources] + growth).sum())
     pending = float(seen.pending_records[0, sources].sum())
-    return load, pending / load if load > 0 else (0.0 if pending == 0 else math.nan)
+    return load, _lag_s(pending, load)
 
 
 def _known(value: float) -> float | None:

@@ -62,6 +62,8 @@ class StatusBoard:
         self.versions = {seat.name: version_of(seat.policy) for seat in run.seats}
         self._history = StatusHistory(run.interval_s)
         self._twins = TwinsFile(run.notes.folder)
+        if run.notes.folder is not None:
+            self._history.recall(run.notes.folder, run.notes.job, run.acting, run.spec)
         self._decisions: deque[Document] = deque(maxlen=KEPT)
         self._document: Document | None = None  # of the last decision, once it was asked for
 

@@ -9,7 +9,7 @@ import pytest
 
 from dsp_gym.control.serve import history as module
 from dsp_gym.control.serve.history import QUANTITIES, StatusHistory
-from tests.unit.control.serve.conftest import ask
+from tests.unit.control.serve.conftest import ask, session_of
 
 
 @pytest.fixture
@@ -94,3 +94,46 @@ def test_the_page_needs_no_token_but_its_curves_do(serving, tmp_path):
     session = serving(serve={"port": 0, "token_file": str(token)})
     assert ask(f"{session.server.url}/page/live.js").status == 200
     assert ask(f"{session.server.url}/v1/history").status == 401
+
+
+def test_after_a_restart_the_curves_go_on_where_they_ended(tmp_path):
+    with session_of(tmp_path) as session:
+        session.run.run(steps=30)
+        before = session.board.curves()
+        spec, folder = session.run.spec, session.run.notes.folder
+        turns = [session.run.turn() for _ in range(3)]
+    found = StatusHistory(30.0)
+    found.recall(folder, "flink-wordcount", "ds2", spec)
+    again = found.document("flink-wordcount", "ds2")
+    assert again["decisions_made"] == 0
+    for name, values in before["curves"].items():
+        told = [value or 0.0 for value in again["curves"][name][:30]]
+        assert told == pytest.approx([value or 0.0 for value in values], rel=1e-5, abs=1e-6), name
+    assert again["changes"][: len(before["changes"])] == before["changes"]
+    assert again["today"]["running"] > before["today"]["running"]
+    found.add(replace(turns[-1], t_s=turns[-1].t_s + 30))
+    later = found.document("flink-wordcount", "ds2")
+    assert later["decisions_made"] == 1
+    assert len(later["curves"]["t_s"]) == 34
+    other = StatusHistory(30.0)  # a simulation begins at 0 again
+    other.recall(folder, "flink-wordcount", "ds2", spec)
+    other.add(replace(turns[0], t_s=1.0))
+    assert other.document("flink-wordcount", "ds2")["curves"]["t_s"] == [1.0]
+
+
+def test_what_a_journal_says_of_another_job_or_in_a_damaged_line_is_not_drawn(tmp_path):
+    with session_of(tmp_path) as session:
+        session.run.run(steps=6)
+        spec, folder = session.run.spec, session.run.notes.folder
+    (file,) = folder.glob("journal-*.jsonl")
+    lines = file.read_bytes().splitlines(keepends=True)
+    snapshots = [k for k, line in enumerate(lines) if b'"kind":"snapshot"' in line[-300:]]
+    lines[snapshots[0]] = lines[snapshots[0]].replace(b'"vertices"', b'"vertexes"')
+    lines[snapshots[1]] = b"{" + lines[snapshots[1]]
+    file.write_bytes(b"".join(lines))
+    found = StatusHistory(30.0)
+    found.recall(folder, "flink-wordcount", "ds2", spec)
+    assert len(found.document("w", "ds2")["curves"]["t_s"]) == 4
+    found = StatusHistory(30.0)
+    found.recall(folder, "another", "ds2", spec)
+    assert found.document("w", "ds2")["curves"]["t_s"] == []
