@@ -35,6 +35,8 @@ Examples:
 
   dsp-gym bench growth --quick      time over jobs, vertices and days, with slopes
 
+  dsp-gym bench backtest --jobs 30 --days 14      a fleet, once its metrics are fetched
+
   dsp-gym bench spark --json        the data pipeline, 20 million raw rows
 """
 
@@ -48,6 +50,7 @@ def register(app: typer.Typer) -> None:
     group.command("shadow", epilog=_EPILOG)(shadow)
     group.command("serve", epilog=_EPILOG)(serve)
     group.command("growth", epilog=_EPILOG)(growth)
+    group.command("backtest", epilog=_EPILOG)(backtest)
     group.command("spark", epilog=_EPILOG)(spark)
     app.add_typer(group, name="bench", epilog=_EPILOG)
 
@@ -69,6 +72,34 @@ def environment(
         agents: Any = importlib.import_module("agents.studies.bench")
         rates += agents.bench_learning(runs)
     _show(rates, machine(), as_json)
+
+
+def backtest(
+    jobs: Annotated[int, typer.Option(help="Jobs in the fleet.", min=1, max=10_000)] = 30,
+    days: Annotated[float, typer.Option(help="Of each history.", min=0.1, max=366)] = 14.0,
+    policies: Annotated[
+        str, typer.Option(metavar="A,B,C", help="Policies to replay.")
+    ] = "ds2,justin-paper,flink-autoscaler,learned",
+    interval: Annotated[int, typer.Option(help="Seconds between decisions.", min=5, max=3600)] = 60,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes. Default: one per core.", min=1)
+    ] = None,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Measure a backtest of a fleet, from its histories to its document."""
+    from dsp_gym.engine import LocalEngine, cores
+    from dsp_gym.studies.bench.backtest import bench_backtest
+    from dsp_gym.studies.bench.machine import machine
+
+    chosen = tuple(filter(None, policies.split(",")))
+    with LocalEngine(workers or cores()) as engine:
+        found = bench_backtest(jobs, days, chosen, interval, engine)
+    if as_json:
+        print_json({"machine": machine(), **asdict(found)})
+        return
+    columns = ("jobs", "days", "policies", "decisions", "seconds")
+    row = (found.jobs, found.days, found.policies, f"{found.decisions:,}", f"{found.seconds:.1f}")
+    print_table(columns, [row], right=columns)
 
 
 def policies(

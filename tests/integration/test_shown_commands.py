@@ -70,7 +70,7 @@ LEFT_OUT = {
         r"^dsp-gym evaluate my-q11",
         r"-m agents\.studies",
         r"^dsp-gym reproduce$",
-        r"^dsp-gym bench (env|policies|shadow|serve|growth|spark)",
+        r"^dsp-gym bench (backtest|env|policies|shadow|serve|growth|spark)",
         r"^dsp-gym rollout nexmark",
     ),
 }

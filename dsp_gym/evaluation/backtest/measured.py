@@ -27,8 +27,9 @@ FEWEST_PARTS = 24
 SETTLED_S = 120.0
 """After a start or a rescale nothing is steady: caches fill, a backlog is caught up."""
 
-MOST_PARTS = 48
-"""Parts that a model is fitted to, spread over configurations and rates."""
+MOST_PARTS = 16
+"""Parts that a model is fitted to, spread over configurations and rates: the time of a fit grows
+with them, and beyond a dozen the same loads come again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,119 @@
+"""How long a backtest of a fleet takes, once its metrics are fetched.
+
+Jobs are random graphs of the usual sizes under a load that rises and falls every day. They ran on a
+fixed configuration that carries the peak, and were measured as Prometheus measures: so each one is
+fitted, replayed as it was deployed, and replayed with every policy.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dsp_gym.arrays import Floats
+from dsp_gym.calibration.model import JobModel
+from dsp_gym.calibration.observations import SteadyPart
+from dsp_gym.engine import Engine
+from dsp_gym.evaluation.backtest.history import DAY_S, JobHistory
+from dsp_gym.evaluation.backtest.run import BacktestConfig, backtest
+from dsp_gym.job.catalog import load_job, random_job
+from dsp_gym.job.sizing import sized
+from dsp_gym.job.tables import compile_jobs
+
+__all__ = ["BacktestTime", "bench_backtest", "fleet"]
+
+PARTS = 16
+"""Steady parts that a job is fitted to."""
+
+BUSIEST = 0.7
+"""Peak load over the reference rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestTime:
+    """The time of one backtest."""
+
+    jobs: int
+    days: float
+    policies: int
+    decisions: int  # of all replays
+    seconds: float
+
+
+def bench_backtest(
+    jobs: int, days: float, policies: tuple[str, ...], interval_s: int, engine: Engine
+) -> BacktestTime:
+    """Measures a backtest of a fleet, from its histories to its document.
+
+    Args:
+        jobs: in the fleet.
+        days: of each history.
+        policies: to replay.
+        interval_s: seconds between decisions.
+        engine: where the work is done.
+
+    Returns:
+        Seconds on the clock.
+    """
+    histories = fleet(jobs, days, interval_s)
+    begun = time.perf_counter()
+    backtest(histories, BacktestConfig(policies=policies), "a fleet", engine=engine)
+    seconds = time.perf_counter() - begun
+    decisions = sum(map(len, histories)) * (len(policies) + 1)
+    return BacktestTime(jobs, days, len(policies), decisions, seconds)
+
+
+def fleet(jobs: int, days: float, interval_s: int) -> list[JobHistory]:
+    """Histories of random jobs.
+
+    Returns:
+        One history per job, with steady parts to fit its model to.
+    """
+    return [_history(f"job-{number}", number, days, interval_s) for number in range(jobs)]
+
+
+def _history(name: str, seed: int, days: float, interval_s: int) -> JobHistory:
+    spec = load_job(random_job(seed)).model_copy(update={"job": name})
+    slots = round(days * DAY_S / interval_s)
+    t_s: Floats = interval_s * np.arange(slots, dtype=np.float64)
+    peak = BUSIEST * float(spec.source.rate_per_s)
+    load = peak * (0.6 - 0.4 * np.cos(2 * np.pi * (t_s / DAY_S + seed / 10)))
+    tables = compile_jobs([spec])
+    row = np.zeros(1, dtype=np.int64)
+    level = tables.start_level[row]
+    tasks = sized(tables, row, np.array([peak]), 1.0, np.ones(1), level)
+    names = [vertex.name for vertex in spec.topological_order()]
+    deployed = tasks[0, : len(names)], level[0, : len(names)]
+    unknown = np.full(slots, np.nan)
+    history = JobHistory(
+        name=name,
+        spec=spec,
+        t_s=t_s,
+        interval_s=interval_s,
+        load_per_s=load,
+        parallelism=np.tile(deployed[0], (slots, 1)),
+        memory_level=np.tile(deployed[1], (slots, 1)),
+        late=np.zeros(slots),
+        lag_s=unknown,
+        latency_s=unknown,
+        outage_s=unknown,
+        is_dated=True,
+    )
+    return replace(history, parts=_parts(history, names))
+
+
+def _parts(history: JobHistory, names: list[str]) -> tuple[SteadyPart, ...]:
+    """What the model itself would have shown at some of the loads."""
+    tasks = dict(zip(names, history.parallelism[0].tolist(), strict=True))
+    level = dict(zip(names, history.memory_level[0].tolist(), strict=True))
+    model = JobModel(history.spec, {})
+    found = []
+    for slot in np.linspace(0, len(history) - 1, PARTS).astype(int).tolist():
+        rate = float(history.load_per_s[slot])
+        seen = SteadyPart(
+            f"{slot}", 0.0, 300.0, tasks, level, rate, rate, 0.02, 0.0, saturated=False
+        )
+        found.append(replace(seen, busy=model.predict(seen).busy))
+    return tuple(found)
