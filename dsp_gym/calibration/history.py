@@ -81,6 +81,7 @@ class _Story:
     first_s: float = math.inf
     last_s: float = -math.inf
     interval_s: float = 0.0
+    restarts: int = 0  # with the same tasks as before
     metrics: set[tuple[str, str]] = field(default_factory=set)
 
 
@@ -190,8 +191,10 @@ def _take_in(story: _Story, topology: Topology, spec: JobSpec, samples: Samples)
     story.interval_s = max(story.interval_s, interval_of(samples))
     story.metrics |= set(zip(samples.vertex.tolist(), samples.metric.tolist(), strict=True))
     levels = Configuration.of_spec(spec).memory_level
-    for running in running_in(spec, samples):
-        goes_on = bool(story.ran) and _follows(story.ran[-1], running, story.interval_s)
+    for number, running in enumerate(running_in(spec, samples)):
+        near = bool(story.ran) and _follows(story.ran[-1], running, _gap_s(story))
+        goes_on = near and number == 0  # cut by the end of a chunk alone
+        story.restarts += near and number > 0
         begin_s = running.since_s + (0.0 if goes_on else SETTLE_S)
         story.ran.append(running)
         for end_s in np.arange(begin_s + WINDOW_S, running.until_s + 1e-6, WINDOW_S):
@@ -200,10 +203,14 @@ def _take_in(story: _Story, topology: Topology, spec: JobSpec, samples: Samples)
                 story.windows[float(end_s)] = rows
 
 
-def _follows(before: RunningTime, after: RunningTime, interval_s: float) -> bool:
-    """Whether it is the same time, cut by the end of a chunk."""
-    gap_s = after.since_s - before.until_s
-    return gap_s <= 3.0 * interval_s and before.parallelism == after.parallelism
+def _gap_s(story: _Story) -> float:
+    """Longest time without samples that is no gap: a restart takes some scrapes."""
+    return max(60.0, 4.0 * story.interval_s)
+
+
+def _follows(before: RunningTime, after: RunningTime, gap_s: float) -> bool:
+    """Whether the same tasks ran on at once."""
+    return after.since_s - before.until_s <= gap_s and before.parallelism == after.parallelism
 
 
 def _rows(
@@ -298,14 +305,20 @@ def _of_story(story: _Story, spec: JobSpec, since_s: float, until_s: float) -> l
     for before, after in pairwise(story.ran):
         gap_s = after.since_s - before.until_s
         same = before.parallelism == after.parallelism
-        if gap_s > max(60.0, 4.0 * story.interval_s) and same:
+        if gap_s > _gap_s(story) and same:
             gaps.append((gap_s, before.until_s))
+    if story.restarts:
+        text = (
+            f"its counters restarted {_times(story.restarts)} with the same tasks: the job failed, "
+            "or was submitted again; nothing is read across a restart, nor the minute after it"
+        )
+        found.append(Problem("restarts", (), text))
     if gaps:
         longest_s, at_s = max(gaps)
         total_s = sum(gap_s for gap_s, _ in gaps)
         text = (
-            f"samples are missing {len(gaps)} times, for {_span(total_s)} in all, the longest for "
-            f"{_span(longest_s)} from {moment(at_s)} UTC: the job was down, or was not scraped; "
+            f"samples are missing {_times(len(gaps))}, for {_span(total_s)} in all, the longest "
+            f"for {_span(longest_s)} from {moment(at_s)} UTC: the job was down, or not scraped; "
             "nothing is read across a gap"
         )
         found.append(Problem("gaps", (), text))
@@ -349,6 +362,10 @@ def _refuse(
             remedy=" ".join(f"{one[0].upper()}{one[1:]}." for one in sentences)
             or "Take more days, or fit it under more load.",
         )
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _span(seconds: float) -> str:

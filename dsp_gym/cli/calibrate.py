@@ -65,6 +65,7 @@ def calibrate(
             metavar="NAME",
             help="With --prometheus: job file, as dsp-gym discover writes it: its path, its name "
             "in jobs/, or a shipped name.",
+            autocompletion=shipped("jobs"),
         ),
     ] = None,
     days: Annotated[

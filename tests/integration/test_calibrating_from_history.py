@@ -113,13 +113,18 @@ def test_gaps_short_histories_and_missing_rocksdb_metrics_are_named(url, tmp_pat
     vertices[1]["state"] = state
     stateful = JobSpec.model_validate({**spec.model_dump(by_alias=True), "vertices": vertices})
     told = sentences(measured(url, tmp_path, "holed", stateful).problems)
-    assert "samples are missing 1 times, for" in told
+    assert "samples are missing once, for" in told
     assert "from 2026-03-01 01:05" in told
     assert "Prometheus has 20 min of the 6.0 h asked for: nothing before 2026-03-01 01:00" in told
     assert "no RocksDB metrics of 'map'" in told
 
 
 def test_no_part_reaches_across_a_restart(url, tmp_path):
+    past = measured(url, tmp_path / "one", "one")
+    assert "its counters restarted once with the same tasks" in sentences(past.problems)
+    again_s = MARCH_1 + 3600 + PART_S + 30
+    spans = [(o.start_s, o.end_s) for o in past.measured.seen]
+    assert [end < again_s or start > again_s + 50 for start, end in spans] == [True, True]
     with pytest.raises(MetricsError, match=r"never ran for 180 s without a restart"):
         measured(url, tmp_path, "restless")
 

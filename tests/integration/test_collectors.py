@@ -178,6 +178,11 @@ def test_the_discovered_file_describes_the_job_and_shadow_takes_it(seen, tmp_pat
     assert spec.memory.base_mib == 64  # what the slots of the job hold, not what they could
     assert spec.taskmanager.slots == 4
     assert spec.source.rate_per_s == pytest.approx(RATE, rel=0.5)
+    run("discover", "--prometheus", prometheus, "--out", tmp_path / "scraped")
+    guessed = load_job(tmp_path / "scraped" / "seen.yaml")
+    assert {v.name: v.parallelism for v in guessed.vertices} == RUNNING.parallelism
+    inputs = {v.name: [edge.from_ for edge in v.inputs] for v in guessed.vertices}
+    assert inputs == {"bids": [], "session": ["bids"], "sink": ["session"]}
     run("config", "check", file, "--kind", "jobs")
     run("simulate", file, "--duration", "5m")
     beside = {
