@@ -537,7 +537,7 @@ def guide() -> list[dict[str, str]]:
     """The operator's settings that the guide shows, in its order."""
     text = (FOLDER.parent / "docs" / "guides" / "operator-plugin.md").read_text("utf-8")
     blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
-    found = [yaml.safe_load(block) for block in blocks if block.startswith(AUTOSCALER)]
+    found = [yaml.safe_load(block) for block in blocks if f"\n{AUTOSCALER}" in block]
     return [{key.removeprefix(AUTOSCALER): value for key, value in one.items()} for one in found]
 
 
