@@ -134,3 +134,18 @@ def test_the_path_of_a_shipped_journal_is_as_good_as_its_name(tmp_path):
     by_path = json.loads(invoke("--journal", copy, *chosen))
     by_name = json.loads(invoke("--journal", "flink-q11-day", *chosen))
     assert by_path["jobs"] == by_name["jobs"]
+
+
+def test_tables_may_be_parquet(exported, tmp_path):
+    from pyarrow import csv, parquet
+
+    other = tmp_path / "parquet" / "ads"
+    other.mkdir(parents=True)
+    parquet.write_table(csv.read_csv(exported / "ads" / "series.csv"), other / "series.parquet")
+    shutil.copy(exported / "ads" / "job.yaml", other)
+    chosen = ("--policies", "ds2-justin", "--json")
+    found = [
+        json.loads(invoke("--series", folder, *chosen))["jobs"]
+        for folder in (exported / "ads", other)
+    ]
+    assert found[0] == found[1]
