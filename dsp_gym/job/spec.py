@@ -223,10 +223,13 @@ class Vertex(ConfigModel):
     distinct_keys: Count | None = Field(
         None,
         ge=1,
+        le=10**12,
         description="keys active at one time when they are few (grouping by window end): "
         "more subtasks than keys bring nothing",
     )
-    partitions: Count | None = Field(None, ge=1, description="source only: partitions of its log")
+    partitions: Count | None = Field(
+        None, ge=1, le=10**6, description="source only: partitions of its log"
+    )
     parallelism: Count = Field(1, ge=1, description="parallelism the job starts with")
     scalable: bool = Field(True, description="false: parallelism is fixed (a sink of one task)")
     buffer_records: Number | None = Field(
@@ -250,7 +253,7 @@ class Memory(ConfigModel):
         description="flink: block cache 5/6 of managed memory; justin: MemTable up to 64 MiB, "
         "the rest cache",
     )
-    start_level: Count = Field(0, ge=-1, description="level every vertex starts with")
+    start_level: Count = Field(0, ge=-1, le=7, description="level every vertex starts with")
     uniform: bool = Field(
         False,
         exclude_if=lambda value: value is False,
@@ -268,7 +271,7 @@ class Memory(ConfigModel):
 class TaskManager(ConfigModel):
     """One TaskManager process."""
 
-    slots: Count = Field(4, ge=1, description="task slots per TaskManager")
+    slots: Count = Field(4, ge=1, le=32768, description="task slots per TaskManager")
     cores: Number = Field(4.0, gt=0, description="CPU cores per TaskManager")
     memory_mib: Number = Field(2048.0, gt=0, description="process memory per TaskManager")
     contention: Number = Field(

@@ -20,7 +20,7 @@ TIMES_JSON = 5.0
 """Python's own parser alone takes more than `MOST_S` for some megabytes, two tenths of a second on
 a slow machine. A reader may then take so many times as long as it does."""
 
-TRIES = 3
+TRIES = 8
 """The least of so many counts: others use the machine, too."""
 
 

@@ -24,19 +24,27 @@ from tests.simulating import line
 pytestmark = [pytest.mark.slow]
 
 SECONDS = 2400
-BEGIN_S = time.time() - SECONDS + 600  # it still runs while the tests do
-CUT_S = BEGIN_S + 1200
 
 
 @pytest.fixture(scope="module")
-def samples():
+def begin_s():
+    return time.time() - SECONDS + 600  # it still runs while the tests do
+
+
+@pytest.fixture(scope="module")
+def cut_s(begin_s):
+    return begin_s + 1200
+
+
+@pytest.fixture(scope="module")
+def samples(begin_s):
     found = day_of_samples(0, SECONDS)
-    return replace(found, t_s=found.t_s - MARCH_1 - 3600.0 + BEGIN_S)
+    return replace(found, t_s=found.t_s - MARCH_1 - 3600.0 + begin_s)
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory, samples):
-    before, after = samples.between(-np.inf, CUT_S - 300), samples.between(CUT_S + 300, np.inf)
+def url(tmp_path_factory, samples, cut_s):
+    before, after = samples.between(-np.inf, cut_s - 300), samples.between(cut_s + 300, np.inf)
     parts = [
         Submitted(samples, "a1", "steady"),
         Submitted(before, "b1", "cut", called={"map": "filter"}, task_ids={"map": "id-f"}),
@@ -83,9 +91,9 @@ def test_chunks_give_what_the_whole_gives(url, samples, tmp_path):
     assert fitted(small).spec.vertices[1].cpu_us_per_record == pytest.approx(1000.0, rel=0.15)
 
 
-def test_another_graph_is_left_out_and_named(url, tmp_path):
+def test_another_graph_is_left_out_and_named(url, tmp_path, cut_s):
     found = fetched(url, tmp_path, "cut")
-    assert found.t_s[0] > CUT_S
+    assert found.t_s[0] > cut_s
     assert any("another graph" in note for note in found.notes)
 
 

@@ -97,7 +97,9 @@ def test_results_are_printed_and_written(benchmark, tmp_path):
     result = evaluate(benchmark)
     assert result.exit_code == 0
     out = tmp_path / "runs" / "evaluations" / "small"
-    assert re.search(r"^policy +cost +vs ds2 +late +latency p95 +rescales *$", result.stdout, re.M)
+    assert re.search(
+        r"^policy +cost, USD +vs ds2 +late +latency p95 +rescales *$", result.stdout, re.M
+    )
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert "scorecard.json" in result.stdout
     lines = list(csv.DictReader((out / "cells.csv").read_text().splitlines()))
