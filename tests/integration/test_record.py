@@ -144,6 +144,7 @@ def test_a_run_whose_taskmanager_dies_is_kept_as_aborted_and_done_again(cluster,
     assert 180 < recorded_rate(complete) < 320  # 200, and what was owed when it came up late
 
 
+@pytest.mark.validate
 def test_a_job_that_cannot_come_up_is_tried_twice_and_the_plan_goes_on(
     cluster, tmp_path, monkeypatch
 ):

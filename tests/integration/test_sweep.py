@@ -162,6 +162,7 @@ def killed(folder: Path, kind: str) -> None:
 LOSES_EXECUTORS = pytest.mark.skipif(sys.platform != "linux", reason="finds the executors in /proc")
 
 
+@pytest.mark.validate
 @LOSES_EXECUTORS
 def test_rollouts_of_killed_executors_are_done_again(tmp_path):
     killed(tmp_path, "rollouts")
