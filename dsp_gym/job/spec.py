@@ -17,6 +17,9 @@ from dsp_gym.job.evidence import Evidence
 CURRENCY = "USD"
 """Of prices that name none."""
 
+MOST_PARTITIONS = 10**6
+"""Of a source's log; Kafka has clusters of fewer."""
+
 MAX_INPUTS = 4
 """Inputs of one vertex the simulation has room for (Nexmark and word count need two)."""
 
@@ -228,7 +231,7 @@ class Vertex(ConfigModel):
         "more subtasks than keys bring nothing",
     )
     partitions: Count | None = Field(
-        None, ge=1, le=10**6, description="source only: partitions of its log"
+        None, ge=1, le=MOST_PARTITIONS, description="source only: partitions of its log"
     )
     parallelism: Count = Field(1, ge=1, description="parallelism the job starts with")
     scalable: bool = Field(True, description="false: parallelism is fixed (a sink of one task)")

@@ -8,7 +8,16 @@ from typing import Literal, cast
 from pydantic import Field, create_model
 
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.job.spec import Input, Memory, Prices, Rescale, Slo, Source, TaskManager
+from dsp_gym.job.spec import (
+    MOST_PARTITIONS,
+    Input,
+    Memory,
+    Prices,
+    Rescale,
+    Slo,
+    Source,
+    TaskManager,
+)
 from dsp_gym.loop.snapshot import CONFIGURATION, PER_JOB, PER_VERTEX, SNAPSHOT_METRICS
 
 __all__ = [
@@ -57,7 +66,9 @@ class VertexDocument(ConfigModel):
     stateful: bool = Field(False, description="whether it uses managed memory for keyed state")
     scalable: bool = Field(True, description="false: its parallelism is fixed")
     max_parallelism: int = Field(128, ge=1, le=32768, description="key groups")
-    partitions: int | None = Field(None, ge=1, description="source: partitions of its log")
+    partitions: int | None = Field(
+        None, ge=1, le=MOST_PARTITIONS, description="source: partitions of its log"
+    )
     slot_sharing_group: str | None = Field(
         None, description="Flink's slot sharing group; none: a group of its own"
     )
