@@ -177,7 +177,7 @@ def backtest(
         policies=chosen,
         guardrails=None if guardrails == "none" else guardrails,
     )
-    shares_of(config)  # a mistake in a name is told before hours of reading
+    shares_of(config)  # refuse a wrong name before hours of reading
     read = read_histories(
         Sources(
             journal=journal or (),

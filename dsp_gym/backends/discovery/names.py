@@ -1,6 +1,7 @@
 """Names from a cluster as files, job files and sentences take them.
 
-Whoever may submit a job chooses its name: it is never a path, nor markup, nor a line of a terminal.
+Users of a cluster choose the names of its jobs: a name is never a path, markup, or a line of a
+terminal.
 """
 
 from __future__ import annotations

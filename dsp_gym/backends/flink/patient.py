@@ -29,8 +29,8 @@ _TOO_MUCH = frozenset({413, 414, 422})
 """Statuses of a query that loads more samples than the server allows."""
 
 _GOES_ON = (
-    "See whether it runs and answers there. What was fetched is kept: the same command goes on "
-    "from there."
+    "Check that it runs at that address. Fetched history is kept: the same command goes on "
+    "with the rest."
 )
 
 T = TypeVar("T")

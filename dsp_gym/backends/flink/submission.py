@@ -254,7 +254,7 @@ class Submission:
 
 
 def running_levels(rest: FlinkRest, job_id: str, spec: JobSpec) -> dict[str, int]:
-    """Memory levels of a running job, whoever submitted it.
+    """Memory levels of a running job, of this project's submission or another's.
 
     A job that this project did not submit shows none: it runs at those of the job file.
 

@@ -1,4 +1,4 @@
-"""A job as text for a terminal: what runs, and curves of the last minutes."""
+"""A job as text for a terminal: the running configuration, and curves of the last minutes."""
 
 from __future__ import annotations
 
