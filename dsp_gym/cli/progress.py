@@ -18,6 +18,9 @@ __all__ = ["LINE_EVERY_S", "bar", "cells_columns", "long_bar", "long_columns"]
 LINE_EVERY_S = 60.0
 """How often a command without a terminal says how far it is."""
 
+_TELLING = 0.01
+"""Share of the work from which on the time it took tells the time left."""
+
 
 @contextmanager
 def bar(*columns: ProgressColumn, transient: bool = True, lines: bool = True) -> Iterator[Progress]:
@@ -64,8 +67,9 @@ def _line(task: Task, taken_s: float) -> str:
     done, total = task.completed, task.total
     said = task.description.strip()
     if total and done:
-        left_s = taken_s * (total - done) / done
-        said = f"{said} {100 * done / total:.0f} %, about {_clock(left_s)} left".strip()
+        said = f"{said} {100 * done / total:.0f} %".strip()
+        if done >= _TELLING * total:
+            said += f", about {_clock(taken_s * (total - done) / done)} left"
     return f"{_clock(taken_s)}  {said}".rstrip()
 
 

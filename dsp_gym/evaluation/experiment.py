@@ -101,7 +101,9 @@ class TrackingConfig(ConfigModel):
         None, description="name in the model registry; none: the experiment's name"
     )
     alias: str | None = Field(
-        "champion", description="alias the new version gets; none: registered without one"
+        "champion",
+        description="alias of the new version if no version holds it, else `challenger` until "
+        "`dsp-gym policy promote`; none: registered without one",
     )
 
 

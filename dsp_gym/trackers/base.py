@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-__all__ = ["NullTracker", "Tracker", "flatten"]
+__all__ = ["CHALLENGER", "NullTracker", "Tracker", "flatten"]
+
+CHALLENGER = "challenger"
+"""Alias of the newest version of a model where an older one holds the alias asked for."""
 
 
 @runtime_checkable
@@ -30,6 +33,9 @@ class Tracker(Protocol):
 
     def register(self, folder: Path, model: str, alias: str | None) -> str | None:
         """Puts a policy folder into the model registry.
+
+        An alias that a version holds stays with it; the new version becomes the challenger, until
+        `dsp_gym.trackers.mlflow.promote` moves the alias.
 
         Returns:
             The address it can be pulled from; None if nothing is recorded.

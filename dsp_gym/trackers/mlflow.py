@@ -27,7 +27,7 @@ from dsp_gym.policies.pins import digest_of, refuse_other_digest, split_pin
 from dsp_gym.policies.registry import POLICY_FILE
 from dsp_gym.policies.signatures import refuse_unsigned
 from dsp_gym.redaction import redacted
-from dsp_gym.trackers.base import flatten
+from dsp_gym.trackers.base import CHALLENGER, flatten
 
 __all__ = [
     "MlflowTracker",
@@ -124,14 +124,16 @@ class MlflowTracker:
         with _mlflow_errors(self._uri):
             source = f"{self._client.get_run(self._run).info.artifact_uri}/policy"
             try:
-                self._client.get_registered_model(model)
+                held = self._client.get_registered_model(model).aliases
             except MlflowException:
-                self._client.create_registered_model(model)
+                held = self._client.create_registered_model(model).aliases
             version = self._client.create_model_version(
                 model, source, run_id=self._run, tags={DIGEST: digest_of(folder)}
             ).version
             if alias is None:
                 return f"models:/{model}/{version}"
+            if alias in held:  # newer is not better: a person or a gate moves it
+                alias = CHALLENGER
             self._client.set_registered_model_alias(model, alias, version)
         return f"models:/{model}@{alias}"
 

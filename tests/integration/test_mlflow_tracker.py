@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("mlflow")
+from mlflow import MlflowClient
+
 from dsp_gym.errors import PolicyError, RegistryError, StorageError
 from dsp_gym.policies.pins import digest_of
 from dsp_gym.trackers import BackgroundTracker, Tracker, open_tracker
-from dsp_gym.trackers.mlflow import MlflowTracker, fetch_run, pull, quiet
+from dsp_gym.trackers.mlflow import MlflowTracker, fetch_run, promote, pull, quiet
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,26 @@ def test_a_run_is_read_back_as_it_was_recorded(store, tmp_path):
     assert record.metrics == {"reward": 1199.0}
     assert record.tags["kind"] == "train"
     assert (record.folder / "policy" / "policy.json").is_file()
+
+
+def test_a_newer_version_challenges_the_champion_until_it_is_promoted(tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    policy = tmp_path / "policy"
+    policy.mkdir()
+    (policy / "policy.json").write_text('{"schema": "dsp-gym/policy/1"}')
+    tracker = MlflowTracker(uri, "q11")
+    tracker.start("three trainings", {})
+    asked = [tracker.register(policy, "q11", "champion") for _ in range(3)]
+    tracker.end()
+    assert asked == ["models:/q11@champion", *["models:/q11@challenger"] * 2]
+
+    def holders() -> dict[str, int]:
+        aliases = MlflowClient(uri).get_registered_model("q11").aliases
+        return {name: int(version) for name, version in aliases.items()}
+
+    assert holders() == {"champion": 1, "challenger": 3}
+    promote("models:/q11/3", "champion", uri)
+    assert holders()["champion"] == 3
 
 
 def test_a_server_that_takes_connections_and_never_answers_is_given_up(monkeypatch):
