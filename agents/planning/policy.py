@@ -79,6 +79,8 @@ class MdpPolicy:
     def __init__(self, config: MdpConfig | None = None, counts: Floats | None = None) -> None:
         self.name = "mdp"
         self.explain = True
+        self.plans_after = False
+        self._is_due = False
         config = config or MdpConfig()
         start = trained(config) if counts is None else Trained(config, counts, {}, {})
         self._start = start
@@ -150,7 +152,7 @@ class MdpPolicy:
         arrived = self._arrivals.observe(snapshot)
         self._model.observe(snapshot)
         remember(seen, arrived, _declared_outage_s(snapshot), self._recall)
-        self._plan(snapshot)
+        self._plan(snapshot, put_off=self.plans_after)
         if "solved" not in self._handles:
             self._handles["solved"] = handle(solved)
         parallelism, level = seen.parallelism.copy(), seen.memory_level.copy()
@@ -175,6 +177,15 @@ class MdpPolicy:
         )
         words = self._words(snapshot, outlook) if self.explain else ("",) * jobs
         return ScalingDecision(parallelism, level, words)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last decision was taken with a plan that is out of date."""
+        return self._is_due
+
+    def plan(self, snapshot: MetricsSnapshot) -> None:
+        """Plans anew what the last decision, on the same snapshot, has put off."""
+        self._plan(snapshot, put_off=False)
 
     def forecast(self) -> Forecast | None:
         """What load the chain expects of each job.
@@ -240,8 +251,8 @@ class MdpPolicy:
             self._handles["recall"] = handle(Recall(watch, minutes, self._own.arrays(Own)))
         return self._handles["recall"]  # type: ignore[return-value]  # stored just above
 
-    def _plan(self, snapshot: MetricsSnapshot) -> None:
-        """Computes frontiers and values anew where they are out of date."""
+    def _plan(self, snapshot: MetricsSnapshot, *, put_off: bool) -> None:
+        """Computes frontiers and values anew: all that are out of date, or what cannot wait."""
         jobs, watch = snapshot.topology, self._watch.arrays(Watched)
         now, found = snapshot.t_s, self._ready.frontiers
         age_s = np.where(np.isnan(watch.solved_s), np.inf, now - watch.solved_s)
@@ -249,8 +260,11 @@ class MdpPolicy:
         late = (age_s >= _OFTEN_S) & (found.size > 0)
         compare(jobs.handle, self._model.believed, found, late, changed)
         grown = watch.solved_reference_per_s != watch.reference_per_s
-        due: Bools = (found.size == 0) | (age_s >= _AGAIN_S) | (late & changed) | grown
-        due &= snapshot.running & (watch.minutes > 0)
+        needed: Bools = (found.size == 0) | grown
+        due: Bools = needed | (age_s >= _AGAIN_S) | (late & changed)
+        possible = snapshot.running & (watch.minutes > 0)
+        self._is_due = put_off and bool((due & ~needed & possible).any())
+        due = (needed if put_off else due) & possible
         if not due.any():
             return
         enough = 2.0 * watch.reference_per_s / self.config.headroom

@@ -7,7 +7,10 @@ by its fallback for that decision, and asked again at the next.
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -23,13 +26,15 @@ from dsp_gym.guardrails.shadow import ShadowPolicy
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.forecast import Forecast, Forecasting
 from dsp_gym.loop.plausible import plausible
-from dsp_gym.loop.protocols import Confident, Policy
+from dsp_gym.loop.protocols import Confident, Planning, Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn
 from dsp_gym.redaction import redacted
 
-__all__ = ["Cause", "Failure", "Judgement", "Replacement", "Seat", "kept"]
+__all__ = ["FAULTS", "Cause", "Failure", "Faults", "Judgement", "Replacement", "Seat", "kept"]
+
+_LOG = logging.getLogger(__name__)
 
 Cause = Literal["raised", "late", "invalid", "guardrails"]
 
@@ -40,6 +45,42 @@ class Failure(NamedTuple):
     cause: Cause
     reason: str
     replaced_by: str | None  # None: the running configuration is kept
+
+
+class Faults:
+    """Failures beside decisions, which stand: of `forecast` and of `plan`, by policy."""
+
+    def __init__(self) -> None:
+        self._times: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, policy: str, what: str, error: Exception) -> None:
+        """Count one, and log the first, the tenth, the hundredth and so on."""
+        with self._lock:
+            self._times[policy, what] += 1
+            times = self._times[policy, what]
+        if str(times).strip("0") == "1":
+            said = redacted(f"{type(error).__name__}: {error}")
+            _LOG.warning(
+                "%s: its %s failed, %d times so far; its decisions stand: %s",
+                policy,
+                what,
+                times,
+                said,
+            )
+
+    def times(self) -> dict[tuple[str, str], int]:
+        """How often each failed.
+
+        Returns:
+            Number by policy and by `forecast` or `plan`.
+        """
+        with self._lock:
+            return dict(self._times)
+
+
+FAULTS = Faults()
+"""Of this process."""
 
 
 class Replacement(Protocol):
@@ -100,7 +141,8 @@ class Seat:
         workers: threads in which the policy is asked; None: those of the process.
         tells_range: whether a judgement says what range the guardrails leave; otherwise it is what
             they allowed.
-        forecasts: whether a judgement carries the policy's forecast of the load.
+        forecasts: whether it answers requests. A judgement then carries the policy's forecast of
+            the load, and a policy that plans does so in a thread, after the answer.
     """
 
     def __init__(
@@ -117,6 +159,9 @@ class Seat:
     ) -> None:
         self._tells_range = tells_range
         self._forecasting = policy if forecasts and isinstance(policy, Forecasting) else None
+        self._planning = policy if forecasts and isinstance(policy, Planning) else None
+        if self._planning is not None:
+            self._planning.plans_after = True
         self.policy, self.chain = policy, chain
         self._confident = policy if isinstance(policy, Confident) else None
         self._alone = None if chain is None else each_alone(chain)
@@ -206,6 +251,7 @@ class Seat:
         Returns:
             What went wrong, if anything did.
         """
+        self._plan(snapshot, judged)
         if judged.failure is not None and judged.failure.cause == "guardrails":
             return None
         try:
@@ -257,8 +303,28 @@ class Seat:
             return None
         try:
             return self._forecasting.forecast()
-        except Exception:  # a decision without a forecast is as good
+        except Exception as error:  # a decision without a forecast is as good
+            FAULTS.add(self.name, "forecast", error)
             return None
+
+    def _plan(self, snapshot: MetricsSnapshot, judged: Judgement) -> None:
+        """Has the policy plan after its answer, where the plan it decided with is out of date."""
+        planning, failure = self._planning, judged.failure
+        if planning is None or not (failure is None or failure.cause == "guardrails"):
+            return  # a late policy is at work still
+        if not planning.is_due:
+            return
+
+        def plan() -> None:
+            try:
+                planning.plan(snapshot)
+            except Exception as error:  # the last plan is a plan
+                FAULTS.add(self.name, "plan", error)
+
+        if self._worker is None:
+            plan()
+        else:
+            self._worker.begin(plan)
 
     def _replaced(
         self, snapshot: MetricsSnapshot, cause: Cause, reason: str

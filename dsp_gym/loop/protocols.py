@@ -96,6 +96,21 @@ def without_words(policy: Policy) -> Policy:
 
 
 @runtime_checkable
+class Planning(Protocol):
+    """A policy that plans now and then, and can do so after it has answered."""
+
+    plans_after: bool
+    """Decide with the last plan where there is one, and leave a new one to `plan`."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last decision was taken with a plan that is out of date."""
+
+    def plan(self, snapshot: MetricsSnapshot) -> None:
+        """Plan anew, on the snapshot that was decided on last."""
+
+
+@runtime_checkable
 class Watching(Protocol):
     """A guardrail that remembers snapshots, whether a decision on them was enacted or not."""
 

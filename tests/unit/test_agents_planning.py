@@ -400,3 +400,23 @@ def test_beside_its_frontier_it_moves_no_more_than_on_it():
         found = tasks(plant.run(MdpPolicy(), DAY, memory_level=level))
         moves.append(sum(before != after for before, after in pairwise(found)))
     assert moves[1] <= moves[0]
+
+
+def test_a_plan_that_was_put_off_is_the_plan_of_the_next_decision():
+    """Planning after the answer decides as planning in it, but at the moment a plan is renewed."""
+    now, after = (MdpPolicy(MdpConfig()) for _ in range(2))
+    after.plans_after = True
+    plant, due = Plant(), []
+    for policy in (now, after):
+        policy.reset(plant.jobs, np.zeros(1, np.int64))
+    for load in DAY[:70]:
+        seen = plant.snapshot(load)
+        wanted, other = now.decide(seen), after.decide(seen)
+        due.append(after.is_due)
+        if not after.is_due:
+            np.testing.assert_array_equal(wanted.parallelism, other.parallelism)
+            assert not now.is_due
+        after.plan(seen)
+        assert now.state() == after.state()
+    assert 1 <= sum(due) <= 7  # every ten minutes at most
+    assert not due[0]  # without any plan there is nothing to answer with

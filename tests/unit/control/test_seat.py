@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from dsp_gym.control.seat import Seat
+from dsp_gym.control.seat import FAULTS, Seat
 from dsp_gym.control.worker import LateError, Worker, Workers
 from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -176,6 +176,78 @@ def test_a_late_policy_is_replaced_until_it_is_done_and_then_asked_again(seen):
     deadline = time.monotonic() + 10
     while made.decide(seen).failure is not None:
         assert time.monotonic() < deadline
+
+
+class Plans(Answers):
+    """A policy that plans; `number` is of the plan it answers with."""
+
+    def __init__(self, function=lambda: None) -> None:
+        super().__init__(decision)
+        self.plans_after, self.number, self.asked_with = False, 0, []
+        self.make = function
+
+    @property
+    def is_due(self) -> bool:
+        return self.number < self.asked
+
+    def decide(self, snapshot):
+        self.asked_with.append(self.number)
+        return super().decide(snapshot)
+
+    def forecast(self):
+        return None
+
+    def plan(self, snapshot) -> None:
+        self.make()
+        self.number += 1
+
+
+def answering(policy, seen, **given) -> Seat:
+    return seat(policy, seen, tells_range=False, forecasts=True, **given)
+
+
+def answered(made, seen):
+    judged = made.decide(seen)
+    made.settle(seen, judged, enacted=True)
+    return judged
+
+
+def test_a_seat_that_answers_requests_lets_a_policy_plan_after_its_answer(seen):
+    planning = threading.Event()
+    policy = Plans(lambda: planning.wait(10))
+    made = answering(policy, seen, timeout_s=0.05)
+    assert policy.plans_after
+    assert answered(made, seen).failure is None  # the plan is under way, the answer is there
+    assert policy.number == 0
+    late = answered(made, seen)
+    assert (late.failure.cause, policy.asked) == ("late", 1)
+    assert "still planning after 0.05 s" in late.failure.reason
+    planning.set()
+    deadline = time.monotonic() + 10
+    while answered(made, seen).failure is not None:
+        assert time.monotonic() < deadline
+    assert policy.asked_with == [0, 1]
+
+
+def test_a_seat_in_the_loop_leaves_planning_to_the_decision(seen):
+    policy = Plans()
+    made = seat(policy, seen, timeout_s=5.0)
+    answered(made, seen)
+    assert (policy.plans_after, policy.number) == (False, 0)
+
+
+def test_a_plan_or_a_forecast_that_fails_is_counted_and_logged_and_the_decision_stands(
+    seen, caplog
+):
+    policy = Plans(lambda: 1 / 0)
+    policy.forecast = lambda: 1 / 0
+    made = answering(policy, seen, name="fails beside")
+    for _ in range(11):
+        assert answered(made, seen).failure is None
+    times = FAULTS.times()
+    assert (times["fails beside", "forecast"], times["fails beside", "plan"]) == (11, 11)
+    said = [one for one in caplog.messages if "fails beside: its plan failed" in one]
+    assert ["ZeroDivisionError" in one for one in said] == [True, True]  # the first and the tenth
 
 
 def test_one_thread_serves_every_callee_and_ends_when_there_is_no_more_to_do():
