@@ -13,8 +13,9 @@ import numpy as np
 
 from agents.planning.load import HISTORY, LEVELS, MOODS, STATES, level_of, levels, state_of
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
 
-__all__ = ["AHEAD", "QUANTILE", "highest_rises", "look_forward"]
+__all__ = ["AHEAD", "QUANTILE", "LoadForecasts", "highest_rises"]
 
 AHEAD = 20
 """Minutes: Flink's autoscaler cannot decide again earlier after a rescale (stabilization and
@@ -53,25 +54,57 @@ def highest_rises(weights: Floats, states: Ints) -> Floats:
     return highest
 
 
-def look_forward(weights: Floats, minutes: Floats) -> tuple[float, float]:
-    """Forecasts one load.
+class LoadForecasts:
+    """Forecasts loads by one chain; what follows on a state is computed once.
 
     Args:
-        weights: (STATES, STATES) of transitions.
-        minutes: (n,) the load, as multiples of the reference, oldest first; at least one.
+        weights: (STATES, STATES) of transitions; nobody writes into them from now on.
+    """
+
+    def __init__(self, weights: Floats) -> None:
+        self.weights = weights
+        self._rises = np.full(STATES, np.nan)
+
+    def look_forward(self, minutes: Floats) -> tuple[float, float]:
+        """Forecasts one load.
+
+        Args:
+            minutes: (n,) the load, as multiples of the reference, oldest first; at least one.
+
+        Returns:
+            The highest quantile of the level over the next minutes, and the mean relative error of
+            past forecasts, NaN where the load is too young to tell.
+        """
+        states, levels_then, came = _looked_back(np.ascontiguousarray(minutes))
+        found = levels_then + self._rises_of(states)
+        is_known = came > 0.0
+        errors = np.abs(found[:-1][is_known] - came[is_known]) / came[is_known]
+        return float(found[-1]), float(errors.mean()) if len(errors) else float("nan")
+
+    def _rises_of(self, states: Ints) -> Floats:
+        missing = np.unique(states[np.isnan(self._rises[states])])
+        if len(missing):
+            self._rises[missing] = highest_rises(self.weights, missing)
+        return self._rises[states]
+
+
+@njit(cache=True, nogil=True)
+def _looked_back(minutes: Floats) -> tuple[Ints, Floats, Floats]:
+    """States and levels at past minutes and at the last one, and the highest level that came.
 
     Returns:
-        The highest quantile of the level over the next minutes, and the mean relative error of past
-        forecasts, NaN where the load is too young to tell.
+        (m + 1,) states, (m + 1,) levels, (m,) highest levels in the minutes after.
     """
-    n = len(minutes)
-    starts = list(range(_LEAST, n - AHEAD + 1, _EVERY))
-    pasts = [minutes[max(0, end - HISTORY) : end] for end in [*starts, n]]
-    rises = highest_rises(weights, np.array([state_of(past) for past in pasts], np.int64))
-    found = [level_of(past) + rise for past, rise in zip(pasts, rises.tolist(), strict=True)]
-    errors = []
-    for end, forecast in zip(starts, found, strict=False):
-        came = max(level_of(minutes[: end + k]) for k in range(1, AHEAD + 1))
-        if came > 0.0:
-            errors.append(abs(forecast - came) / came)
-    return found[-1], float(np.mean(errors)) if errors else float("nan")
+    n = minutes.shape[0]
+    m = len(range(_LEAST, n - AHEAD + 1, _EVERY))
+    states, levels_then, came = np.empty(m + 1, np.int64), np.empty(m + 1), np.empty(m)
+    for i in range(m + 1):
+        end = n if i == m else _LEAST + i * _EVERY
+        past = minutes[max(0, end - HISTORY) : end]
+        states[i], levels_then[i] = state_of(past), level_of(past)
+        if i < m:
+            highest = level_of(minutes[: end + 1])
+            for k in range(2, AHEAD + 1):
+                highest = max(highest, level_of(minutes[: end + k]))
+            came[i] = highest
+    return states, levels_then, came

@@ -6,13 +6,15 @@ what that is going to cost.
 
 from __future__ import annotations
 
+import hashlib
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from agents.planning.chain import highest_level, pooled, sparse
 from agents.planning.config import MdpConfig
-from agents.planning.forecast import AHEAD, QUANTILE, look_forward
+from agents.planning.forecast import AHEAD, QUANTILE, LoadForecasts
 from agents.planning.load import HISTORY, STATES, levels
 from agents.planning.look_ahead import (
     BLIND,
@@ -65,6 +67,33 @@ _WORDS = {
 }
 
 
+class _Load(NamedTuple):
+    """What is known of loads in general."""
+
+    counts: Floats  # (STATES, STATES) minutes
+    forecasts: LoadForecasts
+
+
+_LOADS: dict[tuple[bytes, float], _Load] = {}
+_MOST_LOADS = 8
+
+
+def _load_of(counts: Floats, neighbours: float) -> _Load:
+    """What follows from counts, made once for equal ones: it takes some MB.
+
+    Returns:
+        The counts, and forecasts by the chain they make.
+    """
+    key = hashlib.sha256(counts.tobytes()).digest(), neighbours
+    found = _LOADS.get(key)
+    if found is None:
+        if len(_LOADS) >= _MOST_LOADS:
+            _LOADS.pop(next(iter(_LOADS)), None)
+        kept = counts.copy()
+        found = _LOADS[key] = _Load(kept, LoadForecasts(pooled(kept, neighbours)))
+    return found
+
+
 class MdpPolicy:
     """Plans by value iteration: money against late seconds, over the load's states.
 
@@ -83,12 +112,13 @@ class MdpPolicy:
         self._is_due = False
         config = config or MdpConfig()
         start = trained(config) if counts is None else Trained(config, counts, {}, {})
-        self._start = start
         self.config = c = start.config
+        self._load = load = _load_of(start.counts, c.neighbours)
+        self._start = start._replace(counts=load.counts)
         self.document = start.document
         self._specs = tuple(load_job(name) for name in c.job_files)
-        self._highest = highest_level(start.counts)
-        self._weights = pooled(start.counts, c.neighbours)
+        self._highest = highest_level(load.counts)
+        self._weights = load.forecasts.weights
         self._levels = levels()
         self._arrivals = Arrivals()
         self._model = ServiceModel(c.sizing)
@@ -201,9 +231,14 @@ class MdpPolicy:
             if seen >= 2:
                 reference = float(watch.reference_per_s[j])
                 load = minutes.load_per_s[j, HISTORY - min(seen, HISTORY) :] / reference
-                expected[j], error[j] = look_forward(self._weights, load)
+                expected[j], error[j] = self._load.forecasts.look_forward(load)
                 expected[j] *= reference
         return Forecast(expected, error, 60.0 * AHEAD, QUANTILE)
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """The chain of the load's states: the same for all that start from the same counts."""
+        return self._load, self._load.counts, self._weights
 
     def state(self) -> State:
         """Everything the next decision depends on.

@@ -70,6 +70,15 @@ class Confident(Protocol):
 
 
 @runtime_checkable
+class Sharing(Protocol):
+    """A policy that shares what is large with others of its kind."""
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """What other policies hold, too; it counts for none of them."""
+
+
+@runtime_checkable
 class Answering(Protocol):
     """A policy that also answers documents in a format of its own."""
 

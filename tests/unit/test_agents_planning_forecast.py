@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.planning.forecast import AHEAD, highest_rises, look_forward
+from agents.planning.forecast import AHEAD, LoadForecasts, highest_rises
 from agents.planning.load import BIN, MOODS, STATES, state_of
-from agents.planning.policy import MdpPolicy
+from agents.planning.policy import MdpConfig, MdpPolicy
+from dsp_gym.control.serve.sizes import size_of
 from dsp_gym.loop.forecast import Forecast, Forecasting
 
 
@@ -22,7 +23,7 @@ def chain(*jumps: tuple[int, int, float]) -> np.ndarray:
 
 def test_a_load_that_never_moves_is_forecast_where_it_is():
     minutes = np.full(100, 0.5)
-    assert look_forward(chain(), minutes) == pytest.approx((0.5, 0.0))
+    assert LoadForecasts(chain()).look_forward(minutes) == pytest.approx((0.5, 0.0))
 
 
 def test_the_quantile_rises_when_one_course_in_ten_does():
@@ -46,17 +47,17 @@ def test_a_load_that_falls_back_is_forecast_at_its_highest():
 def test_the_error_is_that_of_past_forecasts_against_what_came():
     # The chain says: stay. The load has doubled 50 minutes ago, in one jump.
     minutes = np.concatenate([np.full(50, 0.4), np.full(50, 0.8)])
-    _, error = look_forward(chain(), minutes)
+    _, error = LoadForecasts(chain()).look_forward(minutes)
     # Starts 30, 35, 40, 45, 50: their 20 minutes end beyond the jump, so 0.4 was half of what came.
     # At 30 the highest is that of minute 50, the last one before it. Later ones were right.
     assert error == pytest.approx(4 * 0.5 / 11, abs=0.02)
 
 
 def test_a_young_load_has_a_forecast_but_no_error():
-    forecast, error = look_forward(chain(), np.full(49, 0.5))
+    forecast, error = LoadForecasts(chain()).look_forward(np.full(49, 0.5))
     assert forecast == pytest.approx(0.5)
     assert np.isnan(error)
-    assert not np.isnan(look_forward(chain(), np.full(50, 0.5))[1])
+    assert not np.isnan(LoadForecasts(chain()).look_forward(np.full(50, 0.5))[1])
 
 
 def test_the_document_tells_what_is_known():
@@ -74,3 +75,15 @@ def test_the_planner_forecasts_and_has_none_before_its_first_job():
     policy = MdpPolicy()
     assert isinstance(policy, Forecasting)
     assert policy.forecast() is None
+
+
+def test_planners_that_start_alike_share_what_is_large():
+    def held(policy: MdpPolicy) -> list[int]:
+        return [id(one) for one in policy.shared]
+
+    one, other = MdpPolicy(), MdpPolicy()
+    assert held(one) == held(other)
+    assert held(MdpPolicy(MdpConfig(neighbours=7.0))) != held(one)
+    assert held(MdpPolicy(counts=np.eye(STATES))) != held(one)
+    size = size_of(one, one.shared)
+    assert size < size_of(one) / 4

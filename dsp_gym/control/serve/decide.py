@@ -21,6 +21,7 @@ from dsp_gym.control.history import RequestHistory
 from dsp_gym.control.seat import Seat
 from dsp_gym.control.serve.sizes import size_of
 from dsp_gym.errors import ConfigError, MetricsError, did_you_mean
+from dsp_gym.loop.protocols import Sharing
 from dsp_gym.loop.reading import SnapshotReader
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.wire import Document, decision_to_json
@@ -238,7 +239,9 @@ class Decisions:
                 self._forgotten_s = max(self._forgotten_s, job.history.t_s)
 
     def _weigh(self, job: _Job) -> None:
-        taken = size_of((job.seat, job.reader, job.history), self._shared)
+        policy = job.seat.policy
+        shared = policy.shared if isinstance(policy, Sharing) else ()
+        taken = size_of((job.seat, job.reader, job.history), (*self._shared, *shared))
         with self._lock:
             self._bytes += taken - job.bytes
             job.bytes = taken

@@ -1,4 +1,4 @@
-"""HTTP connections with a deadline for a whole request; h11 reads them, one thread serves them all.
+"""HTTP connections with a deadline for a whole request; one thread serves them all.
 
 A client has so long for header and body together, however slowly they come. Connections that wait
 for their client cost no thread, and where there is no room the one that has waited longest makes
@@ -13,23 +13,23 @@ import socket
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
-from dsp_gym.errors import MissingExtraError
-
-try:
-    import h11
-except ModuleNotFoundError:
-    raise MissingExtraError("shadow", "serving over HTTP") from None
+from dsp_gym.control.serve.request import (
+    END,
+    FIRST,
+    MOST_HEADER,
+    BadRequestError,
+    Head,
+    read_header,
+    too_large,
+)
 
 __all__ = ["Answer", "Head", "Listener", "Reply", "Site", "room_for"]
-
-MOST_HEADER = 16_384
-"""Bytes of a request's header; each line counts 32 more, for what it takes in memory."""
 
 MOST_LINGERED = 2**24
 """Bytes that are still read of a request that was refused: closing would take the answer along."""
@@ -41,25 +41,6 @@ BACKLOG = 512
 
 SPARE_FILES = 128
 """File descriptors that are left to the rest of the process."""
-
-
-class Head(NamedTuple):
-    """A request without its body."""
-
-    method: str
-    path: str
-    query: str
-    headers: Mapping[str, str]  # by name in lower case
-
-    @property
-    def has_body(self) -> bool:
-        """Whether a body follows."""
-        return self.headers.get("content-length", "0") != "0" or self.is_unmeasured
-
-    @property
-    def is_unmeasured(self) -> bool:
-        """Whether the length of the body is not given beforehand."""
-        return "transfer-encoding" in self.headers
 
 
 class Answer(NamedTuple):
@@ -230,12 +211,13 @@ class _Connection(asyncio.Protocol):
     def __init__(self, listener: Listener) -> None:
         self._listener, self._site = listener, listener.site
         self._transport: asyncio.Transport | None = None
-        self._http = _parser()  # of one request
-        self._head: Head | None = None
-        self._body = bytearray()
+        self._came = bytearray()  # of the request that is read, and of those after it
+        self._head: Head | None = None  # once it is whole
+        self._missing = 0  # bytes of its body
+        self._looked = 0  # bytes in which no header ends
         self._refused: Answer | None = None
         self._is_last = self._has_begun = self._is_answering = self._is_full = False
-        self._held = bytearray()  # came while a request was answered
+        self._is_paused = False
         self._lingered: int | None = None  # bytes, once it is only read on
 
     # What asyncio calls
@@ -250,12 +232,13 @@ class _Connection(asyncio.Protocol):
             self._lingered += len(data)
             if self._lingered > MOST_LINGERED:
                 self.cut_off()
-        elif self._is_answering or self._is_full:
-            self._held += data
-            if self._transport is not None:
-                self._transport.pause_reading()
-        else:
-            self._take(data)
+            return
+        self._came += data
+        if not self._is_busy:
+            self._advance()
+        elif self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         """A client that has said all still gets its answer."""
@@ -285,31 +268,9 @@ class _Connection(asyncio.Protocol):
             self.cut_off()
             return
         said = f"the request was not complete within {self._listener.timeout_s:g} s"
-        self._refuse(HTTPStatus.REQUEST_TIMEOUT, said)
+        self._refuse(BadRequestError(HTTPStatus.REQUEST_TIMEOUT, said))
 
     # Reading
-
-    def _take(self, data: bytes | bytearray) -> None:
-        if not self._has_begun:
-            self._has_begun = True
-            self._listener.wait_for(self)
-        try:
-            self._http.receive_data(bytes(data))
-            self._advance()
-        except h11.RemoteProtocolError as error:
-            self._refuse(HTTPStatus(error.error_status_hint), f"is not valid HTTP: {error}")
-
-    def _advance(self) -> None:
-        while not self._is_busy:
-            event = self._http.next_event()
-            if isinstance(event, h11.Request):
-                self._begin(event)
-            elif isinstance(event, h11.Data):
-                self._body += event.data
-            elif isinstance(event, h11.EndOfMessage):
-                self._finish()
-            else:  # there is more to come
-                return
 
     @property
     def _is_busy(self) -> bool:
@@ -317,34 +278,61 @@ class _Connection(asyncio.Protocol):
         is_over = self._transport is None or self._lingered is not None
         return is_over or self._is_answering or self._is_full
 
-    def _begin(self, event: h11.Request) -> None:
-        path, _, query = event.target.decode("latin-1").partition("?")
-        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in event.headers}
-        self._head = Head(event.method.decode("latin-1"), path, query, headers)
-        closes = "close" in headers.get("connection", "").lower()
-        self._is_last = closes or event.http_version < b"1.1"
-        if event.http_version not in (b"1.0", b"1.1"):
-            said = f"HTTP/{event.http_version.decode()} is not spoken here"
-            self._refuse(HTTPStatus.BAD_REQUEST, said)
-            return
-        if len(event.target) + sum(len(k) + len(v) + 32 for k, v in event.headers) > MOST_HEADER:
-            said = f"the header is larger than {MOST_HEADER} bytes"
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, said)
+    def _advance(self) -> None:
+        """Take the next step with what came: the header, then the body."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._listener.wait_for(self)
+        if self._head is None:
+            self._read_header()
+        if self._head is not None and not self._is_busy and len(self._came) >= self._missing:
+            body = bytes(self._came[: self._missing])
+            del self._came[: self._missing]
+            self._finish(body)
+
+    def _read_header(self) -> None:
+        end = self._came.find(END, max(0, self._looked - len(END) + 1))
+        size = len(self._came) if end < 0 else end
+        if size > MOST_HEADER:
+            self._refuse(too_large())
+        elif end >= 0:
+            block = bytes(self._came[: end + len(END)])
+            del self._came[: end + len(END)]
+            self._looked = 0
+            self._begin(block)
+        elif self._came and self._came[0] not in FIRST:
+            said = "is not valid HTTP: it begins with no method"
+            self._refuse(BadRequestError(HTTPStatus.BAD_REQUEST, said))
+        else:
+            self._looked = size
+
+    def _begin(self, block: bytes) -> None:
+        """Look at a header; refuse the request before its body, or wait for that."""
+        try:
+            self._head, self._is_last, asks_first = read_header(block)
+        except BadRequestError as error:
+            self._refuse(error)
             return
         self._refused = self._site.refusal(self._head)
         if self._refused is not None and self._head.has_body:
             self._say(self._refused, is_whole=False)
-        elif self._http.they_are_waiting_for_100_continue and self._transport is not None:
+            return
+        if self._head.is_unmeasured:
+            said = "Content-Length is missing"
+            self._refuse(BadRequestError(HTTPStatus.LENGTH_REQUIRED, said))
+            return
+        self._missing = int(self._head.headers.get("content-length", "0"))
+        if asks_first and len(self._came) < self._missing and self._transport is not None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _finish(self) -> None:
+    def _finish(self, body: bytes) -> None:
         assert self._head is not None
         self._is_answering = True
         self._listener.goes_on(self)
         if self._refused is not None:
             self._say(self._refused)
             return
-        self._site.answer(self._head, bytes(self._body), self._reply)
+        self._site.answer(self._head, body, self._reply)
 
     # Answering
 
@@ -354,9 +342,9 @@ class _Connection(asyncio.Protocol):
         else:
             self._listener.call(lambda: self._say(answer))
 
-    def _refuse(self, status: HTTPStatus, message: str) -> None:
+    def _refuse(self, error: BadRequestError) -> None:
         """Answer a request that is not whole."""
-        self._say(self._site.error(status, message), is_whole=False)
+        self._say(self._site.error(error.status, str(error)), is_whole=False)
 
     def _say(self, answer: Answer, *, is_whole: bool = True) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -368,22 +356,20 @@ class _Connection(asyncio.Protocol):
         if is_last:
             self._leave(is_whole=is_whole)
             return
-        trailing, _ = self._http.trailing_data
-        self._http, self._held = _parser(), bytearray(trailing) + self._held
-        self._head, self._refused, self._has_begun = None, None, False
-        self._body.clear()
+        self._head, self._refused, self._has_begun, self._missing = None, None, False, 0
         self._is_answering = False
-        if self._held:
+        if self._came or self._is_paused:
             self._listener.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         """Read what came while a request was answered."""
         if self._is_busy or self._transport is None:
             return
-        self._transport.resume_reading()
-        if self._held:
-            held, self._held = self._held, bytearray()
-            self._take(held)
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+        if self._came:
+            self._advance()
 
     def _leave(self, *, is_whole: bool) -> None:
         """End it when the answer is taken.
@@ -401,25 +387,29 @@ class _Connection(asyncio.Protocol):
                 self._transport.write_eof()
 
 
-def _parser() -> h11.Connection:
-    return h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEADER)
-
-
 def _head_of(answer: Answer, *, is_last: bool) -> bytes:
     """Status line and headers of an answer."""
+    before, after = _lines_of(answer.status, answer.kind, answer.headers, is_last)
+    return b"%s%s%d%s" % (before, _date(int(time.time())), len(answer.body), after)
+
+
+@lru_cache(maxsize=64)
+def _lines_of(
+    status: HTTPStatus, kind: str, headers: tuple[tuple[str, str], ...], is_last: bool
+) -> tuple[bytes, bytes]:
+    """What stands before the date, and after the length of the body."""
     lines = [
-        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
-        f"Date: {_date(int(time.time()))}",
+        f"HTTP/1.1 {status.value} {status.phrase}",
         "Server: dsp-gym",
         "Cache-Control: no-store",
-        *(f"{name}: {value}" for name, value in answer.headers),
-        f"Content-Type: {answer.kind}",
-        f"Content-Length: {len(answer.body)}",
+        *(f"{name}: {value}" for name, value in headers),
+        f"Content-Type: {kind}",
         *(["Connection: close"] if is_last else []),
+        "Date: ",
     ]
-    return "\r\n".join([*lines, "\r\n"]).encode("latin-1")
+    return "\r\n".join(lines).encode("latin-1"), END
 
 
 @lru_cache(maxsize=2)
-def _date(now_s: int) -> str:
-    return formatdate(now_s, usegmt=True)
+def _date(now_s: int) -> bytes:
+    return f"{formatdate(now_s, usegmt=True)}\r\nContent-Length: ".encode("latin-1")

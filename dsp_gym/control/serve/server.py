@@ -20,8 +20,9 @@ from dsp_gym.control.serve.assets import PAGE_HEADERS, Asset, assets
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import BusyError, Decisions, FullError
 from dsp_gym.control.serve.exporter import Exporter
-from dsp_gym.control.serve.listener import Answer, Head, Listener, Reply, room_for
+from dsp_gym.control.serve.listener import Answer, Listener, Reply, room_for
 from dsp_gym.control.serve.openapi import openapi
+from dsp_gym.control.serve.request import Head
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.threads import Threads
 from dsp_gym.control.serve.tokens import Tokens, is_addressed

@@ -151,7 +151,7 @@ def served(
     Raises:
         MissingExtraError: What serves over HTTP is not installed.
     """
-    # A loop that is not served needs no asyncio, nor h11.
+    # A loop that is not served needs no asyncio, nor httptools.
     from dsp_gym.control.serve.server import DECIDERS, StatusServer
 
     workers = Workers(2 * DECIDERS)  # a request must not take a thread from a loop

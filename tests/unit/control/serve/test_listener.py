@@ -14,7 +14,8 @@ from http import HTTPStatus
 
 import pytest
 
-from dsp_gym.control.serve.listener import Answer, Head, Listener, Reply
+from dsp_gym.control.serve.listener import Answer, Listener, Reply
+from dsp_gym.control.serve.request import Head
 from dsp_gym.errors import MissingExtraError
 
 GET = b"GET /now HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -196,15 +197,15 @@ def test_closing_it_cuts_off_what_is_open_and_ends_its_thread(listening):
     assert "dsp-gym test" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_without_h11_the_extra_is_named(monkeypatch):
-    name = "dsp_gym.control.serve.listener"
-    monkeypatch.setitem(sys.modules, "h11", None)
+def test_without_httptools_the_extra_is_named(monkeypatch):
+    name = "dsp_gym.control.serve.request"
+    monkeypatch.setitem(sys.modules, "httptools", None)
     monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtraError, match=r"serving over HTTP needs the extra 'shadow'"):
         importlib.import_module(name)
 
 
-def test_a_loop_that_is_not_served_does_not_import_h11():
-    code = "import sys; import dsp_gym.control.serve.fleet; print({'h11'} & set(sys.modules))"
+def test_a_loop_that_is_not_served_does_not_import_httptools():
+    code = "import sys; import dsp_gym.control.serve.fleet; print({'httptools'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
