@@ -95,10 +95,23 @@ def discover(
         bool, typer.Option("--overwrite", help="Replace job files that exist.")
     ] = False,
     slo_latency_s: Annotated[
-        float, typer.Option(min=0.001, help="Bound on p95 end-to-end latency, s.")
-    ] = 2.0,
-    core_hour: Annotated[float, typer.Option(min=0, help="Price of a core for an hour.")] = 0.04048,
-    gib_hour: Annotated[float, typer.Option(min=0, help="Price of a GiB for an hour.")] = 0.004445,
+        float | None,
+        typer.Option(min=0.001, help="Bound on p95 end-to-end latency, s. Default: 2."),
+    ] = None,
+    core_hour: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Price of a core for an hour. Default: a cloud's list price, USD."
+        ),
+    ] = None,
+    gib_hour: Annotated[
+        float | None,
+        typer.Option(min=0, help="Price of a GiB for an hour. Default: a cloud's list price, USD."),
+    ] = None,
+    currency: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="Of both prices, such as EUR. Default: USD."),
+    ] = None,
     max_parallelism: Annotated[
         int | None,
         typer.Option(
@@ -112,9 +125,8 @@ def discover(
     Nothing is changed there. What could not be found stands in the file as a comment, with where to
     look. Exit code 1: some jobs got no file.
     """
-    from dsp_gym.backends.discovery.document import Choices
-
     _check(out, flink, prometheus)
+    choices = _choices(slo_latency_s, core_hour, gib_hour, currency, max_parallelism)
     _belongs("--prometheus URL", prometheus, {"--labels": labels, "--account": account})
     on_kubernetes = selector or deployment
     _belongs("--selector LABELS", on_kubernetes, {"--kubeconfig": kubeconfig, "--context": context})
@@ -122,7 +134,6 @@ def discover(
         flink, prometheus, selector, deployment, namespace, kubeconfig, context, labels, account
     )
     jobs, failed = found_on(cluster, job or [])
-    choices = Choices(slo_latency_s, core_hour, gib_hour, max_parallelism)
     _write(jobs, failed, choices, out, overwrite=overwrite, as_json=as_json)
 
 
@@ -176,6 +187,34 @@ def found_on(cluster: WatchedCluster, names: list[str]) -> tuple[list[FoundJob],
     if series is not None:
         return _by_series(series, names), []
     raise ConfigError("nothing says where the jobs run", remedy=_SOURCES)
+
+
+def _choices(
+    slo_latency_s: float | None,
+    core_hour: float | None,
+    gib_hour: float | None,
+    currency: str | None,
+    max_parallelism: int | None,
+) -> Choices:
+    """What the command line says, the rest as a job file has it."""
+    from dsp_gym.backends.discovery.document import Choices
+    from dsp_gym.config.files import parse
+    from dsp_gym.job.spec import Prices, Slo
+
+    if currency is not None and (core_hour is None or gib_hour is None):
+        raise ConfigError(
+            "the default prices are in US dollars, and a currency converts nothing",
+            key="--currency",
+            value=currency,
+            remedy="Give both prices in it: --core-hour and --gib-hour.",
+        )
+    prices = {"core_hour": core_hour, "gib_hour": gib_hour, "currency": currency}
+    slo = {"latency_s": slo_latency_s}
+    return Choices(
+        parse(Slo, {k: v for k, v in slo.items() if v is not None}, "the command line"),
+        parse(Prices, {k: v for k, v in prices.items() if v is not None}, "the command line"),
+        max_parallelism,
+    )
 
 
 def _check(out: Path, *urls: str | None) -> None:

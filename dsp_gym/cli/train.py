@@ -104,7 +104,7 @@ def train(
             open_engine(
                 f"dsp-gym train {experiment.name}", engine, master, setting, workers, decisions
             ) as opened,
-            _progress(training.SeedProgress) as progress,
+            _progress(training.SeedProgress, _currency(experiment)) as progress,
         ):
             result = training.train(
                 experiment,
@@ -176,6 +176,15 @@ def _decisions(experiment: ExperimentConfig) -> int:
     return steps * len(agent.seeds)
 
 
+def _currency(experiment: ExperimentConfig) -> str:
+    """The currency of the costs that a training tells of."""
+    from dsp_gym.job.catalog import load_job
+    from dsp_gym.job.cost import one_currency
+
+    family = () if experiment.family is None else experiment.family.names()[:1]  # they are alike
+    return one_currency(load_job(name) for name in (*experiment.jobs, *family))
+
+
 def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:
     """The tracker of the config; none where MLflow is not installed."""
     from dsp_gym.errors import MissingExtraError
@@ -191,7 +200,7 @@ def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:
 
 
 @contextmanager
-def _progress(base: Any) -> Iterator[object]:
+def _progress(base: Any, currency: str) -> Iterator[object]:
     """A bar on stderr with the time left and the newest figures.
 
     Without a terminal a line for every tenth of the work, and at least one a minute.
@@ -212,7 +221,7 @@ def _progress(base: Any) -> Iterator[object]:
             def update(
                 self, seed: int, stage: str, done: int, of: int, figures: dict[str, float]
             ) -> None:
-                text, key = _figures(figures), (stage, seed)
+                text, key = _figures(figures, currency), (stage, seed)
                 label = f"{stage} seed {seed}" if self.seeds > 1 else stage
                 if key not in self.tasks:
                     self.tasks[key] = bar.add_task(label, total=of, figures="")
@@ -227,13 +236,13 @@ def _progress(base: Any) -> Iterator[object]:
         yield Shown()
 
 
-def _figures(figures: dict[str, float]) -> str:
+def _figures(figures: dict[str, float], currency: str) -> str:
     """The few figures that say whether it learns."""
     names = {
         "imitation_loss": "loss",
         "offline_loss": "loss",
         "best_return": "best return",
-        "best_cost_per_h": "cost/h",
+        "best_cost_per_h": f"{currency}/h",
         "best_slo_share": "SLO missed",
     }
     return "  ".join(

@@ -32,6 +32,7 @@ class RunningTime:
     since_s: float
     until_s: float
     parallelism: Mapping[str, int]  # by vertex of the job file
+    restarted: bool = False  # whether counters began anew since the time before
 
 
 def interval_of(samples: Samples) -> float:
@@ -75,7 +76,8 @@ def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
         at = ((times - first_s) // cell_s).astype(np.int64)
         tasks[row] = _present(at, values, cells)
         fell[_falls(at, values)] = True
-    found = []
+    found: list[RunningTime] = []
+    before = 0
     for begin, end in _alike(tasks, fell):
         if end - begin >= _LEAST_CELLS and (tasks[:, begin] > 0).all():
             found.append(
@@ -86,8 +88,10 @@ def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
                         vertex.name: int(count)
                         for vertex, count in zip(spec.vertices, tasks[:, begin], strict=True)
                     },
+                    restarted=bool(fell[before : begin + 1].any()),
                 )
             )
+            before = end
     return found
 
 

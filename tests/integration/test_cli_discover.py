@@ -31,12 +31,16 @@ def discover(flink, folder, *words):
 
 def test_the_written_file_is_taken_by_the_other_commands(flink, tmp_path):
     run_job(flink)
-    done = discover(flink, tmp_path / "jobs", "--slo-latency-s", "5", "--core-hour", "1")
+    euros = ("--core-hour", "1", "--gib-hour", "0.1", "--currency", "EUR")
+    refused = discover(flink, tmp_path / "jobs", *euros[2:])
+    assert refused.exit_code == 2
+    assert "a currency converts nothing" in refused.output
+    done = discover(flink, tmp_path / "jobs", "--slo-latency-s", "5", *euros)
     assert done.exit_code == 0, done.output
     file = tmp_path / "jobs" / "words.yaml"
     assert f"dsp-gym simulate {file}" in done.output
     spec = load_job(file)
-    assert (spec.slo.latency_s, spec.prices.core_hour) == (5, 1)
+    assert (spec.slo.latency_s, spec.prices.core_hour, spec.prices.currency) == (5, 1, "EUR")
     assert "fine" in run("config", "check", file, "--kind", "jobs").output
     played = run("simulate", file, "--duration", "10m", "--json")
     assert played.exit_code == 0, played.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dsp_gym.backends.discovery.found import FoundJob, FoundVertex, Note
@@ -32,9 +32,8 @@ _MEASURED = "measured by Flink over the last minute"
 class Choices:
     """What nobody can look up."""
 
-    slo_latency_s: float = Slo().latency_s
-    core_hour: float = Prices().core_hour
-    gib_hour: float = Prices().gib_hour
+    slo: Slo = field(default_factory=Slo)
+    prices: Prices = field(default_factory=Prices)
     max_parallelism: int | None = None  # of a vertex; None: what the cluster has room for
 
 
@@ -134,10 +133,11 @@ class _Draft:
             "slot_sharing": self._slot_sharing(),
             "max_parallelism_per_vertex": self._most_tasks(),
             "rescale": self._rescale(),
-            "slo": {"latency_s": self.choices.slo_latency_s},
+            "slo": {"latency_s": float(self.choices.slo.latency_s)},
             "prices": {
-                "core_hour": self.choices.core_hour,
-                "gib_hour": self.choices.gib_hour,
+                "currency": self.choices.prices.currency,
+                "core_hour": float(self.choices.prices.core_hour),
+                "gib_hour": float(self.choices.prices.gib_hour),
             },
         }
 

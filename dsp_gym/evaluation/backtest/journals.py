@@ -59,7 +59,7 @@ def journal_history(
             f"'{place}' holds no stretch of ten decisions with known outcomes",
             remedy="Watch for longer.",
         )
-    notes = []
+    notes = course.notes()
     if course.held:
         notes.append(f"{course.held} decision slots hold no snapshot")
     if len(segments) > 1:

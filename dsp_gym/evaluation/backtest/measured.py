@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -119,9 +120,12 @@ def slots_history(
     down = _down_share(deployed, edges)
     arrived = np.maximum(seen.emitted + seen.grown, 0.0) / interval_s
     load = bridged(np.where(seen.known, arrived, np.nan), interval_s)
+    restarts = _restarts(deployed)
+    load = np.where(_struck(restarts, edges), np.nan, load)
     lag_s = seen.pending / np.maximum(load, 0.1 * float(spec.source.rate_per_s))
     outages = np.array([one.t_s - one.down_since_s for one in deployed])
     outages[0] = np.nan
+    outages[[i for i, one in enumerate(deployed) if one in restarts]] = np.nan
     began = np.concatenate([[False], np.diff(running) > 0])
     late = _late(seen, lag_s, float(spec.slo.latency_s))
     settled = _settled(deployed, edges)
@@ -138,9 +142,30 @@ def slots_history(
         latency_s=seen.latency_s,
         outage_s=np.where(began, outages[running], np.nan),
         parts=_parts(spec, seen, interval_s, load, tasks, level, settled, latency),
-        notes=tuple(notes),
+        notes=(*notes, *_of_restarts(restarts)),
         is_dated=is_dated,
     )
+
+
+def _restarts(deployed: Sequence[Deployed]) -> list[Deployed]:
+    """Those that begin with the configuration of before: failures, and new submissions."""
+    return [one for before, one in pairwise(deployed) if one.configuration == before.configuration]
+
+
+def _struck(restarts: Sequence[Deployed], edges: Floats) -> Bools:
+    """Slots in which the job was down, or came back, without a rescale."""
+    struck = np.zeros(len(edges) - 1, dtype=bool)
+    for one in restarts:
+        stopped = one.t_s if math.isnan(one.down_since_s) else one.down_since_s
+        struck |= (edges[1:] > stopped) & (edges[:-1] <= one.t_s)
+    return struck
+
+
+def _of_restarts(restarts: Sequence[Deployed]) -> list[str]:
+    if not restarts:
+        return []
+    times = "once" if len(restarts) == 1 else f"{len(restarts)} times"
+    return [f"the job restarted {times} without a rescale; that time is left out"]
 
 
 def _silent(name: str, seconds: float) -> MetricsError:

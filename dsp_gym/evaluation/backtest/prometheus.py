@@ -32,9 +32,6 @@ LONGEST_OUTAGE_S = 1800.0
 FINE_S = 15.0
 """Scrapes that are further apart tell no outage."""
 
-SAME_SCRAPES = 3.0
-"""Scrapes between two times of one configuration that are one time, cut by the end of a chunk."""
-
 
 def job_files(folder: Path) -> list[JobSpec]:
     """The jobs whose files stand in a folder, as `dsp-gym discover` writes them.
@@ -145,8 +142,8 @@ def _deployed(spec: JobSpec, ran: Sequence[RunningTime], scrape_s: float) -> lis
     for one in ran:
         gap_s = math.inf if before is None else one.since_s - before.until_s
         same = before is not None and before.parallelism == one.parallelism
-        if not (same and gap_s <= SAME_SCRAPES * scrape_s):
-            timed = not same and scrape_s <= FINE_S and gap_s <= LONGEST_OUTAGE_S
+        if not same or one.restarted:  # else scrapes failed, or a chunk ended
+            timed = (same or scrape_s <= FINE_S) and gap_s <= LONGEST_OUTAGE_S
             down_s = before.until_s if timed and before is not None else math.nan
             found.append(Deployed(one.since_s, Configuration(one.parallelism, levels), down_s))
         before = one

@@ -6,7 +6,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,9 @@ OUTCOMES = (
 TRIP_REST_S = 3600.0
 """A guardrail steps in anew after an hour without: in shadow a policy may want the same for hours,
 and waver about the bound."""
+
+RESTARTED_S = 1.0
+"""A job that runs since a moment later by more than this has restarted, s."""
 
 LONGEST_S = 7 * 86_400.0
 """Longest stretch, s: what a policy did a week ago says nothing of today, and the load of a
@@ -85,6 +88,8 @@ class ObservedRun:
     configuration: Mapping[str, object] | None  # of the run, where the journal holds it
     simulated: bool = False  # whether the job was one
     currencies: tuple[str, ...] = ()  # of the prices in the snapshots
+    other_graphs: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    """Slots that were left out, by the vertices of the graph they are of."""
 
     def __len__(self) -> int:
         return len(self.t_s)
@@ -118,16 +123,50 @@ class ObservedRun:
         after = np.minimum.accumulate(np.where(self.up, slots, len(self))[::-1])[::-1]
         return np.where(after < len(self), after, slots)
 
+    def restarts(self) -> list[slice]:
+        """Finds where the job was down and came back as it was: failures, and new submissions.
+
+        Returns:
+            For each the slots from the last one before it until the job is up again.
+        """
+        up = np.flatnonzero(self.up)
+        before, after = up[:-1], up[1:]
+        same = np.all(self.parallelism[after] == self.parallelism[before], axis=1)
+        same &= np.all(self.memory_level[after] == self.memory_level[before], axis=1)
+        since = self.running_since_s
+        later = since[after] > since[before] + RESTARTED_S
+        hit = same & (later | (after > before + 1))
+        return [slice(a, b) for a, b in zip(before[hit].tolist(), after[hit].tolist(), strict=True)]
+
+    def notes(self) -> list[str]:
+        """What to know about the run before trusting a replay of it.
+
+        Returns:
+            Sentences.
+        """
+        found = []
+        restarts = len(self.restarts())
+        if restarts:
+            times = "once" if restarts == 1 else f"{restarts} times"
+            found.append(f"the job restarted {times} without a rescale; that time is left out")
+        for names, slots in self.other_graphs.items():
+            of = "1 decision slot is" if slots == 1 else f"{slots} decision slots are"
+            found.append(f"{of} of another graph ({', '.join(names)}) and left out")
+        return found
+
     def segments(self, gap_intervals: float = 3.0, least: int = 10) -> list[slice]:
         """Cuts the course into stretches without a gap, each of at least `least` slots.
 
         A slot whose outcome is unknown ends a stretch: the load of that time is not known. In a
-        journal that holds backlogs, a stretch begins with a known one. It lasts a week at most.
+        journal that holds backlogs, a stretch begins with a known one. It lasts a week at most. The
+        time of a restart without a rescale is in none: no policy asked for it.
 
         Returns:
             Slices over the slots.
         """
         known = np.isfinite(self.outcome["arrived"]) & (self.outcome["seconds"] > 0)
+        for restart in self.restarts():
+            known[restart] = False
         owed = np.isfinite(self.pending).any(axis=1)
         begins = known & (owed | ~owed.any())
         late = np.diff(self.t_s, prepend=self.t_s[:1]) > gap_intervals * self.interval_s
@@ -304,6 +343,9 @@ class _Reading:
             configuration=self._configuration,
             simulated=self._simulated,
             currencies=tuple(self._currencies),
+            other_graphs={
+                names: len(one.arrivals) for names, one in self._kept.items() if one is not slots
+            },
         )
 
 

@@ -162,7 +162,7 @@ def evaluate_journal(
         models, replays = [], []  # no claim is made
     predicted: dict[str, list[Predicted]] = {INCUMBENT: incumbent}
     at_ends = {INCUMBENT: replays}
-    notes = []
+    notes = course.notes()
     for name in names:
         try:
             predicted[name] = run(name, spec)

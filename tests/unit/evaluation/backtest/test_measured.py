@@ -91,6 +91,15 @@ def test_a_rescale_is_deployed_when_the_old_configuration_stops_and_its_outage_i
     assert np.isnan(np.delete(found.outage_s, 10)).all()
 
 
+def test_a_restart_without_a_rescale_is_cut_out_and_counted():
+    configurations = [deployed(0.0, 2), deployed(690.0, 2, down_s=615.0), deployed(900.0, 3)]
+    found = read({(SOURCE, "records_out_total"): counted(TIMES)}, configurations)
+    assert np.flatnonzero(np.isnan(found.load_per_s)).tolist() == [10, 11]  # 600 s to 720 s
+    assert np.isnan(found.outage_s).all()  # it says nothing of how long a rescale takes
+    assert found.notes == ("the job restarted once without a rescale; that time is left out",)
+    assert np.flatnonzero(found.rescaled).tolist() == [15]
+
+
 def test_a_job_that_is_down_is_late():
     configurations = [deployed(0.0, 2), deployed(630.0, 3, down_s=600.0)]
     series = {

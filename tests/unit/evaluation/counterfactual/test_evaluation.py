@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import tracemalloc
@@ -146,6 +147,8 @@ def test_a_journal_whose_graph_and_clock_changed_is_read_in_the_order_of_time(tm
         add("snapshot", _snapshot(99.0, ab), job="another")
     found = read_course(tmp_path, "q")
     assert found.vertices == ("a", "c")
+    assert found.other_graphs == {("a", "b"): 1}
+    assert found.notes() == ["1 decision slot is of another graph (a, b) and left out"]
     assert found.t_s.tolist() == [20.0, 30.0, 40.0]
     assert found.parallelism.tolist() == [[1, 3]] * 3
     assert list(found.decided) == ["early", "late"]
@@ -175,6 +178,23 @@ def test_a_gap_ends_a_stretch(journals, tmp_path):
     course = read_course(tmp_path / "gap")
     assert len(course.segments()) == 2
     assert course.coverage < 0.95
+
+
+def test_a_restart_without_a_rescale_is_left_out_and_counted(journals, tmp_path):
+    whole = read_course(journals["justin"])
+    (part,) = whole.segments()
+    same = np.all(np.diff(whole.parallelism[part], axis=0) == 0, axis=1)
+    k = part.start + 12 + int(np.flatnonzero(same[12:])[0])  # k + 1 runs as k does
+    since = whole.running_since_s.copy()
+    since[k + 1 :] = np.maximum(since[k + 1 :], whole.t_s[k] + 20.0)
+    failed = dataclasses.replace(whole, running_since_s=since)
+    assert failed.restarts() == [*whole.restarts(), slice(k, k + 1)]
+    assert next(cut.stop for cut in failed.segments()) == k
+    assert "the job restarted once without a rescale" in failed.notes()[0]
+    up = whole.up.copy()
+    up[[k, k + 2]], up[k + 1] = True, False  # down for a slot, and back as it was
+    down = dataclasses.replace(whole, up=up, parallelism=whole.parallelism[[k] * len(whole)])
+    assert slice(k, k + 2) in down.restarts()
 
 
 def test_the_model_is_right_about_a_job_it_is(card):
